@@ -3,7 +3,7 @@
 Weights are drawn from their names and shapes (``drawing``), so the goldens and the oracle have the same ones.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Case:
     lengths: tuple[int, ...] = (1, 2, 13, 37)
     types: bool = False
     golden: bool = False
-    seed: int = field(default=0)
+    seed: int = 0
     padding: int | None = None
 
     @property
@@ -73,22 +73,22 @@ def three(
     name: str,
     published: dict[str, Any],
     *changes: dict[str, Any],
+    sizes: dict[str, Any] = SIZES,
     lengths: dict[int, tuple[int, ...]] | None = None,
+    padding: dict[int, int] | None = None,
     types: tuple[int, ...] = (),
     golden: tuple[int, ...] = (0,),
+    task: str = "encoder",
 ) -> list[Case]:
-    """An architecture's cases: its configuration at SIZES, with each of the changes; the rest by their places."""
+    """An architecture's cases: its configuration at its sizes, with each of the changes; the rest by their places."""
+    padded, long = padding or {}, lengths or {}
     return [
         Case(
-            f"{name}-{i}",
-            SIZES | published | change,
-            lengths=(lengths or {}).get(i, Case.lengths),
-            types=i in types,
-            golden=i in golden,
-            seed=i,
+            f"{name}-{i}", sizes | published | change, task, long.get(i, Case.lengths), i in types, i in golden, i,
+            padded.get(i),
         )
         for i, change in enumerate(changes)
-    ]
+    ]  # fmt: skip
 
 
 def some_rows(output: np.ndarray) -> np.ndarray:

@@ -1,18 +1,19 @@
 """What transformers computes: a case's folder as it saves one, and the rows or logits of its sentences."""
 
 import json
+import math
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.architectures import jina
 from tests.architectures.case import Case, make_ids, make_types
-from tests.architectures.continuing import TOKENS, prompts
 from tests.architectures.drawing import FROZEN, draw_all
 from tests.architectures.folders import write_folder, write_tokenizer
+from tests.architectures.outputs import TOKENS, prompts
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -92,9 +93,8 @@ def save(case: Case, config: dict[str, Any], folder: Path) -> None:
 def _class_of(case: Case) -> Any:
     import transformers
 
-    if case.model_type in ENCODER_HALVES and case.task == "encoder":
-        return getattr(transformers, ENCODER_HALVES[case.model_type])
-    return getattr(transformers, CLASSES[case.task])
+    half = ENCODER_HALVES.get(case.model_type) if case.task == "encoder" else None
+    return getattr(transformers, half or CLASSES[case.task])
 
 
 def _load(case: Case, folder: Path) -> Any:
@@ -137,9 +137,99 @@ def continuations(case: Case, folder: Path) -> np.ndarray:
 
 
 def _make_jina(case: Case, folder: Path) -> list[np.ndarray]:
-    tensors = draw_all(jina.tensor_shapes(case.config, case.task), case.seed)
+    tensors = draw_all(jina_shapes(case.config, case.task), case.seed)
     write_folder(folder, case.config, tensors)
-    model = jina.JinaBert(case.config, tensors)
+    model = JinaBert(case.config, tensors)
     compute = model.rows if case.task == "encoder" else model.logits
     types_B = make_types(case) or [None] * len(case.lengths)
     return [compute(ids, types) for ids, types in zip(make_ids(case), types_B)]
+
+
+def jina_shapes(config: Mapping[str, Any], task: str) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a JinaBert with a pooler; ``bert.`` before them where a classifier follows it."""
+    D, F = config["hidden_size"], config["intermediate_size"]
+    linear, norms = {"pooler.dense": (D, D)}, ["embeddings.LayerNorm"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (config["vocab_size"], D),
+        "embeddings.token_type_embeddings.weight": (config["type_vocab_size"], D),
+    }
+    for layer in (f"encoder.layer.{i}" for i in range(config["num_hidden_layers"])):
+        parts = ("self.query", "self.key", "self.value", "output.dense")
+        linear |= {f"{layer}.attention.{part}": (D, D) for part in parts}
+        if config["feed_forward_type"] == "original":
+            linear |= {f"{layer}.intermediate.dense": (F, D), f"{layer}.output.dense": (D, F)}
+        else:
+            shapes[f"{layer}.mlp.gated_layers.weight"] = (2 * F, D)
+            linear[f"{layer}.mlp.wo"] = (D, F)
+        last = "output.LayerNorm" if config["feed_forward_type"] == "original" else "mlp.layernorm"
+        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.{last}"]
+    shapes |= {f"{name}.weight": shape for name, shape in linear.items()}
+    shapes |= {f"{name}.bias": shape[:1] for name, shape in linear.items()}
+    shapes |= {f"{name}.{kind}": (D,) for name in norms for kind in ("weight", "bias")}
+    if task == "encoder":
+        return shapes
+    labels = len(config["id2label"])
+    classifier = {"classifier.weight": (labels, D), "classifier.bias": (labels,)}
+    return {f"bert.{name}": shape for name, shape in shapes.items()} | classifier
+
+
+class JinaBert:
+    """jina-embeddings-v2's BERT in float64: no transformers has it, its authors publish it as remote code.
+
+    BERT with symmetric linear biases (Günther et al. 2023, section 4; slopes by Press 2022) instead of positions, and a
+    gated feed-forward (Shazeer 2020): act(first half) * second half of one product without a bias.
+    """
+
+    def __init__(self, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]):
+        self.config = config
+        self.tensors = {name.removeprefix("bert."): x.astype(np.float64) for name, x in tensors.items()}
+
+    def rows(self, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+        """The last hidden states [T, D] of a sentence."""
+        words, kinds = (self.tensors[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type"))
+        x_TD = self._norm("embeddings.LayerNorm", words[ids] + kinds[0 if types is None else types])
+        for layer in (f"encoder.layer.{i}" for i in range(self.config["num_hidden_layers"])):
+            attended_TD = self._linear(f"{layer}.attention.output.dense", self._attend(f"{layer}.attention.self", x_TD))
+            x_TD = self._feed(layer, self._norm(f"{layer}.attention.output.LayerNorm", x_TD + attended_TD))
+        return x_TD
+
+    def logits(self, ids: np.ndarray, types: np.ndarray | None) -> np.ndarray:
+        """Of the first row, through the pooler."""
+        return self._linear("classifier", np.tanh(self._linear("pooler.dense", self.rows(ids, types)[0])))
+
+    def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+        return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0)
+
+    def _norm(self, name: str, x_TD: np.ndarray) -> np.ndarray:
+        variance_T1 = x_TD.var(axis=1, keepdims=True) + self.config["layer_norm_eps"]
+        unit_TD = (x_TD - x_TD.mean(axis=1, keepdims=True)) / np.sqrt(variance_T1)
+        return unit_TD * self.tensors[f"{name}.weight"] + self.tensors[f"{name}.bias"]
+
+    def _attend(self, name: str, x_TD: np.ndarray) -> np.ndarray:
+        T, heads = len(x_TD), self.config["num_attention_heads"]
+        query_HTK, key_HTK, value_HTK = (
+            self._linear(f"{name}.{part}", x_TD).reshape(T, heads, -1).swapaxes(0, 1)
+            for part in ("query", "key", "value")
+        )
+        # 2^(-8 i / H) where H is a power of two; else those of the power below, then every second of twice as many
+        power = 2 ** math.floor(math.log2(heads))
+        slopes_H = np.append(2.0 ** (-8 * np.arange(1, power + 1) / power), 2.0 ** (-4 * np.arange(1, power) / power))
+        slopes_H = np.append(slopes_H[:power], slopes_H[power::2][: heads - power])
+        distance_TS = np.abs(np.arange(T)[:, None] - np.arange(T))
+        scores_HTS = query_HTK @ key_HTK.swapaxes(1, 2) / math.sqrt(query_HTK.shape[2])
+        powers_HTS = np.exp(scores_HTS - slopes_H[:, None, None] * distance_TS)
+        weights_HTS = powers_HTS / powers_HTS.sum(axis=2, keepdims=True)
+        return (weights_HTS @ value_HTK).swapaxes(0, 1).reshape(x_TD.shape)
+
+    def _feed(self, layer: str, x_TD: np.ndarray) -> np.ndarray:
+        kind = self.config["feed_forward_type"]
+        if kind == "original":
+            inner_TF = _gelu(self._linear(f"{layer}.intermediate.dense", x_TD))
+            return self._norm(f"{layer}.output.LayerNorm", x_TD + self._linear(f"{layer}.output.dense", inner_TF))
+        gate_TF, rest_TF = np.split(self._linear(f"{layer}.mlp.gated_layers", x_TD), 2, axis=1)
+        inner_TF = (np.maximum(gate_TF, 0) if kind == "reglu" else _gelu(gate_TF)) * rest_TF
+        return self._norm(f"{layer}.mlp.layernorm", x_TD + self._linear(f"{layer}.mlp.wo", inner_TF))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return x * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))) / 2

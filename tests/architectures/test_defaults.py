@@ -1,12 +1,13 @@
 """A setting that is left out has the value that its source gives it: goldens/make_defaults.py."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import EncoderText, MultiVectorText
@@ -33,11 +34,10 @@ REFUSED = {
 HEADS = ("num_attention_heads", "n_heads", "num_heads")
 # Settings on which it depends whether others are asked for: the switches are no defaults, and stay.
 SWITCHES = {"use_sliding_window", "use_bidirectional_attention", "relative_attention", "conv_kernel_size"}
+WINDOW = {"use_sliding_window": True, "sliding_window": 4096, "layer_types": None, "num_hidden_layers": 40}
 CHANGED: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(
-        ("qwen2", "qwen3"),
-        {"use_sliding_window": True, "sliding_window": 4096, "layer_types": None, "num_hidden_layers": 40},
-    ),
+    "qwen2": WINDOW,
+    "qwen3": WINDOW,
     "gemma3_text": {"layer_types": None, "use_bidirectional_attention": True},
     "modernbert": {"layer_types": None},
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p"], "conv_kernel_size": 3},
@@ -81,45 +81,33 @@ def without_one(values: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{name}.{kind}.{inner}", values | {name: value | {kind: less}}
 
 
-def larger(values: dict[str, Any]) -> dict[str, Any]:
-    """With other heads, so that a default that is computed is not the constant by chance."""
+def check(describe: Callable[[dict[str, Any]], list[Any]], stated: dict[str, Any], kept: set[str], known: Any) -> None:
+    """Without any setting but those that are kept, the same is read, or it is refused as one of the known ones."""
+    expected = describe(dict(stated))
+    for name, values in without_one(stated):
+        if name not in kept:
+            try:
+                assert describe(dict(values)) == expected, name
+            except CheckpointError as error:
+                assert name in str(error) and name in known, name
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_setting_that_is_left_out(kind: str) -> None:
+    """Of other heads too, so that a default that is computed is not the constant by chance."""
+    values = CONFIGS[kind]
     factors = dict.fromkeys(("hidden_size", "d_model", "dim"), 4) | dict.fromkeys(HEADS, 2)
-    return {name: value * factors.get(name, 1) if name in factors else value for name, value in values.items()}
+    larger = {name: factors[name] * values[name] for name in factors if name in values}
+    for change in ({}, larger, CHANGED.get(kind, {})):
+        stated = values | change
+        check(
+            described, stated, {name for name in SWITCHES & stated.keys() if stated[name] != values.get(name)}, REFUSED
+        )
 
 
-def variants() -> Iterator[tuple[str, dict[str, Any]]]:
-    for kind, values in CONFIGS.items():
-        yield kind, values
-        yield kind, larger(values)
-        if kind in CHANGED:
-            yield kind, values | CHANGED[kind]
-
-
-def test_a_setting_that_is_left_out() -> None:
-    for kind, stated in list(variants()):
-        expected = described(dict(stated))
-        refused = set()
-        for name, values in without_one(stated):
-            if name in SWITCHES and stated[name] != CONFIGS[kind].get(name):
-                continue
-            try:
-                assert described(dict(values)) == expected, name
-            except CheckpointError as error:
-                assert name in str(error)
-                refused.add(name)
-        assert refused <= REFUSED
-
-
-def test_a_decoders_setting_that_is_left_out() -> None:
-    assert DEFAULTS["decoders"].keys() | {"gemma3"} == DECODERS.keys()  # which has a text's configuration within
-    sizes = REFUSED | {"n_embd", "n_head", "n_layer"}
-    for kind, stated in DEFAULTS["decoders"].items():
-        expected = described_decoder(stated)
-        for name, values in without_one(stated):
-            try:
-                assert described_decoder(values) == expected, f"{kind}: {name}"
-            except CheckpointError as error:
-                assert name in str(error) and name in sizes, f"{kind}: {name}"
+@pytest.mark.parametrize("kind", DEFAULTS["decoders"])
+def test_a_decoders_setting_that_is_left_out(kind: str) -> None:
+    check(described_decoder, DEFAULTS["decoders"][kind], set(), REFUSED | {"n_embd", "n_head", "n_layer"})
 
 
 def described_decoder(values: dict[str, Any]) -> list[Any]:
@@ -139,18 +127,14 @@ OTHER_NAMES = {
     *("use_bidirectional_attention", "layer_norm_type", "pack_qkv", "logn_attention_scale", "use_rms_norm"),
     *("conv_groups", "attention_head_size", "conv_kernel_size", "conv_act", "max_relative_positions", "n_embd"),
     *("position_buckets", "norm_rel_ebd", "share_att_key", "embedding_size", "num_labels", "pooler_hidden_act"),
-    *(
-        "tie_word_embeddings",
-        "type_vocab_size",
-        "head_dim",
-        "sentence_transformers",
-        "sbert_ce_default_activation_function",
-    ),
+    *("tie_word_embeddings", "type_vocab_size", "head_dim", "sentence_transformers"),
+    "sbert_ce_default_activation_function",
 }
 
 
 def test_every_setting_that_is_asked_for_is_among_them() -> None:
     assert CONFIGS.keys() | NOT_THERE == ENCODERS.keys()
+    assert DEFAULTS["decoders"].keys() | {"gemma3"} == DECODERS.keys()  # which has a text's configuration within
     for kind, values in CONFIGS.items():
         asked = Asked(values)
         described(asked)

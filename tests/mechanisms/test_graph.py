@@ -7,26 +7,13 @@ from hypothesis import strategies as st
 from fastattn import mechanisms as m
 from fastattn import use_threads
 from fastattn.ops.reference.mechanisms import graph, scores, seen
-from tests.mechanisms.karate_club import EDGES, MEMBERS
-from tests.mechanisms.oracle import check, check_attention, normal, refuses
-
-CLUB = m.Neighbours.from_edges(EDGES, MEMBERS)
+from tests.mechanisms.oracle import CLUB, EDGES, MEMBERS, check, check_attention, layer, normal
 
 
 def of_heads(*arguments):
     """The formula with heads concatenated."""
     out_NHV = graph.graph_attention(*arguments)
     return out_NHV.reshape(len(out_NHV), -1)
-
-
-def layer(nodes=MEMBERS, F=34, H=8, V=8):
-    return normal(1, nodes, F), normal(2, H, V, F, size=F**-0.5), normal(3, H, 2 * V)
-
-
-def test_the_club():
-    assert len(EDGES) == len(set(EDGES)) == 78
-    degrees = np.diff(CLUB.starts) - 1
-    assert degrees.sum() == 2 * 78 and degrees[[0, 33]].tolist() == [16, 17] and degrees.min() == 1
 
 
 def test_a_layer_on_the_club():
@@ -51,43 +38,37 @@ def test_weights_add_up_to_one_for_each_node():
 
 
 def test_other_scores_of_a_graphs_neighbours():
-    query, key, value = normal(1, 2, MEMBERS, 4, 20), normal(2, 2, MEMBERS, 2, 20), normal(3, 2, MEMBERS, 2, 9)
-    mask = seen.neighbours(CLUB.starts, CLUB.indices, MEMBERS)
-    got = m.attend(query, key, value, seen=CLUB, return_weights=True)
-    check_attention(got, scores.scaled_dot, (query, key, value), (), mask)
-    vector = normal(4, 4, 40)
-    got = m.attend(query, key, value, score=m.Graph(vector), seen=CLUB, return_weights=True)
-    check_attention(got, scores.graph, (query, key, value), (vector,), mask)
-    parameters = normal(4, 5, 20), normal(5, 5, 20), normal(6, 5)
-    got = m.attend(query, key, value, score=m.Additive(*parameters), seen=CLUB, return_weights=True)
+    arrays = normal(1, 2, MEMBERS, 4, 20), normal(2, 2, MEMBERS, 2, 20), normal(3, 2, MEMBERS, 2, 9)
+    vector, parameters = normal(4, 4, 40), (normal(4, 5, 20), normal(5, 5, 20), normal(6, 5))
     every = tuple(np.repeat(p[None], 4, axis=0) for p in parameters)
-    check_attention(got, scores.additive, (query, key, value), every, mask)
+    mask = seen.neighbours(CLUB.starts, CLUB.indices, MEMBERS)
+    for score, formula, numbers in (
+        (m.ScaledDot(), scores.scaled_dot, ()),
+        (m.Graph(vector), scores.graph, (vector,)),
+        (m.Additive(*parameters), scores.additive, every),
+    ):
+        got = m.attend(*arrays, score=score, seen=CLUB, return_weights=True)
+        check_attention(got, formula, arrays, numbers, mask)
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    degrees=st.lists(st.integers(0, 40), max_size=30),
-    nodes=st.integers(1, 50),
-    H=st.integers(1, 3),
-    V=st.sampled_from([1, 4, 17]),
-    threads=st.integers(1, 2),
-    kind=st.sampled_from(["graph", "dot"]),
-)
-def test_graphs_of_any_shape(degrees, nodes, H, V, threads, kind):
+    st.lists(st.integers(0, 40), max_size=30), st.integers(1, 50), st.integers(1, 3), st.sampled_from([1, 4, 17]),
+    st.integers(1, 2), st.booleans(),
+)  # fmt: skip
+def test_graphs_of_any_shape(degrees, nodes, H, V, threads, by_graph):
     rng = np.random.default_rng(len(degrees) * 53 + nodes)
     rows = [np.sort(rng.permutation(nodes)[: min(degree, nodes)]) for degree in degrees]
     starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     indices = np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64)
-    query, key, value = normal(1, 1, len(degrees), H, 5), normal(2, 1, nodes, H, 5), normal(3, 1, nodes, H, V)
+    arrays = normal(1, 1, len(degrees), H, 5), normal(2, 1, nodes, H, 5), normal(3, 1, nodes, H, V)
     vector = normal(4, H, 10)
-    score, formula, parameters = (
-        (m.Graph(vector), scores.graph, (vector,)) if kind == "graph" else (m.ScaledDot(), scores.scaled_dot, ())
-    )
-    got = m.attend(
-        query, key, value, score=score, seen=m.Neighbours(starts, indices), return_weights=True, threads=threads
-    )
-    mask = seen.neighbours(starts, indices, nodes)
-    check_attention(got, formula, (query, key, value), parameters, mask)
+    score, formula, parameters = m.ScaledDot(), scores.scaled_dot, ()
+    if by_graph:
+        score, formula, parameters = m.Graph(vector), scores.graph, (vector,)
+    near, mask = m.Neighbours(starts, indices), seen.neighbours(starts, indices, nodes)
+    got = m.attend(*arrays, score=score, seen=near, return_weights=True, threads=threads)
+    check_attention(got, formula, arrays, parameters, mask)
     assert (got[0][0, ~mask.any(axis=1)] == 0).all()
 
 
@@ -104,15 +85,6 @@ def test_many_nodes_on_any_threads():
     check(alone, lambda *a: graph.edges_at_once(*a).reshape(3000, -1), *arrays, near.starts, near.indices)
 
 
-def test_nodes_under_other_numbers():
-    features, weight, vector = layer()
-    order = np.random.default_rng(3).permutation(MEMBERS)
-    place = np.argsort(order)
-    renumbered = m.Neighbours.from_edges(place[np.array(EDGES)], MEMBERS)
-    one, other = (m.graph_attention(x, weight, vector, g) for x, g in ((features, CLUB), (features[order], renumbered)))
-    np.testing.assert_allclose(other, one[order], atol=3e-6)
-
-
 def test_features_of_any_size():
     for size in (1e-30, 1e-3, 10.0, 1e15):
         features, weight, vector = layer()
@@ -120,18 +92,13 @@ def test_features_of_any_size():
         check(m.graph_attention(*arrays, CLUB), of_heads, *arrays, CLUB.starts, CLUB.indices)
 
 
-def two_steps():
-    """Meta-paths: who met, and who met somebody in common."""
-    met = np.zeros((MEMBERS, MEMBERS), bool)
-    met[tuple(np.array(EDGES).T)] = True
-    met |= met.T
-    return CLUB, m.Neighbours.from_edges(np.argwhere(met.astype(int) @ met > 0), MEMBERS)
-
-
 def test_two_levels_of_attention():
+    """Meta-paths: who met, and who met somebody in common."""
+    met = np.zeros((MEMBERS, MEMBERS), int)
+    met[tuple(np.array(EDGES).T)] = 1
+    paths = CLUB, m.Neighbours.from_edges(np.argwhere((met | met.T) @ (met | met.T) > 0), MEMBERS)
     features, weight, _ = layer(F=10, H=2, V=6)
     vectors, semantic = normal(4, 2, 2, 12), (normal(5, 7, 12), normal(6, 7), normal(7, 7))
-    paths = two_steps()
     plain = [(path.starts, path.indices) for path in paths]
     out, weights = m.heterogeneous_attention(features, weight, vectors, paths, *semantic)
     for got, n in ((out, 0), (weights, 1)):
@@ -148,33 +115,6 @@ def test_one_kind_is_all_there_is():
     out, weights = m.semantic_attention(features, normal(2, 3, 4), normal(3, 3), normal(4, 3))
     np.testing.assert_array_equal(out, features[0])
     assert weights.tolist() == [1]
-
-
-def test_what_does_not_fit():
-    features, weight, vector = arrays = layer(F=10, H=2, V=6)
-    starts, indices, query = CLUB.starts, CLUB.indices, features[None]
-    for wrong, message in (
-        ((starts[:-1], indices), r"starts: expected integers of shape \(35,\)"),
-        ((starts[::-1].copy(), indices), "starts: expected to rise from 0 to 190"),
-        ((np.where(np.arange(35) == 5, 190, starts), indices), "starts: expected to rise"),
-        ((starts, indices + 1), "indices: expected 0 to 33, got 1 to 34"),
-        ((starts, indices - 1), "indices: expected 0 to 33"),
-        ((starts, indices.astype(float)), "indices: expected integers"),
-        ((starts, indices[None]), "indices: expected one axis"),
-        ((starts - 1, indices), "starts: expected 0 to 190"),
-    ):
-        refuses(lambda wrong=wrong: m.graph_attention(*arrays, m.Neighbours(*wrong)), message)
-        refuses(lambda wrong=wrong: m.attend(query, query, query, seen=m.Neighbours(*wrong)), message)
-    refuses(lambda: m.graph_attention(features, weight[:, :, 1:], vector, CLUB), "weight: expected a last axis of 10")
-    refuses(lambda: m.graph_attention(features, weight, vector[:, 1:], CLUB), "vector: expected 12 numbers")
-    refuses(lambda: m.graph_attention(features, weight, vector[:1], CLUB), "vector: expected one for each of 2 heads")
-    refuses(lambda: m.graph_attention(*arrays, EDGES), "neighbours: expected a Neighbours, got list")
-    refuses(lambda: m.Neighbours.from_edges([(0, 4)], 4), "edges: expected 0 to 3")
-    refuses(lambda: m.Neighbours.from_edges([(0, 1, 2)], 4), "edges: expected pairs")
-    none = normal(1, 1, 2, 12)
-    refuses(lambda: m.heterogeneous_attention(features, weight, none, [], *arrays), "vectors: expected one for each")
-    twice, capped = m.Neighbours([0, 2, *[2] * 33], [4, 4]), m.ScaledDot(softcap=1.0)
-    refuses(lambda: m.attend(query, query, query, score=capped, seen=twice), "indices: expected each neighbour once")
 
 
 def test_semantic_scores_of_any_size():

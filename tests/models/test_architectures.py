@@ -12,47 +12,28 @@ from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import MODELS, build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.spec.architecture import (
-    AttentionSpec,
-    FeedForwardSpec,
-    LocalSpec,
-    ModelSpec,
-    NormSpec,
-    PositionSpec,
-    StackSpec,
-)
+from fastattn.spec import architecture as arch
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from tests.decoding.searching import decode, score
-from tests.models.tiny_models import (
-    END,
-    START,
-    UNK,
-    VARIETIES,
-    cached,
-    random_checkpoint,
-    random_sources,
-    starts_of,
-    steady_ops,
-    stepped,
-    vocabulary,
-)
+from tests.messages import refused
+from tests.models import tiny_models as tiny
 
 KIND = "decoder on its own"
-SPEC = StackSpec(
-    layers=2, width=16, vocabulary=19, attention=AttentionSpec(heads=4, key_heads=2, head_width=5),
-    feed_forward=FeedForwardSpec(inner_width=24, activation="swish", gated=True), norms=NormSpec("rms"),
-    positions=PositionSpec("table", limit=40), biases=False,
+SPEC = arch.StackSpec(
+    layers=2, width=16, vocabulary=19, attention=arch.AttentionSpec(heads=4, key_heads=2, head_width=5),
+    feed_forward=arch.FeedForwardSpec(inner_width=24, activation="swish", gated=True), norms=arch.NormSpec("rms"),
+    positions=arch.PositionSpec("table", limit=40), biases=False,
 )  # fmt: skip
-LOCAL = (None, LocalSpec((0,), before=0, after=0), LocalSpec((0, 1), before=3, after=0))
+LOCAL = (None, arch.LocalSpec((0,), before=0, after=0), arch.LocalSpec((0, 1), before=3, after=0))
 # What goes with no cross-attention.
 ALONE = {
     "plain": SPEC,
-    "parallel": replace(SPEC, parallel=True, norms=NormSpec(), biases=True, output_cap=3.0),
-    "parallel, local": replace(SPEC, parallel=True, local=LocalSpec((0,), before=3, after=0)),
-    "norms of outputs": replace(SPEC, norms=NormSpec("rms", output=True, input=False)),
-    "norms around": replace(SPEC, norms=NormSpec("rms", output=True), local=LocalSpec((1,), before=5, after=0)),
+    "parallel": replace(SPEC, parallel=True, norms=arch.NormSpec(), biases=True, output_cap=3.0),
+    "parallel, local": replace(SPEC, parallel=True, local=arch.LocalSpec((0,), before=3, after=0)),
+    "norms of outputs": replace(SPEC, norms=arch.NormSpec("rms", output=True, input=False)),
+    "norms around": replace(SPEC, norms=arch.NormSpec("rms", output=True), local=arch.LocalSpec((1,), 5, 0)),
 }
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
 
@@ -63,7 +44,7 @@ def added(monkeypatch):
 
 
 def _checkpoint(dtype=np.float32, stack=SPEC) -> Checkpoint:
-    rng, spec, words = np.random.default_rng(5), ModelSpec(KIND, decoder=stack), vocabulary(SPEC.vocabulary)
+    rng, spec, words = np.random.default_rng(5), arch.ModelSpec(KIND, decoder=stack), tiny.vocabulary(SPEC.vocabulary)
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
         drawn = 1 + 0.1 * rng.normal(size=shape) if "norm" in name else rng.normal(0, shape[-1] ** -0.5, shape)
@@ -76,107 +57,13 @@ def _rms(x_TD, weight_D):
     return x_TD / np.sqrt((x_TD**2).mean(axis=1, keepdims=True) + 1e-5) * weight_D
 
 
-def _formula(tensors, tokens_T, local=None):
-    """The log-probabilities of the token behind each, written out; nothing of it is the engine's."""
-    T, attention = len(tokens_T), SPEC.attention
-    x_TD = tensors["decoder.embedding.weight"][tokens_T] + tensors["decoder.positions"][:T]
-    for number, layer in enumerate(("decoder.layers.0", "decoder.layers.1")):
-        seen_TS = np.tri(T, dtype=bool)
-        if local is not None and number in local.layers:
-            seen_TS &= ~np.tri(T, k=-local.before - 1, dtype=bool)
-        weights = {name.removeprefix(layer + "."): value for name, value in tensors.items() if name.startswith(layer)}
-        inside_TD = _rms(x_TD, weights["self_attention.norm.weight"])
-        heads = (inside_TD @ weights["self_attention.qkv.weight"].T).reshape(T, -1, attention.head_width)
-        query_THK, key_TGK, value_TGK = heads[:, :4], heads[:, 4:6], heads[:, 6:]
-        contexts = []
-        for head in range(4):
-            scores_TS = query_THK[:, head] @ key_TGK[:, head // 2].T / np.sqrt(attention.head_width)
-            weights_TS = np.where(seen_TS, np.exp(scores_TS), 0)
-            contexts.append(weights_TS @ value_TGK[:, head // 2] / weights_TS.sum(axis=1, keepdims=True))
-        x_TD = x_TD + np.concatenate(contexts, axis=1) @ weights["self_attention.output.weight"].T
-        inside_TD = _rms(x_TD, weights["feed_forward.norm.weight"])
-        inner_TF = inside_TD @ weights["feed_forward.inner.weight"].T
-        gated_TF = inner_TF / (1 + np.exp(-inner_TF)) * (inside_TD @ weights["feed_forward.inner_linear.weight"].T)
-        x_TD = x_TD + gated_TF @ weights["feed_forward.outer.weight"].T
-    logits_TV = _rms(x_TD, tensors["decoder.final_norm.weight"]) @ tensors["decoder.projection.weight"].T
-    return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
-
-
-@pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (operations, 1e-5)])
-def test_its_log_probabilities_are_the_formulas(ops, tolerance):
-    for local in LOCAL:
-        stack = replace(SPEC, local=local)
-        checkpoint, targets = _checkpoint(np.float64, stack), random_sources(5, seed=3, shortest=2, longest=30)
-        model = build_model(checkpoint if ops is reference else _checkpoint(stack=stack), ops)
-        found = score(model, [NOTHING] * 5, targets)
-        for target, log_probs_T in zip(targets, found):
-            expected_TV = _formula(checkpoint.tensors, target[:-1], local)
-            np.testing.assert_allclose(log_probs_T, expected_TV[np.arange(len(target) - 1), target[1:]], atol=tolerance)
-
-
-@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
-def test_its_steps_chunks_and_passes_agree(stack):
-    for cut in (1, 4):
-        for precision in ("float32", "bfloat16", "int8"):
-            model = build_model(_checkpoint(stack=stack), operations, precision)
-            targets = random_sources(4, seed=3, shortest=5, longest=20)
-            nothing, starts_B1 = [NOTHING] * 4, starts_of(targets)
-            expected, _ = stepped(model, nothing, targets)
-            cache, slots_B, _ = cached(model, nothing)
-            assert not model.sizes.memory_widths and set(model.sizes.row_widths) == {20}
-            hidden = []
-            for firsts_B, parts in (
-                (np.zeros(4, np.int64), [target[:cut] for target in targets]),
-                (np.full(4, cut), [target[cut:] for target in targets]),
-            ):
-                rows_ND, _ = model.prefill(
-                    np.concatenate(parts), starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
-                )
-                hidden.append(np.split(rows_ND, starts_of(parts)[1:-1]))
-            whole_ND, _ = model.prefill(np.concatenate(targets), starts_B1)
-            for b, rows_TD in enumerate(expected):
-                np.testing.assert_array_equal(np.concatenate([part[b] for part in hidden]), rows_TD)
-                near = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.3}[precision]
-                np.testing.assert_allclose(whole_ND[starts_B1[b] : starts_B1[b + 1]], rows_TD, atol=near)
-
-
-@pytest.mark.parametrize("ops", [steady_ops, operations])
-def test_greedy_search_takes_the_formulas_best(ops):
-    for local in LOCAL:
-        checkpoint = _checkpoint(stack=replace(SPEC, local=local))
-        prompts = [[START, *prompt.tolist()] for prompt in random_sources(9, seed=7, longest=6)]
-        options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
-        jobs = [Job(NOTHING, [START], prompt[1:]) for prompt in prompts]
-        exact = {name: tensor.astype(np.float64) for name, tensor in checkpoint.tensors.items()}
-        for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
-            tokens = list(prompt)
-            while tokens[-1] != END and len(tokens) - 1 < 12:
-                log_probs_V = _formula(exact, np.array(tokens), local)[-1]
-                if options.disable_unk:
-                    log_probs_V[UNK] = -np.inf
-                tokens.append(int(log_probs_V.argmax()))
-            assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != END]
-
-
-@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
-def test_its_kernels_agree_with_the_reference_and_its_steps_with_its_passes(stack):
-    targets = random_sources(6, seed=3, shortest=5, longest=30)
-    exact, model = (
-        build_model(_checkpoint(np.float64, stack), reference),
-        build_model(_checkpoint(stack=stack), operations),
-    )
-    nothing = [NOTHING] * len(targets)
-    for found_T, expected_T in zip(score(model, nothing, targets), score(exact, nothing, targets)):
-        np.testing.assert_allclose(found_T, expected_T, atol=2e-5)
-    hidden, starts_B1 = exact.prefill(np.concatenate(targets), starts_of(targets))[0], starts_of(targets)
-    for b, rows_TD in enumerate(stepped(exact, nothing, targets)[0]):
-        np.testing.assert_allclose(rows_TD, hidden[starts_B1[b] : starts_B1[b + 1]], rtol=1e-10, atol=1e-12)
-
-
-def _parts_by_hand(stack, tensors, x_TD):
-    """The first block's attention and feed-forward of x_TD, each behind its norms, written out."""
-    T, layer = len(x_TD), "decoder.layers.0"
-    weights = {name.removeprefix(layer + "."): value for name, value in tensors.items() if name.startswith(layer)}
+def _parts(stack, tensors, x_TD, number=0):
+    """A block's attention and feed-forward of x_TD, each behind its norms, written out."""
+    T, layer = len(x_TD), f"decoder.layers.{number}."
+    weights = {name.removeprefix(layer): value for name, value in tensors.items() if name.startswith(layer)}
+    seen_TS = np.tri(T, dtype=bool)
+    if stack.local is not None and number in stack.local.layers:
+        seen_TS &= ~np.tri(T, k=-stack.local.before - 1, dtype=bool)
 
     def entering(name):
         return _rms(x_TD, weights[f"{name}.norm.weight"]) if stack.norms.input else x_TD
@@ -187,8 +74,9 @@ def _parts_by_hand(stack, tensors, x_TD):
     heads = (entering("self_attention") @ weights["self_attention.qkv.weight"].T).reshape(T, -1, 5)
     contexts = []
     for head in range(4):
-        scores_TS = np.exp(heads[:, head] @ heads[:, 4 + head // 2].T / np.sqrt(5)) * np.tri(T)
-        contexts.append(scores_TS @ heads[:, 6 + head // 2] / scores_TS.sum(axis=1, keepdims=True))
+        scores_TS = heads[:, head] @ heads[:, 4 + head // 2].T / np.sqrt(5)
+        weights_TS = np.where(seen_TS, np.exp(scores_TS), 0)
+        contexts.append(weights_TS @ heads[:, 6 + head // 2] / weights_TS.sum(axis=1, keepdims=True))
     inside_TD = entering("feed_forward")
     inner_TF = inside_TD @ weights["feed_forward.inner.weight"].T
     gated_TF = inner_TF / (1 + np.exp(-inner_TF)) * (inside_TD @ weights["feed_forward.inner_linear.weight"].T)
@@ -197,34 +85,102 @@ def _parts_by_hand(stack, tensors, x_TD):
     return leaving("self_attention", attended_TD), leaving("feed_forward", fed_TD)
 
 
+def _formula(stack, tensors, tokens_T):
+    """The log-probabilities of the token behind each, written out; nothing of it is the engine's."""
+    x_TD = tensors["decoder.embedding.weight"][tokens_T] + tensors["decoder.positions"][: len(tokens_T)]
+    for number in range(stack.layers):
+        x_TD = x_TD + _parts(stack, tensors, x_TD, number)[0]
+        x_TD = x_TD + _parts(stack, tensors, x_TD, number)[1]
+    logits_TV = _rms(x_TD, tensors["decoder.final_norm.weight"]) @ tensors["decoder.projection.weight"].T
+    return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(("ops", "tolerance"), [(reference, 1e-12), (operations, 1e-5)])
+def test_its_log_probabilities_are_the_formulas(ops, tolerance):
+    for local in LOCAL:
+        stack = replace(SPEC, local=local)
+        checkpoint, targets = _checkpoint(np.float64, stack), tiny.random_sources(5, seed=3, shortest=2, longest=30)
+        model = build_model(checkpoint if ops is reference else _checkpoint(stack=stack), ops)
+        found = score(model, [NOTHING] * 5, targets)
+        for target, log_probs_T in zip(targets, found):
+            expected_TV = _formula(stack, checkpoint.tensors, target[:-1])
+            np.testing.assert_allclose(log_probs_T, expected_TV[np.arange(len(target) - 1), target[1:]], atol=tolerance)
+
+
+@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
+def test_its_steps_chunks_and_passes_agree(stack):
+    targets, nothing = tiny.random_sources(4, seed=3, shortest=5, longest=20), [NOTHING] * 4
+    for precision, near in (("float32", 1e-5), ("bfloat16", 0.1), ("int8", 0.3)):
+        model = build_model(_checkpoint(stack=stack), operations, precision)
+        assert not model.sizes.memory_widths and set(model.sizes.row_widths) == {20}
+        expected = np.concatenate(tiny.stepped(model, nothing, targets)[0])
+        for cut in (1, 4):
+            (cache, slots_B, _), hidden = tiny.cached(model, nothing), [[] for _ in targets]
+            for first, stop in ((0, cut), (cut, None)):
+                parts, firsts_B = [target[first:stop] for target in targets], np.full(4, first)
+                rows_ND, _ = model.prefill(
+                    np.concatenate(parts), tiny.starts_of(parts), cache=cache, slots_B=slots_B, firsts_B=firsts_B
+                )
+                for rows, more in zip(hidden, np.split(rows_ND, tiny.starts_of(parts)[1:-1])):
+                    rows.extend(more)
+            np.testing.assert_array_equal(np.concatenate(hidden), expected)
+        whole_ND, _ = model.prefill(np.concatenate(targets), tiny.starts_of(targets))
+        np.testing.assert_allclose(whole_ND, expected, atol=near)
+
+
+@pytest.mark.parametrize("ops", [tiny.steady_ops, operations])
+def test_greedy_search_takes_the_formulas_best(ops):
+    for local in LOCAL:
+        stack = replace(SPEC, local=local)
+        checkpoint = _checkpoint(stack=stack)
+        prompts = [[tiny.START, *prompt.tolist()] for prompt in tiny.random_sources(9, seed=7, longest=6)]
+        options = DecodingOptions(beam_size=1, min_decoding_length=0, max_decoding_length=12)
+        jobs = [Job(NOTHING, [tiny.START], prompt[1:]) for prompt in prompts]
+        exact = {name: tensor.astype(np.float64) for name, tensor in checkpoint.tensors.items()}
+        for prompt, (hypothesis,) in zip(prompts, decode(build_model(checkpoint, ops), jobs, options)):
+            tokens = list(prompt)
+            while tokens[-1] != tiny.END and len(tokens) - 1 < 12:
+                log_probs_V = _formula(stack, exact, np.array(tokens))[-1]
+                if options.disable_unk:
+                    log_probs_V[tiny.UNK] = -np.inf
+                tokens.append(int(log_probs_V.argmax()))
+            assert hypothesis.tokens.tolist() == [token for token in tokens[1:] if token != tiny.END]
+
+
+@pytest.mark.parametrize("stack", ALONE.values(), ids=ALONE)
+def test_its_kernels_agree_with_the_reference_and_its_steps_with_its_passes(stack):
+    targets = tiny.random_sources(6, seed=3, shortest=5, longest=30)
+    exact = build_model(_checkpoint(np.float64, stack), reference)
+    model, nothing = build_model(_checkpoint(stack=stack), operations), [NOTHING] * len(targets)
+    for found_T, expected_T in zip(score(model, nothing, targets), score(exact, nothing, targets)):
+        np.testing.assert_allclose(found_T, expected_T, atol=2e-5)
+    hidden_ND, _ = exact.prefill(np.concatenate(targets), tiny.starts_of(targets))
+    stepped_ND = np.concatenate(tiny.stepped(exact, nothing, targets)[0])
+    np.testing.assert_allclose(stepped_ND, hidden_ND, rtol=1e-10, atol=1e-12)
+
+
 def test_blocks_are_added_up_as_the_formula_says():
-    for change in ({"parallel": True}, {"norms": NormSpec("rms", output=True, input=False)}):
+    for change in ({"parallel": True}, {"norms": arch.NormSpec("rms", output=True, input=False)}):
         stack = replace(SPEC, layers=1, **change)
         checkpoint, tokens_T = _checkpoint(np.float64, stack), np.array([1, 7, 5, 9, 3], np.int32)
         before_TD, found_TD, _ = build_model(checkpoint, reference).states(tokens_T, None)
         if stack.parallel:
-            expected_TD = before_TD + sum(_parts_by_hand(stack, checkpoint.tensors, before_TD))
+            expected_TD = before_TD + sum(_parts(stack, checkpoint.tensors, before_TD))
         else:
-            between_TD = before_TD + _parts_by_hand(stack, checkpoint.tensors, before_TD)[0]
-            expected_TD = between_TD + _parts_by_hand(stack, checkpoint.tensors, between_TD)[1]
+            between_TD = before_TD + _parts(stack, checkpoint.tensors, before_TD)[0]
+            expected_TD = between_TD + _parts(stack, checkpoint.tensors, between_TD)[1]
         np.testing.assert_allclose(found_TD, expected_TD, rtol=1e-10, atol=1e-12)
 
 
 def test_an_unknown_kind_names_the_known_ones():
     checkpoint = _checkpoint()
-    checkpoint.spec = ModelSpec("mamba", decoder=SPEC)
-    with pytest.raises(
-        CheckpointError, match="kind of model 'mamba'; known: decoder, encoder, encoder-decoder, decoder on"
-    ):
+    checkpoint.spec = arch.ModelSpec("mamba", decoder=SPEC)
+    with refused(CheckpointError, "mamba"):
         build_model(checkpoint, reference)
 
 
 def test_a_kind_needs_its_stacks():
-    for kind, missing in (("encoder-decoder", "encoder"), (KIND, "decoder")):
-        checkpoint = random_checkpoint(**VARIETIES["pre-norm"])
-        stacks = {name: stack for name, stack in checkpoint.spec.stacks.items() if name != missing}
-        if kind == "encoder-decoder":
-            stacks = {"decoder": SPEC}
-        checkpoint.spec = ModelSpec(kind, **stacks)
-        with pytest.raises(CheckpointError, match=f"expected a.*{missing}.*got '{kind}'"):
-            build_model(checkpoint, reference)
+    checkpoint = tiny.random_checkpoint()
+    for kind, stacks in (("encoder-decoder", {"decoder": SPEC}), (KIND, {"encoder": checkpoint.spec.encoder})):
+        with refused(CheckpointError, kind):
+            build_model(replace(checkpoint, spec=arch.ModelSpec(kind, **stacks)), reference)

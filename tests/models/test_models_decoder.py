@@ -11,15 +11,7 @@ from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from tests.decoding.searching import score
-from tests.models.tiny_models import (
-    VARIETIES,
-    cached,
-    full_pass,
-    random_model,
-    random_sources,
-    starts_of,
-    stepped,
-)
+from tests.models.tiny_models import VARIETIES, cached, full_pass, random_model, random_sources, starts_of, stepped
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
@@ -92,20 +84,16 @@ def test_later_tokens_and_other_sources_change_nothing_before(variety):
     targets = random_sources(3, seed=3, shortest=6, longest=8)
     hidden_ND, _, starts_B1 = full_pass(model, sources, targets)
     changed = [targets[0], np.append(targets[1][:4], [7, 7, 7]).astype(np.int32), targets[2]]
-    other_ND, _, other_starts_B1 = full_pass(model, [np.append(sources[0], np.int32(4)), *sources[1:]], changed)
+    other_ND, _, other_B1 = full_pass(model, [np.append(sources[0], np.int32(4)), *sources[1:]], changed)
     for b, kept in ((1, 4), (2, len(targets[2]))):
-        np.testing.assert_allclose(
-            other_ND[other_starts_B1[b] : other_starts_B1[b] + kept],
-            hidden_ND[starts_B1[b] : starts_B1[b] + kept],
-            rtol=1e-10,
-        )
+        found, expected = (rows[first[b] :][:kept] for rows, first in ((other_ND, other_B1), (hidden_ND, starts_B1)))
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
     assert np.abs(other_ND[0] - hidden_ND[0]).max() > 1e-3, "the source should matter"
 
 
 @pytest.mark.parametrize(("layer", "heads"), [(-1, 1), (0, 2), (1, 0)])
 def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
-    sources, targets = random_sources(3, seed=5, shortest=2), random_sources(3, seed=6, shortest=2)
-    calls = []
+    sources, targets, calls = random_sources(3, seed=5, shortest=2), random_sources(3, seed=6, shortest=2), []
 
     def spy(*arguments, weights_BHTS=None, **options):
         full = np.empty((3, 4, max(map(len, targets)), max(map(len, sources))))
@@ -128,34 +116,29 @@ def test_attention_is_the_mean_of_the_alignment_heads(layer, heads):
         np.testing.assert_allclose(np.array(seen[b]), rows_TS, rtol=1e-9)
 
 
+def _log_probs(ops, precision, **changes):
+    sources, targets = random_sources(20, seed=1, longest=30), random_sources(20, seed=2, longest=30)
+    return np.concatenate(score(random_model(3, ops, precision, **changes), sources, targets))
+
+
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_kernels_agree_with_the_reference_in_each_precision(variety):
     """A value that two roundings of float32 put on either side of a step moves a few scores by that step, not most."""
-    sources, targets = random_sources(20, seed=1, longest=30), random_sources(20, seed=2, longest=30)
-
-    def log_probs(ops, precision):
-        return np.concatenate(score(random_model(3, ops, precision, **VARIETIES[variety]), sources, targets))
-
-    exact = log_probs(reference, "float32")
-    np.testing.assert_allclose(log_probs(operations, "float32"), exact, atol=2e-5)
+    exact = _log_probs(reference, "float32", **VARIETIES[variety])
+    np.testing.assert_allclose(_log_probs(operations, "float32", **VARIETIES[variety]), exact, atol=2e-5)
     for precision in ("bfloat16", "int8"):
-        oracle = log_probs(reference, precision)
-        differences, rounding = np.abs(log_probs(operations, precision) - oracle), np.abs(oracle - exact)
+        found, oracle = (_log_probs(ops, precision, **VARIETIES[variety]) for ops in (operations, reference))
+        differences, rounding = np.abs(found - oracle), np.abs(oracle - exact)
         assert np.median(differences) < 1e-5 and differences.mean() < rounding.mean() / 8, precision
         assert 1e-4 < rounding.mean() < 0.1, precision
 
 
 def test_kernels_agree_with_the_reference_in_int4():
-    sources, targets = random_sources(20, seed=1, longest=30), random_sources(20, seed=2, longest=30)
     sizes = {"width": 64, "inner_width": 96, "gated": True, "norm": "rms", "head_width": 16, "key_heads": 2}
-
-    def log_probs(ops, precision):
-        return np.concatenate(score(random_model(3, ops, precision, **sizes), sources, targets))
-
-    exact, oracle, found = log_probs(reference, "float32"), log_probs(reference, "int4"), log_probs(operations, "int4")
-    rounding = np.abs(oracle - exact).mean()
-    assert np.abs(found - oracle).mean() < rounding / 8 and np.median(np.abs(found - oracle)) < 1e-5
-    assert 3 * np.abs(log_probs(reference, "int8") - exact).mean() < rounding < 1
+    exact, rounded, oracle = (_log_probs(reference, precision, **sizes) for precision in ("float32", "int8", "int4"))
+    differences, rounding = np.abs(_log_probs(operations, "int4", **sizes) - oracle), np.abs(oracle - exact).mean()
+    assert differences.mean() < rounding / 8 and np.median(differences) < 1e-5
+    assert 3 * np.abs(rounded - exact).mean() < rounding < 1
 
 
 def test_states_layer_by_layer_are_those_of_the_full_pass():
@@ -168,25 +151,19 @@ def test_states_layer_by_layer_are_those_of_the_full_pass():
 
 
 def test_start_from_zero_ignores_the_start_token():
-    model = random_model(seed=1, start_from_zero_embedding=True)
-    source = random_sources(1)
-    one, _, _ = full_pass(model, source, [np.array([5, 7], np.int32)])
-    two, _, _ = full_pass(model, source, [np.array([9, 7], np.int32)])
+    model, source = random_model(seed=1, start_from_zero_embedding=True), random_sources(1)
+    one, two, three = (full_pass(model, source, [np.array(ids, np.int32)])[0] for ids in ([5, 7], [9, 7], [5, 8]))
     np.testing.assert_array_equal(one, two)
-    three, _, _ = full_pass(model, source, [np.array([5, 8], np.int32)])
     assert np.abs(three[1] - one[1]).max() > 1e-3
 
 
 def test_output_scale_multiplies_the_hidden_state():
-    plain, scaled = random_model(seed=1), random_model(seed=1, output_scale=0.5)
     source, target = random_sources(1), [np.array([1, 7], np.int32)]
-    np.testing.assert_allclose(
-        full_pass(scaled, source, target)[0], 0.5 * full_pass(plain, source, target)[0], rtol=1e-6
-    )
+    plain, scaled = (full_pass(random_model(seed=1, output_scale=scale), source, target)[0] for scale in (1.0, 0.5))
+    np.testing.assert_allclose(scaled, 0.5 * plain, rtol=1e-6)
 
 
 def test_tokens_past_the_position_table_are_refused():
     model = random_model(positions="table", max_positions=4)
-    source = random_sources(1, longest=3)
     with pytest.raises(InputError, match="4 positions"):
-        full_pass(model, source, [np.zeros(5, np.int32)])
+        full_pass(model, random_sources(1, longest=3), [np.zeros(5, np.int32)])

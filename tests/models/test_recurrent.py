@@ -24,27 +24,32 @@ from tests.decoding.searching import (
     tokens_of,
 )
 from tests.models.pairs import pairs
-from tests.models.recurrent_twin import Twin
-from tests.models.recurrent_varieties import RECURRENT, recurrent_checkpoint, recurrent_model, twin
-from tests.models.tiny_models import END, START, full_pass, random_sources, stepped
+from tests.models.recurrent_varieties import RECURRENT, Twin, recurrent_checkpoint, recurrent_model, sigmoid, twin
+from tests.models.tiny_models import (
+    END,
+    START,
+    VARIETIES,
+    full_pass,
+    random_checkpoint,
+    random_model,
+    random_sources,
+    stepped,
+)
 
 DEVICES = {"reference": (reference, np.float64, 1e-11), "cpu": (operations, np.float32, 1e-5)}
 varieties = pytest.mark.parametrize("variety", RECURRENT)
 
 
-def _expected(variety, dtype, sources, targets):
-    """Of each sequence log_probs_TV and weights_TS."""
+def _check(model, variety, dtype, sequences, found, allowance, done=0):
+    """Of each sequence the rows, and the weights of the tokens behind those that are done."""
     oracle = twin(variety, dtype=dtype)
-    made = [oracle.decode(source, target) for source, target in zip(sources, targets)]
-    return [(log_softmax(logits_TV), weights_TS) for logits_TV, weights_TS in made]
-
-
-def _check(model, found, expected, allowance):
-    for (hidden_TD, weights_TS), (log_probs_TV, expected_TS) in zip(found, expected, strict=True):
+    for sequence, (hidden_TD, weights_TS) in zip(sequences, found, strict=True):
+        logits_TV, expected_TS = oracle.decode(*sequence)
         found_TV = model.output.all_log_probs(np.ascontiguousarray(hidden_TD))
-        np.testing.assert_allclose(found_TV, log_probs_TV, rtol=0, atol=10 * allowance)  # logits are of some tens
-        if weights_TS is not None:
-            np.testing.assert_allclose(weights_TS, expected_TS, rtol=0, atol=allowance)
+        # logits are of some tens
+        np.testing.assert_allclose(found_TV, log_softmax(logits_TV), rtol=0, atol=10 * allowance)
+        if len(weights_TS):
+            np.testing.assert_allclose(weights_TS, expected_TS[done:], rtol=0, atol=allowance)
 
 
 @varieties
@@ -55,10 +60,10 @@ def test_a_pass_is_the_twin_s(variety):
         attends = model.decoder.attention is not None
         hidden_ND, attention_NS, starts_B1 = full_pass(model, sources, targets, attends)
         found = [
-            (hidden_ND[start:stop], attention_NS[start:stop, : len(source)] if attends else None)
+            (hidden_ND[start:stop], attention_NS[start:stop, : len(source)] if attends else ())
             for source, start, stop in zip(sources, starts_B1, starts_B1[1:])
         ]
-        _check(model, found, _expected(variety, dtype, sources, targets), allowance)
+        _check(model, variety, dtype, zip(sources, targets), found, allowance)
 
 
 @pytest.mark.parametrize(("variety", "device", "begins"), pairs(RECURRENT, DEVICES, [(0, 0), (3, 0), (0, 2)]))
@@ -67,12 +72,8 @@ def test_steps_are_the_twin_s(variety, device, begins):
     ops, dtype, allowance = DEVICES[device]
     sources, targets = random_sources(5, seed=4), random_sources(5, seed=5, shortest=3, longest=14)
     model = recurrent_model(variety, ops=ops, dtype=dtype)
-    hidden, seen = stepped(model, sources, targets, prefill, model.decoder.attention is not None, apart)
-    expected = _expected(variety, dtype, sources, targets)
-    _check(model, [(rows_TD, None) for rows_TD in hidden], expected, allowance)
-    for rows, (_, weights_TS) in zip(seen, expected):
-        if rows:
-            np.testing.assert_allclose(rows, weights_TS[prefill:], rtol=0, atol=allowance)
+    found = zip(*stepped(model, sources, targets, prefill, model.decoder.attention is not None, apart))
+    _check(model, variety, dtype, zip(sources, targets), found, allowance, prefill)
 
 
 @pytest.mark.parametrize(("variety", "device", "searched"), pairs(RECURRENT, DEVICES, [(1, ()), (4, ()), (4, (7, 9))]))
@@ -117,22 +118,17 @@ def test_lower_precisions_are_near(variety):
         assert 1e-3 < np.abs(log_probs(precision) - exact).mean() < 0.25, precision
 
 
-@pytest.mark.parametrize(
-    ("variety", "precision", "beam", "threads"), pairs(RECURRENT, ["float32", "int8"], [1, 4], [1, 2])
-)
+SEARCHED = pairs(RECURRENT, ["float32", "int8"], [1, 4], [1, 2])
+
+
+@pytest.mark.parametrize(("variety", "precision", "beam", "threads"), SEARCHED)
 def test_company_and_threads_change_no_bit(variety, precision, beam, threads):
-    check_company(
-        recurrent_model(variety, ops=operations, precision=precision), [3, 0, 4, 1, 5, 2], 6, beam, 2, threads
-    )
+    model = recurrent_model(variety, ops=operations, precision=precision)
+    check_company(model, [3, 0, 4, 1, 5, 2], 6, beam, 2, threads)
 
 
-DRAWING = {
-    "beam_size": 1,
-    "sampling_topk": 0,
-    "min_decoding_length": 2,
-    "max_decoding_length": 2,
-    "return_attention": True,
-}
+DRAWING = {"beam_size": 1, "sampling_topk": 0, "return_attention": True}
+DRAWING |= dict.fromkeys(("min_decoding_length", "max_decoding_length"), 2)
 
 
 def test_samples_of_hard_attention_follow_its_law():
@@ -186,3 +182,110 @@ def test_the_search_is_no_repetition():
         sources = random_sources(8, seed=12)
         found = tokens_of(search(recurrent_model(variety), sources, max_decoding_length=7))
         assert len({tuple(tokens) for (tokens,) in found}) > 4, variety
+
+
+GATED = ("recurrent", "recurrent pre-norm", "average", "average pre-norm", "plain average")
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def _norm(x_D, tensors, name):
+    centred_D = x_D - x_D.mean()
+    scaled_D = centred_D / np.sqrt((centred_D**2).mean() + 1e-5)
+    return scaled_D * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+
+def _product(x_D, tensors, name):
+    return tensors[f"{name}.weight"] @ x_D + tensors[f"{name}.bias"]
+
+
+def _ssru(x_TD, tensors, spec):
+    """Kim 2019, equations 1 to 3 with the reset gate left out, token by token."""
+    name, cell_D, out = "decoder.layers.1.ssru", np.zeros(spec.width), []
+    for x_D in x_TD:
+        inside_D = _norm(x_D, tensors, f"{name}.norm") if spec.norms.before else x_D
+        value_D, forget_D = np.split(_product(inside_D, tensors, f"{name}.input"), 2)
+        cell_D = sigmoid(forget_D) * cell_D + (1 - sigmoid(forget_D)) * value_D
+        y_D = x_D + np.maximum(cell_D, 0)
+        out.append(y_D if spec.norms.before else _norm(y_D, tensors, f"{name}.norm"))
+    return np.array(out)
+
+
+def _average(x_TD, tensors, spec):
+    """Zhang 2018 as Marian has it: the gates see the input and the average apart."""
+    name, out = "decoder.layers.1.average_attention", []
+    for t, x_D in enumerate(x_TD):
+        y_D = x_TD[: t + 1].mean(axis=0)
+        if spec.norms.before:
+            y_D = _norm(y_D, tensors, f"{name}.norm")
+        if spec.recurrence.inner_width:
+            inner_F = _product(y_D, tensors, f"{name}.inner")
+            y_D = _product(inner_F * sigmoid(inner_F), tensors, f"{name}.outer")
+        if spec.recurrence.gates:
+            input_gate_D = sigmoid(_product(x_D, tensors, f"{name}.input_gate"))
+            y_D = input_gate_D * x_D + sigmoid(_product(y_D, tensors, f"{name}.forget_gate")) * y_D
+        out.append(x_D + y_D if spec.norms.before else _norm(x_D + y_D, tensors, f"{name}.norm"))
+    return np.array(out)
+
+
+class _Positions:
+    """One sequence of T rows, whose states are kept in float64."""
+
+    def __init__(self, length, width):
+        self.table_TD = np.zeros((length, width))
+        self.positions_N = np.arange(length, dtype=np.int32)
+
+    def states(self, layer, x_TD):
+        assert layer == 1 and x_TD.shape == self.table_TD.shape
+        return self.table_TD, self.positions_N - np.int32(1), self.positions_N
+
+
+@pytest.mark.parametrize("variety", GATED)
+def test_a_layer_is_the_formula_by_hand(variety):
+    checkpoint = random_checkpoint(seed=3, dtype=np.float64, **VARIETIES[variety])
+    model = random_model(seed=3, dtype=np.float64, **VARIETIES[variety])
+    spec = checkpoint.spec.decoder
+    x_TD = np.random.default_rng(0).normal(size=(9, spec.width))
+    by_hand = _ssru if spec.recurrence.kind == "ssru" else _average
+    rows = _Positions(9, spec.width)
+    found_TD = model.decoder.blocks[1].mixer(x_TD, rows)
+    expected_TD = by_hand(x_TD, checkpoint.tensors, spec)
+    np.testing.assert_allclose(found_TD, expected_TD, rtol=1e-12, atol=1e-12)
+    assert np.abs(expected_TD[5:] - by_hand(x_TD[5:], checkpoint.tensors, spec)).max() > 1e-3, "the past should matter"
+
+
+@pytest.mark.parametrize(("variety", "precision", "prefill"), pairs(GATED, PRECISIONS, [0, 3]))
+def test_a_cached_step_has_the_bits_of_the_full_pass(variety, precision, prefill):
+    model = random_model(seed=1, ops=operations, precision=precision, **VARIETIES[variety])
+    sources, targets = random_sources(5, seed=2), random_sources(5, seed=3, shortest=3, longest=37)
+    # attention_step and attention differ in their last bits, so the cross-attention is left with one key to see
+    sources = [source[:1] for source in sources]
+    hidden_ND, _, starts_B1 = full_pass(model, sources, targets)
+    hidden, _ = stepped(model, sources, targets, prefill)
+    np.testing.assert_array_equal(np.concatenate(hidden), hidden_ND)
+
+
+def test_an_empty_sequence_takes_nothing_from_its_neighbours():
+    model = random_model(seed=1, ops=operations, **VARIETIES["recurrent"])
+    sources = random_sources(4, seed=2)
+    targets = [np.array(ids, np.int32) for ids in ([3, 4], [], [5, 6, 7], [])]
+    hidden_ND, _, _ = full_pass(model, sources, targets)
+    alone_ND, _, _ = full_pass(model, sources[2:3], targets[2:3])
+    np.testing.assert_array_equal(hidden_ND[2:], alone_ND)
+
+
+@pytest.mark.parametrize("variety", GATED)
+def test_beams_of_gated_layers_score_as_a_full_pass_does(variety):
+    check_scores(random_model(seed=9, dtype=np.float64, sharpness=4.0, **VARIETIES[variety]))
+
+
+def test_a_state_takes_the_room_of_a_row_and_not_of_keys_and_values():
+    recurrent, attending = random_model(**VARIETIES["recurrent"]), random_model()
+    assert (set(recurrent.sizes.row_widths), set(recurrent.sizes.memory_widths)) == ({16}, {32})
+    assert (set(attending.sizes.row_widths), set(attending.sizes.memory_widths)) == ({32}, {32})
+
+
+def test_the_reference_decodes_recurrent_models_too():
+    for variety in GATED:
+        models = (random_model(4, ops, **VARIETIES[variety]) for ops in (reference, operations))
+        one, other = (search(model, random_sources(5, seed=3), beam_size=2) for model in models)
+        assert tokens_of(one) == tokens_of(other)

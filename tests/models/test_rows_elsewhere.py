@@ -37,8 +37,8 @@ class Elsewhere:
 
     ON_THE_HOST = (
         "pack_linear", "pack_rows", "select_outputs", "use_threads", "current_threads", "thread_limit", "recorder",
+        "log_probs", "project_all", "project_top_k", "gate_rows",
     )  # fmt: skip
-    ON_THE_HOST += ("log_probs", "project_all", "project_top_k", "gate_rows")
 
     def __getattr__(self, name):
         function = getattr(operations, name)

@@ -12,19 +12,7 @@ from fastattn.ops import reference
 from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
 from fastattn.ops.steps import NO_EDITS
-from fastattn.spec.architecture import (
-    Alibi,
-    AlignmentSpec,
-    AttentionSpec,
-    FeedForwardSpec,
-    LocalSpec,
-    ModelSpec,
-    NormSpec,
-    PositionSpec,
-    RecurrenceSpec,
-    Rotary,
-    StackSpec,
-)
+from fastattn.spec import architecture as arch
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.recurrent import READOUTS, MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
@@ -32,36 +20,29 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.native.config import FIRST_NAMES
 
 PARTS = {
-    "attention": AttentionSpec,
-    "feed_forward": FeedForwardSpec,
-    "norms": NormSpec,
-    "positions": PositionSpec,
-    "recurrence": RecurrenceSpec,
-    "alignment": AlignmentSpec,
+    "attention": arch.AttentionSpec,
+    "feed_forward": arch.FeedForwardSpec,
+    "norms": arch.NormSpec,
+    "positions": arch.PositionSpec,
+    "recurrence": arch.RecurrenceSpec,
+    "alignment": arch.AlignmentSpec,
 }
 # Keyword -> (the part, its field): what they were called when a stack was flat, and what has come since.
 KEYWORDS = FIRST_NAMES | {
-    "head_norms": ("attention", "head_norms"),
-    "norms_after_positions": ("attention", "norms_after_positions"),
-    "norms_of_all_heads": ("attention", "norms_of_all_heads"),
-    "softcap": ("attention", "softcap"),
-    "input_norms": ("norms", "input"),
-    "layers_without": ("positions", "layers_without"),
-    "first_norm": ("norms", "first"),
-    "output_norms": ("norms", "output"),
-    "learned_positions": ("positions", "learned"),
-    "each": ("positions", "of_each_layer"),
-    "disentangled": ("positions", "disentangled"),
+    **{name: ("attention", name) for name in ("head_norms", "norms_after_positions", "norms_of_all_heads", "softcap")},
+    "input_norms": ("norms", "input"), "first_norm": ("norms", "first"), "output_norms": ("norms", "output"),
+    "layers_without": ("positions", "layers_without"), "learned_positions": ("positions", "learned"),
+    "each": ("positions", "of_each_layer"), "disentangled": ("positions", "disentangled"),
     "recurrence": ("recurrence", "kind"),
-}
+}  # fmt: skip
 
 
-def stack_spec(**keywords: Any) -> StackSpec:
+def stack_spec(**keywords: Any) -> arch.StackSpec:
     parts: dict[str, dict[str, Any]] = {}
     for keyword in [keyword for keyword in keywords if keyword in KEYWORDS]:
         part, field = KEYWORDS[keyword]
         parts.setdefault(part, {})[field] = keywords.pop(keyword)
-    return StackSpec(**{part: PARTS[part](**fields) for part, fields in parts.items()}, **keywords)
+    return arch.StackSpec(**{part: PARTS[part](**fields) for part, fields in parts.items()}, **keywords)
 
 
 UNK, START, END = 0, 1, 2
@@ -69,20 +50,16 @@ LETTERS = tuple("abcdefghijklmnop")  # words enough for a vocabulary of BASE's s
 
 BASE = {"layers": 2, "width": 16, "heads": 4, "key_heads": 4, "head_width": 4, "inner_width": 24, "vocabulary": 19}
 
+RELATIVE = {"positions": "relative"}
 # Every scheme of positions and every place where architectures differ.
 VARIETIES: dict[str, dict] = {
     "pre-norm": {},
     "post-norm": {"pre_norm": False, "final_norm": False, "activation": "swish", "embedding_scale": 4.0},
     "table": {"positions": "table", "max_positions": 40, "embedding_norm": True},
-    "rotary": {"positions": "rotary", "rotary": Rotary(4, interleaved=False), "norm": "rms", "gated": True},
-    "alibi": {"positions": "alibi", "alibi": Alibi(), "biases": False},
-    "relative": {"positions": "relative", "relative_buckets": 8, "relative_max_distance": 12, "query_scale": 1.0},
-    "relative, each layer's": {
-        "positions": "relative",
-        "relative_buckets": 7,
-        "relative_max_distance": 9,
-        "each": True,
-    },
+    "rotary": {"positions": "rotary", "rotary": arch.Rotary(4, interleaved=False), "norm": "rms", "gated": True},
+    "alibi": {"positions": "alibi", "alibi": arch.Alibi(), "biases": False},
+    "relative": RELATIVE | {"relative_buckets": 8, "relative_max_distance": 12, "query_scale": 1.0},
+    "relative, each layer's": RELATIVE | {"relative_buckets": 7, "relative_max_distance": 9, "each": True},
     "fewer key heads": {"key_heads": 2, "head_width": 3, "projection_bias": True},
     "zero start": {"start_from_zero_embedding": True, "output_scale": 0.25, "positions": "none"},
     "recurrent": {"recurrence": "ssru", "pre_norm": False, "final_norm": False, "sinusoid_start": 0},
@@ -90,8 +67,8 @@ VARIETIES: dict[str, dict] = {
     "average": {"recurrence": "average-attention", "average_inner_width": 40, "pre_norm": False},
     "average pre-norm": {"recurrence": "average-attention", "average_inner_width": 7},
     "plain average": {"recurrence": "average-attention", "average_gates": False},
-    "local": {"local": LocalSpec((1,), before=4, after=0), "positions": "alibi", "alibi": Alibi()},
-    "all local": {"local": LocalSpec((0, 1), before=2, after=0), "positions": "rotary", "key_heads": 2},
+    "local": {"local": arch.LocalSpec((1,), before=4, after=0), "positions": "alibi", "alibi": arch.Alibi()},
+    "all local": {"local": arch.LocalSpec((0, 1), before=2, after=0), "positions": "rotary", "key_heads": 2},
     "capped scores": {"softcap": 0.7, "query_scale": 1.5},
     "capped logits": {"output_cap": 4.0},
     "norms of heads": {"head_norms": True, "positions": "rotary", "key_heads": 2, "layers_without": (1,)},
@@ -107,76 +84,40 @@ def recurrent(decoder: dict, **encoder: Any) -> tuple[RecurrentSpec, RecurrentSp
     return first, RecurrentSpec(**fields | {"memory": first.width, "memory_states": first.states} | decoder)
 
 
-BOTH = Readout(("context", "hidden"), 9, "tanh")
-VARIETIES |= {  # recurrent stacks are whole specs
-    "gru alone": {"stacks": recurrent({"initial": "encoder"}, backward=True)},
-    "lstm, additive": {
-        "stacks": recurrent(
-            {"initial": "bridge", "initial_activation": "tanh", "attention": MemoryAttention("additive", 0, width=10)},
-            cell="lstm",
-            layers=2,
-            bidirectional=True,
-        )
-    },
-    "lstm, general, fed": {
-        "stacks": recurrent(
-            {
-                "layers": 2,
-                "initial": "encoder",
-                "attention": MemoryAttention("general", 2),
-                "readout": BOTH,
-                "feeds": True,
-            },
-            cell="lstm",
-            layers=2,
-            bidirectional=True,
-        )
-    },
-    "gru, heads between": {
-        "stacks": recurrent(
-            {"layers": 2, "attention": MemoryAttention("multi-head", 1, width=8, heads=4)},
-            bidirectional=True,
-            readout=Readout(width=8, activation="tanh"),
-        )
-    },
-    "lstm that forgets": {
-        "stacks": recurrent(
-            {"initial": "encoder", "carries": False, "attention": MemoryAttention("dot", 0)}, cell="lstm"
-        )
-    },
-    "windows": {
-        "stacks": recurrent(
-            {"attention": MemoryAttention("dot", 1, window=2), "readout": BOTH},
-            cell="gru_reset_before",
-            bidirectional=True,
-        )
-    },
-    "few words": {  # whose embeddings are folded with the first layers' weights
-        "stacks": recurrent(
-            {
-                "embedding_width": 20,
-                "layers": 2,
-                "attention": MemoryAttention("general", 0),
-                "readout": BOTH,
-                "feeds": True,
-            },
-            embedding_width=23,
-            bidirectional=True,
-        )
-    },
-    "few words, alone": {
-        "stacks": recurrent({"embedding_width": 20, "initial": "encoder"}, embedding_width=23, backward=True)
-    },
-    "predicted windows": {
-        "stacks": recurrent({"attention": MemoryAttention("general", 1, window=2, predictive=3), "readout": BOTH})
-    },
-    "hard": {
-        "stacks": recurrent(
-            {"attention": MemoryAttention("additive", 1, width=4, hard=True), "readout": Readout(READOUTS)},
-            bidirectional=True,
-        )
-    },
-}
+BOTH = {"readout": Readout(("context", "hidden"), 9, "tanh")}
+LSTM, FROM_ENCODER, TWO_WAYS = {"cell": "lstm", "layers": 2}, {"initial": "encoder"}, {"bidirectional": True}
+
+
+def _attends(score: str, after: int, **more: Any) -> dict[str, Any]:
+    return {"attention": MemoryAttention(score, after, **more)}
+
+
+# Of recurrent stacks, which are whole specs: what the encoder and the decoder have.
+RECURRENT: dict[str, tuple[dict, dict]] = {
+    "gru alone": ({"backward": True}, FROM_ENCODER),
+    "lstm, additive": (
+        LSTM | TWO_WAYS,
+        {"initial": "bridge", "initial_activation": "tanh"} | _attends("additive", 0, width=10),
+    ),
+    "lstm, general, fed": (
+        LSTM | TWO_WAYS, {"layers": 2, "feeds": True} | FROM_ENCODER | BOTH | _attends("general", 2),
+    ),
+    "gru, heads between": (
+        TWO_WAYS | {"readout": Readout(width=8, activation="tanh")},
+        {"layers": 2} | _attends("multi-head", 1, width=8, heads=4),
+    ),
+    "lstm that forgets": ({"cell": "lstm"}, FROM_ENCODER | {"carries": False} | _attends("dot", 0)),
+    "windows": ({"cell": "gru_reset_before"} | TWO_WAYS, BOTH | _attends("dot", 1, window=2)),
+    # whose embeddings are folded with the first layers' weights
+    "few words": (
+        {"embedding_width": 23} | TWO_WAYS,
+        {"embedding_width": 20, "layers": 2, "feeds": True} | BOTH | _attends("general", 0),
+    ),
+    "few words, alone": ({"embedding_width": 23, "backward": True}, {"embedding_width": 20} | FROM_ENCODER),
+    "predicted windows": ({}, BOTH | _attends("general", 1, window=2, predictive=3)),
+    "hard": (TWO_WAYS, {"readout": Readout(READOUTS)} | _attends("additive", 1, width=4, hard=True)),
+}  # fmt: skip
+VARIETIES |= {name: {"stacks": recurrent(decoder, **encoder)} for name, (encoder, decoder) in RECURRENT.items()}
 
 # What only a decoder has.
 DECODERS = ("projection_bias", "start_from_zero_embedding", "output_scale", "alignment_layer", "alignment_heads")
@@ -186,10 +127,8 @@ DECODERS += ("recurrence", "average_inner_width", "average_activation", "average
 def _rows_apart(x_ND, packed, activation="none", residual_NF=None, multiply_NF=None):
     """A matrix product whose rows do not depend on how many there are, which BLAS does not promise."""
     rows = [reference.linear(x_ND[n : n + 1], packed) for n in range(len(x_ND))]
-    y_NF = np.concatenate(rows) if rows else reference.linear(x_ND, packed)
-    y_NF = ACTIVATIONS[activation](y_NF)
-    if multiply_NF is not None:
-        y_NF = y_NF * multiply_NF
+    y_NF = ACTIVATIONS[activation](np.concatenate(rows) if rows else reference.linear(x_ND, packed))
+    y_NF = y_NF if multiply_NF is None else y_NF * multiply_NF
     return y_NF if residual_NF is None else y_NF + residual_NF
 
 
@@ -199,8 +138,7 @@ def _gated_apart(x_ND, packed, gate, activation="none"):
 
 def _top_k_apart(x_RD, outputs, k, edits=NO_EDITS, normalized=True):
     rows = [reference.project_top_k(row, own, k, mine, normalized) for row, own, mine in _apart(x_RD, outputs, edits)]
-    values, ids = zip(*rows)
-    return np.concatenate(values), np.concatenate(ids)
+    return tuple(map(np.concatenate, zip(*rows)))
 
 
 def _all_apart(x_RD, outputs, edits=NO_EDITS):
@@ -215,10 +153,8 @@ def _apart(x_RD, outputs, edits):
 
 
 # The reference operations with the engine's promise: a row's bits do not depend on the other rows.
-steady_ops = SimpleNamespace(**vars(reference))
-steady_ops.linear, steady_ops.gated = _rows_apart, _gated_apart
-steady_ops.project_top_k = _top_k_apart
-steady_ops.project_all = _all_apart
+_APART = {"linear": _rows_apart, "gated": _gated_apart, "project_top_k": _top_k_apart, "project_all": _all_apart}
+steady_ops = SimpleNamespace(**vars(reference) | _APART)
 
 
 def vocabulary(size: int) -> tuple[str, ...]:
@@ -229,18 +165,15 @@ def random_checkpoint(seed: int = 0, dtype=np.float32, sharpness: float = 3.0, *
     """A two-layer encoder-decoder; ``sharpness`` spreads its probabilities, ``changes`` go to both stacks."""
     rng = np.random.default_rng(seed)
     if "stacks" in changes:
-        spec = ModelSpec("encoder-decoder", *changes["stacks"])
+        spec = arch.ModelSpec("encoder-decoder", *changes["stacks"])
     else:
         encoder = {name: value for name, value in (BASE | changes).items() if name not in DECODERS}
-        spec = ModelSpec("encoder-decoder", stack_spec(**encoder), stack_spec(**(BASE | changes), cross_attention=True))
+        decoder = stack_spec(**BASE | changes, cross_attention=True)
+        spec = arch.ModelSpec("encoder-decoder", stack_spec(**encoder), decoder)
     tensors = {}
     for name, shape in tensor_shapes(spec).items():
-        if "norm.weight" in name:
-            tensors[name] = (1 + 0.1 * rng.normal(size=shape)).astype(dtype)
-        elif len(shape) == 1:
-            tensors[name] = (0.1 * rng.normal(size=shape)).astype(dtype)
-        else:
-            tensors[name] = rng.normal(0, shape[-1] ** -0.5, shape).astype(dtype)
+        drawn = rng.normal(0, 0.1 if len(shape) == 1 else shape[-1] ** -0.5, shape) + ("norm.weight" in name)
+        tensors[name] = drawn.astype(dtype)
     tensors["decoder.projection.weight"] *= sharpness
     words = vocabulary((BASE | changes)["vocabulary"])
     return Checkpoint(spec, tensors, TranslationText(words, words))
@@ -272,11 +205,8 @@ def next_log_probs(
 
 
 def full_pass(model, sources, targets, attention=False):
-    starts_B1 = starts_of(targets)
-    hidden_ND, attention_NS = model.prefill(
-        np.concatenate(targets), starts_B1, model.encode(sources), attention=attention
-    )
-    return hidden_ND, attention_NS, starts_B1
+    starts_B1, memory = starts_of(targets), model.encode(sources)
+    return *model.prefill(np.concatenate(targets), starts_B1, memory, attention=attention), starts_B1
 
 
 def starts_of(targets):
@@ -304,8 +234,7 @@ def stepped(model, sources, targets, prefill=0, attention=False, apart=0):
     if prefill:
         begun = [target[:prefill] for target in targets]
         hidden_ND, _ = model.prefill(np.concatenate(begun), starts_of(begun), memory, cache=cache, slots_B=slots_B)
-        for b in range(len(sources)):
-            hidden[b].extend(hidden_ND[prefill * b : prefill * (b + 1)])
+        hidden = list(map(list, np.split(hidden_ND, len(sources))))
     seen = [[] for _ in sources]
     for t in range(prefill, max(len(target) + b * apart for b, target in enumerate(targets))):
         active = [b for b in range(len(sources)) if prefill <= t - b * apart < len(targets[b])]

@@ -13,15 +13,11 @@ import numpy as np
 import onnx
 from onnx.backend.test.case import node as suite
 
-MODULES = {
-    "Attention": "attention",
-    "FlexAttention": "flexattention",
-    "Gelu": "gelu",
-    "LayerNormalization": "layernormalization",
-    "RMSNormalization": "rmsnormalization",
-    "RotaryEmbedding": "rotaryembedding",
-    "Softmax": "softmax",
-}
+# The number of cases in onnx 1.23, by operators: a suite of fewer tests would pass by having lost them.
+COUNTS = {
+    "Attention": 93, "FlexAttention": 11, "Gelu": 4, "LayerNormalization": 19, "RMSNormalization": 19,
+    "RotaryEmbedding": 8, "Softmax": 7,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,12 +48,12 @@ class Case:
 
 
 def collect() -> Iterator[Case]:
-    """Every case of the operators in MODULES. Importing a module of the suite adds its cases to the suite's list."""
-    for module in MODULES.values():
-        importlib.import_module(f"{suite.__name__}.{module}")
+    """Every case of the operators in COUNTS. Importing a module of the suite adds its cases to the suite's list."""
+    for operator in COUNTS:
+        importlib.import_module(f"{suite.__name__}.{operator.lower()}")
     for case in suite._NodeTestCases:
         (proto, *others) = case.model.graph.node
-        if others or proto.op_type not in MODULES or "_expanded" in case.name:
+        if others or proto.op_type not in COUNTS or "_expanded" in case.name:
             continue
         ((inputs, expected),) = case.data_sets
         given = iter(inputs)

@@ -20,45 +20,27 @@ def same(score, b, h, t, s):
 
 
 def constant(value: float) -> Modifier:
-    def modify(score, b, h, t, s):
-        return value
-
-    return modify
+    return lambda score, b, h, t, s: value
 
 
 def look_up(table_BHTS: np.ndarray) -> Modifier:
-    def modify(score, b, h, t, s):
-        return table_BHTS[b, h, t, s]
-
-    return modify
+    return lambda score, b, h, t, s: table_BHTS[b, h, t, s]
 
 
 def add(left: Modifier, right: Modifier) -> Modifier:
-    def modify(score, b, h, t, s):
-        return left(score, b, h, t, s) + right(score, b, h, t, s)
-
-    return modify
+    return lambda score, b, h, t, s: left(score, b, h, t, s) + right(score, b, h, t, s)
 
 
 def multiply(left: Modifier, right: Modifier) -> Modifier:
-    def modify(score, b, h, t, s):
-        return left(score, b, h, t, s) * right(score, b, h, t, s)
-
-    return modify
+    return lambda score, b, h, t, s: left(score, b, h, t, s) * right(score, b, h, t, s)
 
 
 def divide(left: Modifier, right: Modifier) -> Modifier:
-    def modify(score, b, h, t, s):
-        return left(score, b, h, t, s) / right(score, b, h, t, s)
-
-    return modify
+    return lambda score, b, h, t, s: left(score, b, h, t, s) / right(score, b, h, t, s)
 
 
 def tanh(inside: Modifier) -> Modifier:
-    def modify(score, b, h, t, s):
-        return math.tanh(inside(score, b, h, t, s))
-
-    return modify
+    return lambda score, b, h, t, s: math.tanh(inside(score, b, h, t, s))
 
 
 def where(condition: Modifier, left: Modifier, right: Modifier) -> Modifier:

@@ -1,6 +1,7 @@
 """What computes on a device, by name: attention, mechanisms, search and models, each called with ``device``."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ RING = m.Neighbours.from_edges([(n, (n + 1) % S) for n in range(S)], S)
 BLOCKS = np.arange(T)[:, None] >= np.arange(S) - 1
 
 
+def attention(**options: Any) -> Callable[..., Any]:
+    return partial(fastattn.attention, QUERY, KEY, VALUE, **options)
+
+
 def step(device: str) -> Any:
     cache = fastattn.KVCache(B, G, K, dtype="float16", device=device)
     cache.append(KEY, VALUE, lengths=[S, 4])
@@ -57,35 +62,31 @@ def step(device: str) -> Any:
 
 
 ATTENTION: dict[str, Callable[..., Any]] = {
-    "plain": lambda **o: fastattn.attention(QUERY, KEY, VALUE, causal=True, offset="end", return_weights=True, **o),
-    "options": lambda **o: fastattn.attention(
-        QUERY, KEY, VALUE, lengths=[3, 7], window=(2, None), sinks=1, softcap=2.0, bias=normal(4, T, S), **o
-    ),
-    "logits": lambda **o: fastattn.attention(QUERY, KEY, VALUE, sinks=normal(5, H), return_logsumexp=True, **o),
+    "plain": attention(causal=True, offset="end", return_weights=True),
+    "options": attention(lengths=[3, 7], window=(2, None), sinks=1, softcap=2.0, bias=normal(4, T, S)),
+    "logits": attention(sinks=normal(5, H), return_logsumexp=True),
     "float16": lambda **o: fastattn.attention(*(x.astype(np.float16) for x in (QUERY, KEY, VALUE)), **o),
-    "additive": lambda **o: additive_attention(
-        QUERY, KEY, VALUE, normal(10, H, K), lengths=[3, 7], softcap=2.0, return_weights=True, **o
+    "additive": partial(
+        additive_attention, QUERY, KEY, VALUE, normal(10, H, K), lengths=[3, 7], softcap=2.0, return_weights=True
     ),
-    "extreme": lambda **o: fastattn.attention(QUERY, KEY, VALUE, scale=1e32, **o),
-    "blocks": lambda **o: fastattn.attention(
-        QUERY, KEY, VALUE, block_mask=fastattn.BlockMask.from_mask(BLOCKS, (2, 3)), **o
-    ),
-    "ragged": lambda **o: fastattn.attention_ragged(QUERY[0], KEY[0], VALUE[0], [0, 2, 5], [0, 4, 7], **o),
-    "multi-head": lambda **o: fastattn.multi_head_attention(normal(6, B, T, 12), weights=WEIGHTS, heads=H, **o),
+    "extreme": attention(scale=1e32),
+    "blocks": lambda **o: attention(block_mask=fastattn.BlockMask.from_mask(BLOCKS, (2, 3)))(**o),
+    "ragged": partial(fastattn.attention_ragged, QUERY[0], KEY[0], VALUE[0], [0, 2, 5], [0, 4, 7]),
+    "multi-head": partial(fastattn.multi_head_attention, normal(6, B, T, 12), weights=WEIGHTS, heads=H),
     "step": step,
-    "search": lambda **o: fastattn.semantic_search(normal(7, 3, 9), normal(8, 40, 9), 5, **o),
-    "bits": lambda **o: fastattn.semantic_search(
-        normal(7, 3, 9).astype(np.int8), normal(8, 40, 9).astype(np.int8), 5, "hamming", **o
+    "search": partial(fastattn.semantic_search, normal(7, 3, 9), normal(8, 40, 9), 5),
+    "bits": partial(
+        fastattn.semantic_search, normal(7, 3, 9).astype(np.int8), normal(8, 40, 9).astype(np.int8), 5, "hamming"
     ),
 }
 FUNCTIONS: dict[str, Callable[..., Any]] = {  # each compiles a kernel
-    "functions": lambda **o: fastattn.attention(QUERY, KEY, VALUE, score_mod=halved, mask_mod=above, **o),
+    "functions": attention(score_mod=halved, mask_mod=above),
     "function's blocks": lambda **o: fastattn.BlockMask.from_function(above, B, H, T, S, (2, 3), **o).states_BHTS,
 }
 
 
 def attend(**parts: Any) -> Callable[..., Any]:
-    return lambda **o: m.attend(QUERY, KEY, VALUE, **parts, return_weights=True, **o)
+    return partial(m.attend, QUERY, KEY, VALUE, **parts, return_weights=True)
 
 
 NODES = normal(9, 1, S, G, K)
@@ -102,19 +103,17 @@ MECHANISMS: dict[str, Callable[..., Any]] = {
     "hard, additive": attend(score=ADDITIVE, normalizer=m.Hard(), seen=m.Causal()),
     "local": attend(seen=LOCAL),
     "local, additive": attend(score=ADDITIVE, seen=LOCAL),
-    "neighbours": lambda **o: m.attend(NODES, NODES, NODES, seen=RING, return_weights=True, **o),
-    "graph": lambda **o: m.attend(NODES, NODES, NODES, score=m.Graph(normal(21, 2 * K)), seen=RING, **o),
-    "sentences": lambda **o: m.attend(QUERY[:1], KEY[:1], VALUE[:1], seen=m.Sentences([0, 2, 5], [0, 4, 7]), **o),
-    "graph_attention": lambda **o: m.graph_attention(*GRAPH, normal(22, 2, 8), RING, **o),
-    "heterogeneous_attention": lambda **o: m.heterogeneous_attention(
-        *GRAPH, normal(23, 1, 2, 8), [RING], *SEMANTIC, **o
-    ),
-    "address": lambda **o: m.address(
-        normal(24, B, 2, K), normal(25, B, S, K), np.full((B, 2, S), 1 / S, np.float32),
+    "neighbours": partial(m.attend, NODES, NODES, NODES, seen=RING, return_weights=True),
+    "graph": partial(m.attend, NODES, NODES, NODES, score=m.Graph(normal(21, 2 * K)), seen=RING),
+    "sentences": partial(m.attend, QUERY[:1], KEY[:1], VALUE[:1], seen=m.Sentences([0, 2, 5], [0, 4, 7])),
+    "graph_attention": partial(m.graph_attention, *GRAPH, normal(22, 2, 8), RING),
+    "heterogeneous_attention": partial(m.heterogeneous_attention, *GRAPH, normal(23, 1, 2, 8), [RING], *SEMANTIC),
+    "address": partial(
+        m.address, normal(24, B, 2, K), normal(25, B, S, K), np.full((B, 2, S), 1 / S, np.float32),
         strength=np.ones((B, 2), np.float32), gate=np.full((B, 2), 0.5, np.float32),
-        shifts=np.full((B, 2, 3), 1 / 3, np.float32), exponent=np.full((B, 2), 2, np.float32), **o,
+        shifts=np.full((B, 2, 3), 1 / 3, np.float32), exponent=np.full((B, 2), 2, np.float32),
     ),
-    "rotary": lambda **o: m.rotary(QUERY, **o),
+    "rotary": partial(m.rotary, QUERY),
 }  # fmt: skip
 COMPUTED = ATTENTION | MECHANISMS
 

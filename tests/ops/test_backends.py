@@ -1,6 +1,7 @@
 """Every public class and function that computes takes its operations from the namespace of its ``device`` alone."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,15 +39,9 @@ def through_both(call: Callable[..., Any], toy: ModuleType, patch: pytest.Monkey
     agree(got, call(device="cpu"))
 
 
-@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("name", [*COMPUTED, *(pytest.param(name, marks=pytest.mark.slow) for name in FUNCTIONS)])
 def test_arrays_on_another_device(name: str, toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    through_both(COMPUTED[name], toy, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_on_another_device(name: str, toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    through_both(FUNCTIONS[name], toy, monkeypatch)
+    through_both((COMPUTED | FUNCTIONS)[name], toy, monkeypatch)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -63,13 +58,11 @@ def test_models_on_another_device(name: str, tmp_path: Any, toy: ModuleType, mon
 
 def test_a_device_that_is_not_there() -> None:
     for device in ("gpu", "cpu:0", "", None, 0, ["cpu"]):
-        for call in (backend, *COMPUTED.values(), *FUNCTIONS.values()):
+        models = [partial(getattr(fastattn, name), "nowhere") for name in MODELS]
+        for call in (backend, *COMPUTED.values(), *FUNCTIONS.values(), *models):
             with pytest.raises(InputError) as raised:
                 call(device=device)
             assert str(raised.value) == f"expected device 'cpu' or 'cuda' or 'auto', got {device!r}"
-        for name in MODELS:
-            with pytest.raises(InputError, match="^expected device 'cpu' or 'cuda' or 'auto', got "):
-                getattr(fastattn, name)("nowhere", device=device)
 
 
 UNASKED = """

@@ -1,4 +1,4 @@
-"""Little models beside the frameworks themselves, where these are installed."""
+"""Little models beside transformers and sentence-transformers, where these are installed."""
 
 import json
 import os
@@ -16,17 +16,11 @@ from tests.architectures.cases import CASES as ENCODERS
 from tests.cli.commands import fail, run, succeed
 from tests.verification.encoder_folders import TEXTS, damage, write_bert
 from tests.weights.containers.safetensors_writer import write_json
-from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.huggingface.marian_cases import CASES, write_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-WORDS = ("▁w1 ▁w2", "▁w3", "▁w4 ▁w5 ▁w6 ▁w7 ▁w1")
-
-
-@pytest.fixture
-def transformers() -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
 
 
 def verified(*arguments: Any) -> dict[str, dict[str, Any]]:
@@ -42,7 +36,6 @@ def first_past(*arguments: Any) -> str:
     return next(line["name"] for line in json.loads(result.stdout)["comparisons"] if not line["within"])
 
 
-@pytest.mark.usefixtures("transformers")
 def test_bert(tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "bert")
     found = verified(folder, *TEXTS)
@@ -53,7 +46,6 @@ def test_bert(tmp_path: Path) -> None:
     assert "there          transformers " in succeed("verify", folder)
 
 
-@pytest.mark.usefixtures("transformers")
 @pytest.mark.parametrize("name", ["albert-3", "t5-0", "modernbert-1"])
 def test_other_encoders(tmp_path: Path, name: str) -> None:
     """Several blocks of a layer, half of a model of two, a norm after the blocks."""
@@ -66,7 +58,6 @@ def test_other_encoders(tmp_path: Path, name: str) -> None:
     assert hidden == {"albert-3": [], "t5-0": ["block 3"], "modernbert-1": ["block 1"]}[name]
 
 
-@pytest.mark.usefixtures("transformers")
 def test_positions_that_padding_in_a_text_does_not_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an earlier version had it, whose built-in texts did not show it."""
     (case,) = (case for case in ENCODERS if case.name == "roberta-0")
@@ -80,31 +71,29 @@ def test_positions_that_padding_in_a_text_does_not_move(tmp_path: Path, monkeypa
     assert first_past(tmp_path) == "embedding"
 
 
-@pytest.mark.usefixtures("transformers")
 def test_damage_in_bert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_bert(tmp_path / "bert")
     damage(monkeypatch, folder, "encoder.layers.1.feed_forward.inner.weight")
     assert first_past(folder, *TEXTS) == "block 2"
 
 
-@pytest.mark.usefixtures("transformers")
 def test_sentence_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sentence_transformers")
     folder = write_bert(tmp_path / "bert")
-    kinds = ("Transformer", "Pooling", "Normalize")
-    places = ("", "1_Pooling", "2_Normalize")
     modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (kind, path) in enumerate(zip(kinds, places))
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{path[2:] or 'Transformer'}"}
+        for i, path in enumerate(("", "1_Pooling", "2_Normalize"))
     ]
-    write_json(folder / "modules.json", modules)
-    for place in places[1:]:
-        (folder / place).mkdir()
+    (folder / "2_Normalize").mkdir()
     pooling = {"word_embedding_dimension": 36, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
-    write_json(folder / "1_Pooling" / "config.json", pooling)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False})
     prompts = {"prompts": {"query": "w40 w41 "}, "default_prompt_name": "query"}
-    write_json(folder / "config_sentence_transformers.json", prompts)
+    for file, content in (
+        ("modules.json", modules),
+        ("1_Pooling/config.json", pooling),
+        ("sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False}),
+        ("config_sentence_transformers.json", prompts),
+    ):
+        write_json(folder / file, content)
     found = verified(folder, *TEXTS)
     assert found["tokens"]["remark"] == "the same: 9, 5, 20 ids"
     assert found["vector"]["relative"] < 1e-5
@@ -112,27 +101,24 @@ def test_sentence_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first_past(folder, *TEXTS) == "output"
 
 
-@pytest.mark.usefixtures("transformers")
 def test_another_model_than_the_folder_says(tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "bert")
     config = json.loads((folder / "config.json").read_text())
     write_json(folder / "config.json", config | {"auto_map": {"AutoModel": "someone/else--modeling_bert.OtherBert"}})
-    line = fail(3, "verify", folder)
-    assert line.endswith("transformers has no OtherBert, only a BertModel; the folder's own code is not run")
+    assert fail(3, "verify", folder).endswith(
+        "transformers has no OtherBert, only a BertModel; the folder's own code is not run"
+    )
     write_json(folder / "config.json", config | {"auto_map": {"AutoModel": "modeling_bert.BertModel"}})
     assert verified(folder, *TEXTS)
 
 
-@pytest.mark.usefixtures("transformers")
 def test_what_transformers_cannot_read(tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "bert")
     (folder / "tokenizer_config.json").write_text("{}x")
     (folder / "special_tokens_map.json").write_text("{}x")
-    line = fail(3, "verify", folder)
-    assert str(folder) in line
+    assert str(folder) in fail(3, "verify", folder)
 
 
-@pytest.mark.usefixtures("transformers")
 @pytest.mark.parametrize("name", ["shared", "separate"])
 def test_marian(tmp_path: Path, name: str) -> None:
     folder = write_model(tmp_path / name, CASES[name], num_beams=3)
@@ -140,13 +126,11 @@ def test_marian(tmp_path: Path, name: str) -> None:
     assert found["decoder output"]["relative"] < 1e-5 and found["log-probabilities"]["largest"] < 1e-4
     for text in (1, 2):
         greedy = found[f"text {text}, greedy"]
-        assert greedy["here"] == greedy["there"] != [] and greedy["remark"].startswith(
-            f"the same {len(greedy['here'])}"
-        )
+        assert greedy["here"] == greedy["there"] != []
+        assert greedy["remark"].startswith(f"the same {len(greedy['here'])}")
         assert f"text {text}, beam 3" in found
 
 
-@pytest.mark.usefixtures("transformers")
 def test_damage_in_marian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = translator.read_tensors
 
@@ -163,14 +147,3 @@ def test_damage_in_marian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     past = [line.partition("  ")[0].strip() for line in result.stdout.splitlines() if "PAST THE BOUND" in line]
     assert past[:3] == ["decoder block 1", "decoder output", "log-probabilities"]
     assert result.stdout.splitlines()[-1].startswith("past the bound: decoder block 1, decoder output, log-prob")
-
-
-def test_ctranslate2(tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2")
-    (tmp_path / "model").mkdir()
-    folder = write_tiny(tmp_path / "model")
-    found = verified(folder, *WORDS)
-    assert found["tokens"]["remark"] == "not compared: ctranslate2 gets tokens, not text"
-    assert found["layers"]["remark"] == "not compared: ctranslate2 does not show them"
-    assert found["log-probabilities"]["largest"] < 1e-4
-    assert all(found[f"text {number}, greedy"]["within"] for number in (1, 2, 3))

@@ -1,4 +1,4 @@
-"""A decoder's case through the product: logits of its sentences by passes and by steps, tokens of greedy search."""
+"""A case through the product: an encoder's rows or its head's numbers; a decoder's logits and what its search finds."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from fastattn.decoding.service import DecodingService, search_plan
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.weights import read
-from tests.architectures.case import FIRST_WORD, VOCABULARY, Case, make_ids
+from tests.architectures.case import FIRST_WORD, VOCABULARY, Case, make_ids, make_types
 from tests.models.tiny_models import END, starts_of, stepped
 
 NOTHING = np.zeros(0, np.int32)  # a source that there is not
@@ -21,6 +21,19 @@ PROMPTS, TOKENS = 10, 64
 
 def load(folder: Path, precision: str = "float32") -> Any:
     return build_model(read(folder), operations, precision)
+
+
+def outputs(folder: Path, case: Case, precision: str = "float32") -> list[np.ndarray]:
+    """The last hidden states [T, D] of each sentence, or what the head gives of it: [labels], [T, labels] or [T, V]."""
+    checkpoint, types_B = read(folder, "encoder"), make_types(case)
+    model: Any = build_model(checkpoint, operations, precision)
+    rows_ND, starts_B1 = model.encode(make_ids(case), *(() if types_B is None else (types_B,)))
+    if case.task != "encoder":
+        assert checkpoint.spec.head is not None, checkpoint.headless
+        rows_ND = model.head(rows_ND, starts_B1)
+        if checkpoint.spec.head.rows != "each":
+            return list(rows_ND)
+    return np.split(rows_ND, starts_B1[1:-1])
 
 
 def _logits(model: Any, hidden_TD: np.ndarray) -> np.ndarray:

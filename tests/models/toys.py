@@ -1,11 +1,18 @@
-"""A toy: a recurrent encoder-decoder with additive attention (Bahdanau 2015), its layers computed in NumPy."""
+"""Toys: a recurrent encoder-decoder with additive attention (Bahdanau 2015) in NumPy, and an encoder of images.
+
+Images become patches by squares (Dosovitskiy 2021), attention among them a vector.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from fastattn.layers.attention_inputs import WholeRows
-from fastattn.models.stack import Stack
+from fastattn.layers.blocks import Linear
+from fastattn.models.encoder import EncoderModel
+from fastattn.models.stack import AttentionStack, Stack
+from fastattn.spec.architecture import StackSpec
+from fastattn.spec.tensors import STACKS
 
 
 class RecurrentSpec(NamedTuple):
@@ -20,7 +27,7 @@ class RecurrentSpec(NamedTuple):
         assert self.cross_attention == (name == "decoder")
 
 
-def shapes(spec):
+def recurrent_shapes(spec):
     names = ("embedding", "input", "state", *(("query", "key", "context", "score") if spec.cross_attention else ()))
     rows = {"embedding": spec.vocabulary, "score": 1}
     return {f"{name}.weight": (rows.get(name, spec.width), spec.width) for name in names}
@@ -31,7 +38,9 @@ class RecurrentStack(Stack):
 
     def __init__(self, parameters, name, spec):
         self.row_widths, self.memory_widths = (spec.width,), (2 * spec.width,) if spec.cross_attention else ()
-        self.weights = {tensor.split(".")[0]: parameters.tensor(f"{name}.{tensor}") for tensor in shapes(spec)}
+        self.weights = {
+            tensor.split(".")[0]: parameters.tensor(f"{name}.{tensor}") for tensor in recurrent_shapes(spec)
+        }
 
     def project_memory(self, rows_ND, last_BS=None):
         return [np.concatenate([rows_ND @ self.weights["key"].T, rows_ND], axis=1)]
@@ -57,3 +66,52 @@ class RecurrentStack(Stack):
         index_RS, lengths_N, owners_N, *_ = rows.memory
         index_S = index_RS[n if owners_N is None else owners_N[n], : lengths_N[n]]
         return rows.cache.memory.layers[0][index_S, : self.memory_widths[0]]
+
+
+PATCH, CHANNELS = 4, 3  # an image is cut into squares of PATCH by PATCH
+
+
+class PatchSpec(StackSpec):
+    """A StackSpec whose inputs are patches."""
+
+    kind = "toy-patches"
+
+
+def patch_shapes(spec):
+    return STACKS["attention"](spec) | {"patches.weight": (spec.width, PATCH * PATCH * CHANNELS)}
+
+
+class PatchEmbedding:
+    """A linear layer, and a learned position for each patch."""
+
+    def __init__(self, parameters, stack, spec):
+        self.ops, self.linear = parameters.ops, Linear(parameters, f"{stack}.patches")
+        self.position_PD = parameters.tensor(f"{stack}.positions")
+        self.dtype = self.position_PD.dtype
+
+    def __call__(self, patches_NF, positions_N, types_N=None):
+        return self.linear(patches_NF, residual_NF=self.ops.embed(positions_N, self.position_PD))
+
+
+class PatchStack(AttentionStack):
+    """Blocks of attention over patches."""
+
+    Embedding, input_dtype = PatchEmbedding, np.float32
+
+
+class ImageModel(EncoderModel):
+    """Vectors of images: the mean of the last hidden states of their patches."""
+
+    def vectors(self, images_BHWC):
+        rows_ND, starts_B1 = self.encode([patches(image_HWC) for image_HWC in images_BHWC])
+        return self.encoder.ops.pool(rows_ND, starts_B1, ["mean"])
+
+
+def patches(image_HWC):
+    """[patches, PATCH * PATCH * C], row by row."""
+    H, W, C = image_HWC.shape
+    cut = image_HWC.reshape(H // PATCH, PATCH, W // PATCH, PATCH, C).transpose(0, 2, 1, 3, 4)
+    return cut.reshape(-1, PATCH * PATCH * C)
+
+
+SHAPES = {"toy-recurrent": recurrent_shapes, "toy-patches": patch_shapes}
