@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from fastattn import Translator
 from fastattn.decoding.candidates import allowed_ids, draw, sentence_key
 from fastattn.layers.draws import sample_key, uniform
-from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -173,12 +172,12 @@ def test_draws_at_the_ends_of_the_interval():
 WORDS = 60
 
 
-def listed(lists, always=(3, 4), copied=False) -> Shortlist:
+def listed(lists, always=(3, 4), copied=False):
     starts = np.cumsum([0, *map(len, lists)]).astype(np.int32)
     return Shortlist(np.array(always, np.int32), starts, np.array(sum(map(list, lists), []), np.int32), copied)
 
 
-def random_shortlist(seed=0, vocabulary=WORDS) -> Shortlist:
+def random_shortlist(seed=0, vocabulary=WORDS):
     """Each word adds up to five."""
     rng = np.random.default_rng(seed)
     return listed([rng.integers(3, vocabulary, rng.integers(0, 6)) for _ in range(vocabulary)])
@@ -195,7 +194,7 @@ def test_a_sentences_list(lists, always, copied, source):
     assert found.tolist() == sorted(expected) and found.dtype == np.int32
 
 
-def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes) -> EncoderDecoder:
+def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes):
     checkpoint = random_checkpoint(seed, vocabulary=WORDS, sharpness=2.0, **changes)
     if shortlist:
         checkpoint = replace(checkpoint, shortlist=random_shortlist(seed))

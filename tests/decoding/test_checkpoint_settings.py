@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from fastattn.cli.entry import commands
 from fastattn.decoding.jobs import normalized
 from fastattn.decoding.options import DecodingOptions, resolve_options
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
 from fastattn.weights.native.convert import write
 from tests import GOLDENS
@@ -26,23 +24,23 @@ NO_SETTINGS = DecodingSettings(min_decoding_length=0, rules=SearchRules())  # of
 GOLDEN = json.loads((GOLDENS / "generation.json").read_text())
 
 
-def settings_of(checkpoint: Checkpoint) -> DecodingSettings:
+def settings_of(checkpoint):
     assert isinstance(checkpoint.text, TranslationText)
     return checkpoint.text.decoding
 
 
-def marian(folder: Path, configuration: bytes) -> Path:
+def marian(folder, configuration):
     head = b"models: [model.npz]\nvocabs: [vocab.yml]\n"
     return writer.write(folder, writer.files(*writer.random_model(1)) | {"config.yml": head + configuration})
 
 
-def huggingface(folder: Path, generation: dict[str, Any]) -> Path:
+def huggingface(folder, generation):
     write_model(folder, CASE)
     (folder / "generation_config.json").write_text(json.dumps(generation))
     return folder
 
 
-def test_what_is_given_wins() -> None:
+def test_what_is_given_wins():
     for own, given, expected in [
         ({}, {}, {"beam_size": 2}),
         ({"beam_size": 1, "length_penalty": 0.5}, {}, {"beam_size": 1, "length_penalty": 0.5}),
@@ -78,7 +76,7 @@ def test_what_is_given_wins() -> None:
         assert {name: getattr(found, name) for name in expected} == expected
 
 
-def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
+def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given():
     with pytest.raises(InputError, match=r"num_hypotheses \(3\) is greater than beam_size \* patience \(2\)"):
         resolve_options({}, {"beam_size": 2, "num_hypotheses": 3})
     with pytest.raises(InputError, match=r"num_hypotheses \(5000\) is greater"):
@@ -89,7 +87,7 @@ def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given() -> None:
         resolve_options({}, {"beam_size": 2, "sampling_topk": 3})
 
 
-def test_limits_of_the_length() -> None:
+def test_limits_of_the_length():
     for options, source, prefix, expected in [
         ({}, 10, 0, 256),
         ({}, 200, 0, 400),
@@ -109,12 +107,12 @@ def test_limits_of_the_length() -> None:
         assert DecodingOptions(**options).limit(source, 500, prefix) == expected
 
 
-def test_limits_of_a_model_that_has_none() -> None:
+def test_limits_of_a_model_that_has_none():
     assert DecodingOptions().limit(300, 0) == 600
     assert DecodingOptions(min_decoding_length=700).limit(10, 0) == 700
 
 
-def test_penalties_in_a_score() -> None:
+def test_penalties_in_a_score():
     assert normalized(-6.0, 3, 1.0) == -2.0
     assert normalized(-6.0, 3, 0.0) == -6.0
     assert normalized(-6.0, 4, 500.0) == 0.0
@@ -124,7 +122,7 @@ def test_penalties_in_a_score() -> None:
     assert normalized(0.0, 0, 1.0, 5.0) == 0.0
 
 
-def test_word_penalty_decides_among_hypotheses(tmp_path: Path) -> None:
+def test_word_penalty_decides_among_hypotheses(tmp_path):
     translator = Translator(marian(tmp_path, b""))
     options: dict[str, Any] = {"beam_size": 6, "num_hypotheses": 6, "max_decoding_length": 12, "details": True}
     lengths = []
@@ -141,7 +139,7 @@ def test_word_penalty_decides_among_hypotheses(tmp_path: Path) -> None:
     assert two_lines.scores[0] == pytest.approx((total - 0.3 * length) / length**0.5, rel=1e-5)
 
 
-def test_a_marian_configuration_is_followed(tmp_path: Path) -> None:
+def test_a_marian_configuration_is_followed(tmp_path):
     folder = marian(tmp_path, b"beam-size: 3\nnormalize: 0.6\nword-penalty: 0.2\nmax-length-factor: 1.5\n")
     translator = Translator(folder)
     own = {"beam_size": 3, "length_penalty": 0.6, "word_penalty": 0.2, "max_length_factor": 1.5}
@@ -153,11 +151,11 @@ def test_a_marian_configuration_is_followed(tmp_path: Path) -> None:
     assert by_default != [found.scores for found in translator.translate(texts, details=True, **other)]
 
 
-def test_what_a_marian_configuration_leaves_open_stays_ours(tmp_path: Path) -> None:
+def test_what_a_marian_configuration_leaves_open_stays_ours(tmp_path):
     assert settings_of(weights.read(marian(tmp_path, b""))) == DecodingSettings()
 
 
-def test_settings_that_cannot_be_followed_are_told_of_once(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_followed_are_told_of_once(tmp_path):
     folder = marian(tmp_path, b"beam-size: 4\nnormalize: very\noutput-sampling: [topk, 10]\n")
     with pytest.warns(UserWarning) as caught:
         translator = Translator(folder)
@@ -171,7 +169,7 @@ def test_settings_that_cannot_be_followed_are_told_of_once(tmp_path: Path) -> No
     assert "not followed   output-sampling 'topk 10'\n" in shown
 
 
-def test_settings_out_of_range_are_the_checkpoints_fault(tmp_path: Path) -> None:
+def test_settings_out_of_range_are_the_checkpoints_fault(tmp_path):
     with pytest.raises(CheckpointError, match="own decoding settings cannot be followed: beam_size should be at most"):
         Translator(marian(tmp_path / "marian", b"beam-size: 5000\n"))
     with pytest.raises(
@@ -181,7 +179,7 @@ def test_settings_out_of_range_are_the_checkpoints_fault(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_generation_config_is_followed_as_transformers_does(tmp_path: Path, name: str) -> None:
+def test_generation_config_is_followed_as_transformers_does(tmp_path, name):
     translator = Translator(huggingface(tmp_path, generation_config(name)))
     assert isinstance(translator.translate(TEXTS[0]), str)
     text = translator._tokenizer.text
@@ -194,7 +192,7 @@ def test_generation_config_is_followed_as_transformers_does(tmp_path: Path, name
             assert found.scores[0] == pytest.approx(score, abs=1e-5)
 
 
-def test_settings_of_config_json_hold_where_there_is_no_generation_config(tmp_path: Path) -> None:
+def test_settings_of_config_json_hold_where_there_is_no_generation_config(tmp_path):
     write_model(tmp_path, CASE, num_beams=5, max_length=33, length_penalty=0.8, diversity_penalty=0.5)
     found = settings_of(weights.read(tmp_path))
     assert found == DecodingSettings(
@@ -209,7 +207,7 @@ def test_settings_of_config_json_hold_where_there_is_no_generation_config(tmp_pa
     assert settings_of(weights.read(tmp_path)) == NO_SETTINGS
 
 
-def test_settings_of_config_json_count_for_nothing_beside_a_generation_config(tmp_path: Path) -> None:
+def test_settings_of_config_json_count_for_nothing_beside_a_generation_config(tmp_path):
     write_model(tmp_path, CASE, num_beams=5, bad_words_ids=[[PAD], [9], [17, 33]], suppress_tokens=[21])
     (tmp_path / "generation_config.json").write_text("{}")
     checkpoint = weights.read(tmp_path)
@@ -219,7 +217,7 @@ def test_settings_of_config_json_count_for_nothing_beside_a_generation_config(tm
     assert np.isneginf(bias_V).nonzero()[0].tolist() == [PAD]
 
 
-def test_lengths_and_penalties_that_transformers_has_otherwise(tmp_path: Path) -> None:
+def test_lengths_and_penalties_that_transformers_has_otherwise(tmp_path):
     generation = {"min_length": 60, "max_length": 30, "num_beams": 3, "repetition_penalty": 1.5, "eos_token_id": [0]}
     found = settings_of(weights.read(huggingface(tmp_path, generation)))
     assert (found.min_decoding_length, found.max_decoding_length) == (29, 29)
@@ -228,7 +226,7 @@ def test_lengths_and_penalties_that_transformers_has_otherwise(tmp_path: Path) -
     assert found.not_followed == ("repetition_penalty 0.5 exactly, with num_beams above 1",)
 
 
-def test_alternatives_are_no_longer_than_the_factor_allows(tmp_path: Path) -> None:
+def test_alternatives_are_no_longer_than_the_factor_allows(tmp_path):
     translator = Translator(marian(tmp_path, b"max-length-factor: 0.5\n"))
     options: dict[str, Any] = {"details": True, "min_decoding_length": 0, "disable_unk": True}
     options |= {"suppress_sequences": ["</s>"]}
@@ -240,7 +238,7 @@ def test_alternatives_are_no_longer_than_the_factor_allows(tmp_path: Path) -> No
         assert {len(tokens) for tokens in branches.parts[0].hypotheses} == {len(whole.parts[0].tokens)}
 
 
-def test_generation_settings_that_are_not_followed(tmp_path: Path) -> None:
+def test_generation_settings_that_are_not_followed(tmp_path):
     generation = {
         "num_beams": 4, "do_sample": True, "early_stopping": "often", "encoder_repetition_penalty": 1.0,
         "forced_eos_token_id": 0, "eos_token_id": 0, "new_in_2031": [1], "guidance_scale": 3, "use_cache": True,
@@ -251,7 +249,7 @@ def test_generation_settings_that_are_not_followed(tmp_path: Path) -> None:
     assert found == DecodingSettings(beam_size=4, min_decoding_length=0, rules=rules, not_followed=told)
 
 
-def test_sampling_as_the_checkpoint_wants_it(tmp_path: Path) -> None:
+def test_sampling_as_the_checkpoint_wants_it(tmp_path):
     generation = {"do_sample": True, "top_p": 0.8, "bad_words_ids": [[PAD]]}
     translator = Translator(huggingface(tmp_path, generation))
     own = {"sampling_topk": 50, "sampling_topp": 0.8, "sampling_temperature": 1.0, "beam_size": 1}
@@ -273,13 +271,13 @@ def test_sampling_as_the_checkpoint_wants_it(tmp_path: Path) -> None:
         ({"forced_bos_token_id": 10**9}, "forced_bos_token_id or one of bad_words_ids should be the id of a target"),
     ],
 )
-def test_generation_configs_that_are_refused(tmp_path: Path, generation: dict[str, Any], fault: str) -> None:
+def test_generation_configs_that_are_refused(tmp_path, generation, fault):
     with pytest.raises(CheckpointError, match=fault) as caught:
         weights.read(huggingface(tmp_path, generation))
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_forced_is_no_part_of_a_translation(tmp_path: Path) -> None:
+def test_what_is_forced_is_no_part_of_a_translation(tmp_path):
     translator = Translator(huggingface(tmp_path, generation_config("forced")))
     assert translator.translate("") == ""
     wished = translator.translate_tokens([["▁The"]], [["▁w", "▁x"]], prefix_bias_beta=0.5, beam_size=3)[0]
@@ -291,7 +289,7 @@ def test_what_is_forced_is_no_part_of_a_translation(tmp_path: Path) -> None:
     assert found.attention[0].shape == (len(found.tokens), len(found.source))
 
 
-def test_what_is_forced_is_not_streamed(tmp_path: Path) -> None:
+def test_what_is_forced_is_not_streamed(tmp_path):
     translator, seen = Translator(huggingface(tmp_path, generation_config("forced"))), []
     words = translator._tokenizer.text.source_vocabulary[5:9]
     (result,) = translator.translate_tokens([words], beam_size=1, callback=seen.append, max_decoding_length=9)
@@ -300,7 +298,7 @@ def test_what_is_forced_is_not_streamed(tmp_path: Path) -> None:
     assert list(translator.generate_tokens(words, max_decoding_length=9)) == seen
 
 
-def test_converted_folders_keep_the_settings(tmp_path: Path) -> None:
+def test_converted_folders_keep_the_settings(tmp_path):
     own = generation_config("bad words") | {"forced_bos_token_id": 21, "top_h": 0.5}
     checkpoint = weights.read(huggingface(tmp_path / "a", own))
     (tmp_path / "b").mkdir()
@@ -321,7 +319,7 @@ def test_converted_folders_keep_the_settings(tmp_path: Path) -> None:
     assert settings_of(weights.read(tmp_path / "b")) == DecodingSettings()
 
 
-def test_firefox_models_run_greedily_as_they_say(pulled: Any) -> None:
+def test_firefox_models_run_greedily_as_they_say(pulled):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         options = Translator(pulled("en-pt")).default_options

@@ -56,7 +56,7 @@ def counted_runs():
         yield made
 
 
-def with_shortlist(precision: str, **changes):
+def with_shortlist(precision, **changes):
     """Words of three lists: of each source's own, and long enough for several widths."""
     size, rng = 1500, np.random.default_rng(5)
     checkpoint = random_checkpoint(seed=7, width=64, vocabulary=size, sharpness=4.0, **changes)
@@ -156,7 +156,7 @@ def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
 ALONE: dict = {}
 
 
-def alone(name: str, number: int, options: DecodingOptions):
+def alone(name, number, options):
     key = name, number, options
     if key not in ALONE:
         with steps_by_themselves():
@@ -251,7 +251,7 @@ def test_rows_are_padded_to_few_numbers():
 # the operations
 
 
-def rows_in_the_middle(rng, rows: int, live: int) -> StepRows:
+def rows_in_the_middle(rng, rows, live):
     some = StepRows(rows, rows)
     some.slots_R[:live] = rng.permutation(rows)[:live]
     some.steps_R[:], some.limits_R[:] = rng.integers(1, 9, rows), 9
@@ -264,7 +264,7 @@ def rows_in_the_middle(rng, rows: int, live: int) -> StepRows:
     return some
 
 
-def everything(rows: StepRows, live: int):
+def everything(rows, live):
     return {
         name: array.tolist() if name in ("counts", "fresh_F") else array[:live].tolist()
         for name, array in vars(rows).items()

@@ -19,7 +19,7 @@ from fastattn.encoders.encoder import FIRST_WINDOW, Encoder
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.encoders.test_encoder import _encoder, _many_texts
-from tests.scheduling.test_disturbances import ended
+from tests.scheduling.by_hand import ended
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,33 @@
 """Generator: answers beside the step-by-step formula, the same bits in any company, streams, stop strings, contexts."""
 
 import asyncio
+import contextlib
 import itertools
 import threading
 from concurrent.futures import CancelledError
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 import fastattn
+from fastattn.decoding import jobs, worker
 from fastattn.decoding import prompts as prompts_module
-from fastattn.decoding import worker
 from fastattn.errors import CheckpointError, InputError, SearchTimeout
 from fastattn.generation.calls import LONGEST_STOP, MOST_STOPS
+from fastattn.generation.generator import Generator
+from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
+from fastattn.layers import key_value_cache
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
+from fastattn.ops.row_pool import RowPool
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import LocalSpec, PositionSpec
+from fastattn.spec.text_spec import GeneratorText
 from tests.generation.language_models import END, SPEC, START, VOCABULARY, checkpoint, make, with_stack
 
 PROMPTS = ["the end", "an apple and the", "é", "x", "another thing and the other"]
@@ -369,3 +379,363 @@ def test_sequences_and_ends(generator):
     assert (ended.text, ended.tokens, ended.finish_reason) == ("", [], "stop")
     least = make(end_ids=tuple(range(200)), seed=3).generate("the", details=True, min_new_tokens=5)
     assert len(least.tokens) >= 5
+
+
+def ranked(found):
+    return [found, *found.alternatives]
+
+
+def test_no_end_token_is_the_checkpoints():
+    first = make().generate("the end", details=True, max_new_tokens=9).tokens[0]
+    generator = make(end_ids=(first,))
+    found = generator.generate("the end", max_new_tokens=9, end_token=None, details=True)
+    assert (found.tokens, found.finish_reason) == ([], "stop")
+
+
+def test_a_temperature_samples_whatever_the_beam():
+    generator, given = make(), {"sampling_temperature": 2.0, "seed": 3, "max_new_tokens": 20}
+    assert generator.generate("the end", beam_size=1, **given) == generator.generate("the end", **given)
+    assert generator.generate("the end", **given) != generator.generate("the end", max_new_tokens=20)
+    with pytest.raises(InputError, match="sampling needs beam_size=1"):
+        generator.generate("the end", beam_size=2, **given)
+
+
+def test_a_beam_that_ended_goes_on_no_more():
+    """Where so many candidates end that too few are left to take their places."""
+    rng = np.random.default_rng(0)
+    for seed in range(1, 6):
+        generator = make(seed=seed)
+        decode = generator._tokenizer.decode
+        for _ in range(3):
+            strings = [chr(c) for c in rng.choice(np.arange(32, 127), 60, replace=False)]
+            options = {"beam_size": 4, "num_hypotheses": 4, "max_new_tokens": 12, "return_log_probs": True}
+            for patience in (1.0, 2.0):
+                found = generator.generate("the end", details=True, stop=strings, patience=patience, **options)
+                for one in ranked(found):
+                    assert np.isfinite(one.score)
+                    assert not any(string in decode(one.tokens[:-1]) for string in strings)
+
+
+def test_a_beam_goes_on_behind_none_of_several_end_tokens():
+    rng = np.random.default_rng(0)
+    for seed in range(1, 6):
+        ends = tuple(rng.choice(np.arange(2, 250), 150, replace=False).tolist())
+        generator = Generator.from_checkpoint(checkpoint(seed=seed, end_ids=ends))
+        found = generator.generate("the end", details=True, beam_size=4, num_hypotheses=4, max_new_tokens=12)
+        for one in ranked(found):
+            assert not set(one.tokens) & set(ends)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_what_is_impossible_ends_in_company_as_alone(beam):
+    """More tokens than there are, each once."""
+    options = {"no_repeat_ngram_size": 1, "max_new_tokens": 280, "beam_size": beam, "details": True}
+    generator = make(end_ids=())
+    alone = generator.generate("the", return_log_probs=True, **options)
+    assert len(alone.tokens) == 280
+    together = generator.generate(["the", "an apple"], return_log_probs=True, **options)[0]
+    assert (together.tokens, together.log_probs.tobytes()) == (alone.tokens, alone.log_probs.tobytes())
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 3}, {"sampling_temperature": 2.0, "seed": 1}])
+def test_what_a_checkpoint_never_produces(options):
+    """Its single tokens at no place, its first ones not at the first: the best of the other logits."""
+    prompts, how = ["the end", "x", "an apple"], {"max_new_tokens": 12, "details": True}
+    free = [make(end_ids=()).generate(prompt, **how, **options).tokens for prompt in prompts]
+    never, first = (free[0][3], free[1][5], free[2][0]), tuple(range(150))
+    settings = {"suppress_sequences": tuple((token,) for token in never), "begin_suppress_tokens": first}
+    given = checkpoint(end_ids=(), **settings)
+    generator = Generator.from_checkpoint(given, "float32")
+    found = generator.generate(prompts, **how, **options)
+    for prompt, one in zip(prompts, found):
+        assert not set(one.tokens) & set(never) and one.tokens[0] not in first
+        assert generator.generate(prompt, **how, **options) == one
+        if not options:
+            ids = generator._tokenizer.encode([prompt], True)[0].tolist()
+            for n, token in enumerate(one.tokens):
+                logits_V = build_logits(given, [*ids, *one.tokens[:n]])
+                logits_V[[*never, *(first if n == 0 else ())]] = -np.inf
+                assert logits_V.max() - logits_V[token] < 1e-4
+        assert set(one.tokens) & set(first)
+
+
+def test_threads_are_those_asked_for_and_there_may_be():
+    asked, counting = set(), SimpleNamespace(**vars(reference))
+    counting.thread_limit = lambda: 8
+    counting.use_threads = lambda count: asked.add(count) or contextlib.nullcontext()
+    for threads, used in ((1, 1), (3, 3), (None, 8), (64, 8)):
+        asked.clear()
+        make(threads=threads, ops=counting).generate("a", max_new_tokens=2)
+        assert asked == {used}
+
+
+TOKENS = ["<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁the", "▁a"]
+THE, A = 258, 259
+
+
+def ids_of(text):
+    return [2 + byte for byte in text.encode()]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    made = Tokenizer(models.BPE({token: n for n, token in enumerate(TOKENS)}, [], byte_fallback=True))
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(parts)
+    made.add_special_tokens([AddedToken(token, special=True) for token in TOKENS[:2]])
+    return GeneratorTokenizer(GeneratorText(made.to_str().encode(), 0, (1,)), len(TOKENS))
+
+
+def test_an_answer_keeps_its_first_space(tokenizer):
+    for prompt in ["é", "你", "你é", "é你", "你你", "😀你", "é😀", "你" * 5, "aé"]:
+        answer = AnswerText(tokenizer, np.array([0, *ids_of(prompt)], np.int32), ())
+        assert answer.text([THE, A])[0] == " the a"
+        stream = TextStream(answer)
+        assert "".join([*map(stream.add, [THE, A]), stream.end()]) == " the a"
+
+
+@pytest.mark.parametrize(
+    "ids, strings, text",
+    [
+        ([A, THE], ["e", "h"], " a t"),  # both in the last token
+        ([A, THE], ["h", "e"], " a t"),
+        ([A, THE], ["t", " the", "a t"], " "),  # one that begins in a token before
+        ([A, THE], ["hen"], " a the"),  # as far as the answer goes
+        ([A, THE], ["a theme", "then", "e!"], " a the"),
+        ([A, THE, *ids_of("é")[:1]], ["e\N{REPLACEMENT CHARACTER}!"], " a the\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_an_answer_ends_before_the_first_of_its_strings_or_has_all_its_text(tokenizer, ids, strings, text):
+    answer = AnswerText(tokenizer, np.array([0, *ids_of("é")], np.int32), strings)
+    stream = TextStream(answer)
+    assert answer.text(ids)[0] == "".join([*map(stream.add, ids), stream.end()]) == text
+
+
+def test_a_stop_string_is_found_behind_a_run_of_bytes(tokenizer):
+    for before in range(20):
+        for run in ("é", "你", "😀"):
+            answer = AnswerText(tokenizer, np.array([0], np.int32), ["好吗"])
+            ids = [THE] * (before % 4) + ids_of(run * before + "好吗")
+            for n in range(1, len(ids) + 1):
+                assert answer.stop.found(ids[max(0, n - answer.stop.tokens) : n]) == (n == len(ids))
+
+
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}{{ shown }}a:"
+HELLO = [{"role": "user", "content": "the end"}]
+OTHER = [{"role": "system", "content": "an end"}, *HELLO]
+
+
+@pytest.fixture(scope="module")
+def chat():
+    pytest.importorskip("jinja2")
+    made = checkpoint()
+    text = replace(made.text, chat_template=TEMPLATE, special_tokens={"bos_token": "<s>"})
+    return Generator.from_checkpoint(replace(made, input=text))
+
+
+def test_a_conversation_is_the_prompt_that_its_template_makes(chat):
+    prompts = ["u: the end\na:", "s: an end\nu: the end\na:"]
+    alone = chat.generate(prompts, max_new_tokens=8)  # the tokenizer begins them with <s>
+    assert chat.generate(messages=[HELLO, OTHER], max_new_tokens=8) == alone
+    assert chat.generate(messages=HELLO, max_new_tokens=8) == alone[0]
+    assert chat.submit(messages=OTHER, max_new_tokens=8).result() == alone[1]
+    assert "".join(chat.stream(messages=HELLO, max_new_tokens=8)) == alone[0]
+    found = chat.generate(messages=HELLO, max_new_tokens=8, details=True)
+    assert found.prompt_length == chat.generate(prompts[0], max_new_tokens=8, details=True).prompt_length
+
+
+def test_variables_reach_the_template(chat):
+    shown = chat.generate(messages=HELLO, template_variables={"shown": "an "}, max_new_tokens=8)
+    assert shown == chat.generate("u: the end\nan a:", max_new_tokens=8)
+
+
+def test_wrong_calls_are_refused(chat):
+    for arguments, message in [
+        ({}, "give either prompts or messages"),
+        ({"prompts": "a", "messages": HELLO}, "give either prompts or messages"),
+        ({"prompts": "a", "template_variables": {}}, "template_variables need messages"),
+        ({"messages": HELLO, "template_variables": 3}, "template_variables should be a dict, got int"),
+        ({"messages": []}, "messages should hold at least one message"),
+        ({"messages": [3]}, 'messages should hold {"role": ..., "content": ...}, number 0 is 3'),
+    ]:
+        with pytest.raises(InputError) as caught:
+            chat.generate(**arguments)
+        assert str(caught.value) == message
+
+
+def test_a_checkpoint_without_a_template_takes_no_messages():
+    with pytest.raises(InputError, match="the checkpoint has no chat template: give prompts, not messages"):
+        Generator.from_checkpoint(checkpoint()).generate(messages=HELLO)
+
+
+def test_special_tokens_that_are_asked_for_are_added(chat):
+    once = chat.generate(messages=HELLO, max_new_tokens=1, details=True).prompt_length
+    twice = chat.generate(messages=HELLO, max_new_tokens=1, details=True, special_tokens=True).prompt_length
+    assert twice == once + 1
+
+
+def test_conversations_are_read_one_after_another(chat):
+    alone = [chat.generate(messages=each, max_new_tokens=8) for each in (HELLO, OTHER)]
+    assert list(chat.generate_iter(messages=iter([HELLO, OTHER]), max_new_tokens=8)) == alone
+    bad = chat.generate_iter(messages=[HELLO, 5], max_new_tokens=8, return_exceptions=True)
+    assert next(bad) == alone[0] and isinstance(next(bad), InputError)
+    with pytest.raises(InputError, match="give either prompts or messages"):
+        chat.generate_iter(["a"], messages=[HELLO])
+
+
+def test_beginnings_are_read_once(monkeypatch):
+    read = []
+    real = prompts_module.read_chunk
+
+    def spied(model, cache, prompts, most):
+        before = sum(prompt.left for prompt in prompts)
+        hidden_BD = real(model, cache, prompts, most)
+        read.append(before - sum(prompt.left for prompt in prompts))
+        return hidden_BD
+
+    monkeypatch.setattr(prompts_module, "read_chunk", spied)
+    generator, system = make(), "This is what all of them begin with, a system prompt of some length. "
+    shared = len(generator._tokenizer.encode([system], True)[0])
+    generator.generate([system + prompt for prompt in PROMPTS], max_new_tokens=3)
+    together = sum(read)
+    whole = sum(len(ids) for ids in generator._tokenizer.encode([system + prompt for prompt in PROMPTS], True))
+    assert together <= whole - 4 * (shared - 2)
+    read.clear()
+    first = generator.generate(f"{system}Who?", max_new_tokens=8, details=True)
+    assert sum(read) < 10
+    read.clear()  # a conversation goes on: the answer has been read too
+    ids = generator._tokenizer.encode([f"{system}Who?"], True)[0].tolist()
+    generator.generate([*ids, *first.tokens, 5, 6], max_new_tokens=1)
+    assert sum(read) <= 4
+
+
+def test_a_cache_of_int8_has_the_same_bits_whatever_is_shared():
+    def answers(generator, prompts):
+        generator._service.model.cache_in("int8")
+        found = generator.generate(prompts, max_new_tokens=6, details=True, return_log_probs=True)
+        return [(one.tokens, one.log_probs.tolist()) for one in found]
+
+    prompts = ["This is what all of them begin with: " + prompt for prompt in PROMPTS]
+    together = make()
+    expected = answers(together, prompts)
+    assert answers(together, prompts) == expected  # of what is kept
+    assert [answers(make(threads=1), [prompt])[0] for prompt in prompts] == expected
+    oracle = answers(make(ops=reference), prompts[:2])
+    exact = make().generate(prompts[:2], max_new_tokens=6, details=True, return_log_probs=True)
+    for found, near, other in zip(expected, oracle, exact):
+        np.testing.assert_allclose(found[1][:1], near[1][:1], atol=1e-4)
+        assert 0 < np.abs(found[1][0] - other.log_probs[0]) < 0.1
+    with pytest.raises(InputError, match="unknown cache_precision 'int4'; known: auto, float32, bfloat16, int8"):
+        together._service.model.cache_in("int4")
+
+
+def test_what_is_kept_is_bounded_by_age(monkeypatch):
+    row = 2 * 2 * 2 * 6 * 4  # bytes: two layers' keys and values, of two heads
+    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 100 * row)
+    generator = make()
+    for n in range(12):
+        generator.generate(f"{n} {'word ' * 5}", max_new_tokens=3)
+        ((cache, _),) = generator._service._make_worker.keywords["left"]
+        assert 0 < cache.kept_rows <= 100
+        used = cache.target.rows - cache.target.free
+        assert used == cache.kept_rows == int((cache._holders_M > 0).sum())
+    kept = [generator._tokenizer.decode(one.tokens_T.tolist()) for one in cache._kept]
+    assert kept[-1].startswith("11 word") and not any(text.startswith("0 word") for text in kept)
+
+
+def test_a_long_prompt_never_stops_others(monkeypatch):
+    events = []
+    read, step = prompts_module.read_chunk, worker.DecodingWorker._step
+    monkeypatch.setattr(prompts_module, "MOST_CHUNK", 4)
+    monkeypatch.setattr(prompts_module, "read_chunk", lambda *given: events.append(given[-1]) or read(*given))
+    monkeypatch.setattr(worker.DecodingWorker, "_step", lambda self: events.append("step") or step(self))
+    generator, long = make(end_ids=()), [2 + n % 250 for n in range(160)]
+    generator.generate([[5, 6, 7], long], max_new_tokens=60, callback=lambda step: None)  # a step at a time
+    chunks = [n for n, event in enumerate(events) if event != "step"]
+    assert len(chunks) >= 40 and max(events[n] for n in chunks) == 4
+    assert all(events[n + 1] == "step" for n in chunks[1:])  # after the first, of both
+    assert prompts_module.fair_shares([200, 3, 10], 32) == [19, 3, 10]
+    assert prompts_module.fair_shares([5, 5], 3) == [2, 1]
+
+
+def test_a_prompt_that_fills_the_room_keeps_nobody_out(monkeypatch):
+    monkeypatch.setattr(jobs, "TOKENS", 300)
+    generator = make(end_ids=())
+    long = generator.submit([5] * 1000, max_new_tokens=1_000_000, caller="one")
+    short = generator.submit("the", max_new_tokens=3, details=True, caller="other").result(timeout=120)
+    assert len(short.tokens) == 3 and not long.done()
+    assert long.cancel()
+
+
+def test_cancelled_prompts_leave_no_rows(monkeypatch):
+    monkeypatch.setattr(prompts_module, "MOST_CHUNK", 4)
+    generator = make(end_ids=())
+    for prompt in ([5] * 3000, [5] * 40, [6] * 40):
+        stream = generator.stream(prompt, max_new_tokens=100_000)
+        if len(prompt) < 3000:
+            next(stream)
+        else:
+            generator.submit(prompt, max_new_tokens=10).cancel()
+        stream.close()
+    expected = generator.generate(["the", [5] * 50], max_new_tokens=5)
+    assert expected == make(end_ids=()).generate(["the", [5] * 50], max_new_tokens=5)
+    ((cache, _),) = generator._service._make_worker.keywords["left"]
+    assert cache.target.rows - cache.target.free == cache.kept_rows
+    assert not cache._held
+
+
+def test_a_pool_of_kept_rows_stays_where_it_is(monkeypatch):
+    copied, real = [], RowPool.keep_only
+    monkeypatch.setattr(RowPool, "keep_only", lambda self, *given: copied.append(1) or real(self, *given))
+    generator = make()
+    for n in range(20):
+        generator.generate([2 + (7 * n + i * i) % 200 for i in range(100)], max_new_tokens=10)
+    assert len(copied) <= 2
+
+
+def test_the_first_tokens_of_a_prompt_over_the_bound_are_kept(monkeypatch):
+    monkeypatch.setattr(key_value_cache, "KEPT_BYTES", 100 * 2 * 2 * 2 * 6 * 4)
+    generator = make()
+    generator.generate([5] * 250, max_new_tokens=3)
+    ((cache, _),) = generator._service._make_worker.keywords["left"]
+    assert cache.kept_rows == 100 == cache.target.rows - cache.target.free
+
+
+@pytest.mark.parametrize("options", [{}, {"sampling_temperature": 1.0, "seed": 3}, {"stop": "nowhere"}])
+def test_a_search_that_begins_anew_tells_nothing_twice(monkeypatch, options):
+    generator = make(end_ids=())
+    given = {"max_new_tokens": 60, **options}
+    expected = {prompt: generator.generate(prompt, **given) for prompt in ("the end", "an apple")}
+    real, submit, steps = worker.DecodingWorker._step, Scheduler.submit, []
+    asked, both = [], threading.Event()
+
+    def note(self, *arguments):
+        request = submit(self, *arguments)
+        asked.append(request)
+        if len(asked) == 2:
+            both.set()  # before that no step is made, or one search may be over before the other begins
+        return request
+
+    monkeypatch.setattr(Scheduler, "submit", note)
+
+    def fail_once(self):
+        assert both.wait(60)
+        together = len(self.sentences()) > 1
+        steps.append(together)
+        if sum(steps) == 5 and together:
+            raise RuntimeError("a step that fails")
+        real(self)
+
+    monkeypatch.setattr(worker.DecodingWorker, "_step", fail_once)
+    found = {}
+
+    def run(prompt):
+        found[prompt] = "".join(generator.stream(prompt, **given))
+
+    threads = [threading.Thread(target=run, args=(prompt,)) for prompt in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(steps) >= 5
+    assert found == expected

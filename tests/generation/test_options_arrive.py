@@ -20,11 +20,7 @@ from tests.translation.arrivals import COMMON, STEP, awaited, check_callers, che
 Call = Callable[..., Any]
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ shown }}|"
 CHAT = [{"role": "user", "content": "the end"}]
-SEARCH = COMMON | {
-    "min_new_tokens": (4, {}),
-    "max_new_tokens": (9, {}),
-    "suppress_sequences": (["th", "x"], {}),
-}
+SEARCH = COMMON | {"min_new_tokens": (4, {}), "max_new_tokens": (9, {}), "suppress_sequences": (["th", "x"], {})}
 FIELDS = {"min_new_tokens": "min_decoding_length", "max_new_tokens": "max_decoding_length"}
 BESIDE = {"stop", "context", "special_tokens", "return_log_probs", "regex", "json_schema", "speculate"}
 CALLS: dict[str, Call] = {
@@ -47,16 +43,16 @@ TRANSLATIONS: dict[str, Call] = {
 
 
 @pytest.fixture(scope="module")
-def generator() -> Generator:
+def generator():
     return make()
 
 
 @pytest.fixture(scope="module")
-def translator(generator: Generator) -> LanguageModelTranslator:
+def translator(generator):
     return LanguageModelTranslator(generator, "en", "fr", prompt="alma")
 
 
-def ids(generator: Generator, text: str, special: bool = True) -> list[int]:
+def ids(generator, text, special=True):
     return generator._tokenizer.encode([text], special)[0].tolist()
 
 
@@ -65,7 +61,7 @@ def test_every_option_has_a_value():
     assert GenerationOptions.__annotations__.keys() == SEARCH.keys() | BESIDE | {"messages", "template_variables"}
 
 
-def check(generator: Generator, call: Call, made: Any, without: tuple[str, ...] = (), **always: Any) -> None:
+def check(generator, call, made, without=(), **always):
     """Each option of a search comes to the loop by a call; ``always``: fields that the call itself sets."""
     for name, (value, beside) in SEARCH.items():
         if name in without:
@@ -117,7 +113,7 @@ def test_options_of_streams(generator, call):
 
 @pytest.mark.parametrize("call", [*CALLS, *STREAMS])
 def test_what_is_beside_a_search(generator, call):
-    def job(**options: Any) -> Any:
+    def job(**options):
         return jobs_of((CALLS | STREAMS)[call], generator, **options)[0]
 
     assert job().start == ids(generator, "the") and job().start[0] == START and job().recalled
@@ -187,7 +183,7 @@ def test_options_of_translations(generator, translator, call):
 def test_a_paragraph_is_split_above_the_longest_part_by_its_own_language(generator, translator, monkeypatch):
     asked: list[tuple[int, str]] = []
 
-    def split(text: str, length_of: Any, limit: int, language: str) -> list[str]:
+    def split(text, length_of, limit, language):
         asked.append((limit, language))
         return split_to_fit(text, length_of, limit, language)
 
@@ -209,7 +205,7 @@ def test_a_paragraph_is_split_above_the_longest_part_by_its_own_language(generat
 # Contexts: a prompt and its answer together
 
 
-def job_of(generator: Generator, count: int, **options: Any) -> Any:
+def job_of(generator, count, **options):
     prompt = [START, *(2 + n % 250 for n in range(count - 1))]
     (job,) = jobs_of(generator.generate, prompt, **options)
     assert job.start in (prompt, [START, *prompt[len(prompt) - len(job.start) + 1 :]])
@@ -254,7 +250,7 @@ def test_scores_of_a_whole_context():
         model.score([5] * 25)
 
 
-def with_positions(limit: int) -> Generator:
+def with_positions(limit):
     """The same model with as many of its positions."""
     given = checkpoint(stack=with_stack(positions=PositionSpec("table", limit=64)), end_ids=())
     spec = replace(given.spec, decoder=with_stack(positions=PositionSpec("table", limit=limit)))

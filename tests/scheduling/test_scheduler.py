@@ -2,7 +2,8 @@
 
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from time import sleep
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,7 @@ from hypothesis import strategies as st
 from fastattn.errors import QueueFullError
 from fastattn.scheduling import scheduler as scheduling
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.state import WorkerSlot
-from tests.scheduling.by_hand import SchedulerByHand
+from tests.scheduling.by_hand import SchedulerByHand, ended
 
 
 class Count:
@@ -20,18 +20,18 @@ class Count:
 
     weight = 1
 
-    def __init__(self, steps: int, fails: bool = False, length: int = 1, name: str = ""):
+    def __init__(self, steps, fails=False, length=1, name=""):
         self.steps, self.fails, self.length, self.name = steps, fails, length, name
 
 
 class Counter:
     """A worker that has up to ``places`` jobs in progress, and counts."""
 
-    def __init__(self, slot: WorkerSlot, places: int = 4, log: list | None = None):
+    def __init__(self, slot, places=4, log=None):
         self.slot, self.places, self.log = slot, places, log
         self.left: dict = {}
 
-    def advance(self) -> bool:
+    def advance(self):
         room = self.places - len(self.left)
 
         def has_room(ticket, newcomer):
@@ -54,22 +54,22 @@ class Counter:
             self.slot.finish(ticket, ticket.job.steps)
         return True
 
-    def drop(self) -> None:
+    def drop(self):
         for ticket in [ticket for ticket in self.left if ticket.is_over]:
             del self.left[ticket]
             self.slot.leave(ticket)
 
 
-def scheduler_of(worker, kind=Scheduler, slots: int = 1, enough: int = 4):
+def scheduler_of(worker, kind=Scheduler, slots=1, enough=4):
     """A scheduler of such workers; ``enough`` jobs justify another slot."""
     return kind(worker, slots, lambda count: nullcontext(), enough, slots)
 
 
-def counting(kind=Scheduler, slots: int = 1, log: list | None = None) -> Scheduler:
+def counting(kind=Scheduler, slots=1, log=None):
     return scheduler_of(lambda slot: Counter(slot, log=log), kind, slots)
 
 
-def plan_of(*steps: int, fails: bool = False, stages: int = 1):
+def plan_of(*steps, fails=False, stages=1):
     def make_plan():
         for _ in range(stages):
             results = yield [Count(count, fails) for count in steps]
@@ -253,3 +253,59 @@ def test_a_claim_that_an_interrupt_left_keeps_nobody_out(error):
     scheduler.finish_all()
     assert requests[0].result(0) == [3] and scheduler.is_at_rest
     assert scheduler.run_alone(plan_of(2), alone) == [-2]
+
+
+def test_as_many_slots_are_taken_as_there_is_enough_work_for():
+    for jobs, slots in ((1, 1), (7, 1), (8, 2), (11, 2), (12, 3), (99, 3)):
+        scheduler = scheduler_of(Counter, SchedulerByHand, slots=3, enough=4)
+        scheduler.submit(plan_of(*[5] * jobs))
+        for _ in range(2):
+            scheduler.tick()
+        assert len(scheduler._state.slots) == slots, f"for {jobs} jobs"
+        scheduler.finish_all()
+        assert scheduler.is_at_rest
+
+
+def test_the_longest_jobs_of_a_request_come_first():
+    log: list[str] = []
+    scheduler = counting(SchedulerByHand, log=log)
+
+    def make_plan():
+        return (yield [Count(2, length=length, name=str(length)) for length in (3, 1, 7, 5, 2, 6, 4)])
+
+    request = scheduler.submit(make_plan)
+    scheduler.finish_all()
+    assert log == ["7", "6", "5", "4", "3", "2", "1"] and request.result(0) == [2] * 7
+
+
+def test_slots_share_the_threads_and_the_last_one_has_them_all():
+    now, seen = threading.local(), []
+    other_begun, other_may_end = threading.Event(), threading.Event()
+
+    @contextmanager
+    def use_threads(count):
+        before, now.count = getattr(now, "count", 0), count
+        yield
+        now.count = before
+
+    class Watched(Counter):
+        def advance(self):
+            if threading.current_thread().name != "caller":
+                other_begun.set()
+                other_may_end.wait(10)
+            else:
+                seen.append(now.count)
+                other_begun.wait(10)
+                if len(seen) == 3:
+                    other_may_end.set()
+                    while len(scheduler._state.slots) > 1:
+                        sleep(0.001)
+            return super().advance()
+
+    def call():
+        threading.current_thread().name = "caller"
+        return scheduler.run(plan_of(9, 1))
+
+    scheduler = Scheduler(Watched, 7, use_threads, 1, 2)
+    assert ended(call) == [9, 1]
+    assert seen[:3] == [3] * 3 and seen[-1] == 7

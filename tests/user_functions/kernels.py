@@ -1,6 +1,7 @@
 """Kernels that do nothing but call a user's function, and what plain Python computes with it."""
 
 import ctypes
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numba import prange
@@ -89,3 +90,35 @@ def expected_scores(function, score_TS, b=0, h=0, first=0):
 
 def expected_seen(function, T, S, b=0, h=0, first=0):
     return np.array([[bool(function(b, h, t, first + s)) for s in range(S)] for t in range(T)])
+
+
+def one_of_scores(functions: Sequence[Callable]) -> Callable:
+    """The ``score_mod`` that calls the function of number b, as of sentence 1."""
+    if len(functions) == 1:
+        return _scores_of_one(functions[0])
+    middle = len(functions) // 2
+    return _either_score(middle, one_of_scores(functions[:middle]), one_of_scores(functions[middle:]))
+
+
+def one_of_masks(functions: Sequence[Callable]) -> Callable:
+    """The ``mask_mod`` that calls the function of number b, as of sentence 1."""
+    if len(functions) == 1:
+        return _mask_of_one(functions[0])
+    middle = len(functions) // 2
+    return _either_mask(middle, one_of_masks(functions[:middle]), one_of_masks(functions[middle:]))
+
+
+def _scores_of_one(function: Callable) -> Callable:
+    return lambda score, b, h, t, s: function(score, 1, h, t, s)
+
+
+def _mask_of_one(function: Callable) -> Callable:
+    return lambda b, h, t, s: function(1, h, t, s)
+
+
+def _either_score(middle: int, first: Callable, second: Callable) -> Callable:
+    return lambda score, b, h, t, s: first(score, b, h, t, s) if b < middle else second(score, b - middle, h, t, s)
+
+
+def _either_mask(middle: int, first: Callable, second: Callable) -> Callable:
+    return lambda b, h, t, s: first(b, h, t, s) if b < middle else second(b - middle, h, t, s)
