@@ -12,7 +12,7 @@ import fastattn
 from fastattn.errors import FastattnError, InputError
 from fastattn.text.constraints import Constraints
 from tests.generation.language_models import END, VOCABULARY, checkpoint, make
-from tests.generation.test_generator import log_probs_of
+from tests.generation.test_generator import ids_of, log_probs_of, ranked
 from tests.weights.gguf.test_gguf_tokenizer import spm_metadata, text_of
 
 pytest.importorskip("llguidance")
@@ -36,10 +36,6 @@ SEARCHES = {
 @pytest.fixture(scope="module")
 def generator():
     return make()
-
-
-def ranked(found):
-    return [found, *found.alternatives]
 
 
 def follows_schema(text):
@@ -76,7 +72,7 @@ def test_each_token_is_the_best_of_those_that_may_come(seed):
     generator = fastattn.Generator.from_checkpoint(given, "float32")
     matcher = Constraints(given.text.tokenizer, VOCABULARY).constraint(REGEX, None, [END])()
     for prompt in ("the end", "é", "x"):
-        ids = generator._tokenizer.encode([prompt], True)[0].tolist()
+        ids = ids_of(generator, prompt)
         found = generator.generate(prompt, regex=REGEX, details=True, return_log_probs=True)
         assert found.text in WORDS and found.finish_reason == "stop"
         total = 0.0
@@ -104,7 +100,7 @@ def test_the_mask_is_that_by_hand_for_every_beginning(generator):
         assert found and set(found) <= set(may_come)
         assert certain or sorted(found) == sorted(may_come)
         beginnings.append([*ids, int(rng.choice(may_come))] if may_come != [END] else [])
-    assert not matcher.allowed([*generator._tokenizer.encode(["yes"], False)[0].tolist(), 90]).any()
+    assert not matcher.allowed([*ids_of(generator, "yes", False), 90]).any()
     assert not matcher.allowed([90, 91]).any() and matcher.allowed([]).any()
 
 
@@ -168,7 +164,7 @@ def test_an_answer_ends_where_its_tokens_are_spent_or_nothing_is_left(generator)
     found = generator.generate("the", regex="abc", suppress_sequences=["b"], details=True)
     assert (found.text, found.finish_reason) == ("a", "stop")
     assert generator.generate("the", regex="") == ""
-    other = generator._tokenizer.encode(["c"], False)[0].tolist()
+    other = ids_of(generator, "c", False)
     assert generator.generate("the", regex="[ab]{2}c?", end_token=other, details=True).text in ("aa", "ab", "ba", "bb")
 
 

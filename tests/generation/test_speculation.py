@@ -1,10 +1,10 @@
 """Speculation: the bits of an answer without it, whoever proposes, in fewer steps."""
 
+import functools
 import gc
 import time
 import weakref
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -17,14 +17,12 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.models.decoder import Decoder
 from fastattn.spec.architecture import LocalSpec, PositionSpec
-from tests.generation.language_models import SPEC, VOCABULARY, checkpoint, make, with_stack
+from tests.generation.language_models import VOCABULARY, checkpoint, make, with_stack
+from tests.generation.test_generator import STACKS as OTHERS
+from tests.generation.test_generator import answers, cache_of, told
 
-STACKS = {
-    "rotary": SPEC,
-    "windows": with_stack(local=LocalSpec((0,), before=3, after=0)),
-    "circles": with_stack(local=LocalSpec((0, 1), before=0, after=0)),  # the next token depends on the last one alone
-    "positions": with_stack(positions=PositionSpec("table", limit=64)),
-}
+# Where windows are of one token the next one depends on the last one alone.
+STACKS = OTHERS | {"circles": with_stack(local=LocalSpec((0, 1), before=0, after=0))}
 OPTIONS = {
     "greedy": {},
     "traced": {"return_log_probs": True},
@@ -35,20 +33,9 @@ OPTIONS = {
 AGAIN = "the end and the end and the end"
 
 
-@cache
+@functools.cache
 def generator_of(stack="rotary", seed=1, precision="float32"):
     return make(precision, stack=STACKS[stack], seed=seed)
-
-
-def told(found):
-    """All that an answer says, but for how it was found."""
-    log_probs = None if found.log_probs is None else found.log_probs.tobytes()
-    scores = np.array(found.score).tobytes()  # of samples; NaN is itself
-    return found.text, found.tokens, scores, found.finish_reason, log_probs, list(map(told, found.alternatives))
-
-
-def answers(generator, prompts, **options):
-    return list(map(told, generator.generate(prompts, details=True, **options)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -170,7 +157,7 @@ def test_rows_of_what_was_wrong_are_free_again(options, monkeypatch):
     found = generator.generate([AGAIN, "x"], speculate=generator_of(seed=2), **given)
     assert list(map(told, found)) == list(map(told, plain))
     assert sum(one.proposed - one.accepted for one in found) > 20
-    ((cache, _),) = generator._service._make_worker.keywords["left"]
+    cache = cache_of(generator)
     assert cache.target.rows - cache.target.free == cache.kept_rows and cache.slots == 0
     (draft,) = drafts
     assert draft.cache.target.rows - draft.cache.target.free <= sum(one.prompt_length + 60 for one in found)
