@@ -41,8 +41,8 @@ class SchedulerByHand(Scheduler):
 
 
 def ended(call, seconds=20.0):
-    """What the call returns, made in a thread of its own: a call that never ends shall not hang the suite."""
-    results: list = []
+    """What the call returns or raises, made in a thread of its own: one that never ends shall not hang the suite."""
+    results = []
 
     def work():
         try:
