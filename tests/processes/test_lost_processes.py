@@ -9,20 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
-from contextlib import nullcontext, suppress
-from typing import Any
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from fastattn.errors import FastattnError, OutOfMemoryError
 from fastattn.processes import worker_process
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
-from fastattn.processes.pool import Chunk, _Dispatcher
 from fastattn.processes.worker_process import ENDED, SILENCE, _Heard
 from tests.processes import served
-from tests.processes.served import BEGIN, KILL, STOP, chunk, echoes, plan_of, pool_of
-from tests.scheduling.by_hand import SchedulerByHand
+from tests.processes.served import BEGIN, KILL, STOP, chunk, dispatching, echoes, plan_of, pool_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
@@ -123,22 +120,18 @@ def test_a_process_that_ends_while_it_loads_is_missed_by_nobody(monkeypatch, tmp
 def test_what_is_left_is_dropped_by_the_process_too(monkeypatch):
     with pool_of(1, monkeypatch) as (_, scheduler):
         waiting = scheduler.submit(plan_of(chunk("wait")), "one")
-
-        def counts():
-            (found,) = scheduler.submit(plan_of(chunk("cancelled")), "other").result(60)
-            return found
-
-        assert eventually(lambda: counts() == [0, 1])
-        assert waiting.cancel()
-        assert eventually(lambda: counts() == [1, 1])
+        for counts in ([0, 1], [1, 1]):
+            assert eventually(lambda: scheduler.run(plan_of(chunk("cancelled"))) == [counts])  # noqa: B023
+            waiting.cancel()
 
 
 class OneThatEnds:
     """A process of which a question learns twice that it has ended."""
 
+    has_loaded = is_usable = True
+
     def __init__(self, ends):
-        self.is_usable, self.has_loaded, self.ends = True, True, ends
-        self.asked: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self.ends = ends
 
     def leave_all(self, asker): ...
 
@@ -154,12 +147,9 @@ class OneThatEnds:
 
 
 def test_what_one_process_said_is_not_taken_for_the_next_ones():
-    processes = deque([OneThatEnds(True), OneThatEnds(False)])
-    pool: Any = type(
-        "Pool", (), {"process": lambda self, index: processes.popleft(), "check_open": lambda self: None}
-    )()
-    scheduler = SchedulerByHand(lambda slot: _Dispatcher(pool, slot), 1, lambda count: nullcontext(), 1, 1)
-    request = scheduler.submit(plan_of(Chunk("echo", [], 1, 1)))
+    processes = iter([OneThatEnds(True), OneThatEnds(False)])
+    scheduler = dispatching(SimpleNamespace(process=lambda index: next(processes), check_open=lambda: None))
+    request = scheduler.submit(plan_of(chunk("echo")))
     scheduler.finish_all()
     assert request.result(0) == [["again"]]
 
@@ -197,20 +187,23 @@ class Child:
     def __init__(self, threads):
         command = [sys.executable, "-c", BEGIN, *map(os.path.abspath, sys.path)]
         environment = {name: value for name, value in os.environ.items() if name != "RAYON_NUM_THREADS"}
-        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        self.process: Any = subprocess.Popen(command, bufsize=0, env=environment, **pipes)
-        self.heard: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process, self.heard = subprocess.Popen(command, bufsize=0, env=environment, **pipes), queue.SimpleQueue()
         self._reader = threading.Thread(target=self._hear, daemon=True)
         self._reader.start()
-        self.send([served.__name__, threads])
+        self.send(served.__name__, threads)
 
     def _hear(self):
         with suppress(Closed):
             while True:
                 self.heard.put(read_message(self.process.stdout))
 
-    def send(self, message):
-        write_parts(self.process.stdin, message_parts(message))
+    def send(self, *message):
+        write_parts(self.process.stdin, message_parts([*message]))
+
+    def answer_to(self, what, *content):
+        self.send(7, what, [*content], 0)
+        return self.next_answer()
 
     def next_answer(self):
         """But for signs of life."""
@@ -228,10 +221,6 @@ class Child:
         self.process.stderr.close()
         return self.process.wait(60), written
 
-    def answer_to(self, what, *content):
-        self.send([7, what, [*content], 0])
-        return self.next_answer()
-
 
 @pytest.fixture
 def child():
@@ -246,7 +235,7 @@ def child():
 
 
 def test_it_shows_that_it_lives_while_it_works(child):
-    child.send([1, "wait", [], 0])
+    child.send(1, "wait", [], 0)
     for _ in range(5):
         assert child.heard.get(timeout=60) == [0, "alive", None]
 
@@ -270,10 +259,10 @@ def test_errors_are_those_of_fastattn(child):
 
 
 def test_what_is_cancelled_is_dropped_and_not_answered(child):
-    child.send([1, "wait", [], 0])
+    child.send(1, "wait", [], 0)
     assert child.answer_to("cancelled") == [7, "done", [0, 1]]
     for number in (1, 1, 99):  # again, and what it never had
-        child.send([number, "cancel", [], 0])
+        child.send(number, "cancel", [], 0)
     assert child.answer_to("cancelled") == [7, "done", [1, 1]]
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict
 from itertools import count, islice
 from typing import Any
 
@@ -30,6 +30,7 @@ from fastattn.translation.worker_processes import TranslationProcesses
 from fastattn.weights.native import convert
 from tests import ROOT
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
+from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint
 from tests.processes.served import is_gone
 
@@ -63,30 +64,22 @@ def _numbers(made):
 
 
 def test_translations_are_the_same_and_in_order(alone, shared):
-    assert shared.translate(TEXTS, **SHORT) == alone.translate(TEXTS, **SHORT)
-    assert shared.translate(TEXTS[3], **SHORT) == alone.translate(TEXTS[3], **SHORT)
+    expected = alone.translate(TEXTS, **SHORT)
+    assert shared.translate(TEXTS, **SHORT) == expected
+    assert [shared.translate(TEXTS[3], **SHORT), shared.translate("")] == [expected[3], ""]
     assert shared.translate([]) == [] == list(shared.translate_iter([]))
-    assert shared.translate("") == ""
     assert list(shared.translate_iter(TEXTS, **SHORT, beam_size=3)) == alone.translate(TEXTS, **SHORT, beam_size=3)
-    assert [shared.submit(text, **SHORT).result() for text in TEXTS[:3]] == alone.translate(TEXTS[:3], **SHORT)
+    assert [shared.submit(text, **SHORT).result() for text in TEXTS[:3]] == expected[:3]
 
 
 def test_details_tokens_and_scores_travel(alone, shared):
     how = {"details": True, "beam_size": 2, "num_hypotheses": 2, "return_attention": True, **SHORT}
-    prefixes = [None if n % 2 else "w3" for n in range(len(TEXTS))]
-    ours, theirs = (made.translate(TEXTS, target_prefix=prefixes, **how) for made in (shared, alone))
-    for our, their in zip(ours, theirs):
-        for part, other in zip(our.parts, their.parts):
-            np.testing.assert_equal(part.attention, other.attention)
-        assert [replace(part, attention=None) for part in our.parts] == [
-            replace(part, attention=None) for part in their.parts
-        ]
-        assert replace(our, parts=[]) == replace(their, parts=[])
-    sources = [text.split() for text in TEXTS]
+    prefixes, sources = [None if n % 2 else "w3" for n in range(len(TEXTS))], [text.split() for text in TEXTS]
+    for our, their in zip(*(made.translate(TEXTS, target_prefix=prefixes, **how) for made in (shared, alone))):
+        np.testing.assert_equal(asdict(our), asdict(their))
+    for our, their in zip(shared.score(TEXTS, TEXTS), alone.score(TEXTS, TEXTS)):
+        np.testing.assert_equal(asdict(our), asdict(their))
     assert shared.translate_tokens(sources, **SHORT) == alone.translate_tokens(sources, **SHORT)
-    for ours, theirs in zip(shared.score(TEXTS, TEXTS), alone.score(TEXTS, TEXTS)):
-        assert ours.tokens == theirs.tokens
-        np.testing.assert_array_equal(ours.log_probs, theirs.log_probs)
     seeded = {"beam_size": 1, "sampling_topk": 4, "seed": 7, "num_hypotheses": np.int64(1)}
     assert shared.translate(TEXTS, **SHORT, **seeded) == alone.translate(TEXTS, **SHORT, **seeded)
 
@@ -108,14 +101,14 @@ def test_vectors_are_the_same(encoder_folder):
         ours, theirs = shared.encode(texts, **how), alone.encode(texts, **how)
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(list(shared.encode_iter(texts)), alone.encode(texts))
-    np.testing.assert_array_equal(shared.encode(texts[4]), alone.encode(texts[4]))
-    np.testing.assert_array_equal(shared.submit(texts).result(), alone.encode(texts))
+    expected = alone.encode(texts)
+    for found in (list(shared.encode_iter(texts)), shared.submit(texts).result(), [*map(shared.encode, texts)]):
+        np.testing.assert_array_equal(found, expected)
     assert shared.encode([]).shape == alone.encode([]).shape
     stream = shared.encode_iter([*texts[:30], "cat " * 99, *texts], long="error")
-    np.testing.assert_array_equal(list(islice(stream, 30)), alone.encode(texts[:30]))
+    np.testing.assert_array_equal(list(islice(stream, 30)), expected[:30])
     for call in (lambda: next(stream), lambda: shared.encode([*texts[:30], "cat " * 99], long="error")):
-        with pytest.raises(InputError, match="text number 30 has 101 tokens"):
+        with refused(InputError, "text number 30"):
             call()
     shared.close()
 
@@ -173,12 +166,11 @@ def test_a_stream_goes_on_however_much_others_wait(alone, shared, monkeypatch):
 
 def test_many_callers(alone, shared):
     futures = [shared.submit(text, **SHORT, caller=n % 5) for n, text in enumerate(TEXTS * 3)]
-    kept = shared.submit(TEXTS, **SHORT, caller="other")
-    long = {"max_decoding_length": 200, "min_decoding_length": 200}
-    dropped = [shared.submit(["w1 " * 200] * 2000, **long, caller="other") for _ in range(3)]
+    kept, expected = shared.submit(TEXTS, **SHORT, caller="other"), alone.translate(TEXTS, **SHORT)
+    long = {"max_decoding_length": 200, "min_decoding_length": 200, "caller": "other"}
+    dropped = [shared.submit(["w1 " * 200] * 2000, **long) for _ in range(3)]
     assert all(future.cancel() and future.cancelled() for future in dropped)
-    assert [future.result() for future in futures] == alone.translate(TEXTS, **SHORT) * 3
-    assert kept.result() == alone.translate(TEXTS, **SHORT)
+    assert [*[future.result() for future in futures], *kept.result()] == expected * 4
 
 
 def test_a_call_when_another_is_done(alone, shared):
@@ -202,18 +194,16 @@ def test_a_killed_process_is_replaced_and_nobody_notices(alone, shared):
     assert second[0] == first[0] and second[1] != first[1]
 
 
+HELLO = "print('hello from a start-up file of this machine', flush=True)\n"
+OTHER_VERSION = "from fastattn.processes import messages; messages.VERSION = 7\n"
+
+
 @pytest.mark.parametrize(
     ("begins", "reason"),
     [
         ("", "none"),
-        (
-            "print('hello from a start-up file of this machine', flush=True)\n",
-            "a worker process cannot be understood: something else than a message came: b'hello fr'...",
-        ),
-        (
-            "from fastattn.processes import messages; messages.VERSION = 7\n",
-            "a worker process cannot be understood: a message of another fastattn came: version 7, not 1",
-        ),
+        (HELLO, "something else than a message came: b'hello fr'..."),
+        (OTHER_VERSION, "a message of another fastattn came: version 7, not 1"),
     ],
 )
 def test_a_process_that_is_of_no_use_before_it_is_asked_says_so(begins, reason, tmp_path, monkeypatch):
@@ -222,10 +212,11 @@ def test_a_process_that_is_of_no_use_before_it_is_asked_says_so(begins, reason, 
     process = WorkerProcess(["fastattn.translation.child", str(tmp_path / "none"), "float32", "cpu", 1])
     while process.is_usable:
         time.sleep(0.01)
-    answers: Answers[list[object]] = Answers()
+    answers = Answers()
     process.ask((0, 0), answers, "texts", [], 1)
     assert answers.get(timeout=20) is ENDED
-    assert reason in str(process.fail()) and "\n" not in str(process.fail())
+    said = str(process.fail())
+    assert reason in said and "\n" not in said and ("cannot be understood" in said) == bool(begins)
 
 
 def test_a_process_that_cannot_load_says_why(tmp_path):
@@ -249,9 +240,9 @@ def test_they_are_gone_when_the_translator_is_closed(folder, alone):
     for number in numbers:
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
-    with pytest.raises(FastattnError, match="the worker processes are closed"):
+    with refused(FastattnError, "worker processes"):
         list(stream)
-    with pytest.raises(FastattnError, match="this Translator is closed"):
+    with refused(FastattnError, "Translator"):
         translator.translate("w1")
     translator.close()
 
@@ -260,7 +251,7 @@ def test_one_closed_while_its_processes_load_says_so(folder):
     translator = Translator(folder, threads=1, processes=2)
     future = translator.submit(TEXTS, **SHORT)
     translator.close()
-    with pytest.raises(FastattnError, match="the worker processes are closed"):
+    with refused(FastattnError, "worker processes"):
         future.result(60)
 
 
@@ -276,12 +267,9 @@ def test_they_end_with_the_translator(folder):
 
 def test_numbers_of_processes_that_are_none(folder):
     for processes in (0, -1, 1.5, "2", True):
-        with pytest.raises(InputError, match="processes must be"):
+        with refused(InputError, "processes"):
             Translator(folder, processes=processes)
-
-
-def test_a_class_that_has_none_says_so():
-    with pytest.raises(InputError, match="^CrossEncoder computes in this process alone: processes should be 1 or None"):
+    with refused(InputError, "CrossEncoder", "processes"):
         CrossEncoder("nowhere", processes=2)
 
 
