@@ -13,10 +13,11 @@ from fastattn.cli.entry import commands
 from fastattn.decoding.jobs import normalized
 from fastattn.decoding.options import DecodingOptions, resolve_options
 from fastattn.errors import CheckpointError, InputError
-from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
+from fastattn.spec.text_spec import DecodingSettings, SearchRules
 from fastattn.weights.native.convert import write
 from tests import GOLDENS
 from tests.decoding.generation_cases import CASE, PAD, SETTINGS, generation_config
+from tests.messages import refused
 from tests.weights.huggingface.marian_cases import TEXTS, write_model
 from tests.weights.marian import writer
 
@@ -25,7 +26,6 @@ GOLDEN = json.loads((GOLDENS / "generation.json").read_text())
 
 
 def settings_of(checkpoint):
-    assert isinstance(checkpoint.text, TranslationText)
     return checkpoint.text.decoding
 
 
@@ -77,14 +77,14 @@ def test_what_is_given_wins():
 
 
 def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given():
-    with pytest.raises(InputError, match=r"num_hypotheses \(3\) is greater than beam_size \* patience \(2\)"):
-        resolve_options({}, {"beam_size": 2, "num_hypotheses": 3})
-    with pytest.raises(InputError, match=r"num_hypotheses \(5000\) is greater"):
-        resolve_options({}, {"num_hypotheses": 5000})
-    with pytest.raises(InputError, match="num_hypotheses should be a whole number"):
-        resolve_options({}, {"num_hypotheses": "3"})
-    with pytest.raises(InputError, match="sampling needs beam_size=1"):
-        resolve_options({}, {"beam_size": 2, "sampling_topk": 3})
+    for options in (
+        {"num_hypotheses": 3, "beam_size": 2},
+        {"num_hypotheses": 5000},
+        {"num_hypotheses": "3"},
+        {"sampling": 3, "beam_size": 2, "sampling_topk": 3},
+    ):
+        with refused(InputError, next(iter(options))):
+            resolve_options({}, {name: value for name, value in options.items() if name != "sampling"})
 
 
 def test_limits_of_the_length():
@@ -105,21 +105,17 @@ def test_limits_of_the_length():
         ({"max_length_factor": 2}, 0, 0, 256),  # nothing to translate: the prefix, whole
     ]:
         assert DecodingOptions(**options).limit(source, 500, prefix) == expected
-
-
-def test_limits_of_a_model_that_has_none():
-    assert DecodingOptions().limit(300, 0) == 600
+    assert DecodingOptions().limit(300, 0) == 600, "of a model that has none"
     assert DecodingOptions(min_decoding_length=700).limit(10, 0) == 700
 
 
-def test_penalties_in_a_score():
-    assert normalized(-6.0, 3, 1.0) == -2.0
-    assert normalized(-6.0, 3, 0.0) == -6.0
-    assert normalized(-6.0, 4, 500.0) == 0.0
-    assert normalized(-6.0, 3, 1.0, 0.5) == -2.5
-    assert normalized(-6.0, 4, 0.0, -1.0) == -2.0
-    assert normalized(-6.0, 4, 0.5, 1.0) == -5.0
-    assert normalized(0.0, 0, 1.0, 5.0) == 0.0
+@pytest.mark.parametrize(
+    ("length", "penalties", "expected"),
+    [(3, [1], -2), (3, [0], -6), (4, [500], 0), (3, [1, 0.5], -2.5), (4, [0, -1], -2), (4, [0.5, 1], -5)],
+)
+def test_penalties_in_a_score(length, penalties, expected):
+    assert normalized(-6.0, length, *penalties) == expected
+    assert normalized(0.0, 0, *penalties) == 0.0
 
 
 def test_word_penalty_decides_among_hypotheses(tmp_path):
@@ -170,12 +166,12 @@ def test_settings_that_cannot_be_followed_are_told_of_once(tmp_path):
 
 
 def test_settings_out_of_range_are_the_checkpoints_fault(tmp_path):
-    with pytest.raises(CheckpointError, match="own decoding settings cannot be followed: beam_size should be at most"):
-        Translator(marian(tmp_path / "marian", b"beam-size: 5000\n"))
-    with pytest.raises(
-        CheckpointError, match="own decoding settings cannot be followed: repetition_penalty should be g"
+    for make, settings, name in (
+        (marian, b"beam-size: 5000\n", "beam_size"),
+        (huggingface, {"repetition_penalty": 0.0}, "repetition_penalty"),
     ):
-        Translator(huggingface(tmp_path / "hf", {"repetition_penalty": 0.0}))
+        with refused(CheckpointError, name):
+            Translator(make(tmp_path / name, settings))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -226,16 +222,15 @@ def test_lengths_and_penalties_that_transformers_has_otherwise(tmp_path):
     assert found.not_followed == ("repetition_penalty 0.5 exactly, with num_beams above 1",)
 
 
-def test_alternatives_are_no_longer_than_the_factor_allows(tmp_path):
+@pytest.mark.parametrize("prefix", [None, "a b"])
+def test_alternatives_are_no_longer_than_the_factor_allows(prefix, tmp_path):
     translator = Translator(marian(tmp_path, b"max-length-factor: 0.5\n"))
-    options: dict[str, Any] = {"details": True, "min_decoding_length": 0, "disable_unk": True}
-    options |= {"suppress_sequences": ["</s>"]}
-    for prefix in (None, "a b"):
-        whole = translator.translate("a b c", target_prefix=prefix, beam_size=2, **options)
-        branches = translator.translate(
-            "a b c", target_prefix=prefix, num_hypotheses=2, return_alternatives=True, **options
-        )
-        assert {len(tokens) for tokens in branches.parts[0].hypotheses} == {len(whole.parts[0].tokens)}
+    options = {"details": True, "min_decoding_length": 0, "disable_unk": True, "suppress_sequences": ["</s>"]}
+    whole, branches = (
+        translator.translate("a b c", target_prefix=prefix, **options, **how).parts[0]
+        for how in ({"beam_size": 2}, {"num_hypotheses": 2, "return_alternatives": True})
+    )
+    assert {len(tokens) for tokens in branches.hypotheses} == {len(whole.tokens)}
 
 
 def test_generation_settings_that_are_not_followed(tmp_path):
@@ -259,22 +254,18 @@ def test_sampling_as_the_checkpoint_wants_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("generation", "fault"),
+    "generation",
     [
-        ({"num_beams": "4"}, "num_beams should be an integer of at least 0, is '4'"),
-        ({"length_penalty": [1]}, "length_penalty should be a finite number"),
-        ({"bad_words_ids": [[1, 10**9]]}, "forced_bos_token_id or one of bad_words_ids should be the id of a target"),
-        ({"bad_words_ids": [[]]}, r"bad_words_ids should be lists of ids, is \[\[\]\]"),
-        ({"bad_words_ids": 7}, "bad_words_ids should be lists of ids, is 7"),
-        ({"suppress_tokens": [-1]}, r"suppress_tokens should be a list of ids, is \[-1\]"),
-        ({"suppress_tokens": [10**9]}, "suppress_tokens or one of bad_words_ids should be an id below"),
-        ({"forced_bos_token_id": 10**9}, "forced_bos_token_id or one of bad_words_ids should be the id of a target"),
+        {"num_beams": "4"},
+        {"length_penalty": [1]},
+        *({"bad_words_ids": wrong} for wrong in ([[1, 10**9]], [[]], 7)),
+        *({"suppress_tokens": wrong} for wrong in ([-1], [10**9])),
+        {"forced_bos_token_id": 10**9},
     ],
 )
-def test_generation_configs_that_are_refused(tmp_path, generation, fault):
-    with pytest.raises(CheckpointError, match=fault) as caught:
+def test_generation_configs_that_are_refused(tmp_path, generation):
+    with refused(CheckpointError, *generation):
         weights.read(huggingface(tmp_path, generation))
-    assert "\n" not in str(caught.value)
 
 
 def test_what_is_forced_is_no_part_of_a_translation(tmp_path):
@@ -300,23 +291,19 @@ def test_what_is_forced_is_not_streamed(tmp_path):
 
 def test_converted_folders_keep_the_settings(tmp_path):
     own = generation_config("bad words") | {"forced_bos_token_id": 21, "top_h": 0.5}
-    checkpoint = weights.read(huggingface(tmp_path / "a", own))
-    (tmp_path / "b").mkdir()
-    write(tmp_path / "b", checkpoint, "float32")
-    assert settings_of(weights.read(tmp_path / "b")) == settings_of(checkpoint)
-    config = json.loads((tmp_path / "b" / "config.json").read_text(encoding="utf-8"))
-    for value, fault in (
-        ([[10**6]], "text.decoding should suppress target ids"),
-        ([["1"]], "text.decoding.suppress_sequences should be a list of lists of integers"),
-        ([3], "text.decoding.suppress_sequences should be a list of lists of integers"),
-    ):
+    checkpoint, folder = weights.read(huggingface(tmp_path / "a", own)), tmp_path / "b"
+    folder.mkdir()
+    write(folder, checkpoint, "float32")
+    assert settings_of(weights.read(folder)) == settings_of(checkpoint)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for value in ([[10**6]], [["1"]], [3]):
         config["text"]["decoding"]["suppress_sequences"] = value
-        (tmp_path / "b" / "config.json").write_text(json.dumps(config))
-        with pytest.raises(CheckpointError, match=fault):
-            weights.read(tmp_path / "b")
+        (folder / "config.json").write_text(json.dumps(config))
+        with refused(CheckpointError, "text.decoding"):
+            weights.read(folder)
     del config["text"]["decoding"]  # a folder from before there were settings
-    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
-    assert settings_of(weights.read(tmp_path / "b")) == DecodingSettings()
+    (folder / "config.json").write_text(json.dumps(config))
+    assert settings_of(weights.read(folder)) == DecodingSettings()
 
 
 def test_firefox_models_run_greedily_as_they_say(pulled):

@@ -1,8 +1,6 @@
 """Sentences of many callers, each with options of its own, come, go and end together: each as if alone."""
 
 import asyncio
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from itertools import count
@@ -317,34 +315,9 @@ WORDS = vocabulary(19)[3:]
 TEXTS = [" ".join(WORDS[(7 * number + i) % 16] for i in range(1 + number % 5)) for number in range(12)]
 
 
-@pytest.fixture(scope="module")
-def translator():
-    return Translator.from_checkpoint(random_checkpoint(seed=21), threads=2)
+def test_asyncio():
+    translator = Translator.from_checkpoint(random_checkpoint(seed=21), threads=2)
 
-
-def test_sixty_threads_at_once(translator):
-    ways = [{"beam_size": 1 + n % 4} for n in range(4)] + [{"beam_size": 1, "sampling_topk": 4, "seed": 3}]
-    expected = {
-        (text, n): translator.translate(text, max_decoding_length=9, **way)
-        for text in TEXTS
-        for n, way in enumerate(ways)
-    }
-    start = threading.Barrier(60)
-
-    def call(number):
-        text, n = TEXTS[number % len(TEXTS)], number % len(ways)
-        start.wait()
-        if number % 3:
-            found = translator.translate(text, max_decoding_length=9, **ways[n])
-        else:
-            found = translator.submit(text, max_decoding_length=9, **ways[n]).result()
-        return found == expected[text, n]
-
-    with ThreadPoolExecutor(60) as pool:
-        assert list(pool.map(call, range(60))) == [True] * 60
-
-
-def test_asyncio(translator):
     async def main():
         together = asyncio.gather(*(translator.translate_async(text, beam_size=2) for text in TEXTS))
         details = await translator.translate_async(TEXTS[:3], beam_size=2, details=True)
@@ -360,9 +333,8 @@ def test_asyncio(translator):
             await translator.translate_async("x", beam_size=0)
         return await together, details
 
-    together, details = asyncio.run(main())
-    assert together == translator.translate(TEXTS, beam_size=2)
-    assert details == translator.translate(TEXTS[:3], beam_size=2, details=True)
+    expected = translator.translate(TEXTS, beam_size=2, details=True)
+    assert asyncio.run(main()) == ([found.text for found in expected], expected[:3])
 
 
 def test_time_that_ends_while_sentences_come_in_loses_none(monkeypatch):
@@ -382,25 +354,17 @@ def test_time_that_ends_while_sentences_come_in_loses_none(monkeypatch):
 
 
 def test_a_callback_beside_a_search_without_scores():
+    seen = []
     options = DecodingOptions(beam_size=1, max_decoding_length=6, min_decoding_length=6, return_scores=False)
-
-    def run(first, callback, second):
-        """What the callback is told, and what the others get."""
-        scheduler, seen, requests = by_hand(MODEL, 1), [], []
-        if first:
-            requests.append(ask(scheduler, jobs_of([1], options), 1))
-        if callback:
-            shown = replace(options, callback=lambda step: seen.append(repr(step.log_probability)))
-            ask(scheduler, jobs_of([2], shown), 2)
-        if second:
-            requests.append(ask(scheduler, jobs_of([3], options), 3))
-        scheduler.finish_all()
-        return seen, [plain(request.result(0)) for request in requests]
-
-    seen, _ = run(False, True, False)
-    alone = [run(True, False, False)[1][0], run(False, False, True)[1][0]]
-    assert run(True, True, True) == (seen, alone)
-    assert run(False, True, True) == (seen, alone[1:])
+    shown = jobs_of([2], replace(options, callback=lambda step: seen.append(repr(step.log_probability))))
+    together(MODEL, shown)
+    told = [*seen]
+    for beside in ([1, 3], [3]):
+        seen.clear()
+        first, *others = together(MODEL, *(jobs_of([n], options) for n in beside[:-1]), shown, jobs_of([3], options))
+        others = [first, *others]
+        others.pop(len(beside) - 1)
+        assert seen == told and others == [together(MODEL, jobs_of([n], options))[0] for n in beside]
 
 
 def test_attention_of_few_among_rows_of_many(monkeypatch):
@@ -526,11 +490,9 @@ ENOUGH = 4 * 1000 * sum(WIDTHS) * np.dtype(MODEL.sizes.row_dtype).itemsize  # by
     ("free", "most"), [(None, 3), (1 << 40, 6), (2 * ENOUGH, 6), (2 * ENOUGH - 1, 3), (ENOUGH, 3), (ENOUGH // 1000, 1)]
 )
 def test_the_free_memory_of_a_card(free, most, monkeypatch):
-    counts: list[int] = []
-    jobs = [Job(source, [START]) for source in random_sources(12, seed=8)]
+    counts, step, jobs = [], DecodingWorker._step, [Job(source, [START]) for source in random_sources(12, seed=8)]
     options = DecodingOptions(beam_size=1, max_decoding_length=10)
     expected = [plain(decode(MODEL, [job], options))[0] for job in jobs]
-    step = DecodingWorker._step
     little_room(monkeypatch, 3, TOKENS=1000, ON_A_CARD=2)
     monkeypatch.setattr(operations, "free_memory", lambda: free)
     monkeypatch.setattr(DecodingWorker, "_step", lambda self: (counts.append(len(self.sentences())), step(self))[1])

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -61,9 +61,8 @@ def allowed_by_hand(generator, ids):
 def bytes_of_letters():
     """GPT-2's table from bytes to letters."""
     own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return {byte: chr(byte) for byte in own} | {
-        byte: chr(256 + n) for n, byte in enumerate(b for b in range(256) if b not in own)
-    }
+    others = [byte for byte in range(256) if byte not in own]
+    return dict(zip([*own, *others], [*map(chr, own), *(chr(256 + n) for n in range(len(others)))]))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -141,17 +140,9 @@ def test_many_callers_have_their_own_constraint_in_a_batch(generator):
     for one, future in zip(alone, together):
         found = future.result(60)
         assert (found.tokens, found.log_probs.tobytes()) == (one.tokens, one.log_probs.tobytes())
-    pieces: dict[int, str] = {}
-
-    def stream(n):
-        pieces[n] = "".join(generator.stream(asked[n][0], **asked[n][1]))
-
-    threads = [threading.Thread(target=stream, args=[n]) for n in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [pieces[n] for n in range(5)] == [one.text for one in alone[:5]]
+    with ThreadPoolExecutor(5) as pool:
+        pieces = pool.map(lambda each: "".join(generator.stream(each[0], **each[1])), asked[:5])
+        assert [*pieces] == [one.text for one in alone[:5]]
     listed = generator.generate(["the end", "x"], regex=REGEX, max_new_tokens=40)
     assert listed == [generator.generate(prompt, regex=REGEX, max_new_tokens=40) for prompt in ("the end", "x")]
     assert list(generator.generate_iter(["the end", "x"], regex=REGEX, max_new_tokens=40)) == listed
@@ -178,26 +169,29 @@ def test_an_answer_ends_as_its_own_call_says():
             assert found.finish_reason == "stop" and found == make().generate("the", **options)
 
 
-def test_what_cannot_be_compiled_is_a_line(generator):
-    for given, message in [
-        ({"regex": "(yes|no"}, "regex: unclosed group"),
-        ({"regex": "(?=a)b"}, "regex: look-around, including look-ahead and look-behind, is not supported"),
-        ({"regex": r"[^\x00-\x{10FFFF}]"}, "regex: no text matches it"),
-        ({"regex": 3}, "regex should be a str, got int"),
-        ({"regex": "a", "json_schema": {}}, "give regex or json_schema, not both"),
-        ({"regex": "a\ud800"}, "regex: "),
-        ({"json_schema": "{"}, "json_schema: EOF while parsing an object"),
-        ({"json_schema": [1]}, "json_schema should be a dict or its JSON text, got list"),
-        ({"json_schema": {"type": {1}}}, "json_schema is no JSON: "),
-        ({"json_schema": {"type": "thing"}}, "json_schema: Invalid type: thing"),
-        ({"json_schema": {"$ref": "https://example.invalid/x"}}, "json_schema: Resource "),
-        ({"json_schema": {"enum": ["x" * 99] * 999}}, "json_schema should have at most 65536 characters, has "),
-        ({"json_schema": {"$ref": "#"}}, "json_schema: no text matches it"),
-    ]:
-        for call in (generator.generate, generator.submit, generator.stream):
-            with pytest.raises(InputError) as caught:
-                call("x", **given)
-            assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+WRONG = [
+    ({"regex": "(yes|no"}, "regex: unclosed group"),
+    ({"regex": "(?=a)b"}, "regex: look-around, including look-ahead and look-behind, is not supported"),
+    ({"regex": r"[^\x00-\x{10FFFF}]"}, "regex: no text matches it"),
+    ({"regex": 3}, "regex should be a str, got int"),
+    ({"regex": "a", "json_schema": {}}, "give regex or json_schema, not both"),
+    ({"regex": "a\ud800"}, "regex: "),
+    ({"json_schema": "{"}, "json_schema: EOF while parsing an object"),
+    ({"json_schema": [1]}, "json_schema should be a dict or its JSON text, got list"),
+    ({"json_schema": {"type": {1}}}, "json_schema is no JSON: "),
+    ({"json_schema": {"type": "thing"}}, "json_schema: Invalid type: thing"),
+    ({"json_schema": {"$ref": "https://example.invalid/x"}}, "json_schema: Resource "),
+    ({"json_schema": {"enum": ["x" * 99] * 999}}, "json_schema should have at most 65536 characters, has "),
+    ({"json_schema": {"$ref": "#"}}, "json_schema: no text matches it"),
+]
+
+
+@pytest.mark.parametrize("call", ["generate", "submit", "stream"])
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_what_cannot_be_compiled_is_a_line(generator, call, given, message):
+    with pytest.raises(InputError) as caught:
+        getattr(generator, call)("x", **given)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 def nested(depth):

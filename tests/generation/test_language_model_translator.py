@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastattn.errors import InputError
+from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.generation.judging import REMARKS, remarks
 from fastattn.generation.language_model_translator import LanguageModelTranslator, MarkedTranslation
 from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognised
 from fastattn.text.languages import language
 from tests.generation.language_models import checkpoint
+from tests.messages import refused
 from tests.weights.native.folders import converted
 from tests.weights.run_hostile import Steps
 
@@ -77,7 +78,7 @@ def test_a_translation_does_not_depend_on_the_other_texts(translator):
 def test_errors_take_their_places(translator):
     found = list(translator.translate_iter(["the", "\ud800", "an"], max_new_tokens=3, return_exceptions=True))
     assert [isinstance(each, InputError) for each in found] == [False, True, False]
-    with pytest.raises(InputError, match="lone surrogate"):
+    with refused(InputError, "surrogate"):
         list(translator.translate_iter(["the", "\ud800"], max_new_tokens=3))
 
 
@@ -87,7 +88,7 @@ def test_what_has_no_room_is_cut_at_sentences():
     sentences = ["The end is the end. ", "And then an end came. ", "The."]
     expected = [small.generate(completion(each.strip()), max_new_tokens=4).strip() for each in sentences]
     assert translator.translate("".join(sentences), max_new_tokens=4) == " ".join(expected)
-    with pytest.raises(InputError, match="the prompt has no room in the model's context of 50 tokens"):
+    with refused(InputError, "50"):
         LanguageModelTranslator(generator_of(max_length=50), "en", "fr", prompt="alma").translate("a")
 
 
@@ -113,31 +114,26 @@ def test_chats_go_through_the_template_and_stops_end_answers():
 
 
 def test_wrong_calls_are_refused(translator):
-    for arguments, message in [
-        ({"texts": 3}, "texts must be a str or several, got int"),
-        ({"texts": "a", "terms": {"a": "b"}}, "models with the prompt milmmt were not trained with terms"),
-        ({"texts": "a", "terms": [1]}, "terms should be a dict from str to str, a term's translation of each"),
-        ({"texts": "a", "context": 3}, "context must be a str, got int"),
-        ({"texts": "a", "callback": print}, "a translation by a language model takes no callback"),
-        ({"texts": "a", "num_hypotheses": 2}, "num_hypotheses above 1 needs details=True"),
-        ({"texts": "a", "splits": 3}, "unknown option 'splits'"),
-        ({"texts": "a", "details": 1}, "details must be True or False, got 1"),
-    ]:
-        with pytest.raises(InputError) as caught:
+    for arguments in (
+        {"texts": 3},
+        *({"terms": terms, "texts": "a"} for terms in ({"a": "b"}, [1])),
+        {"context": 3, "texts": "a"},
+        {"callback": print, "texts": "a"},
+        {"num_hypotheses": 2, "texts": "a"},
+        {"splits": 3, "texts": "a"},
+        {"details": 1, "texts": "a"},
+    ):
+        with refused(InputError, next(iter(arguments))):
             translator.translate(**arguments)
-        assert str(caught.value).startswith(message)
 
 
 def test_wrong_translators_are_refused(generator):
-    with pytest.raises(InputError, match="unknown language 'xx'"):
-        LanguageModelTranslator(generator, "xx", "fr", prompt="alma")
-    with pytest.raises(InputError, match="unknown prompt 'bert'; known: hy-mt2"):
-        LanguageModelTranslator(generator, "en", "fr", prompt="bert")
-    with pytest.raises(InputError, match="not known with which prompt"):
-        LanguageModelTranslator(generator, "en", "fr")
+    for source, prompt in (("xx", {"prompt": "alma"}), ("en", {"prompt": "bert"}), ("en", {})):
+        with refused(InputError, *prompt.values() if source == "en" else ["xx"]):
+            LanguageModelTranslator(generator, source, "fr", **prompt)
     with LanguageModelTranslator(generator_of(), "en", "fr", prompt="alma") as translator:
         assert translator.translate("a", max_new_tokens=1) is not None
-    with pytest.raises(Exception, match="this Generator is closed"):
+    with refused(FastattnError, "Generator"):
         translator.translate("a")
 
 
@@ -160,45 +156,36 @@ def test_codes_and_names_are_a_language():
 
 
 def test_scripts_and_other_codes_are_known():
-    for name, code in [
-        ("zh-TW", "zh-Hant"),
-        ("zho_Hant", "zh-Hant"),
-        ("zho_Hans", "zh"),
-        ("zh-CN", "zh"),
-        ("cmn", "zh"),
-        ("nob", "no"),
-    ]:
-        assert language(name).code == code
+    codes = {"zh-TW": "zh-Hant", "zho_Hant": "zh-Hant", "zho_Hans": "zh", "zh-CN": "zh", "cmn": "zh", "nob": "no"}
+    assert {name: language(name).code for name in codes} == codes
 
 
 def test_an_unknown_language_lists_near_ones():
-    with pytest.raises(InputError, match=r"unknown language 'Germn'; near ones: German \(de\)"):
-        language("Germn")
-    with pytest.raises(InputError, match="unknown language '\\?'; use a code such as en"):
-        language("?")
-    with pytest.raises(InputError, match="a language must be a str"):
-        language(3)
+    for name in ("Germn", "?", 3):
+        with refused(InputError, "language"):
+            language(name)
 
 
 def test_prompts_are_those_of_the_cards():
-    assert (
-        said("hy-mt", EN, FR)
-        == "Translate the following segment into French, without additional explanation.\n\nHi {text}"
-    )
-    assert said("hy-mt", EN, ZH) == "将以下文本翻译为中文，注意只需要输出翻译后的结果，不要额外解释：\n\nHi {text}"
-    assert said("hy-mt", ZH, EN).startswith("将以下文本翻译为英语，")
-    assert said("hunyuan-mt", EN, ZH) == "把下面的文本翻译成中文，不要额外解释。\n\nHi {text}"
-    assert said("hy-mt2", EN, FR).startswith("Translate the following text into French. Note that you should only")
-    assert (
-        said("tower", EN, FR) == "Translate the following text from English into French.\nEnglish: Hi {text}\nFrench:"
-    )
-    assert said("eurollm", EN, FR) == (
-        "Translate the following English source text to French:\nEnglish: Hi {text}\nFrench: "
-    )
     completion = "Translate this from English to French:\nEnglish: Hi {text}\nFrench:"
     assert asked("milmmt", EN, FR) == asked("alma", EN, FR) == said("x-alma", EN, FR) == completion
-    assert said("translategemma", EN, FR).startswith("You are a professional English (en) to French (fr) translator. ")
-    assert said("translategemma", EN, FR).endswith("translate the following English text into French:\n\n\nHi {text}")
+    for name, (source, target), prompt in [
+        (
+            "hy-mt",
+            (EN, FR),
+            "Translate the following segment into French, without additional explanation.\n\nHi {text}",
+        ),
+        ("hy-mt", (EN, ZH), "将以下文本翻译为中文，注意只需要输出翻译后的结果，不要额外解释：\n\nHi {text}"),
+        ("hy-mt", (ZH, EN), "将以下文本翻译为英语，"),
+        ("hunyuan-mt", (EN, ZH), "把下面的文本翻译成中文，不要额外解释。\n\nHi {text}"),
+        ("hy-mt2", (EN, FR), "Translate the following text into French. Note that you should only"),
+        ("tower", (EN, FR), "Translate the following text from English into French.\nEnglish: Hi {text}\nFrench:"),
+        ("eurollm", (EN, FR), "Translate the following English source text to French:\nEnglish: Hi {text}\nFrench: "),
+        ("translategemma", (EN, FR), "You are a professional English (en) to French (fr) translator. "),
+    ]:
+        made = said(name, source, target)
+        assert made == prompt if "{text}" in prompt else made.startswith(prompt)
+    assert made.endswith("translate the following English text into French:\n\n\nHi {text}")
 
 
 def test_a_template_that_takes_languages_is_given_them():
@@ -207,20 +194,17 @@ def test_a_template_that_takes_languages_is_given_them():
 
 
 def test_terms_and_context_go_where_a_model_was_trained_with_them():
-    with_terms = said("hy-mt", EN, FR, terms={"cat {0}": "chat", "dog": "chien"})
-    assert with_terms == (
+    assert said("hy-mt", EN, FR, terms={"cat {0}": "chat", "dog": "chien"}) == (
         "参考下面的翻译：\ncat {0} 翻译成 chat\ndog 翻译成 chien\n\n"
         "将以下文本翻译为法语，注意只需要输出翻译后的结果，不要额外解释：\nHi {text}"
     )
     assert said("hy-mt2", EN, ZH, context="Before {x}.") == (
         "Before {x}.\n参考上面的信息，把下面的文本翻译成中文，注意不需要翻译上文，也不要额外解释：\nHi {text}"
     )
-    for name, given in (("tower", {"terms": {"a": "b"}}), ("hunyuan-mt", {"context": "a"})):
-        (what,) = given
-        with pytest.raises(InputError, match=f"models with the prompt {name} were not trained with {what}"):
+    terms, context = {"terms": {"a": "b"}}, {"context": "c"}
+    for name, given in (("tower", terms), ("hunyuan-mt", context), ("hy-mt", terms | context)):
+        with refused(InputError, *given):
             TranslationPrompt(name, EN, FR, **given)
-    with pytest.raises(InputError, match="terms or context, not both"):
-        TranslationPrompt("hy-mt", EN, FR, {"a": "b"}, "c")
 
 
 def test_checkpoints_are_known_by_their_names():
@@ -242,7 +226,7 @@ def test_checkpoints_are_known_by_their_names():
 
 def test_a_template_with_languages_is_translategemmas():
     assert recognised(["model"], "{% if content['source_lang_code'] %}") == "translategemma"
-    with pytest.raises(InputError, match="not known with which prompt this model translates; name one: hy-mt2, hy-mt"):
+    with refused(InputError, "hy-mt2"):
         recognised(["llama", "malmal"], "{{ messages }}")
 
 

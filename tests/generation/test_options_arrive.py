@@ -1,8 +1,6 @@
 """Options of calls of Generator and LanguageModelTranslator arrive at the decoding loop, and limits count exactly."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,27 +12,27 @@ from fastattn.generation.language_model_translator import LONGEST_PART, Language
 from fastattn.spec.architecture import PositionSpec
 from fastattn.text.splitting import split_to_fit
 from tests.generation.language_models import END, START, checkpoint, make, with_stack
+from tests.generation.test_generator import ids_of as ids
 from tests.generation.test_language_model_translator import completion, generator_of
 from tests.translation.arrivals import COMMON, STEP, awaited, check_callers, check_options, jobs_of
 
-Call = Callable[..., Any]
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ shown }}|"
 CHAT = [{"role": "user", "content": "the end"}]
 SEARCH = COMMON | {"min_new_tokens": (4, {}), "max_new_tokens": (9, {}), "suppress_sequences": (["th", "x"], {})}
 FIELDS = {"min_new_tokens": "min_decoding_length", "max_new_tokens": "max_decoding_length"}
 BESIDE = {"stop", "context", "special_tokens", "return_log_probs", "regex", "json_schema", "speculate"}
-CALLS: dict[str, Call] = {
+CALLS = {
     "generate": lambda g, prompt="the", **options: g.generate(prompt, details=True, **options),
     "generate of several": lambda g, prompt="the", **options: g.generate([prompt, "an"], details=True, **options)[0],
     "submit": lambda g, prompt="the", **options: g.submit(prompt, details=True, **options).result(),
     "generate_async": lambda g, prompt="the", **options: awaited(g.generate_async, prompt, details=True, **options),
     "generate_iter": lambda g, prompt="the", **options: next(g.generate_iter([prompt], details=True, **options)),
 }
-STREAMS: dict[str, Call] = {
+STREAMS = {
     "stream": lambda g, prompt="the", **options: next(g.stream(prompt, **options)),
     "stream_async": lambda g, prompt="the", **options: awaited(g.stream_async, prompt, **options),
 }
-TRANSLATIONS: dict[str, Call] = {
+TRANSLATIONS = {
     "translate": lambda t, text="the", **options: t.translate(text, details=True, **options),
     "translate of several": lambda t, text="the", **options: t.translate([text, "an"], details=True, **options)[0],
     "submit": lambda t, text="the", **options: t.submit(text, details=True, **options).result(),
@@ -52,10 +50,6 @@ def translator(generator):
     return LanguageModelTranslator(generator, "en", "fr", prompt="alma")
 
 
-def ids(generator, text, special=True):
-    return generator._tokenizer.encode([text], special)[0].tolist()
-
-
 def test_every_option_has_a_value():
     assert SEARCH.keys() == GenerationSearch.__annotations__.keys()
     assert GenerationOptions.__annotations__.keys() == SEARCH.keys() | BESIDE | {"messages", "template_variables"}
@@ -67,7 +61,7 @@ def check(generator, call, made, without=(), **always):
         if name in without:
             continue
         options = {FIELDS.get(one, one): given for one, given in (beside | {name: value}).items()}
-        fields: dict[str, Any] = {"return_end_token": True} | always
+        fields = {"return_end_token": True} | always
         if name == "suppress_sequences":
             fields[name] = [ids(generator, text, False) for text in value]
         if name == "end_token":
@@ -136,7 +130,7 @@ def test_what_is_beside_a_search(generator, call):
 def test_messages_and_variables_make_the_prompt():
     pytest.importorskip("jinja2")
     generator = generator_of(TEMPLATE)
-    calls: dict[str, Call] = {
+    calls = {
         "generate": lambda **options: generator.generate(**options),
         "submit": lambda **options: generator.submit(**options).result(),
         "generate_async": lambda **options: awaited(generator.generate_async, **options),
@@ -150,7 +144,7 @@ def test_messages_and_variables_make_the_prompt():
 
 
 def test_a_callback_is_the_callers(generator):
-    seen: list[Any] = []
+    seen = []
     for call in CALLS.values():
         jobs_of(call, generator, callback=seen.append)[0].options.callback(replace(STEP, token_id=5))
     assert seen == [replace(STEP, token_id=5, token=generator._tokenizer.token(5))] * len(CALLS)
@@ -181,7 +175,7 @@ def test_options_of_translations(generator, translator, call):
 
 
 def test_a_paragraph_is_split_above_the_longest_part_by_its_own_language(generator, translator, monkeypatch):
-    asked: list[tuple[int, str]] = []
+    asked = []
 
     def split(text, length_of, limit, language):
         asked.append((limit, language))

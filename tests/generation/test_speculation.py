@@ -20,6 +20,7 @@ from fastattn.spec.architecture import LocalSpec, PositionSpec
 from tests.generation.language_models import VOCABULARY, checkpoint, make, with_stack
 from tests.generation.test_generator import STACKS as OTHERS
 from tests.generation.test_generator import answers, cache_of, told
+from tests.messages import refused
 
 # Where windows are of one token the next one depends on the last one alone.
 STACKS = OTHERS | {"circles": with_stack(local=LocalSpec((0, 1), before=0, after=0))}
@@ -164,25 +165,19 @@ def test_rows_of_what_was_wrong_are_free_again(options, monkeypatch):
 
 
 def test_wrong_speculation():
-    for options, message in [
-        ({"speculate": "prompt", "beam_size": 2}, "speculate needs beam_size=1"),
-        ({"speculate": "draft"}, "unknown speculate 'draft'; known: prompt"),
-        ({"speculate": 3}, "unknown speculate 3"),
-        ({"prompt_lookup_num_tokens": 3}, 'here it is speculate="prompt"'),
-    ]:
-        with pytest.raises(InputError, match=message):
-            generator_of().generate("x", **options)
-
-
-def test_drafts_that_cannot_be():
-    given = checkpoint()
-    text = replace(given.text, tokenizer=given.text.tokenizer.replace(b'"nd"', b'"dn"').replace(b'"n","d"', b'"d","n"'))
-    with pytest.raises(InputError, match="the draft model's vocabulary should be the model's"):
-        generator_of().generate("x", speculate=Generator.from_checkpoint(replace(given, input=text)))
-    closed = make()
+    closed, given = make(), checkpoint()
     closed.close()
-    with pytest.raises(FastattnError, match="this Generator is closed"):
-        generator_of().generate("x", speculate=closed)
+    text = replace(given.text, tokenizer=given.text.tokenizer.replace(b'"nd"', b'"dn"').replace(b'"n","d"', b'"d","n"'))
+    for error, options, named in [
+        (InputError, {"speculate": "prompt", "beam_size": 2}, "beam_size"),
+        (InputError, {"speculate": "draft"}, "draft"),
+        (InputError, {"speculate": 3}, "3"),
+        (InputError, {"prompt_lookup_num_tokens": 3}, 'speculate="prompt"'),
+        (InputError, {"speculate": Generator.from_checkpoint(replace(given, input=text))}, "vocabulary"),
+        (FastattnError, {"speculate": closed}, "closed"),
+    ]:
+        with refused(error, named):
+            generator_of().generate("x", **options)
 
 
 @pytest.mark.parametrize("more", [-2, 7])

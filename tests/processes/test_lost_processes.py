@@ -21,7 +21,7 @@ from fastattn.processes.worker_process import ENDED, SILENCE, _Heard
 from tests.processes import served
 from tests.processes.served import BEGIN, KILL, STOP, chunk, dispatching, echoes, plan_of, pool_of
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
 
 def eventually(holds, seconds=60.0):
@@ -38,6 +38,7 @@ def no_thread_computes():
     return not any(thread.name.startswith("fastattn worker") for thread in threading.enumerate())
 
 
+@POSIX
 def test_what_a_killed_process_was_at_is_done_again(monkeypatch, tmp_path):
     with pool_of(2, monkeypatch) as (_, scheduler):
         chunks = [*echoes(20), chunk("signal", KILL, str(tmp_path / "killed")), *echoes(20)]
@@ -45,6 +46,7 @@ def test_what_a_killed_process_was_at_is_done_again(monkeypatch, tmp_path):
     assert results == [*([n] for n in range(20)), ["went on"], *([n] for n in range(20))]
 
 
+@POSIX
 def test_a_chunk_that_ends_two_processes_fails_alone(monkeypatch):
     with pool_of(2, monkeypatch) as (_, scheduler):
         others = [scheduler.submit(plan_of(*echoes(9)), caller) for caller in range(6)]
@@ -55,6 +57,7 @@ def test_a_chunk_that_ends_two_processes_fails_alone(monkeypatch):
         assert [other.result(60) for other in others] == [[[n] for n in range(9)]] * 12
 
 
+@POSIX
 def test_idle_processes_that_were_killed_fail_no_call(monkeypatch):
     with pool_of(2, monkeypatch) as (pool, scheduler):
         for _ in range(2):
@@ -65,6 +68,7 @@ def test_idle_processes_that_were_killed_fail_no_call(monkeypatch):
             assert scheduler.submit(plan_of(*echoes(4))).result(60) == [[n] for n in range(4)]
 
 
+@POSIX
 def test_a_stopped_process_keeps_nobody(monkeypatch, tmp_path):
     """It is ended, and another one does what it was at."""
     monkeypatch.setattr(worker_process, "SILENCE", 1.0)
@@ -77,6 +81,7 @@ def refused(*arguments, **how):
     raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
 
+@POSIX
 def test_where_no_process_can_be_made_a_call_says_so_and_nothing_goes_on(monkeypatch):
     tries: list[int] = []
     with pool_of(3, monkeypatch) as (_, scheduler):
@@ -89,6 +94,7 @@ def test_where_no_process_can_be_made_a_call_says_so_and_nothing_goes_on(monkeyp
         assert scheduler.submit(plan_of(*echoes(9))).result(60) == [[n] for n in range(9)], "once one can be made"
 
 
+@POSIX
 def test_a_process_that_cannot_be_made_is_missed_by_nobody(monkeypatch):
     """The other one does its work, and now and then it is tried again."""
     tries: list[int] = []
@@ -102,6 +108,7 @@ def test_a_process_that_cannot_be_made_is_missed_by_nobody(monkeypatch):
         assert scheduler.submit(plan_of(*echoes(9))).result(60) == [[n] for n in range(9)]
 
 
+@POSIX
 def test_a_process_that_ends_while_it_loads_is_missed_by_nobody(monkeypatch, tmp_path):
     begin = f"import os, sys; os.path.exists({str(tmp_path / 'none')!r}) and sys.exit(7); " + BEGIN
     with pool_of(2, monkeypatch, begin) as (pool, scheduler):
@@ -117,6 +124,7 @@ def test_a_process_that_ends_while_it_loads_is_missed_by_nobody(monkeypatch, tmp
             scheduler.submit(plan_of(*echoes(9))).result(60)
 
 
+@POSIX
 def test_what_is_left_is_dropped_by_the_process_too(monkeypatch):
     with pool_of(1, monkeypatch) as (_, scheduler):
         waiting = scheduler.submit(plan_of(chunk("wait")), "one")
@@ -146,6 +154,7 @@ class OneThatEnds:
         return FastattnError("gone")
 
 
+@POSIX
 def test_what_one_process_said_is_not_taken_for_the_next_ones():
     processes = iter([OneThatEnds(True), OneThatEnds(False)])
     scheduler = dispatching(SimpleNamespace(process=lambda index: next(processes), check_open=lambda: None))
@@ -167,6 +176,7 @@ class Looks:
 
 
 @pytest.mark.skipif(not hasattr(select, "poll"), reason="no poll")
+@POSIX
 def test_silence_is_of_several_looks_and_longer_before_the_first_sign():
     command = [sys.executable, "-c", "import sys; sys.stdout.write('ab'); sys.stdout.flush(); sys.stdin.read()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
@@ -266,7 +276,7 @@ def test_what_is_cancelled_is_dropped_and_not_answered(child):
     assert child.answer_to("cancelled") == [7, "done", [1, 1]]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@POSIX
 def test_an_interrupt_is_not_its_own_to_handle(child):
     child.process.send_signal(signal.SIGINT)
     assert child.answer_to("echo", ["goes on"]) == [7, "done", ["goes on"]]

@@ -3,14 +3,13 @@
 import contextlib
 import gc
 import os
-import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import asdict
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -113,6 +112,13 @@ def test_vectors_are_the_same(encoder_folder):
     shared.close()
 
 
+def outcome(call, made):
+    try:
+        return call(made)
+    except FastattnError as error:
+        return type(error), str(error)
+
+
 def test_errors_are_those_of_one_process(alone, shared):
     calls = (
         lambda made: made.translate(["w1", 3]),
@@ -125,13 +131,7 @@ def test_errors_are_those_of_one_process(alone, shared):
         lambda made: made.score(["w1"], []),
     )
     for call in calls:
-        found = []
-        for made in (alone, shared):
-            try:
-                found.append(call(made))
-            except FastattnError as error:
-                found.append((type(error), str(error)))
-        assert found[0] == found[1]
+        assert outcome(call, shared) == outcome(call, alone)
     with pytest.raises(SearchTimeout, match="longer than the timeout"):
         shared.translate(["w1 " * 50] * 40, timeout=1e-9)
 
@@ -150,14 +150,6 @@ def test_a_stream_yields_what_comes_before_an_error(shared, alone):
     assert [type(one) for one in mixed] == [str, InputError, InputError, str]
 
 
-def test_a_stream_reads_only_ahead(shared):
-    read = count()
-    stream = shared.translate_iter((f"w{next(read) % 16} w1 w2" for _ in count()), **SHORT)
-    list(islice(stream, 3))
-    assert next(read) < 5_000
-    stream.close()
-
-
 def test_a_stream_goes_on_however_much_others_wait(alone, shared, monkeypatch):
     """It asks for no more before a result has come."""
     monkeypatch.setattr(scheduler, "MOST_WAITING", 0)
@@ -171,27 +163,6 @@ def test_many_callers(alone, shared):
     dropped = [shared.submit(["w1 " * 200] * 2000, **long) for _ in range(3)]
     assert all(future.cancel() and future.cancelled() for future in dropped)
     assert [*[future.result() for future in futures], *kept.result()] == expected * 4
-
-
-def test_a_call_when_another_is_done(alone, shared):
-    """By the thread that serves a process: it does not wait for itself, and what others wait for goes on."""
-    found: queue.SimpleQueue[str] = queue.SimpleQueue()
-    first = shared.submit(TEXTS[1], **SHORT)
-    others = [shared.submit(TEXTS, **SHORT) for _ in range(3)]
-    first.add_done_callback(lambda _: found.put(shared.translate(TEXTS[2], **SHORT)))
-    assert found.get(timeout=60) == alone.translate(TEXTS[2], **SHORT)
-    assert [other.result(60) for other in others] == [alone.translate(TEXTS, **SHORT)] * 3
-
-
-@POSIX
-def test_a_killed_process_is_replaced_and_nobody_notices(alone, shared):
-    shared.translate(TEXTS, **SHORT)
-    first = _numbers(shared)
-    future = shared.submit(TEXTS * 20, **SHORT)
-    os.kill(first[1], signal.SIGKILL)
-    assert future.result(60) == alone.translate(TEXTS, **SHORT) * 20
-    second = _numbers(shared)
-    assert second[0] == first[0] and second[1] != first[1]
 
 
 HELLO = "print('hello from a start-up file of this machine', flush=True)\n"
@@ -288,8 +259,6 @@ def test_in_the_precision_and_on_the_device(made_of, tmp_path, monkeypatch):
             call(["w1 w2", "w3"])
 
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-
 SCRIPT = """
 import os, sys, threading, time
 from fastattn import Translator
@@ -331,6 +300,7 @@ def _program(folder, tmp_path, what):
         process.kill()
 
 
+@POSIX
 def test_nothing_is_left_when_the_program_is_killed(folder, tmp_path):
     """Even where a child that it forked has copies of its pipes."""
     with _program(folder, tmp_path, "fork") as (program, numbers):
@@ -338,6 +308,7 @@ def test_nothing_is_left_when_the_program_is_killed(folder, tmp_path):
         assert all(map(is_gone, numbers))
 
 
+@POSIX
 def test_an_interrupt_ends_the_call_and_nothing_else(folder, tmp_path):
     with _program(folder, tmp_path, "work") as (program, numbers):
         program.send_signal(signal.SIGINT)
@@ -376,6 +347,7 @@ for processes in (1, 2):
 """
 
 
+@POSIX
 def test_what_a_process_began_does_not_go_on_in_its_child_which_begins_anew(folder):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-c", FORKED, str(folder)]
