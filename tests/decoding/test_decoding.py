@@ -6,7 +6,6 @@ import math
 import threading
 import warnings
 from fractions import Fraction
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,44 +36,9 @@ from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.ops.steps import Edits
 from fastattn.spec.text_spec import SearchRules
-from tests.decoding.searching import (
-    check_company,
-    check_scores,
-    decode,
-    little_room,
-    naive_beam,
-    plain,
-    score,
-    search,
-    tokens_of,
-)
+from tests.decoding.searching import check_company, decode, little_room, plain, score, search, tokens_of
 from tests.messages import refused
 from tests.models.tiny_models import END, START, VARIETIES, next_log_probs, random_model, random_sources, steady_ops
-
-
-@pytest.mark.parametrize(
-    ("options", "prefix"),
-    [
-        ({"beam_size": 2}, []),
-        ({"beam_size": 4, "num_hypotheses": 4}, []),
-        ({"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.0}, []),
-        ({"beam_size": 3, "patience": 2.0, "num_hypotheses": 6, "length_penalty": 1.7}, []),
-        ({"beam_size": 3, "patience": 0.5, "num_hypotheses": 2, "min_decoding_length": 5}, []),
-        ({"beam_size": 3, "max_decoding_length": 4, "num_hypotheses": 3, "disable_unk": True}, []),
-        ({"beam_size": 3, "num_hypotheses": 3, "min_decoding_length": 0}, [7, 9]),
-        ({"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 2}, [7, 9, 4]),
-        ({"beam_size": 2, "num_hypotheses": 2, "max_decoding_length": 3}, [7, 9, 4]),
-    ],
-)
-def test_beams_equal_the_naive_search(options, prefix):
-    model = random_model(seed=11, dtype=np.float64, sharpness=4.0)
-    options = {"max_decoding_length": 9} | options
-    sources = random_sources(6, seed=12)
-    results = search(model, sources, [prefix] * 6, **options)
-    for source, hypotheses in zip(sources, results):
-        expected = naive_beam(partial(next_log_probs, model), source, DecodingOptions(**options), prefix)
-        assert [h.tokens.tolist() for h in hypotheses] == [tokens for tokens, _ in expected]
-        np.testing.assert_allclose([h.score for h in hypotheses], [value for _, value in expected], rtol=1e-5)
 
 
 def test_a_wide_beam_finds_the_best_of_all_sequences():
@@ -150,10 +114,6 @@ def test_long_outputs_grow_the_cache():
         if hypothesis.length > len(hypothesis.tokens):
             # The end was ruled out for the first 80 tokens, so the model's own probabilities are a little lower.
             assert hypothesis.log_probability >= log_probs_T.sum() - 1e-6
-
-
-def test_scores_are_the_forced_log_probabilities():
-    check_scores(random_model(seed=9, dtype=np.float64, sharpness=4.0))
 
 
 def test_scores_do_not_depend_on_batches(monkeypatch):

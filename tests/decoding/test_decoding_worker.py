@@ -20,10 +20,9 @@ from fastattn.layers import key_value_cache
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
-from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.translation.translator import Translator
-from tests.decoding.searching import by_hand, decode, little_room, plain
+from tests.decoding.searching import by_hand, decode, interleaved, little_room, plain
 from tests.messages import refused
 from tests.models.tiny_models import END, START, random_checkpoint, random_model, random_sources, steady_ops, vocabulary
 
@@ -48,18 +47,12 @@ OPTIONS = [
 SOURCES, PREFIXES = random_sources(24, seed=8), [[5, 6, 9][: b % 4] for b in range(24)]
 
 
-def with_shortlist(precision):
-    words, ids = 19, np.arange(19, dtype=np.int32)
-    shortlist = Shortlist(ids[:6], np.arange(words + 1, dtype=np.int32) * 3, np.tile(ids[6:9], words))
-    checkpoint = replace(random_checkpoint(seed=7, sharpness=4.0), shortlist=shortlist)
-    return build_model(checkpoint, operations, precision)
-
-
+WORDS_OF = Shortlist(np.arange(6, dtype=np.int32), np.arange(20, dtype=np.int32) * 3, np.tile(np.int32([6, 7, 8]), 19))
 MODELS = {
     "transformer, int8": random_model(seed=7, ops=operations, precision="int8", sharpness=4.0),
     "transformer, float32": random_model(seed=7, ops=operations, sharpness=4.0),
     "recurrent": random_model(seed=7, ops=operations, sharpness=4.0, recurrence="ssru"),
-    "shortlist": with_shortlist("float32"),
+    "shortlist": build_model(replace(random_checkpoint(seed=7, sharpness=4.0), shortlist=WORDS_OF), operations),
 }
 
 MODEL = MODELS["transformer, float32"]
@@ -96,29 +89,13 @@ def alone(name, number, options):
 @settings(max_examples=8, deadline=None)
 @given(st.data(), st.integers(1, 2))
 def test_any_interleaving_of_any_options(name, data, slots):
-    model, requests = MODELS[name], []
-    scheduler = by_hand(model, slots)
+    each = st.tuples(st.integers(0, 23), st.integers(0, len(OPTIONS) - 1))
     with pytest.MonkeyPatch.context() as patch:
         # So little room that sentences wait, and rows run short.
         little_room(patch, 5, ROWS=12, TOKENS=150, ADMITTED=12)
-        for _ in range(data.draw(st.integers(1, 30))):
-            action = data.draw(st.sampled_from(["submit", "submit", "cancel", "tick", "tick", "tick"]))
-            if action == "submit":
-                which = data.draw(
-                    st.lists(st.tuples(st.integers(0, 23), st.integers(0, len(OPTIONS) - 1)), min_size=1, max_size=4)
-                )
-                jobs = [job_of(*each) for each in which]
-                plan = partial(search_plan, jobs, model.sizes)
-                requests.append((scheduler.submit(plan, data.draw(st.integers(0, 2))), which))
-            elif action == "cancel" and requests:
-                data.draw(st.sampled_from(requests))[0].cancel()
-            else:
-                scheduler.tick()
-        scheduler.finish_all()
-    assert scheduler.is_at_rest and not scheduler.failures
-    for request, which in requests:
-        if not request.cancelled():
-            assert [plain([found]) for found in request.result(0)] == [alone(name, *each) for each in which]
+        found = interleaved(data, MODELS[name], slots, 30, st.lists(each, min_size=1, max_size=4), job_of)
+    for which, results in found:
+        assert results == [alone(name, *each)[0] for each in which]
 
 
 def test_searches_scores_and_failures_share_a_worker():
@@ -231,22 +208,6 @@ def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
     scheduler.finish_all()
     for (n, options), request in zip([*asked, (5, few)], results, strict=True):
         assert plain(request.result(0)) == plain(decode(model, jobs_of([n], options), options))
-
-
-def test_a_memory_pool_that_shrinks_keeps_the_rows_of_those_that_go_on(monkeypatch):
-    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 4)
-    cache = KeyValueCache(reference, replace(SIZES, memory_widths=(3,)), 8, 64)
-    memory_slots, rows = cache.add_memory_slots(np.array([0, 9, 12, 30]))
-    slots = [cache.add_slots(memory_slot, 1) for memory_slot in memory_slots]
-    values = np.arange(30 * 3, dtype=np.float32).reshape(30, 3)
-    cache.memory.layers[0] = reference.empty_table(64, 3, np.float32)
-    reference.write_rows(cache.memory.layers[0], rows, values, 0)
-    for n in (0, 2):
-        cache.release(memory_slots[n], slots[n])
-    cache.shrink(8, 4)
-    assert cache.memory.rows == 4
-    index, lengths = cache.memory_index(slots[1])
-    np.testing.assert_array_equal(cache.memory.layers[0][index[0, : lengths[0]]], values[9:12])
 
 
 def test_what_the_decoder_starts_from_is_no_part_of_the_target():
@@ -568,16 +529,6 @@ def test_a_text_has_its_time_for_all_its_parts():
         for step in translator.generate_tokens(text, timeout=11, **options):
             steps.append(step.part)
     assert {*steps} >= {0, 1} and {*steps} != {*range(5)}
-
-
-@pytest.mark.usefixtures("clock")
-def test_neighbours_cost_nothing():
-    """Alone each of them needs five steps; in a batch of many the steps are shared."""
-    translator = _translator()
-    options = {"beam_size": 1, "min_decoding_length": 6, "max_decoding_length": 6}
-    with pytest.raises(SearchTimeout):
-        translator.translate(WORDS[0], timeout=2, **options)
-    assert translator.translate(WORDS * 3, timeout=2, **options) == translator.translate(WORDS * 3, **options)
 
 
 @pytest.mark.usefixtures("clock")

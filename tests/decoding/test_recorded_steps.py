@@ -1,8 +1,9 @@
 """Recorded steps: the bits, hypotheses and rows of steps made one by one, whatever comes and goes in between."""
 
+import itertools
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from fastattn.ops import reference
 from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, Edits, StepRows
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
-from tests.decoding.searching import by_hand, decode, plain
+from tests.decoding.searching import decode, interleaved, plain
 from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources
 
 SOURCES = random_sources(40, seed=2, longest=12)
@@ -114,38 +115,20 @@ def test_options_and_lists_of_words(name, options):
 @given(st.data(), st.integers(1, 2), st.sampled_from([1e-9, 0.001, 1.0]), st.integers(1, 3))
 def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     """Of several callers and options; between runs of one step or of many, with few programs or more."""
-    model, requests = MODELS[name], []
-    scheduler = by_hand(model, slots)
+    some = st.lists(st.integers(0, 39), min_size=1, max_size=20)
+    which = st.builds(zip, some, st.sampled_from([0, 0, 0, *range(len(OPTIONS))]).map(itertools.repeat)).map(list)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorded_steps, "AT_ONCE", at_once)
         patch.setattr(recorded_steps, "PROGRAMS", programs)
-        for _ in range(data.draw(st.integers(1, 20))):
-            action = data.draw(st.sampled_from(["submit", "submit", "cancel", "tick", "tick"]))
-            if action == "submit":
-                which = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=20))
-                options = data.draw(st.sampled_from([OPTIONS[0], OPTIONS[0], OPTIONS[0], *OPTIONS]))
-                plan = partial(search_plan, [Job(SOURCES[b], [START], (), options) for b in which], model.sizes)
-                requests.append((scheduler.submit(plan, data.draw(st.integers(0, 2))), which, options))
-            elif action == "cancel" and requests:
-                data.draw(st.sampled_from(requests))[0].cancel()
-            else:
-                scheduler.tick()
-        scheduler.finish_all()
-    assert scheduler.is_at_rest and not scheduler.failures
-    for request, which, options in requests:
-        if not request.cancelled():
-            assert plain(request.result(0)) == [alone(name, b, options) for b in which]
+        found = interleaved(data, MODELS[name], slots, 20, which, lambda b, n: Job(SOURCES[b], [START], (), OPTIONS[n]))
+    for drawn, results in found:
+        assert results == [alone(name, b, OPTIONS[n]) for b, n in drawn]
 
 
-ALONE: dict = {}
-
-
+@cache
 def alone(name, number, options):
-    key = name, number, options
-    if key not in ALONE:
-        with steps_by_themselves():
-            ALONE[key] = plain(decode(MODELS[name], [Job(SOURCES[number], [START])], options))[0]
-    return ALONE[key]
+    with steps_by_themselves():
+        return plain(decode(MODELS[name], [Job(SOURCES[number], [START])], options))[0]
 
 
 @pytest.mark.parametrize("least", [9, 20])

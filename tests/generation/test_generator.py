@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 import fastattn
 from fastattn.decoding import jobs, worker
 from fastattn.decoding import prompts as prompts_module
-from fastattn.errors import CheckpointError, InputError, SearchTimeout
+from fastattn.errors import CheckpointError, InputError
 from fastattn.generation.calls import LONGEST_STOP, MOST_STOPS
 from fastattn.generation.generator import Generator
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, TextStream
@@ -163,10 +162,7 @@ def test_the_n_best_of_a_beam(generator):
 def test_samples_and_their_seeds(generator):
     given = {"sampling_temperature": 1.5, "max_new_tokens": 10}
     assert generator.generate("the", seed=7, **given) == generator.generate(["x", "the"], seed=7, **given)[1]
-    assert len({generator.generate("the", **given) for _ in range(8)}) > 1
-    found = generator.generate("the", num_hypotheses=5, seed=7, details=True, **given)
-    assert len({one.text for one in (found, *found.alternatives)}) == 5
-    assert generator.generate("the", sampling_temperature=0, seed=7) == generator.generate("the")
+    assert len({one.text for one in ranked(generator.generate("the", num_hypotheses=5, details=True, **given))}) == 5
     assert make(sampling_topk=0, sampling_temperature=1.5).default_options.sampled
     assert not generator.default_options.sampled and generator.default_options.beam_size == 1
 
@@ -276,17 +272,6 @@ def test_streams_share_steps_and_can_be_left(generator):
     stream.close()
     future = make(end_ids=()).submit("the", max_new_tokens=1_000_000)
     assert future.cancel() and future.cancelled()
-
-
-def test_a_timeout(monkeypatch):
-    """On a clock that goes on by a second when it is looked at."""
-    ticks, generator = itertools.count(), make(end_ids=())
-    monkeypatch.setattr(worker, "monotonic", lambda: float(next(ticks)))
-    with pytest.raises(SearchTimeout):
-        generator.generate("the", max_new_tokens=100, timeout=0.5)
-    with pytest.raises(SearchTimeout):
-        list(generator.stream("the", max_new_tokens=100, timeout=5))  # a token a step
-    assert generator.generate("the", max_new_tokens=3, timeout=1000)
 
 
 WRONG = {

@@ -18,7 +18,7 @@ from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import LONGEST_REST, SchedulerState
 from tests.messages import refused
 from tests.scheduling.by_hand import SchedulerByHand, ended
-from tests.scheduling.test_scheduler import Count, Counter, Interrupt, counting, plan_of, scheduler_of
+from tests.scheduling.test_scheduler import Count, Counter, Interrupt, calling, counting, plan_of, scheduler_of
 
 
 def refuse(thread):
@@ -86,13 +86,9 @@ def test_where_no_thread_is_to_be_had_submit_computes():
 
 def test_a_failure_of_the_scheduler_itself_leaves_no_slot(monkeypatch):
     scheduler = counting()
-
-    def fail(slot):
-        raise MemoryError
-
     with monkeypatch.context() as patch:
-        patch.setattr(scheduler, "_hand_over", fail)
-        with pytest.raises(MemoryError):
+        patch.setattr(scheduler, "_hand_over", lambda slot: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
             scheduler.run(plan_of(2))
     assert ended(lambda: scheduler.run(plan_of(3))) == [3]
 
@@ -197,19 +193,15 @@ def test_an_interrupt_of_another_leaves_what_a_thread_is_about_to_do(monkeypatch
         raise Interrupt
         yield
 
-    def interrupt():
-        with pytest.raises(Interrupt):
-            scheduler.run(raising)
-
     def late(*arguments):
         if request in arguments and not interrupted:
             interrupted.append(1)
-            ended(lambda: [interrupt()])
+            interrupted.append(ended(lambda: scheduler.run(raising)))
         return original(*arguments)
 
     monkeypatch.setattr(holder, step, late)
     scheduler.finish_all()
-    assert interrupted and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
+    assert isinstance(interrupted[1], Interrupt) and request.result(0) == [1, 2, 3] and scheduler.is_at_rest
     assert not scheduler.failures
 
 
@@ -249,38 +241,27 @@ def test_what_an_interrupt_leaves_at_another_slot_is_dropped_there():
     assert len(dropped) == 1
 
 
-def test_to_cancel_looks_through_no_line():
+def test_to_cancel_looks_through_no_line(monkeypatch):
     """Of a caller's many requests each would look at all the others."""
-    scheduler, looks = counting(SchedulerByHand), []
-
-    class Watched(Request):
-        def done(self):
-            looks.append(self)
-            return super().done()
-
+    scheduler, looks, done = counting(SchedulerByHand), [], Request.done
     requests = [scheduler.submit(plan_of(1)) for _ in range(100)]
-    for request in requests:
-        request.__class__ = Watched
-    for request in requests[:90]:
-        assert request.cancel()
-    assert len(looks) < 200
+    with monkeypatch.context() as patch:
+        patch.setattr(Request, "done", lambda self: looks.append(self) or done(self))
+        assert all(request.cancel() for request in requests[:90]) and len(looks) < 200
     scheduler.finish_all()
     assert scheduler.is_at_rest and all(request.result(0) == [1] for request in requests[90:])
 
 
 def test_nobody_has_the_error_of_one_who_is_over():
     """He is cancelled in the middle of the step that fails because of him."""
-    requests = []
 
-    class Cancelling(Counter):
-        def advance(self):
-            if len(self.left) == 2:
-                requests[1].cancel()
-                raise ValueError("his")
-            return super().advance()
+    def cancel(worker):
+        if len(worker.left) == 2:
+            requests[1].cancel()
+            raise ValueError("his")
 
-    scheduler = scheduler_of(Cancelling, SchedulerByHand)
-    requests += [scheduler.submit(plan_of(3), n) for n in range(2)]
+    scheduler = scheduler_of(calling(cancel), SchedulerByHand)
+    requests = [scheduler.submit(plan_of(3), n) for n in range(2)]
     scheduler.finish_all()
     assert requests[0].result(0) == [3] and requests[1].cancelled() and scheduler.is_at_rest
 
@@ -301,19 +282,14 @@ def test_a_slot_that_is_handed_over_is_not_given_up(monkeypatch):
     def start_late(thread):
         start_thread(threading.Thread(target=lambda: second.wait(10) and thread.run(), daemon=True))
 
-    class Joined(Counter):
-        def advance(self):
-            if not requests:
-                requests.append(scheduler.submit(plan_of(50), "other"))
-            return super().advance()
-
-    def late_plan():
-        second.set()
-        return plan_of(3)()
+    def join(worker):
+        if not requests:
+            requests.append(scheduler.submit(plan_of(50), "other"))
 
     monkeypatch.setattr(scheduling, "start_thread", start_late)
-    scheduler = scheduler_of(Joined)
-    assert ended(lambda: [scheduler.run(plan_of(2)), scheduler.run(late_plan)]) == [[2], [3]]
+    scheduler = scheduler_of(calling(join))
+    late = lambda: second.set() or plan_of(3)()  # noqa: E731
+    assert ended(lambda: [scheduler.run(plan_of(2)), scheduler.run(late)]) == [[2], [3]]
     assert requests[0].result(10) == [50]
 
 
@@ -445,15 +421,13 @@ def test_where_no_thread_takes_over_a_caller_computes_for_another():
     """Whose request is in progress at his slot when his own is done."""
     entered = threading.Event()
 
-    class Joined(Counter):
-        def advance(self):
-            if self.left and not entered.is_set():
-                entered.set()
-                while not self.slot.waiting():
-                    pass
-            return super().advance()
+    def join(worker):
+        if worker.left and not entered.is_set():
+            entered.set()
+            while not worker.slot.waiting():
+                pass
 
-    scheduler = scheduler_of(Joined)
+    scheduler = scheduler_of(calling(join))
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(lambda: entered.wait(10) and scheduler.run(plan_of(500)))
         assert ended(lambda: scheduler.run(plan_of(3))) == [3]

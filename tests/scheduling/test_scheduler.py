@@ -58,6 +58,17 @@ class Counter:
             self.slot.leave(ticket)
 
 
+def calling(before):
+    """Workers that call ``before`` of themselves at each step."""
+
+    class Calling(Counter):
+        def advance(self):
+            before(self)
+            return super().advance()
+
+    return Calling
+
+
 def scheduler_of(worker, kind=Scheduler, slots=1, enough=4):
     """A scheduler of such workers; ``enough`` jobs justify another slot."""
     return kind(worker, slots, lambda threads: nullcontext(), enough, slots)
@@ -170,17 +181,15 @@ def test_an_interrupt_ends_the_request_it_reaches_and_others_begin_anew():
     """The main thread computes for all; another waits for what is in progress there."""
     entered, struck = threading.Event(), []
 
-    class Interrupted(Counter):
-        def advance(self):
-            if len(self.left) == 2 and not struck:
-                struck.append(1)
-                raise Interrupt
-            if self.left:
-                entered.set()
-                wait([other], 0.01)  # it has time to enter
-            return super().advance()
+    def interrupt(worker):
+        if len(worker.left) == 2 and not struck:
+            struck.append(1)
+            raise Interrupt
+        if worker.left:
+            entered.set()
+            wait([other], 0.01)  # it has time to enter
 
-    scheduler = scheduler_of(Interrupted)
+    scheduler = scheduler_of(calling(interrupt))
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(lambda: entered.wait() and scheduler.run(plan_of(5)))
         with pytest.raises(Interrupt):
