@@ -189,28 +189,19 @@ def test_generation_config_is_followed_as_transformers_does(tmp_path, name):
 
 
 def test_settings_of_config_json_hold_where_there_is_no_generation_config(tmp_path):
-    write_model(tmp_path, CASE, num_beams=5, max_length=33, length_penalty=0.8, diversity_penalty=0.5)
-    found = settings_of(weights.read(tmp_path))
-    assert found == DecodingSettings(
-        beam_size=5,
-        min_decoding_length=0,
-        max_decoding_length=32,
-        length_penalty=0.8,
-        rules=SearchRules("true", forced_end=True, renormalized=True),
-        not_followed=("diversity_penalty 0.5",),
-    )
-    (tmp_path / "generation_config.json").write_text(json.dumps({"bad_words_ids": [[PAD]]}))
-    assert settings_of(weights.read(tmp_path)) == NO_SETTINGS
-
-
-def test_settings_of_config_json_count_for_nothing_beside_a_generation_config(tmp_path):
-    write_model(tmp_path, CASE, num_beams=5, bad_words_ids=[[PAD], [9], [17, 33]], suppress_tokens=[21])
-    (tmp_path / "generation_config.json").write_text("{}")
-    checkpoint = weights.read(tmp_path)
-    assert settings_of(checkpoint) == NO_SETTINGS
-    bias_V = checkpoint.tensors["decoder.projection.bias"]
-    assert isinstance(bias_V, np.ndarray)
-    assert np.isneginf(bias_V).nonzero()[0].tolist() == [PAD]
+    """And count for nothing beside one."""
+    own = {"num_beams": 5, "max_length": 33, "length_penalty": 0.8, "diversity_penalty": 0.5}
+    write_model(tmp_path, CASE, **own)
+    rules = SearchRules("true", forced_end=True, renormalized=True)
+    limits = {"min_decoding_length": 0, "max_decoding_length": 32, "not_followed": ("diversity_penalty 0.5",)}
+    expected = DecodingSettings(beam_size=5, length_penalty=0.8, rules=rules, **limits)
+    assert settings_of(weights.read(tmp_path)) == expected
+    write_model(tmp_path, CASE, **own, bad_words_ids=[[PAD], [9], [17, 33]], suppress_tokens=[21])
+    for beside in ({"bad_words_ids": [[PAD]]}, {}):
+        (tmp_path / "generation_config.json").write_text(json.dumps(beside))
+        checkpoint = weights.read(tmp_path)
+        assert settings_of(checkpoint) == NO_SETTINGS
+    assert np.isneginf(checkpoint.tensors["decoder.projection.bias"]).nonzero()[0].tolist() == [PAD]
 
 
 def test_lengths_and_penalties_that_transformers_has_otherwise(tmp_path):

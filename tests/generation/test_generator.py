@@ -323,8 +323,9 @@ def test_sequences_and_ends(generator):
     letter = generator._tokenizer.decode(found.tokens[:1])
     never = generator.generate("the", max_new_tokens=6, suppress_sequences=[letter], details=True)
     assert found.tokens[0] not in never.tokens
-    ended = make(end_ids=tuple(range(VOCABULARY))).generate("the", details=True)
-    assert (ended.text, ended.tokens, ended.finish_reason) == ("", [], "stop")
+    for ends, options in ((range(VOCABULARY), {}), (found.tokens[:1], {"end_token": None})):
+        ended = make(end_ids=tuple(ends)).generate("the", details=True, **options)
+        assert (ended.text, ended.tokens, ended.finish_reason) == ("", [], "stop")
     least = make(end_ids=tuple(range(200)), seed=3).generate("the", details=True, min_new_tokens=5)
     assert len(least.tokens) >= 5
 
@@ -338,13 +339,6 @@ def told(found):
 
 def ranked(found):
     return [found, *found.alternatives]
-
-
-def test_no_end_token_is_the_checkpoints():
-    first = make().generate("the end", details=True, max_new_tokens=9).tokens[0]
-    generator = make(end_ids=(first,))
-    found = generator.generate("the end", max_new_tokens=9, end_token=None, details=True)
-    assert (found.tokens, found.finish_reason) == ([], "stop")
 
 
 def test_a_temperature_samples_whatever_the_beam():
@@ -482,11 +476,16 @@ def test_a_conversation_is_the_prompt_that_its_template_makes(chat):
     prompts = ["u: the end\na:", "s: an end\nu: the end\na:"]
     alone = chat.generate(prompts, max_new_tokens=8)  # the tokenizer begins them with <s>
     assert chat.generate(messages=[HELLO, OTHER], max_new_tokens=8) == alone
-    assert chat.generate(messages=HELLO, max_new_tokens=8) == alone[0]
-    assert chat.submit(messages=OTHER, max_new_tokens=8).result() == alone[1]
-    assert "".join(chat.stream(messages=HELLO, max_new_tokens=8)) == alone[0]
-    found = chat.generate(messages=HELLO, max_new_tokens=8, details=True)
-    assert found.prompt_length == chat.generate(prompts[0], max_new_tokens=8, details=True).prompt_length
+    found, expected = (
+        chat.generate(**given, max_new_tokens=8, details=True)
+        for given in ({"messages": HELLO}, {"prompts": prompts[0]})
+    )
+    assert (found.text, found.prompt_length) == (alone[0], expected.prompt_length)
+    assert list(chat.generate_iter(messages=iter([HELLO, OTHER]), max_new_tokens=8)) == alone
+    bad = chat.generate_iter(messages=[HELLO, 5], max_new_tokens=8, return_exceptions=True)
+    assert next(bad) == alone[0] and isinstance(next(bad), InputError)
+    with refused(InputError, "messages"):
+        chat.generate_iter(["a"], messages=[HELLO])
 
 
 def test_variables_and_special_tokens_that_are_asked_for(chat):
@@ -512,15 +511,6 @@ def test_wrong_conversations_are_refused(chat):
             chat.generate(**arguments)
     with refused(InputError, "template"):
         make().generate(messages=HELLO)
-
-
-def test_conversations_are_read_one_after_another(chat):
-    alone = [chat.generate(messages=each, max_new_tokens=8) for each in (HELLO, OTHER)]
-    assert list(chat.generate_iter(messages=iter([HELLO, OTHER]), max_new_tokens=8)) == alone
-    bad = chat.generate_iter(messages=[HELLO, 5], max_new_tokens=8, return_exceptions=True)
-    assert next(bad) == alone[0] and isinstance(next(bad), InputError)
-    with pytest.raises(InputError, match="give either prompts or messages"):
-        chat.generate_iter(["a"], messages=[HELLO])
 
 
 def cache_of(generator):
