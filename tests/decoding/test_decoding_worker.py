@@ -20,6 +20,7 @@ from fastattn.layers import key_value_cache
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
+from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.translation.translator import Translator
 from tests.decoding.searching import by_hand, decode, interleaved, little_room, plain
@@ -208,6 +209,22 @@ def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
     scheduler.finish_all()
     for (n, options), request in zip([*asked, (5, few)], results, strict=True):
         assert plain(request.result(0)) == plain(decode(model, jobs_of([n], options), options))
+
+
+def test_a_memory_pool_that_shrinks_keeps_the_rows_of_those_that_go_on(monkeypatch):
+    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 4)
+    cache = KeyValueCache(reference, replace(SIZES, memory_widths=(3,)), 8, 64)
+    memory_slots, rows = cache.add_memory_slots(np.array([0, 9, 12, 30]))
+    slots = [cache.add_slots(memory_slot, 1) for memory_slot in memory_slots]
+    values = np.arange(30 * 3, dtype=np.float32).reshape(30, 3)
+    cache.memory.layers[0] = reference.empty_table(64, 3, np.float32)
+    reference.write_rows(cache.memory.layers[0], rows, values, 0)
+    for n in (0, 2):
+        cache.release(memory_slots[n], slots[n])
+    cache.shrink(8, 4)
+    assert cache.memory.rows == 4
+    index, lengths = cache.memory_index(slots[1])
+    np.testing.assert_array_equal(cache.memory.layers[0][index[0, : lengths[0]]], values[9:12])
 
 
 def test_what_the_decoder_starts_from_is_no_part_of_the_target():
