@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from fastattn.decoding import jobs, service, worker
 from fastattn.decoding.candidates import HOPELESS
@@ -37,6 +38,24 @@ def score(model, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], t
 
 def by_hand(model, slots: int) -> SchedulerByHand:
     return SchedulerByHand(partial(DecodingWorker, model, END, UNK), slots, model.ops.use_threads, 2, slots)
+
+
+def interleaved(data, model, slots: int, most: int, which, job_of) -> list[tuple[list, list]]:
+    """What callers get whose requests come, are cancelled and are computed in any order: (what is drawn, results)."""
+    scheduler, requests = by_hand(model, slots), []
+    for _ in range(data.draw(st.integers(1, most))):
+        action = data.draw(st.sampled_from(["submit", "submit", "cancel", "tick", "tick", "tick"]))
+        if action == "submit":
+            drawn = data.draw(which)
+            plan = partial(search_plan, [job_of(*each) for each in drawn], model.sizes)
+            requests.append((drawn, scheduler.submit(plan, data.draw(st.integers(0, 2)))))
+        elif action == "cancel" and requests:
+            data.draw(st.sampled_from(requests))[1].cancel()
+        else:
+            scheduler.tick()
+    scheduler.finish_all()
+    assert scheduler.is_at_rest and not scheduler.failures
+    return [(drawn, plain(request.result(0))) for drawn, request in requests if not request.cancelled()]
 
 
 def tokens_of(results: list[list[Hypothesis]]) -> list[list[list[int]]]:

@@ -1,5 +1,6 @@
 """The choice of tokens: samples follow the exact distribution, and each sentence chooses from its own list."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 from fastattn import Translator
 from fastattn.decoding.candidates import allowed_ids, draw, sentence_key
 from fastattn.layers.draws import sample_key, uniform
-from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -48,13 +48,6 @@ def _exact(log_probs_V, top_k=0, top_p=1.0, temperature=1.0):
     return probabilities
 
 
-def test_the_statistic_tells_two_distributions_apart():
-    rng = np.random.default_rng(1)
-    even, odd = np.full(10, 0.1), np.array([0.13, 0.07] * 5)
-    assert not improbable(rng.multinomial(SAMPLES, even), even)
-    assert improbable(rng.multinomial(SAMPLES, odd), even)
-
-
 CHOICES = [(5, 1.0, 1.0), (0, 0.7, 1.0), (8, 0.8, 1.6), (0, 1.0, 0.6)]
 
 
@@ -81,18 +74,17 @@ def test_first_tokens_follow_the_distribution(top_k, top_p, temperature):
 def test_sequences_follow_the_distribution():
     """Three tokens, so that the draws of one sample may not depend on one another; with a rule that looks back."""
     model = random_model(seed=44, ops=operations, sharpness=2.0)
-    exact_model = random_model(seed=44, dtype=np.float64, sharpness=2.0)
-    (source,) = random_sources(1, seed=45)
+    exact_model, (source,) = random_model(seed=44, dtype=np.float64, sharpness=2.0), random_sources(1, seed=45)
     options = {"sampling_topk": 4, "no_repeat_ngram_size": 1, "min_decoding_length": 3, "max_decoding_length": 3}
     (hypotheses,) = _decode(model, [source], num_hypotheses=SAMPLES, seed=46, **options)
-    probabilities = {}
-    first_V = _exact(next_log_probs(exact_model, source, [START], [END]), 4)
-    for a in np.flatnonzero(first_V):
-        second_V = _exact(next_log_probs(exact_model, source, [START, a], [END, a]), 4)
-        for b in np.flatnonzero(second_V):
-            third_V = _exact(next_log_probs(exact_model, source, [START, a, b], [END, a, b]), 4)
-            for c in np.flatnonzero(third_V):
-                probabilities[a, b, c] = first_V[a] * second_V[b] * third_V[c]
+    probabilities = {(): 1.0}
+    for _ in range(3):
+        probabilities = {
+            (*begun, v): probability * next_V[v]
+            for begun, probability in probabilities.items()
+            for next_V in [_exact(next_log_probs(exact_model, source, [START, *begun], [END, *begun]), 4)]
+            for v in np.flatnonzero(next_V)
+        }
     counts = dict.fromkeys(probabilities, 0)
     for hypothesis in hypotheses:
         counts[tuple(hypothesis.tokens)] += 1  # a KeyError: what cannot be was drawn
@@ -147,19 +139,21 @@ def test_the_coldest_sample_is_greedy_search():
 
 def test_uniform_numbers_are_uniform_and_apart():
     sentences = [sentence_key(np.array([i], np.int32), [START]) for i in range(50)]
-    table = [
-        uniform(np.array([sample_key(seed, key, h) for key in sentences], np.uint64), np.full(50, t))
-        for seed in (0, 1)
-        for h in (0, 1)
-        for t in range(30)
-    ]
-    numbers = np.concatenate(table)
+    numbers = np.concatenate(
+        [
+            uniform(np.array([sample_key(seed, key, h) for key in sentences], np.uint64), np.full(50, t))
+            for seed, h, t in itertools.product(range(2), range(2), range(30))
+        ]
+    )
     assert len(np.unique(numbers)) == len(numbers) and 0 <= numbers.min() and numbers.max() < 1
     assert not improbable(np.bincount((numbers * 50).astype(int), minlength=50), np.full(50, 0.02))
     pairs = (numbers[:-1] * 8).astype(int) * 8 + (numbers[1:] * 8).astype(int)
     assert not improbable(np.bincount(pairs, minlength=64), np.full(64, 1 / 64))
-    assert sentence_key(np.array([1, 2]), [3]) != sentence_key(np.array([1]), [2, 3])
-    assert sentence_key(np.array([1, 2]), [3, 4]) != sentence_key(np.array([1, 2]), [3, 5])
+    keys = [
+        sentence_key(np.array(source), start)
+        for source, start in (([1, 2], [3, 4]), ([1], [2, 3, 4]), ([1, 2], [3, 5]))
+    ]
+    assert len({*keys}) == 3
 
 
 def test_draws_at_the_ends_of_the_interval():
@@ -173,12 +167,12 @@ def test_draws_at_the_ends_of_the_interval():
 WORDS = 60
 
 
-def listed(lists, always=(3, 4), copied=False) -> Shortlist:
+def listed(lists, always=(3, 4), copied=False):
     starts = np.cumsum([0, *map(len, lists)]).astype(np.int32)
     return Shortlist(np.array(always, np.int32), starts, np.array(sum(map(list, lists), []), np.int32), copied)
 
 
-def random_shortlist(seed=0, vocabulary=WORDS) -> Shortlist:
+def random_shortlist(seed=0, vocabulary=WORDS):
     """Each word adds up to five."""
     rng = np.random.default_rng(seed)
     return listed([rng.integers(3, vocabulary, rng.integers(0, 6)) for _ in range(vocabulary)])
@@ -195,7 +189,7 @@ def test_a_sentences_list(lists, always, copied, source):
     assert found.tolist() == sorted(expected) and found.dtype == np.int32
 
 
-def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes) -> EncoderDecoder:
+def build(ops=reference, precision="float32", shortlist=True, seed=0, **changes):
     checkpoint = random_checkpoint(seed, vocabulary=WORDS, sharpness=2.0, **changes)
     if shortlist:
         checkpoint = replace(checkpoint, shortlist=random_shortlist(seed))
@@ -241,41 +235,13 @@ def test_every_option_acts_as_if_all_other_words_were_ruled_out(name):
     assert len(sizes) > 3
 
 
-def test_a_list_changes_what_is_chosen():
-    sources = random_sources(10, 1, size=WORDS)
-    assert plain(run(build(), sources)) != plain(run(build(shortlist=False), sources))
-
-
-@pytest.mark.parametrize(
-    ("precision", "options"),
-    [
-        ("float32", {"beam_size": 3}),
-        ("bfloat16", {"beam_size": 1}),
-        ("int8", {"beam_size": 1, "sampling_topk": 0, "seed": 1}),
-    ],
-)
-def test_the_same_bits_in_any_company(precision, options):
-    model, sources = build(operations, precision), random_sources(9, 2, size=WORDS)
-    together = plain(run(model, sources, threads=1, **options))
-    assert plain(run(model, sources, threads=2, **options)) == together
-    assert plain(run(model, sources[::-1], threads=1, **options))[::-1] == together
-    alone = [plain(run(model, [source], threads=2, **options))[0] for source in sources]
-    assert alone == together
-
-
 def test_all_words_where_the_option_or_the_checkpoint_says_so():
-    sources = random_sources(6, 3, size=WORDS)
-    expected = plain(run(build(shortlist=False), sources))
-    assert plain(run(build(), sources, shortlist=False)) == expected
-    assert plain(run(build(shortlist=False), sources, shortlist=True)) == expected
-
-
-def test_scores_are_of_all_words():
-    sources = random_sources(6, 4, size=WORDS)
+    sources, listed, whole = random_sources(6, 3, size=WORDS), build(), build(shortlist=False)
+    expected = plain(run(whole, sources))
+    assert plain(run(listed, sources, shortlist=False)) == plain(run(whole, sources, shortlist=True)) == expected
+    assert plain(run(listed, sources)) != expected, "a list changes what is chosen"
     targets = [np.array([START, *source, END], np.int32) for source in sources]
-    for one, other in zip(
-        score(build(), sources, targets), score(build(shortlist=False), sources, targets), strict=True
-    ):
+    for one, other in zip(score(listed, sources, targets), score(whole, sources, targets), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -1,7 +1,12 @@
 """The search itself: against brute force, against itself in other company, and its little steps."""
 
+import dataclasses
 import itertools
-from functools import partial
+import math
+import threading
+import warnings
+from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,90 +15,59 @@ from hypothesis import strategies as st
 
 from fastattn.decoding import service, worker
 from fastattn.decoding.batch import DecodingBatch
-from fastattn.decoding.candidates import HOPELESS, apply_prefix, best_candidates, keep_beams
+from fastattn.decoding.candidates import (
+    HOPELESS,
+    apply_prefix,
+    best_candidates,
+    biased,
+    completed_sequences,
+    coverage,
+    early_ends,
+    keep_beams,
+    last_tokens,
+    repeated_ngrams,
+    without_repeats,
+)
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.scores import edited, may_improve
+from fastattn.decoding.service import SENTENCES_A_THREAD
 from fastattn.errors import InputError
-from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.ops import cpu as operations
-from tests.decoding.searching import (
-    check_company,
-    check_scores,
-    decode,
-    little_room,
-    naive_beam,
-    plain,
-    score,
-    search,
-)
-from tests.models.tiny_models import (
-    END,
-    START,
-    VARIETIES,
-    next_log_probs,
-    random_model,
-    random_sources,
-    steady_ops,
-)
-
-
-@pytest.mark.parametrize(
-    ("options", "prefix"),
-    [
-        ({"beam_size": 2}, []),
-        ({"beam_size": 4, "num_hypotheses": 4}, []),
-        ({"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.0}, []),
-        ({"beam_size": 3, "patience": 2.0, "num_hypotheses": 6, "length_penalty": 1.7}, []),
-        ({"beam_size": 3, "patience": 0.5, "num_hypotheses": 2, "min_decoding_length": 5}, []),
-        ({"beam_size": 3, "max_decoding_length": 4, "num_hypotheses": 3, "disable_unk": True}, []),
-        ({"beam_size": 3, "num_hypotheses": 3, "min_decoding_length": 0}, [7, 9]),
-        ({"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 2}, [7, 9, 4]),
-        ({"beam_size": 2, "num_hypotheses": 2, "max_decoding_length": 3}, [7, 9, 4]),
-    ],
-)
-def test_beams_equal_the_naive_search(options, prefix):
-    model = random_model(seed=11, dtype=np.float64, sharpness=4.0)
-    options = {"max_decoding_length": 9} | options
-    sources = random_sources(6, seed=12)
-    results = search(model, sources, [prefix] * 6, **options)
-    for source, hypotheses in zip(sources, results):
-        expected = naive_beam(partial(next_log_probs, model), source, DecodingOptions(**options), prefix)
-        assert [h.tokens.tolist() for h in hypotheses] == [tokens for tokens, _ in expected]
-        np.testing.assert_allclose([h.score for h in hypotheses], [value for _, value in expected], rtol=1e-5)
+from fastattn.ops.steps import Edits
+from fastattn.spec.text_spec import SearchRules
+from tests.decoding.searching import check_company, decode, little_room, plain, score, search, tokens_of
+from tests.messages import refused
+from tests.models.tiny_models import END, START, VARIETIES, next_log_probs, random_model, random_sources, steady_ops
 
 
 def test_a_wide_beam_finds_the_best_of_all_sequences():
-    model = random_model(seed=3, dtype=np.float64, vocabulary=5)
-    source = random_sources(1, seed=1, size=5)[0]
+    model, (source,) = random_model(seed=3, dtype=np.float64, vocabulary=5), random_sources(1, seed=1, size=5)
     every = {}
-    for length in range(1, 4):
-        for tokens in itertools.product(range(5), repeat=length):
-            # A sequence ends with its first end token, or is as long as can be.
-            if END in tokens[:-1] or (length < 3 and tokens[-1] != END) or tokens[0] == END:
-                continue
-            total = 0.0
-            for t, token in enumerate(tokens):
-                total += next_log_probs(model, source, [START, *tokens[:t]], [END] if t == 0 else [])[token]
-            every[tokens] = total
+    for tokens in (tokens for length in range(1, 4) for tokens in itertools.product(range(5), repeat=length)):
+        # A sequence ends with its first end token, or is as long as can be.
+        if END in tokens[:-1] or (len(tokens) < 3 and tokens[-1] != END) or tokens[0] == END:
+            continue
+        each = [
+            next_log_probs(model, source, [START, *tokens[:t]], [] if t else [END])[v] for t, v in enumerate(tokens)
+        ]
+        every[tokens] = sum(each) / len(tokens) ** 0.5
     best = max(every, key=every.get)
-    hypothesis = search(model, [source], beam_size=64, patience=10.0, length_penalty=0.5, max_decoding_length=3)[0][0]
-    ranked = max(every, key=lambda tokens: every[tokens] / len(tokens) ** 0.5)
-    assert hypothesis.tokens.tolist() == [token for token in ranked if token != END]
-    assert hypothesis.score == pytest.approx(every[ranked] / len(ranked) ** 0.5, rel=1e-6)
-    assert every[best] >= every[ranked]
+    ((found,),) = search(model, [source], beam_size=64, patience=10.0, length_penalty=0.5, max_decoding_length=3)
+    assert found.tokens.tolist() == [token for token in best if token != END]
+    assert found.score == pytest.approx(every[best], rel=1e-6)
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monkeypatch):
     model = random_model(seed=5, dtype=np.float64, **VARIETIES[variety])
-    sources = random_sources(4, seed=6)
-    greedy = search(model, sources, beam_size=1, max_decoding_length=12)
-    original = DecodingBatch.__init__
+    sources, original = random_sources(4, seed=6), DecodingBatch.__init__
 
     def with_candidates(self, *arguments):
         original(self, *arguments)
         self.candidates = 2
 
+    greedy = search(model, sources, beam_size=1, max_decoding_length=12)
     monkeypatch.setattr(DecodingBatch, "__init__", with_candidates)
     assert plain(greedy) == plain(search(model, sources, beam_size=1, max_decoding_length=12))
     for source, (hypothesis,) in zip(sources, greedy):
@@ -102,8 +76,7 @@ def test_a_beam_of_one_is_greedy_and_greedy_follows_the_best_token(variety, monk
             log_probs_V = next_log_probs(model, source, [START, *tokens], [] if tokens else [END])
             tokens.append(int(log_probs_V.argmax()))
             total += log_probs_V.max()
-        assert hypothesis.tokens.tolist() == [token for token in tokens if token != END]
-        assert hypothesis.length == len(tokens)
+        assert (hypothesis.tokens.tolist(), hypothesis.length) == ([v for v in tokens if v != END], len(tokens))
         assert hypothesis.score == pytest.approx(total / len(tokens), rel=1e-5)
 
 
@@ -121,60 +94,26 @@ def test_company_order_and_threads_change_no_bit(model, order, count, beam, room
     check_company(model, order, count, beam, room, threads)
 
 
-def test_freed_places_and_rows_are_used_again(monkeypatch):
-    little_room(monkeypatch, 3)
-    model = random_model(seed=7)
-    sources = random_sources(20, seed=8)
-    kept = []
-    original = KeyValueCache.__init__
-
-    def keep(self, *arguments):
-        original(self, *arguments)
-        kept.append((self, self.target.rows, self.memory.rows))
-
-    monkeypatch.setattr(KeyValueCache, "__init__", keep)
-    results = search(model, sources, beam_size=2, max_decoding_length=10)
-    ((cache, *rows),) = kept
-    assert all(results) and len(cache._free_memory_slots) == len(cache._users_P) <= 4
-    for pool, before in zip((cache.target, cache.memory), rows, strict=True):
-        assert pool.rows == before, "20 sentences fit into the rows of 3 only if these come back"
-        assert len(np.unique(pool.take(pool.rows))) == pool.rows
-
-
-def test_sentences_that_end_at_once_leave_none_waiting(monkeypatch):
+@pytest.mark.parametrize("limits", [[1] * 7, [9, 3, 1]])
+def test_sentences_that_end_at_once_leave_none_waiting(limits, monkeypatch):
+    """Nor any in progress: of the three what takes the place of the second ends in its very first step."""
     little_room(monkeypatch, 2)
-    results = search(random_model(seed=7), random_sources(7, seed=8), beam_size=2, max_decoding_length=1)
-    assert [len(hypotheses) for hypotheses in results] == [1] * 7
-
-
-def test_sentences_in_progress_outlive_those_that_end_at_once(monkeypatch):
-    """Two of three places: the short target ends, and what takes its place ends in its very first step."""
-    model = random_model(seed=7)
-    sources = random_sources(3, seed=8, shortest=5, longest=5)
-    jobs = [Job(sources[0], [START]), Job(sources[1], [START]), Job(sources[2], [START])]
-    little_room(monkeypatch, 2)
-    monkeypatch.setattr(DecodingOptions, "limit", lambda self, *lengths: {0: 9, 1: 3, 2: 1}[next(calls)])
-    calls = iter(range(3))
-    results = decode(model, jobs, DecodingOptions(beam_size=2, min_decoding_length=0))
-    assert all(results)
+    left = iter(limits)
+    monkeypatch.setattr(DecodingOptions, "limit", lambda self, *lengths: next(left))
+    results = search(random_model(seed=7), random_sources(len(limits), seed=8, shortest=5, longest=5), beam_size=2)
+    assert [len(hypotheses) for hypotheses in results] == [1] * len(limits)
 
 
 def test_long_outputs_grow_the_cache():
     model = random_model(seed=2, dtype=np.float64)
     sources = random_sources(4, seed=3, shortest=60, longest=90)
-    options = {"beam_size": 3, "min_decoding_length": 80, "max_decoding_length": 90}
-    results = search(model, sources, **options)
-    assert all(80 <= len(hypotheses[0].tokens) <= 90 for hypotheses in results)
+    results = search(model, sources, beam_size=3, min_decoding_length=80, max_decoding_length=90)
     log_probs = score(model, sources, [np.array([START, *h[0].tokens, END], np.int32) for h in results])
-    for (hypothesis,), log_probs_T in zip(results, log_probs):
+    for (hypothesis,), log_probs_T in zip(results, log_probs, strict=True):
+        assert 80 <= len(hypothesis.tokens) <= 90 and END not in hypothesis.tokens
         if hypothesis.length > len(hypothesis.tokens):
-            assert hypothesis.tokens.tolist().count(END) == 0
             # The end was ruled out for the first 80 tokens, so the model's own probabilities are a little lower.
             assert hypothesis.log_probability >= log_probs_T.sum() - 1e-6
-
-
-def test_scores_are_the_forced_log_probabilities():
-    check_scores(random_model(seed=9, dtype=np.float64, sharpness=4.0))
 
 
 def test_scores_do_not_depend_on_batches(monkeypatch):
@@ -192,50 +131,31 @@ def test_scores_do_not_depend_on_batches(monkeypatch):
     np.testing.assert_allclose(alone[0], [row[token] for row, token in zip(expected, targets[0][1:])])
 
 
-def test_attention_of_the_hypotheses_is_that_of_a_full_pass():
-    model = random_model(seed=9, dtype=np.float64, alignment_heads=2)
-    sources = random_sources(6, seed=10)
-    for prefix in ([], [4, 5]):
-        options = {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 8, "return_attention": True}
-        for source, hypotheses in zip(sources, search(model, sources, [prefix] * 6, **options)):
-            for hypothesis in hypotheses:
-                inputs = np.array([START, *hypothesis.tokens], np.int32)
-                starts = np.array([0, len(inputs)], np.int64)
-                _, attention_TS = model.prefill(inputs, starts, model.encode([source]), attention=True)
-                assert hypothesis.attention_TS.shape == (len(hypothesis.tokens), len(source))
-                np.testing.assert_allclose(hypothesis.attention_TS, attention_TS[: len(hypothesis.tokens)], rtol=1e-9)
-
-
-def test_a_failing_worker_stops_the_others():
-    model = random_model(seed=1)
-    jobs = [Job(source, [START]) for source in random_sources(40, seed=2)]
-    jobs[20] = Job(np.array([999], np.int32), [START])
-    with pytest.raises(InputError, match="999"):
-        decode(model, jobs, DecodingOptions(), threads=2)
+@pytest.mark.parametrize("prefix", [[], [4, 5]])
+def test_attention_of_the_hypotheses_is_that_of_a_full_pass(prefix):
+    model, sources = random_model(seed=9, dtype=np.float64, alignment_heads=2), random_sources(6, seed=10)
+    options = {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 8, "return_attention": True}
+    for source, hypotheses in zip(sources, search(model, sources, [prefix] * 6, **options)):
+        for hypothesis in hypotheses:
+            inputs, T = np.array([START, *hypothesis.tokens], np.int32), len(hypothesis.tokens)
+            _, attention_TS = model.prefill(inputs, np.array([0, T + 1]), model.encode([source]), attention=True)
+            assert hypothesis.attention_TS.shape == (T, len(source))
+            np.testing.assert_allclose(hypothesis.attention_TS, attention_TS[:T], rtol=1e-9)
 
 
 def test_jobs_without_source_or_start_are_refused():
     model = random_model()
-    with pytest.raises(InputError, match="at least one token"):
-        decode(model, [Job(np.zeros(0, np.int32), [START])], DecodingOptions())
-    with pytest.raises(InputError, match="start token"):
-        decode(model, [Job(np.array([3], np.int32), [])], DecodingOptions())
+    for job in (Job(np.zeros(0, np.int32), [START]), Job(np.array([3], np.int32), [])):
+        with refused(InputError):
+            decode(model, [job], DecodingOptions())
     assert decode(model, [], DecodingOptions()) == []
 
 
-def test_greedy_search_copies_its_only_hypothesis():
-    (hypotheses,) = search(random_model(), random_sources(1), beam_size=1, patience=3.0, num_hypotheses=3)
-    assert len(hypotheses) == 3 and len({h.score for h in hypotheses}) == 1
-
-
 def test_best_candidates_are_sorted_and_ties_go_to_the_lower_beam():
-    scores_BR = np.array([[-1.0, -2.0]])
-    log_probs_BRk = np.array([[[-1.0, -3.0], [0.0, -0.5]]])
-    ids_BRk = np.array([[[7, 8], [9, 6]]])
-    scores_BC, ids_BC, beams_BC = best_candidates(scores_BR, log_probs_BRk, ids_BRk, 3)
-    assert scores_BC.tolist() == [[-2.0, -2.0, -2.5]] and ids_BC.tolist() == [[7, 9, 6]]
-    assert beams_BC.tolist() == [[0, 1, 1]]
-    scores_BC, _, beams_BC = best_candidates(scores_BR, log_probs_BRk, ids_BRk, 6)
+    given = np.array([[-1.0, -2.0]]), np.array([[[-1.0, -3.0], [0.0, -0.5]]]), np.array([[[7, 8], [9, 6]]])
+    found = [each.tolist() for each in best_candidates(*given, 3)]
+    assert found == [[[-2.0, -2.0, -2.5]], [[7, 9, 6]], [[0, 1, 1]]]
+    scores_BC, _, beams_BC = best_candidates(*given, 6)
     assert scores_BC[0, 4:].tolist() == [-np.inf, -np.inf] and beams_BC[0, 4:].tolist() == [0, 0]
 
 
@@ -251,3 +171,301 @@ def test_ended_beams_go_on_with_the_next_candidates():
     ids_BC = np.array([[END, 4, 5, 6], [END, END, 5, 6], [4, END, END, 6], [4, 5, END, END]])
     kept_BR = keep_beams(ids_BC == END, 2)
     assert kept_BR.tolist() == [[2, 1], [2, 3], [0, 3], [0, 1]]
+
+
+def _listed(ids_RJ):
+    rows = [[int(i) for i in row if i >= 0] for row in ids_RJ]
+    assert all(len(row) == len(set(row)) for row in rows), "an id twice would be penalized twice"
+    assert ids_RJ.dtype == np.int32 and ids_RJ.shape[1] == max(map(len, rows), default=0)
+    return [set(row) for row in rows]
+
+
+def _padded(histories):
+    past_RT = np.full((len(histories), max(map(len, histories), default=0)), -1, np.int32)
+    for row, history in zip(past_RT, histories):
+        row[: len(history)] = history
+    return past_RT, np.array([len(history) for history in histories], np.int64)
+
+
+@pytest.mark.parametrize("ops", [operations, steady_ops], ids=["kernels", "reference"])
+def test_without_scores_the_same_tokens_come(ops):
+    """And those that decide are there unasked."""
+    model, sources = random_model(3, ops), random_sources(3, 9)
+    least, sampling = {"min_decoding_length": 4}, {"sampling_topk": 3, "seed": 1}
+    for options in ({}, least, {"repetition_penalty": 1.5, "num_hypotheses": 2, "patience": 2}, sampling):
+        options = {"beam_size": 1, "max_decoding_length": 12} | options
+        with_scores, without = (search(model, sources, return_scores=scores, **options) for scores in (True, False))
+        assert tokens_of(without) == tokens_of(with_scores)
+        scores = [value for hypotheses in without for h in hypotheses for value in (h.log_probability, h.score)]
+        assert np.isfinite(scores).all() if options.keys() & sampling else np.isnan(scores).all()
+    beams = search(model, sources, return_scores=False, beam_size=3)
+    assert np.isfinite([h.score for (h,) in beams]).all()
+
+
+HISTORIES = st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=1, max_size=5)
+
+
+@settings(deadline=None)
+@given(HISTORIES, st.integers(1, 4), st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=4), max_size=4))
+def test_what_a_history_forbids(histories, size, sequences):
+    def repeated(history):
+        start = len(history) - size + 1
+        if start < 0:
+            return set()
+        return {v for v in range(4) if any([*history, v][i : i + size] == [*history[start:], v] for i in range(start))}
+
+    def completed(history):
+        return {last for *begun, last in sequences if history[len(history) - len(begun) :] == begun}
+
+    past = _padded(histories)
+    assert _listed(repeated_ngrams(*past, size)) == list(map(repeated, histories))
+    assert _listed(completed_sequences(*past, sequences)) == list(map(completed, histories))
+    assert _listed(without_repeats(past[0])) == list(map(set, histories))
+
+
+def test_small_steps_of_a_search():
+    log_probs = np.log(np.array([[0.5, 0.3], [0.6, 0.3], [0.6, 0.3]]))
+    wished_log_probs = np.array([np.log(0.3), np.log(0.05), -np.inf])
+    found, ids = biased(log_probs, np.array([[4, 7], [4, 7], [4, 7]]), np.array([7, 9, 9]), wished_log_probs, 0.2)
+    np.testing.assert_array_equal(ids, [[7, 4], [4, 9], [4, 7]])
+    np.testing.assert_allclose(np.exp(found), [[0.8 * 0.3 + 0.2, 0.4], [0.48, 0.04 + 0.2], [0.48, 0.24]])
+    assert coverage(np.array([[0.5, 0.0, 0.9], [0.25, 0.0, 0.9]])) == pytest.approx(np.log(0.75))
+    past_RT, lengths_R = _padded([[5, 6, 7], [8], []])
+    assert last_tokens(past_RT, lengths_R, 2).tolist() == [[6, 7], [-1, 8], [-1, -1]]
+    assert early_ends(np.array([1, 2]), 1, [END]).shape == (2, 0)
+    assert early_ends(np.array([0, 2]), 1, [END]).tolist() == [[END], [-1]]
+
+
+@pytest.mark.parametrize("variety", [{}, {"start_from_zero_embedding": True}, {"positions": "relative"}])
+def test_alternatives_score_as_forced_decoding_does(variety):
+    if variety.get("positions"):
+        variety = {**variety, "relative_buckets": 8, "relative_max_distance": 12}
+    model = random_model(seed=9, dtype=np.float64, sharpness=4.0, **variety)
+    sources, prefix = random_sources(4, seed=10), [4, 8, 5]
+    options = {"beam_size": 1, "length_penalty": 0.0, "min_decoding_length": 0, "max_decoding_length": 9}
+    results = search(model, sources, [prefix] * 4, return_alternatives=True, num_hypotheses=5, **options)
+    for source, hypotheses in zip(sources, results):
+        first_V = next_log_probs(model, source, [START, *prefix], [END])
+        assert [h.tokens[3] for h in hypotheses] == np.argsort(-first_V)[:5].tolist()
+        ruled_out = next_log_probs(model, source, [START, *prefix])[hypotheses[0].tokens[3]] - first_V.max()
+        for h in hypotheses:
+            assert h.tokens[:3].tolist() == prefix
+            target = np.array([START, *h.tokens] + [END] * (len(h.tokens) < 9), np.int32)
+            (log_probs_T,) = score(model, [source], [target])
+            assert h.log_probability == pytest.approx(log_probs_T[3:].sum() - ruled_out, rel=1e-6)
+            assert h.score == pytest.approx(h.log_probability) and h.length == len(target) - 4
+
+
+def test_alternatives_that_are_too_improbable_are_left_out_but_for_the_best():
+    model, sources = random_model(seed=9), random_sources(3, seed=10)
+    options = {"return_alternatives": True, "num_hypotheses": 8, "max_decoding_length": 3}
+    every = search(model, sources, **options)
+    assert [len(hypotheses) for hypotheses in every] == [8] * 3
+    for hypotheses, source in zip(search(model, sources, min_alternative_expansion_prob=0.08, **options), sources):
+        probable = (np.exp(next_log_probs(model, source, [START], [END])) >= 0.08).sum()
+        assert len(hypotheses) == min(max(probable, 1), 8)
+    certain = search(model, sources, min_alternative_expansion_prob=1.0, **options)
+    assert [len(hypotheses) for hypotheses in certain] == [1] * 3
+    full = search(model, sources, [[4, 5, 6]] * 3, **options)
+    assert all([h.tokens.tolist() for h in hypotheses] == [[4, 5, 6]] * 8 for hypotheses in full)
+    wide = search(model, sources, **options | {"num_hypotheses": 40})
+    assert [len(hypotheses) for hypotheses in wide] == [18] * 3, "as many as there are tokens, but for the end"
+
+
+def test_nothing_left_to_say_still_ends():
+    model, sources = random_model(seed=9), random_sources(2, seed=10)
+    everything = [[token] for token in range(19) if token != END]
+    for beam in (1, 3):
+        results = search(
+            model, sources, suppress_sequences=everything, min_decoding_length=2, max_decoding_length=4, beam_size=beam
+        )
+        assert all(0 <= token < 19 for hypotheses in results for h in hypotheses for token in h.tokens)
+
+
+def test_the_callback_sees_every_token_in_order_and_can_stop():
+    model, sources = random_model(seed=5, sharpness=4.0), random_sources(2 * SENTENCES_A_THREAD, seed=6)
+    prefixes = [[], [4, 5], [6], [], [7, 8, 9, 4], [], [5], []]
+    options = {"beam_size": 1, "max_decoding_length": 8, "length_penalty": 0.0}
+    expected, steps, callers = search(model, sources, prefixes, **options), [], set()
+
+    def watch(step):
+        steps.append(step)
+        callers.add(threading.current_thread())
+
+    found = search(model, sources, prefixes, 2, callback=watch, **options)
+    assert [h.score for (h,) in found] == [h.score for (h,) in expected] and callers == {threading.current_thread()}
+    for b, (hypothesis,) in enumerate(expected):
+        mine = [step for step in steps if step.sentence == b]
+        assert [step.position for step in mine] == list(range(hypothesis.length))
+        assert [step.token_id for step in mine if step.token_id != END] == hypothesis.tokens.tolist()
+        assert [step.is_last for step in mine] == [False] * (hypothesis.length - 1) + [True]
+        assert sum(step.log_probability for step in mine) == pytest.approx(hypothesis.score, rel=1e-5)
+        assert not any(step.log_probability for step in mine[: len(prefixes[b])])
+    stopped = search(model, sources, prefixes, callback=lambda step: step.position == 2, **options)
+    for (short,), (long,) in zip(stopped, expected):
+        assert (short.tokens.tolist(), short.length) == (long.tokens[:3].tolist(), min(3, long.length))
+    first = search(model, sources[:2], callback=lambda step: step.sentence == 1, **options)
+    assert [len(h.tokens) for (h,) in first] == [len(expected[0][0].tokens), 1]
+
+
+def test_an_error_in_the_callback_comes_through():
+    with pytest.raises(ZeroDivisionError):
+        search(random_model(), random_sources(9), threads=2, beam_size=1, callback=lambda step: 1 // 0)
+
+
+WRONG = {
+    "beam_size": [0, 2.5, True, 1025],
+    "num_hypotheses": [0, 3],
+    "patience": [0, math.nan, 10**400, 10**5000],
+    "repetition_penalty": [1e-300, 0, "2"],
+    "word_penalty": [-1e5],
+    "coverage_penalty": [math.inf],
+    "length_penalty": ["1"],
+    "min_decoding_length": [10**7, -1],
+    "max_decoding_length": [0],
+    "timeout": [0, -1, math.nan, math.inf, "5", True],
+    "no_repeat_ngram_size": [-1],
+    "prefix_bias_beta": [1.0],
+    "min_alternative_expansion_prob": [1.5, -0.1],
+    "sampling_topp": [0.0, 1.1],
+    "sampling_temperature": [-1],
+    "sampling_topk": [-1, 5],
+    "seed": [-3],
+    "callback": [print],
+}
+TOGETHER = [
+    {"patience": 0.5, "beam_size": 5, "num_hypotheses": 4},
+    {"min_decoding_length": 5, "max_decoding_length": 4},
+    {"return_alternatives": True, "prefix_bias_beta": 0.5},
+    {"sampling": 5, "beam_size": 1, "sampling_topk": 5, "prefix_bias_beta": 0.1},
+    {"callback": 7, "beam_size": 1},
+    {"callback": print, "beam_size": 1, "return_alternatives": True},
+    {"num_hypotheses": 2, "beam_size": 1},
+    {"num_hypotheses": 10**12, "beam_size": 1, "sampling_topk": 0},
+]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_values_that_no_search_can_follow(name):
+    for value in WRONG[name]:
+        with refused(InputError, name.partition("_")[0]):
+            DecodingOptions(**{name: value})
+
+
+def test_options_that_do_not_go_together():
+    for options in TOGETHER:
+        with refused(InputError, next(iter(options))):
+            DecodingOptions(**{name: value for name, value in options.items() if name != "sampling"})
+    with refused(InputError, "sampling_topk", "vocabulary"):
+        search(random_model(), random_sources(1), beam_size=1, sampling_topk=20)
+
+
+def test_what_options_mean_for_a_search():
+    """Whether a longer hypothesis is always worse; finished hypotheses that end a sentence; samples may be many."""
+    bare = {"length_penalty": 0}
+    for options, worse in (
+        ({}, False),
+        (bare, True),
+        (bare | {"word_penalty": 0.5}, True),
+        (bare | {"word_penalty": -0.5}, False),
+        (bare | {"coverage_penalty": 0.5}, False),
+        ({"length_penalty": 0.5, "word_penalty": 0.5}, False),
+    ):
+        assert DecodingOptions(**options).longer_is_worse == worse, options
+    assert [DecodingOptions(beam_size=5, patience=patience).wanted for patience in (0.5, 0.3)] == [3, 2]
+    for many in ({"sampling_topk": 3}, {"return_alternatives": True}):
+        assert DecodingOptions(beam_size=1, num_hypotheses=50, **many).num_hypotheses == 50
+
+
+FIELDS = {field.name: str(field.type) for field in dataclasses.fields(DecodingOptions)}
+NUMBERS = [name for name, kind in FIELDS.items() if "float" in kind]
+COUNTS = [name for name, kind in FIELDS.items() if "int" in kind and "[" not in kind]
+BOOLEANS = [name for name, kind in FIELDS.items() if "bool" in kind]
+EXTREMES = [5e-324, 1e-45, 1e-30, 1 - 2**-53, 1e10, 1e38, 1e39, 1.7e308]
+LARGE = [2**31, 2**63, 10**5000]
+SAMPLES = {"beam_size": 1, "sampling_topk": 0, "seed": 1}
+BRANCHES = {"return_alternatives": True, "num_hypotheses": 2}
+# What each option decides needs these beside it.
+BESIDE = dict.fromkeys(["sampling_topp", "sampling_minp", "sampling_temperature"], [SAMPLES]) | {
+    "prefix_bias_beta": [{"wished": True}],
+    "min_alternative_expansion_prob": [BRANCHES],
+    "seed": [SAMPLES | {"num_hypotheses": 2}],
+    "sampling_topk": [{"beam_size": 1, "seed": 1}],
+    "patience": [{}, {"beam_size": 1}, BRANCHES, SAMPLES | {"sampling_topk": 3}],
+    "repetition_penalty": [{}, {"beam_size": 1}, SAMPLES],
+}
+
+
+def outcome(wished=False, **options):
+    """Hypotheses of three sentences, which end by themselves after two hundred tokens where no option ends them."""
+    jobs = [Job(source, [START], wished=[5] if wished else []) for source in random_sources(3, 3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            found = decode(random_model(11), jobs, DecodingOptions(**{"max_decoding_length": 8, **options}))
+            return [h for hypotheses in found for h in hypotheses]
+        except InputError as error:
+            assert "\n" not in str(error) and len(str(error)) < 300
+            return []
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers(name):
+    for value in [*EXTREMES, *(-value for value in EXTREMES), 10**400, -(10**400), 10**5000, Fraction(10**400), 0]:
+        for beside in BESIDE.get(name, [{}]):
+            found = outcome(**{name: value}, **beside)
+            # A power of the length may be beyond float32, and a score infinite.
+            wrong = np.isnan if name == "length_penalty" else lambda scores: ~np.isfinite(scores)
+            assert not wrong(np.array([h.score for h in found])).any(), value
+            assert np.isfinite([h.log_probability for h in found]).all(), value
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts(name):
+    for value in [*LARGE, -(10**400)]:
+        for beside in BESIDE.get(name, [{}]):
+            assert np.isfinite([h.score for h in outcome(**beside | {name: value})]).all()
+
+
+@pytest.mark.parametrize("name", BOOLEANS)
+def test_booleans(name):
+    for value in ("no", "", 0, 1, None, np.zeros(2)):
+        with pytest.raises(InputError, match=f"^{name} must be True or False, got "):
+            DecodingOptions(**{name: value})
+    DecodingOptions(**{name: np.bool_(False)})
+
+
+def test_edits_of_the_best_are_those_of_all():
+    rng = np.random.default_rng(4)
+    log_probs_RV = np.log(rng.dirichlet(np.ones(40), 3)).astype(np.float32)
+    suppressed_RJ = np.array([[7, 3, -1], [0, -1, -1], [39, 38, 37]], np.int32)
+    penalized_RJ = np.array([[9, 3], [12, 5], [1, -1]], np.int32)
+    expected_RV = log_probs_RV.copy()
+    for r in range(3):
+        expected_RV[r, penalized_RJ[r][penalized_RJ[r] >= 0]] *= np.float32(1.5)
+        expected_RV[r, suppressed_RJ[r][suppressed_RJ[r] >= 0]] = -np.inf
+    best_Rk = np.argsort(-log_probs_RV, axis=1)[:, : 6 + 3 + 2].astype(np.int32)
+    values_Rk = np.take_along_axis(log_probs_RV, best_Rk.astype(np.int64), axis=1)
+    found_Rk, ids_Rk = edited(values_Rk, best_Rk, Edits(suppressed_RJ, penalized_RJ, 1.5), 6)
+    np.testing.assert_array_equal(ids_Rk, np.argsort(-expected_RV, axis=1)[:, :6])
+    np.testing.assert_array_equal(found_Rk, -np.sort(-expected_RV, axis=1)[:, :6])
+
+
+@pytest.mark.parametrize(
+    ("stopping", "penalty", "best", "improves"),
+    [
+        ("true", 1.0, -0.1, False),
+        ("false", 1.0, -2.9, True),  # after 4 tokens: -0.725, and -1 the worst of the two best that ended
+        ("false", 1.0, -4.1, False),
+        ("false", 0.0, -0.9, True),
+        ("never", 1.0, -9.9, True),  # after 10, the most there are: -0.99
+        ("never", 1.0, -10.1, False),
+        ("never", 0.0, -1.1, False),
+    ],
+)
+def test_a_search_goes_on_while_it_may_improve(stopping, penalty, best, improves):
+    options = DecodingOptions(beam_size=2, length_penalty=penalty, rules=SearchRules(stopping, forced_end=True))
+    ended = SimpleNamespace(hypotheses=[SimpleNamespace(score=score) for score in (-0.5, -3.0, -1.0)])
+    beams = SimpleNamespace(steps_B=np.array([3, 3]), limits_B=np.array([9, 9]), sentences_B=[ended] * 2)
+    scores_BR = np.array([[best, best - 1], [0, 0]], np.float32)
+    assert may_improve(options, beams, np.array([True, False]), scores_BR, True).tolist() == [improves, False]

@@ -1,10 +1,9 @@
 """Sentences of many callers, each with options of its own, come, go and end together: each as if alone."""
 
 import asyncio
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import count
 
 import numpy as np
 import pytest
@@ -12,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.decoding import worker
-from fastattn.decoding.jobs import Job
+from fastattn.decoding.jobs import Allowance, Job, allowances
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.service import score_plan, search_plan
-from fastattn.errors import InputError
+from fastattn.decoding.service import Scoring, score_plan, search_plan
+from fastattn.decoding.worker import DecodingWorker
+from fastattn.errors import InputError, SearchTimeout
 from fastattn.layers import key_value_cache
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
@@ -23,8 +23,9 @@ from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.translation.translator import Translator
-from tests.decoding.searching import by_hand, decode, little_room, plain
-from tests.models.tiny_models import END, START, random_checkpoint, random_model, random_sources, vocabulary
+from tests.decoding.searching import by_hand, decode, interleaved, little_room, plain
+from tests.messages import refused
+from tests.models.tiny_models import END, START, random_checkpoint, random_model, random_sources, steady_ops, vocabulary
 
 OPTIONS = [
     DecodingOptions(max_decoding_length=10, **options)
@@ -47,117 +48,87 @@ OPTIONS = [
 SOURCES, PREFIXES = random_sources(24, seed=8), [[5, 6, 9][: b % 4] for b in range(24)]
 
 
-def with_shortlist(precision: str):
-    words, ids = 19, np.arange(19, dtype=np.int32)
-    shortlist = Shortlist(ids[:6], np.arange(words + 1, dtype=np.int32) * 3, np.tile(ids[6:9], words))
-    checkpoint = replace(random_checkpoint(seed=7, sharpness=4.0), shortlist=shortlist)
-    return build_model(checkpoint, operations, precision)
-
-
+WORDS_OF = Shortlist(np.arange(6, dtype=np.int32), np.arange(20, dtype=np.int32) * 3, np.tile(np.int32([6, 7, 8]), 19))
 MODELS = {
     "transformer, int8": random_model(seed=7, ops=operations, precision="int8", sharpness=4.0),
     "transformer, float32": random_model(seed=7, ops=operations, sharpness=4.0),
     "recurrent": random_model(seed=7, ops=operations, sharpness=4.0, recurrence="ssru"),
-    "shortlist": with_shortlist("float32"),
+    "shortlist": build_model(replace(random_checkpoint(seed=7, sharpness=4.0), shortlist=WORDS_OF), operations),
 }
 
-SIZES = MODELS["recurrent"].sizes
+MODEL = MODELS["transformer, float32"]
+SIZES = MODEL.sizes
 
 
-def job_of(number: int, options: int) -> Job:
+def job_of(number, options):
     return Job(SOURCES[number], [START], PREFIXES[number], OPTIONS[options])
 
 
-ALONE: dict = {}
+def jobs_of(numbers, options, **changes):
+    return [Job(SOURCES[n], [START], (), options, **changes) for n in numbers]
 
 
-def alone(name: str, number: int, options: int):
-    key = name, number, options
-    if key not in ALONE:
-        ALONE[key] = plain(decode(MODELS[name], [job_of(number, options)], OPTIONS[options]))
-    return ALONE[key]
+def ask(scheduler, jobs, caller=0):
+    return scheduler.submit(partial(search_plan, jobs, SIZES), caller)
+
+
+def together(model, *requests):
+    """What each list of jobs gives, all asked for at once by callers of their own."""
+    scheduler = by_hand(model, 1)
+    asked = [ask(scheduler, jobs, n) for n, jobs in enumerate(requests)]
+    scheduler.finish_all()
+    assert scheduler.is_at_rest and not scheduler.failures
+    return [plain(request.result(0)) for request in asked]
+
+
+@cache
+def alone(name, number, options):
+    return plain(decode(MODELS[name], [job_of(number, options)], OPTIONS[options]))
 
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=8, deadline=None)
 @given(st.data(), st.integers(1, 2))
 def test_any_interleaving_of_any_options(name, data, slots):
-    model, requests = MODELS[name], []
-    scheduler = by_hand(model, slots)
+    each = st.tuples(st.integers(0, 23), st.integers(0, len(OPTIONS) - 1))
     with pytest.MonkeyPatch.context() as patch:
         # So little room that sentences wait, and rows run short.
         little_room(patch, 5, ROWS=12, TOKENS=150, ADMITTED=12)
-        for _ in range(data.draw(st.integers(1, 30))):
-            action = data.draw(st.sampled_from(["submit", "submit", "cancel", "tick", "tick", "tick"]))
-            if action == "submit":
-                which = data.draw(
-                    st.lists(st.tuples(st.integers(0, 23), st.integers(0, len(OPTIONS) - 1)), min_size=1, max_size=4)
-                )
-                jobs = [job_of(*each) for each in which]
-                plan = partial(search_plan, jobs, model.sizes)
-                requests.append((scheduler.submit(plan, data.draw(st.integers(0, 2))), which))
-            elif action == "cancel" and requests:
-                data.draw(st.sampled_from(requests))[0].cancel()
-            else:
-                scheduler.tick()
-        scheduler.finish_all()
-    assert scheduler.is_at_rest and not scheduler.failures
-    for request, which in requests:
-        if not request.cancelled():
-            assert [plain([found]) for found in request.result(0)] == [alone(name, *each) for each in which]
-
-
-def test_all_options_at_once():
-    """In one batch of rows each, and on two threads."""
-    for name, model in MODELS.items():
-        which = [(n % 24, n % len(OPTIONS)) for n in range(2 * len(OPTIONS))]
-        for slots in (1, 2):
-            scheduler = by_hand(model, slots)
-            request = scheduler.submit(partial(search_plan, [job_of(*each) for each in which], model.sizes))
-            scheduler.finish_all()
-            assert not scheduler.failures
-            assert [plain([found]) for found in request.result(0)] == [alone(name, *each) for each in which]
+        found = interleaved(data, MODELS[name], slots, 30, st.lists(each, min_size=1, max_size=4), job_of)
+    for which, results in found:
+        assert results == [alone(name, *each)[0] for each in which]
 
 
 def test_searches_scores_and_failures_share_a_worker():
-    model = MODELS["transformer, float32"]
-    scheduler = by_hand(model, 1)
-    good = scheduler.submit(partial(search_plan, [job_of(3, 2)], SIZES), "good")
-    bad = scheduler.submit(partial(search_plan, [Job(np.array([999], np.int32), [START])], SIZES), "bad")
+    scheduler = by_hand(MODEL, 1)
+    good, bad = ask(scheduler, [job_of(3, 2)], "good"), ask(scheduler, [Job(np.array([999], np.int32), [START])], "bad")
     targets = [np.array([START, 5, 6, END], np.int32)]
     scored = scheduler.submit(partial(score_plan, SOURCES[:1], targets), "scored")
     scheduler.finish_all()
-    assert plain(good.result(0)) == alone("transformer, float32", 3, 2)
-    assert len(scored.result(0)[0]) == 3
-    with pytest.raises(InputError, match="999"):
+    assert plain(good.result(0)) == alone("transformer, float32", 3, 2) and len(scored.result(0)[0]) == 3
+    with refused(InputError, "999"):
         bad.result(0)
 
 
 def test_a_callback_that_raises_ends_its_own_job_alone():
-    model, seen = MODELS["transformer, float32"], []
+    scheduler, seen = by_hand(MODEL, 1), []
 
     def fail(step):
-        seen.append(step)
+        seen.append(step.position)
         if step.position == 2:
             raise RuntimeError("enough")
 
-    scheduler = by_hand(model, 1)
-    options = DecodingOptions(beam_size=1, min_decoding_length=8, max_decoding_length=10)
-    others = [scheduler.submit(partial(search_plan, [job_of(n, 0)], SIZES), n) for n in range(4)]
-    failing = Job(SOURCES[5], [START], (), replace(options, callback=fail))
-    request = scheduler.submit(partial(search_plan, [failing], SIZES), "failing")
+    options = DecodingOptions(beam_size=1, min_decoding_length=8, max_decoding_length=10, callback=fail)
+    others = [ask(scheduler, [job_of(n, 0)], n) for n in range(4)]
+    request = ask(scheduler, jobs_of([5], options), "failing")
     scheduler.finish_all()
     with pytest.raises(RuntimeError, match="enough"):
         request.result(0)
-    assert [step.position for step in seen] == [0, 1, 2], "nothing of it is done twice, nor further"
-    for n, other in enumerate(others):
-        assert plain(other.result(0)) == alone("transformer, float32", n, 0)
+    assert seen == [0, 1, 2], "nothing of it is done twice, nor further"
+    assert [plain(other.result(0)) for other in others] == [alone("transformer, float32", n, 0) for n in range(4)]
 
 
-# memory
-
-
-def rows_in_use(cache: KeyValueCache) -> tuple[int, int]:
+def rows_in_use(cache):
     return cache.target.rows - cache.target.free, cache.memory.rows - cache.memory.free
 
 
@@ -176,11 +147,8 @@ def caches(monkeypatch):
 
 
 def test_everything_is_given_back(caches):
-    model = MODELS["transformer, int8"]
-    scheduler = by_hand(model, 1)
-    requests = [
-        scheduler.submit(partial(search_plan, [job_of(n % 24, n % len(OPTIONS))], SIZES), n % 3) for n in range(60)
-    ]
+    scheduler = by_hand(MODELS["transformer, int8"], 1)
+    requests = [ask(scheduler, [job_of(n % 24, n % len(OPTIONS))], n % 3) for n in range(60)]
     for _ in range(4):
         scheduler.tick()
     for request in requests[::3]:
@@ -189,16 +157,14 @@ def test_everything_is_given_back(caches):
     (cache,) = caches
     assert rows_in_use(cache) == (0, 0) and not scheduler.failures
     assert len(cache._free_slots) == len(cache.histories_RS) and len(cache._free_memory_slots) == len(cache._users_P)
+    for pool in (cache.target, cache.memory):
+        assert len(np.unique(pool.take(pool.rows))) == pool.rows
 
 
 def test_what_is_cancelled_is_free_after_a_step(caches):
-    model = MODELS["transformer, float32"]
-    scheduler = by_hand(model, 1)
+    scheduler = by_hand(MODEL, 1)
     options = DecodingOptions(beam_size=4, min_decoding_length=40, max_decoding_length=40)
-    long, short = (
-        scheduler.submit(partial(search_plan, [Job(source, [START], (), options) for source in sources], SIZES), n)
-        for n, sources in enumerate((SOURCES[:8], SOURCES[8:9]))
-    )
+    long, short = ask(scheduler, jobs_of(range(8), options), "long"), ask(scheduler, jobs_of([8], options), "short")
     for _ in range(10):
         scheduler.tick()
     (cache,) = caches
@@ -227,24 +193,22 @@ def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
     """That of memories too, where sentences that go on have their rows among the others'."""
     monkeypatch.setattr(key_value_cache, "LEAST_ROWS", least)
     model = MODELS["transformer, int8"]
-    scheduler, results = by_hand(model, 1), []
+    scheduler = by_hand(model, 1)
     many = DecodingOptions(beam_size=2, min_decoding_length=30, max_decoding_length=30, return_attention=True)
-    few = DecodingOptions(beam_size=2, min_decoding_length=60, max_decoding_length=60, return_attention=True)
-    requests = [(n, few if n in (3, 20) else many) for n in range(24)]
-    for n, options in requests:
-        results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[n], [START], (), options)], SIZES), n))
+    few = replace(many, min_decoding_length=60, max_decoding_length=60)
+    asked = [(n, few if n in (3, 20) else many) for n in range(24)]
+    results = [ask(scheduler, jobs_of([n], options), n) for n, options in asked]
     for _ in range(35):
         scheduler.tick()
     (cache,) = caches
     before = cache.target.rows, cache.memory.rows
-    results.append(scheduler.submit(partial(search_plan, [Job(SOURCES[5], [START], (), few)], SIZES), "last"))
+    results.append(ask(scheduler, jobs_of([5], few), "last"))
     scheduler.tick()
     assert cache.target.rows < before[0] / 3
     assert (cache.memory.rows < before[1]) == (least == 8)
     scheduler.finish_all()
-    for n, options, request in [(*each, request) for each, request in zip([*requests, (5, few)], results)]:
-        expected = decode(model, [Job(SOURCES[n], [START])], options)
-        assert plain(request.result(0)) == plain(expected)
+    for (n, options), request in zip([*asked, (5, few)], results, strict=True):
+        assert plain(request.result(0)) == plain(decode(model, jobs_of([n], options), options))
 
 
 def test_a_memory_pool_that_shrinks_keeps_the_rows_of_those_that_go_on(monkeypatch):
@@ -263,34 +227,30 @@ def test_a_memory_pool_that_shrinks_keeps_the_rows_of_those_that_go_on(monkeypat
     np.testing.assert_array_equal(cache.memory.layers[0][index[0, : lengths[0]]], values[9:12])
 
 
-# what a job starts from
-
-
 def test_what_the_decoder_starts_from_is_no_part_of_the_target():
-    model, options = MODELS["transformer, float32"], OPTIONS[2]
-    started = decode(model, [Job(source, [START, 7, 8]) for source in SOURCES], replace(options, max_decoding_length=9))
+    options = OPTIONS[2]
+    started = decode(MODEL, [Job(source, [START, 7, 8]) for source in SOURCES], replace(options, max_decoding_length=9))
     begun = [Job(source, [START], [7, 8], context=2) for source in SOURCES]
-    prefixed = decode(model, begun, replace(options, max_decoding_length=11, min_decoding_length=3))
+    prefixed = decode(MODEL, begun, replace(options, max_decoding_length=11, min_decoding_length=3))
     for one, other in zip(started, prefixed, strict=True):
-        assert [h.tokens.tolist() for h in one] == [h.tokens.tolist()[2:] for h in other]
-        assert [(h.score, h.length) for h in one] == [(h.score, h.length) for h in other]
+        assert [(h.tokens.tolist(), h.score, h.length) for h in one] == [
+            (h.tokens.tolist()[2:], h.score, h.length) for h in other
+        ]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
-    model = MODELS[name]
-    prefixes = [[5, 6, 7, 8, 9, 10 + n] for n in range(4)]
-    options = replace(OPTIONS[2], min_decoding_length=20, max_decoding_length=20)
-    jobs = [Job(SOURCES[0], [START], prefix, options, shared=6) for prefix in prefixes]
+    model, options = MODELS[name], replace(OPTIONS[2], min_decoding_length=20, max_decoding_length=20)
+    jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8, 9, 10 + n], options, shared=6) for n in range(4)]
     single = [plain(decode(model, [job], options)) for job in jobs]
     caches.clear()
     scheduler = by_hand(model, 1)
-    requests = [scheduler.submit(partial(search_plan, [job], SIZES), n) for n, job in enumerate(jobs[:3])]
+    requests = [ask(scheduler, [job], n) for n, job in enumerate(jobs[:3])]
     scheduler.tick()
     (cache,) = caches
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one memory"
     assert len({tuple(history_S[:6]) for history_S in cache.histories_RS if history_S[0] >= 0}) == 1
-    requests.append(scheduler.submit(partial(search_plan, jobs[3:], SIZES), 3))
+    requests.append(ask(scheduler, jobs[3:], 3))
     scheduler.tick()
     assert rows_in_use(cache)[1] == len(SOURCES[0]), "one that comes later has the same"
     scheduler.finish_all()
@@ -300,76 +260,42 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
 
 def test_a_shared_beginning_has_attention_where_it_is_wanted():
     """Also of one that comes while the same beginning is there without."""
-    model, plain_options = MODELS["transformer, float32"], replace(OPTIONS[2], min_decoding_length=9)
-    options = [plain_options, replace(plain_options, return_attention=True)]
+    options = [replace(OPTIONS[2], min_decoding_length=9, return_attention=wanted) for wanted in (False, True)]
     jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8], each, shared=4) for each in options]
-    single = [plain(decode(model, [job], each)) for job, each in zip(jobs, options)]
-    scheduler, requests = by_hand(model, 1), []
+    scheduler, requests = by_hand(MODEL, 1), []
     for job in jobs:
-        requests.append(scheduler.submit(partial(search_plan, [job], SIZES)))
+        requests.append(ask(scheduler, [job]))
         scheduler.tick()
     scheduler.finish_all()
+    single = [plain(decode(MODEL, [job], job.options)) for job in jobs]
     assert [plain(request.result(0)) for request in requests] == single and not scheduler.failures
 
 
 def test_what_is_shared_may_be_the_whole_of_another():
     """Both orders: one of them begins with what the other shares, and has no more of its own."""
-    model = MODELS["transformer, float32"]
     longer = Job(SOURCES[0], [START], [5, 6, 7, 8], OPTIONS[2], shared=3)
     shorter = Job(SOURCES[0], [START], [5, 6], OPTIONS[2])
-    single = [plain(decode(model, [job], OPTIONS[2])) for job in (longer, shorter)]
+    single = [plain(decode(MODEL, [job], OPTIONS[2]))[0] for job in (longer, shorter)]
     for order in (1, -1):
-        scheduler = by_hand(model, 1)
-        request = scheduler.submit(partial(search_plan, [longer, shorter][::order], SIZES))
-        scheduler.finish_all()
-        assert [plain([found]) for found in request.result(0)] == single[::order] and not scheduler.failures
+        assert together(MODEL, [longer, shorter][::order]) == [single[::order]]
 
 
 def test_samples_of_a_sentence_share_its_memory(caches):
-    model = MODELS["transformer, float32"]
     options = DecodingOptions(beam_size=1, sampling_topk=0, num_hypotheses=20, seed=1, max_decoding_length=9)
-    scheduler = by_hand(model, 1)
-    scheduler.submit(partial(search_plan, [Job(SOURCES[2], [START], [5, 6], options)], SIZES))
+    scheduler = by_hand(MODEL, 1)
+    ask(scheduler, [Job(SOURCES[2], [START], [5, 6], options)])
     scheduler.tick()
-    (cache,) = caches
-    assert rows_in_use(cache)[1] == len(SOURCES[2])
+    assert rows_in_use(caches[0])[1] == len(SOURCES[2])
     scheduler.finish_all()
 
-
-# through a Translator
 
 WORDS = vocabulary(19)[3:]
 TEXTS = [" ".join(WORDS[(7 * number + i) % 16] for i in range(1 + number % 5)) for number in range(12)]
 
 
-@pytest.fixture(scope="module")
-def translator() -> Translator:
-    return Translator.from_checkpoint(random_checkpoint(seed=21), threads=2)
+def test_asyncio():
+    translator = Translator.from_checkpoint(random_checkpoint(seed=21), threads=2)
 
-
-def test_sixty_threads_at_once(translator):
-    ways = [{"beam_size": 1 + n % 4} for n in range(4)] + [{"beam_size": 1, "sampling_topk": 4, "seed": 3}]
-    expected = {
-        (text, n): translator.translate(text, max_decoding_length=9, **way)
-        for text in TEXTS
-        for n, way in enumerate(ways)
-    }
-    start = threading.Barrier(60)
-
-    def call(number):
-        text, n = TEXTS[number % len(TEXTS)], number % len(ways)
-        start.wait()
-        if number % 3:
-            found = translator.translate(text, max_decoding_length=9, **ways[n])
-        else:
-            found = translator.submit(text, max_decoding_length=9, **ways[n]).result()
-        return found == expected[text, n]
-
-    with ThreadPoolExecutor(60) as pool:
-        assert list(pool.map(call, range(60))) == [True] * 60
-
-
-def test_asyncio(translator):
     async def main():
         together = asyncio.gather(*(translator.translate_async(text, beam_size=2) for text in TEXTS))
         details = await translator.translate_async(TEXTS[:3], beam_size=2, details=True)
@@ -385,6 +311,259 @@ def test_asyncio(translator):
             await translator.translate_async("x", beam_size=0)
         return await together, details
 
-    together, details = asyncio.run(main())
-    assert together == translator.translate(TEXTS, beam_size=2)
-    assert details == translator.translate(TEXTS[:3], beam_size=2, details=True)
+    expected = translator.translate(TEXTS, beam_size=2, details=True)
+    assert asyncio.run(main()) == ([found.text for found in expected], expected[:3])
+
+
+def test_time_that_ends_while_sentences_come_in_loses_none(monkeypatch):
+    """Another part of its text uses it up, at another slot."""
+    looks = []
+
+    def is_over(job):
+        looks.append(job)
+        return len(looks) > 3
+
+    scheduler = by_hand(MODEL, 1)
+    options = DecodingOptions(beam_size=1, max_decoding_length=4, timeout=5.0)
+    request = ask(scheduler, jobs_of(range(3), options, allowance=Allowance(5.0)), "one")
+    monkeypatch.setattr(worker, "is_over", is_over)
+    scheduler.finish_all()
+    assert len(request.result(0)) == 3 and scheduler.is_at_rest
+
+
+def test_a_callback_beside_a_search_without_scores():
+    seen = []
+    options = DecodingOptions(beam_size=1, max_decoding_length=6, min_decoding_length=6, return_scores=False)
+    shown = jobs_of([2], replace(options, callback=lambda step: seen.append(repr(step.log_probability))))
+    together(MODEL, shown)
+    told = [*seen]
+    for beside in ([1, 3], [3]):
+        seen.clear()
+        first, *others = together(MODEL, *(jobs_of([n], options) for n in beside[:-1]), shown, jobs_of([3], options))
+        others = [first, *others]
+        others.pop(len(beside) - 1)
+        assert seen == told and others == [together(MODEL, jobs_of([n], options))[0] for n in beside]
+
+
+def test_attention_of_few_among_rows_of_many(monkeypatch):
+    """The pool grows and shrinks while nobody wants attention, and rows that have none stay."""
+    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 16)
+    scheduler = by_hand(MODEL, 1)
+    with_attention = DecodingOptions(beam_size=1, max_decoding_length=3, return_attention=True)
+    long = DecodingOptions(beam_size=2, min_decoding_length=150, max_decoding_length=150)
+    short = DecodingOptions(beam_size=2, min_decoding_length=100, max_decoding_length=100)
+    requests = [ask(scheduler, jobs_of([1], with_attention), 0), ask(scheduler, jobs_of([2], long), 1)]
+    requests += [ask(scheduler, jobs_of([n], short), n) for n in range(3, 12)]
+    for _ in range(105):
+        scheduler.tick()
+    last = ask(scheduler, jobs_of([5], with_attention), 99)
+    scheduler.finish_all()
+    assert not scheduler.failures
+    assert plain(last.result(0)) and all(request.result(0) for request in requests)
+
+
+def test_a_search_goes_on_while_another_has_much_scored(monkeypatch):
+    monkeypatch.setattr(worker, "TURN", -1.0)
+    monkeypatch.setattr(worker, "PASS_ROWS", 40)
+    scheduler = by_hand(MODEL, 1)
+    options = DecodingOptions(beam_size=1, min_decoding_length=4, max_decoding_length=4)
+    search_request = ask(scheduler, jobs_of([1], options), "search")
+    scheduler.tick()
+    targets = [np.array([START, 5, 6, 7], np.int32)] * 200
+    scored = scheduler.submit(partial(score_plan, [SOURCES[1]] * 200, targets), "score")
+    for _ in range(5):
+        scheduler.tick()
+    assert search_request.done() and not scored.done()
+    alone = scheduler.submit(partial(score_plan, SOURCES[:1], targets[:1]), "other")
+    scheduler.tick()
+    assert alone.done() and not scored.done(), "who waits for one score does not wait for another's many"
+    scheduler.finish_all()
+    assert len(scored.result(0)) == 200
+
+
+def test_what_cannot_be_done_disturbs_nobody():
+    scheduler, positions = by_hand(MODEL, 1), []
+    shown = DecodingOptions(beam_size=1, max_decoding_length=6, callback=lambda step: positions.append(step.position))
+    good = ask(scheduler, jobs_of([1], shown), "good")
+    scheduler.tick()
+    bad = ask(scheduler, jobs_of([2], DecodingOptions(beam_size=1, sampling_topk=20)), "bad")
+    scheduler.finish_all()
+    assert isinstance(bad.exception(0), InputError) and not scheduler.failures
+    assert good.result(0) and positions == [*range(len(positions))], "it did not begin anew"
+
+
+def test_what_others_have_scored_costs_a_search_no_time(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(worker, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(worker, "perf_counter", lambda: clock[0])
+    run = Scoring.run
+
+    def run_long(self, *arguments):
+        clock[0] += 100
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Scoring, "run", run_long)
+    scheduler = by_hand(MODEL, 1)
+    options = DecodingOptions(beam_size=1, min_decoding_length=4, max_decoding_length=4, timeout=5.0)
+    searched = ask(scheduler, jobs_of([1], options, allowance=Allowance(5.0)), "search")
+    scheduler.tick()
+    scheduler.submit(partial(score_plan, SOURCES[:1], [np.array([START, 5, 6], np.int32)]), "score")
+    scheduler.finish_all()
+    assert searched.result(0) != [[]]
+
+
+GREEDY, BEAM = {"beam_size": 1}, {"beam_size": 3, "num_hypotheses": 2}
+SAMPLING = GREEDY | {"sampling_topk": 6, "seed": 3}
+ALTERNATIVES = {"beam_size": 2, "num_hypotheses": 4, "return_alternatives": True}
+# What the sentences have in common, and what is another option in half of them.
+OF_BEAMS = {"beam_size": 2, "num_hypotheses": 3, "patience": 3.0, "length_penalty": 0.1, "word_penalty": 0.7}
+OF_BEAMS |= {"coverage_penalty": 0.9, "repetition_penalty": 2.0, "no_repeat_ngram_size": 1, "min_decoding_length": 6}
+OF_BEAMS |= {"max_decoding_length": 4, "max_length_factor": 0.5, "suppress_sequences": ((5,), (6,), (7,), (8,))}
+OF_BEAMS |= {"prefix_bias_beta": 0.6, "return_alternatives": True, "end_token": (5, 7), "return_end_token": True}
+OF_SAMPLES = {"sampling_topk": 2, "sampling_topp": 0.5, "sampling_temperature": 0.2, "seed": 4}
+OF_BRANCHES = {"min_alternative_expansion_prob": 0.3, "suppress_sequences": ((5, 6), (7,), (8,))}
+DIFFERENT = [
+    (common, name, value)
+    for common, options in (
+        (GREEDY, {"return_scores": False}),
+        (BEAM, OF_BEAMS | {"return_attention": True}),
+        (SAMPLING, OF_SAMPLES),
+        (ALTERNATIVES, OF_BRANCHES | {"min_decoding_length": 6}),
+    )
+    for name, value in options.items()
+]
+
+
+def check_together(model, *jobs):
+    """Jobs of two kinds, in both orders; the kinds differ in their results, or nothing would be seen."""
+    expected = [plain(decode(model, some, some[0].options)) for some in jobs]
+    assert expected[0] != expected[1]
+    for order in (1, -1):
+        first, second = jobs[::order]
+        assert together(model, [*first, *second]) == [sum(expected[::order], [])]
+
+
+def alike(**options):
+    options = DecodingOptions(**{"max_decoding_length": 10} | options)
+    return [Job(source, [START], prefix, options) for source, prefix in zip(random_sources(8, seed=8), PREFIXES)]
+
+
+@pytest.mark.parametrize(("common", "name", "value"), DIFFERENT)
+def test_one_option(common, name, value):
+    check_together(MODEL, alike(**common), alike(**common | {name: value}))
+
+
+def test_a_shortlist_or_lists_of_their_own():
+    words = alike(shortlist=False)
+    few = [replace(job, allowed=lambda: np.array([END, 9, 11, 13], np.int32)) for job in words]
+    for other in (alike(shortlist=True), few):
+        check_together(MODELS["shortlist"], words, other)
+
+
+WIDTHS = (*MODEL.sizes.row_widths, *MODEL.sizes.memory_widths)
+ENOUGH = 4 * 1000 * sum(WIDTHS) * np.dtype(MODEL.sizes.row_dtype).itemsize  # bytes that TOKENS rows are a quarter of
+
+
+@pytest.mark.parametrize(
+    ("free", "most"), [(None, 3), (1 << 40, 6), (2 * ENOUGH, 6), (2 * ENOUGH - 1, 3), (ENOUGH, 3), (ENOUGH // 1000, 1)]
+)
+def test_the_free_memory_of_a_card(free, most, monkeypatch):
+    counts, step, jobs = [], DecodingWorker._step, [Job(source, [START]) for source in random_sources(12, seed=8)]
+    options = DecodingOptions(beam_size=1, max_decoding_length=10)
+    expected = [plain(decode(MODEL, [job], options))[0] for job in jobs]
+    little_room(monkeypatch, 3, TOKENS=1000, ON_A_CARD=2)
+    monkeypatch.setattr(operations, "free_memory", lambda: free)
+    monkeypatch.setattr(DecodingWorker, "_step", lambda self: (counts.append(len(self.sentences())), step(self))[1])
+    assert plain(decode(MODEL, jobs, options)) == expected
+    assert max(counts) == most
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The test's own: a step takes a second."""
+    ticks = count()
+    monkeypatch.setattr(worker, "monotonic", lambda: float(next(ticks)))
+
+
+def _translator(threads=1):
+    return Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=threads)
+
+
+VARIETIES = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 3, "num_hypotheses": 2},
+    "samples": {"beam_size": 1, "sampling_topk": 5, "num_hypotheses": 3, "seed": 2},
+    "alternatives": {"return_alternatives": True, "num_hypotheses": 2},
+    "biased": {"prefix_bias_beta": 0.3, "target_prefix": WORDS[2]},
+}
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("name", VARIETIES)
+def test_the_other_texts_stay_as_they_are(name):
+    translator = _translator(1 + list(VARIETIES).index(name) % 2)
+    options = VARIETIES[name] | {"details": True, "max_decoding_length": 20}
+    expected = translator.translate(TEXTS, **options)
+    for timeout in (0.5, 2.5):
+        results = list(translator.translate_iter(TEXTS, return_exceptions=True, timeout=timeout, **options))
+        late = [isinstance(result, SearchTimeout) for result in results]
+        assert any(late) or timeout > 1
+        assert [result for result, is_late in zip(results, late) if not is_late] == [
+            result for result, is_late in zip(expected, late) if not is_late
+        ]
+    assert any(late) < len(late), "some are never late"
+    assert list(translator.translate_iter(TEXTS, return_exceptions=True, timeout=1000, **options)) == expected
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_late_text_is_one_error_and_what_came_before_is_given_out():
+    translator = _translator()
+    options = {"beam_size": 1, "min_decoding_length": 9, "max_decoding_length": 9, "timeout": 3}
+    for call in (
+        lambda: translator.translate(WORDS[0], **options),
+        lambda: translator.translate_tokens([[WORDS[0]]], **options),
+        lambda: list(translator.generate_tokens(WORDS[0], **options)),
+    ):
+        with refused(SearchTimeout):
+            call()
+    stream = translator.translate_iter(["", "", WORDS[0]], **options)
+    assert [next(stream), next(stream)] == ["", ""]
+    with refused(SearchTimeout):
+        next(stream)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_text_has_its_time_for_all_its_parts():
+    """Five sentences of five steps each, two at a time or one after the other."""
+    translator, text = _translator(), "\n".join(WORDS[:5])
+    options = {"beam_size": 1, "min_decoding_length": 6, "max_decoding_length": 6}
+    translator.translate(WORDS[0], timeout=7, **options)
+    assert translator.translate(text, timeout=35, **options)
+    with pytest.raises(SearchTimeout):
+        translator.translate("\n".join(WORDS), timeout=2, **options)
+    steps = []
+    with pytest.raises(SearchTimeout):
+        for step in translator.generate_tokens(text, timeout=11, **options):
+            steps.append(step.part)
+    assert {*steps} >= {0, 1} and {*steps} != {*range(5)}
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("timeout", [None, 1000])
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_other_callers_cost_nothing(timeout, beam_size):
+    """Whether they have a timeout or none, and whether their beams are of the same size."""
+    short = DecodingOptions(1, min_decoding_length=6, max_decoding_length=6, timeout=2)
+    other, scheduler = (
+        replace(short, beam_size=beam_size, timeout=timeout),
+        by_hand(random_model(seed=21, ops=steady_ops), 1),
+    )
+
+    def asked(caller, options):
+        return ask(scheduler, jobs_of([0], options, allowance=allowances([0], options).get(0)), caller)
+
+    alone = asked(0, short)
+    scheduler.finish_all()
+    requests = [asked(n, short if n == 3 else other) for n in range(6)]
+    scheduler.finish_all()
+    assert not alone.result(0)[0] and all(request.result(0)[0] for request in requests)

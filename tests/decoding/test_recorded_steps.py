@@ -1,8 +1,9 @@
 """Recorded steps: the bits, hypotheses and rows of steps made one by one, whatever comes and goes in between."""
 
+import itertools
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -22,9 +23,7 @@ from fastattn.ops import reference
 from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, Edits, StepRows
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
-from tests.decoding.searching import by_hand, decode, plain
-from tests.models.test_architectures import ALONE as STACKS
-from tests.models.test_architectures import _checkpoint as decoder_checkpoint
+from tests.decoding.searching import decode, interleaved, plain
 from tests.models.tiny_models import END, START, UNK, VARIETIES, random_checkpoint, random_model, random_sources
 
 SOURCES = random_sources(40, seed=2, longest=12)
@@ -56,7 +55,7 @@ def counted_runs():
         yield made
 
 
-def with_shortlist(precision: str, **changes):
+def with_shortlist(precision, **changes):
     """Words of three lists: of each source's own, and long enough for several widths."""
     size, rng = 1500, np.random.default_rng(5)
     checkpoint = random_checkpoint(seed=7, width=64, vocabulary=size, sharpness=4.0, **changes)
@@ -100,29 +99,15 @@ def test_models_of_every_variety(variety):
     assert not made or max(made) > 1
 
 
-@pytest.mark.parametrize("name", STACKS)
-def test_decoders_on_their_own(name):
-    checkpoint, precision = decoder_checkpoint(stack=STACKS[name]), ("float32", "int8")[list(STACKS).index(name) % 2]
-    checkpoint.spec = replace(checkpoint.spec, kind="decoder")
-    model, options = build_model(checkpoint, operations, precision), replace(OPTIONS[0], max_decoding_length=35)
-    jobs = [Job(np.zeros(0, np.int32), [START], source.tolist()) for source in SOURCES[:7]]
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", MODELS)
+def test_options_and_lists_of_words(name, options):
+    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:14])]
     with counted_runs() as made:
-        found = plain(decode(model, jobs, options))
+        found = [plain(decode(MODELS[name], jobs, options, threads)) for threads in (1, 2)]
     assert made
     with steps_by_themselves():
-        assert found == plain(decode(model, jobs, options))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_options_and_lists_of_words(name):
-    jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:14])]
-    for options in OPTIONS:
-        with counted_runs() as made:
-            found = [plain(decode(MODELS[name], jobs, options, threads)) for threads in (1, 2)]
-        assert made
-        with steps_by_themselves():
-            expected = plain(decode(MODELS[name], jobs, options))
-        assert found == [expected, expected], options
+        assert found == [plain(decode(MODELS[name], jobs, options))] * 2
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -130,38 +115,20 @@ def test_options_and_lists_of_words(name):
 @given(st.data(), st.integers(1, 2), st.sampled_from([1e-9, 0.001, 1.0]), st.integers(1, 3))
 def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     """Of several callers and options; between runs of one step or of many, with few programs or more."""
-    model, requests = MODELS[name], []
-    scheduler = by_hand(model, slots)
+    some = st.lists(st.integers(0, 39), min_size=1, max_size=20)
+    which = st.builds(zip, some, st.sampled_from([0, 0, 0, *range(len(OPTIONS))]).map(itertools.repeat)).map(list)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recorded_steps, "AT_ONCE", at_once)
         patch.setattr(recorded_steps, "PROGRAMS", programs)
-        for _ in range(data.draw(st.integers(1, 20))):
-            action = data.draw(st.sampled_from(["submit", "submit", "cancel", "tick", "tick"]))
-            if action == "submit":
-                which = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=20))
-                options = data.draw(st.sampled_from([OPTIONS[0], OPTIONS[0], OPTIONS[0], *OPTIONS]))
-                plan = partial(search_plan, [Job(SOURCES[b], [START], (), options) for b in which], model.sizes)
-                requests.append((scheduler.submit(plan, data.draw(st.integers(0, 2))), which, options))
-            elif action == "cancel" and requests:
-                data.draw(st.sampled_from(requests))[0].cancel()
-            else:
-                scheduler.tick()
-        scheduler.finish_all()
-    assert scheduler.is_at_rest and not scheduler.failures
-    for request, which, options in requests:
-        if not request.cancelled():
-            assert plain(request.result(0)) == [alone(name, b, options) for b in which]
+        found = interleaved(data, MODELS[name], slots, 20, which, lambda b, n: Job(SOURCES[b], [START], (), OPTIONS[n]))
+    for drawn, results in found:
+        assert results == [alone(name, b, OPTIONS[n]) for b, n in drawn]
 
 
-ALONE: dict = {}
-
-
-def alone(name: str, number: int, options: DecodingOptions):
-    key = name, number, options
-    if key not in ALONE:
-        with steps_by_themselves():
-            ALONE[key] = plain(decode(MODELS[name], [Job(SOURCES[number], [START])], options))[0]
-    return ALONE[key]
+@cache
+def alone(name, number, options):
+    with steps_by_themselves():
+        return plain(decode(MODELS[name], [Job(SOURCES[number], [START])], options))[0]
 
 
 @pytest.mark.parametrize("least", [9, 20])
@@ -248,10 +215,7 @@ def test_rows_are_padded_to_few_numbers():
     assert numbers[:4] == [1, 2, 3, 4] and len({*numbers[:240]}) < 32
 
 
-# the operations
-
-
-def rows_in_the_middle(rng, rows: int, live: int) -> StepRows:
+def rows_in_the_middle(rng, rows, live):
     some = StepRows(rows, rows)
     some.slots_R[:live] = rng.permutation(rows)[:live]
     some.steps_R[:], some.limits_R[:] = rng.integers(1, 9, rows), 9
@@ -264,7 +228,7 @@ def rows_in_the_middle(rng, rows: int, live: int) -> StepRows:
     return some
 
 
-def everything(rows: StepRows, live: int):
+def everything(rows, live):
     return {
         name: array.tolist() if name in ("counts", "fresh_F") else array[:live].tolist()
         for name, array in vars(rows).items()
@@ -316,9 +280,3 @@ def test_pick_tokens_tells_of_what_is_not_a_number(wrong, normalized):
         packed = operations.pack_linear(np.ones((19, 8), np.float32), None, "float32")
         operations.pick_tokens(hidden_RD, packed, NO_EDITS, normalized, np.array([3], np.int32), rows)
         assert rows.counts[FAULT] == rows.counts[STOP] == (at < 2 and not is_over)
-
-
-def test_the_reference_records_nothing():
-    assert reference.recorder() is None
-    model = random_model(seed=7)
-    assert decode(model, [Job(SOURCES[0], [START])], OPTIONS[0])

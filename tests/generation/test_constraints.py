@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import fastattn
 from fastattn.errors import FastattnError, InputError
 from fastattn.text.constraints import Constraints
 from tests.generation.language_models import END, VOCABULARY, checkpoint, make
-from tests.generation.test_generator import log_probs_of
+from tests.generation.test_generator import ids_of, log_probs_of, ranked
 from tests.weights.gguf.test_gguf_metadata import spm_metadata, text_of
 
 pytest.importorskip("llguidance")
@@ -38,10 +38,6 @@ def generator():
     return make()
 
 
-def ranked(found):
-    return [found, *found.alternatives]
-
-
 def follows_schema(text):
     value = json.loads(text)
     return (
@@ -65,9 +61,8 @@ def allowed_by_hand(generator, ids):
 def bytes_of_letters():
     """GPT-2's table from bytes to letters."""
     own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return {byte: chr(byte) for byte in own} | {
-        byte: chr(256 + n) for n, byte in enumerate(b for b in range(256) if b not in own)
-    }
+    others = [byte for byte in range(256) if byte not in own]
+    return dict(zip([*own, *others], [*map(chr, own), *(chr(256 + n) for n in range(len(others)))]))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -76,7 +71,7 @@ def test_each_token_is_the_best_of_those_that_may_come(seed):
     generator = fastattn.Generator.from_checkpoint(given, "float32")
     matcher = Constraints(given.text.tokenizer, VOCABULARY).constraint(REGEX, None, [END])()
     for prompt in ("the end", "é", "x"):
-        ids = generator._tokenizer.encode([prompt], True)[0].tolist()
+        ids = ids_of(generator, prompt)
         found = generator.generate(prompt, regex=REGEX, details=True, return_log_probs=True)
         assert found.text in WORDS and found.finish_reason == "stop"
         total = 0.0
@@ -104,7 +99,7 @@ def test_the_mask_is_that_by_hand_for_every_beginning(generator):
         assert found and set(found) <= set(may_come)
         assert certain or sorted(found) == sorted(may_come)
         beginnings.append([*ids, int(rng.choice(may_come))] if may_come != [END] else [])
-    assert not matcher.allowed([*generator._tokenizer.encode(["yes"], False)[0].tolist(), 90]).any()
+    assert not matcher.allowed([*ids_of(generator, "yes", False), 90]).any()
     assert not matcher.allowed([90, 91]).any() and matcher.allowed([]).any()
 
 
@@ -145,17 +140,9 @@ def test_many_callers_have_their_own_constraint_in_a_batch(generator):
     for one, future in zip(alone, together):
         found = future.result(60)
         assert (found.tokens, found.log_probs.tobytes()) == (one.tokens, one.log_probs.tobytes())
-    pieces: dict[int, str] = {}
-
-    def stream(n):
-        pieces[n] = "".join(generator.stream(asked[n][0], **asked[n][1]))
-
-    threads = [threading.Thread(target=stream, args=[n]) for n in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [pieces[n] for n in range(5)] == [one.text for one in alone[:5]]
+    with ThreadPoolExecutor(5) as pool:
+        pieces = pool.map(lambda each: "".join(generator.stream(each[0], **each[1])), asked[:5])
+        assert [*pieces] == [one.text for one in alone[:5]]
     listed = generator.generate(["the end", "x"], regex=REGEX, max_new_tokens=40)
     assert listed == [generator.generate(prompt, regex=REGEX, max_new_tokens=40) for prompt in ("the end", "x")]
     assert list(generator.generate_iter(["the end", "x"], regex=REGEX, max_new_tokens=40)) == listed
@@ -168,7 +155,7 @@ def test_an_answer_ends_where_its_tokens_are_spent_or_nothing_is_left(generator)
     found = generator.generate("the", regex="abc", suppress_sequences=["b"], details=True)
     assert (found.text, found.finish_reason) == ("a", "stop")
     assert generator.generate("the", regex="") == ""
-    other = generator._tokenizer.encode(["c"], False)[0].tolist()
+    other = ids_of(generator, "c", False)
     assert generator.generate("the", regex="[ab]{2}c?", end_token=other, details=True).text in ("aa", "ab", "ba", "bb")
 
 
@@ -182,26 +169,29 @@ def test_an_answer_ends_as_its_own_call_says():
             assert found.finish_reason == "stop" and found == make().generate("the", **options)
 
 
-def test_what_cannot_be_compiled_is_a_line(generator):
-    for given, message in [
-        ({"regex": "(yes|no"}, "regex: unclosed group"),
-        ({"regex": "(?=a)b"}, "regex: look-around, including look-ahead and look-behind, is not supported"),
-        ({"regex": r"[^\x00-\x{10FFFF}]"}, "regex: no text matches it"),
-        ({"regex": 3}, "regex should be a str, got int"),
-        ({"regex": "a", "json_schema": {}}, "give regex or json_schema, not both"),
-        ({"regex": "a\ud800"}, "regex: "),
-        ({"json_schema": "{"}, "json_schema: EOF while parsing an object"),
-        ({"json_schema": [1]}, "json_schema should be a dict or its JSON text, got list"),
-        ({"json_schema": {"type": {1}}}, "json_schema is no JSON: "),
-        ({"json_schema": {"type": "thing"}}, "json_schema: Invalid type: thing"),
-        ({"json_schema": {"$ref": "https://example.invalid/x"}}, "json_schema: Resource "),
-        ({"json_schema": {"enum": ["x" * 99] * 999}}, "json_schema should have at most 65536 characters, has "),
-        ({"json_schema": {"$ref": "#"}}, "json_schema: no text matches it"),
-    ]:
-        for call in (generator.generate, generator.submit, generator.stream):
-            with pytest.raises(InputError) as caught:
-                call("x", **given)
-            assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+WRONG = [
+    ({"regex": "(yes|no"}, "regex: unclosed group"),
+    ({"regex": "(?=a)b"}, "regex: look-around, including look-ahead and look-behind, is not supported"),
+    ({"regex": r"[^\x00-\x{10FFFF}]"}, "regex: no text matches it"),
+    ({"regex": 3}, "regex should be a str, got int"),
+    ({"regex": "a", "json_schema": {}}, "give regex or json_schema, not both"),
+    ({"regex": "a\ud800"}, "regex: "),
+    ({"json_schema": "{"}, "json_schema: EOF while parsing an object"),
+    ({"json_schema": [1]}, "json_schema should be a dict or its JSON text, got list"),
+    ({"json_schema": {"type": {1}}}, "json_schema is no JSON: "),
+    ({"json_schema": {"type": "thing"}}, "json_schema: Invalid type: thing"),
+    ({"json_schema": {"$ref": "https://example.invalid/x"}}, "json_schema: Resource "),
+    ({"json_schema": {"enum": ["x" * 99] * 999}}, "json_schema should have at most 65536 characters, has "),
+    ({"json_schema": {"$ref": "#"}}, "json_schema: no text matches it"),
+]
+
+
+@pytest.mark.parametrize("call", ["generate", "submit", "stream"])
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_what_cannot_be_compiled_is_a_line(generator, call, given, message):
+    with pytest.raises(InputError) as caught:
+        getattr(generator, call)("x", **given)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
 def nested(depth):

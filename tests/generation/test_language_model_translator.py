@@ -1,15 +1,21 @@
 """LanguageModelTranslator: the trained prompt around each paragraph, answers joined, marked and independent."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fastattn.errors import InputError
+from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
+from fastattn.generation.judging import REMARKS, remarks
 from fastattn.generation.language_model_translator import LanguageModelTranslator, MarkedTranslation
+from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognised
+from fastattn.text.languages import language
 from tests.generation.language_models import checkpoint
+from tests.messages import refused
 from tests.weights.native.folders import converted
+from tests.weights.run_hostile import Steps
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}|"
 STRUCTURED = (
@@ -72,7 +78,7 @@ def test_a_translation_does_not_depend_on_the_other_texts(translator):
 def test_errors_take_their_places(translator):
     found = list(translator.translate_iter(["the", "\ud800", "an"], max_new_tokens=3, return_exceptions=True))
     assert [isinstance(each, InputError) for each in found] == [False, True, False]
-    with pytest.raises(InputError, match="lone surrogate"):
+    with refused(InputError, "surrogate"):
         list(translator.translate_iter(["the", "\ud800"], max_new_tokens=3))
 
 
@@ -82,7 +88,7 @@ def test_what_has_no_room_is_cut_at_sentences():
     sentences = ["The end is the end. ", "And then an end came. ", "The."]
     expected = [small.generate(completion(each.strip()), max_new_tokens=4).strip() for each in sentences]
     assert translator.translate("".join(sentences), max_new_tokens=4) == " ".join(expected)
-    with pytest.raises(InputError, match="the prompt has no room in the model's context of 50 tokens"):
+    with refused(InputError, "50"):
         LanguageModelTranslator(generator_of(max_length=50), "en", "fr", prompt="alma").translate("a")
 
 
@@ -108,29 +114,173 @@ def test_chats_go_through_the_template_and_stops_end_answers():
 
 
 def test_wrong_calls_are_refused(translator):
-    for arguments, message in [
-        ({"texts": 3}, "texts must be a str or several, got int"),
-        ({"texts": "a", "terms": {"a": "b"}}, "models with the prompt milmmt were not trained with terms"),
-        ({"texts": "a", "terms": [1]}, "terms should be a dict from str to str, a term's translation of each"),
-        ({"texts": "a", "context": 3}, "context must be a str, got int"),
-        ({"texts": "a", "callback": print}, "a translation by a language model takes no callback"),
-        ({"texts": "a", "num_hypotheses": 2}, "num_hypotheses above 1 needs details=True"),
-        ({"texts": "a", "splits": 3}, "unknown option 'splits'"),
-        ({"texts": "a", "details": 1}, "details must be True or False, got 1"),
-    ]:
-        with pytest.raises(InputError) as caught:
+    for arguments in (
+        {"texts": 3},
+        *({"terms": terms, "texts": "a"} for terms in ({"a": "b"}, [1])),
+        {"context": 3, "texts": "a"},
+        {"callback": print, "texts": "a"},
+        {"num_hypotheses": 2, "texts": "a"},
+        {"splits": 3, "texts": "a"},
+        {"details": 1, "texts": "a"},
+    ):
+        with refused(InputError, next(iter(arguments))):
             translator.translate(**arguments)
-        assert str(caught.value).startswith(message)
 
 
 def test_wrong_translators_are_refused(generator):
-    with pytest.raises(InputError, match="unknown language 'xx'"):
-        LanguageModelTranslator(generator, "xx", "fr", prompt="alma")
-    with pytest.raises(InputError, match="unknown prompt 'bert'; known: hy-mt2"):
-        LanguageModelTranslator(generator, "en", "fr", prompt="bert")
-    with pytest.raises(InputError, match="not known with which prompt"):
-        LanguageModelTranslator(generator, "en", "fr")
+    for source, prompt in (("xx", {"prompt": "alma"}), ("en", {"prompt": "bert"}), ("en", {})):
+        with refused(InputError, *prompt.values() if source == "en" else ["xx"]):
+            LanguageModelTranslator(generator, source, "fr", **prompt)
     with LanguageModelTranslator(generator_of(), "en", "fr", prompt="alma") as translator:
         assert translator.translate("a", max_new_tokens=1) is not None
-    with pytest.raises(Exception, match="this Generator is closed"):
+    with refused(FastattnError, "Generator"):
         translator.translate("a")
+
+
+EN, ZH, FR, JA, RU = map(language, ("en", "zh", "fr", "ja", "ru"))
+
+
+def asked(name, source, target, text="Hi {text}", template="", **rest):
+    return TranslationPrompt(name, source, target, **rest).asked(text, template)
+
+
+def said(*arguments, **rest):
+    (message,) = asked(*arguments, **rest)
+    assert message["role"] == "user"
+    return message["content"]
+
+
+def test_codes_and_names_are_a_language():
+    for name in ["en", "EN", " eng", "eng_Latn", "en-GB", "en_US", "English", "english"]:
+        assert language(name) == EN
+
+
+def test_scripts_and_other_codes_are_known():
+    codes = {"zh-TW": "zh-Hant", "zho_Hant": "zh-Hant", "zho_Hans": "zh", "zh-CN": "zh", "cmn": "zh", "nob": "no"}
+    assert {name: language(name).code for name in codes} == codes
+
+
+def test_an_unknown_language_lists_near_ones():
+    for name in ("Germn", "?", 3):
+        with refused(InputError, "language"):
+            language(name)
+
+
+def test_prompts_are_those_of_the_cards():
+    completion = "Translate this from English to French:\nEnglish: Hi {text}\nFrench:"
+    assert asked("milmmt", EN, FR) == asked("alma", EN, FR) == said("x-alma", EN, FR) == completion
+    for name, (source, target), prompt in [
+        (
+            "hy-mt",
+            (EN, FR),
+            "Translate the following segment into French, without additional explanation.\n\nHi {text}",
+        ),
+        ("hy-mt", (EN, ZH), "将以下文本翻译为中文，注意只需要输出翻译后的结果，不要额外解释：\n\nHi {text}"),
+        ("hy-mt", (ZH, EN), "将以下文本翻译为英语，"),
+        ("hunyuan-mt", (EN, ZH), "把下面的文本翻译成中文，不要额外解释。\n\nHi {text}"),
+        ("hy-mt2", (EN, FR), "Translate the following text into French. Note that you should only"),
+        ("tower", (EN, FR), "Translate the following text from English into French.\nEnglish: Hi {text}\nFrench:"),
+        ("eurollm", (EN, FR), "Translate the following English source text to French:\nEnglish: Hi {text}\nFrench: "),
+        ("translategemma", (EN, FR), "You are a professional English (en) to French (fr) translator. "),
+    ]:
+        made = said(name, source, target)
+        assert made == prompt if "{text}" in prompt else made.startswith(prompt)
+    assert made.endswith("translate the following English text into French:\n\n\nHi {text}")
+
+
+def test_a_template_that_takes_languages_is_given_them():
+    (part,) = said("translategemma", EN, language("zh-TW"), template="{{ item['source_lang_code'] }}")
+    assert part == {"type": "text", "source_lang_code": "en", "target_lang_code": "zh-Hant", "text": "Hi {text}"}
+
+
+def test_terms_and_context_go_where_a_model_was_trained_with_them():
+    assert said("hy-mt", EN, FR, terms={"cat {0}": "chat", "dog": "chien"}) == (
+        "参考下面的翻译：\ncat {0} 翻译成 chat\ndog 翻译成 chien\n\n"
+        "将以下文本翻译为法语，注意只需要输出翻译后的结果，不要额外解释：\nHi {text}"
+    )
+    assert said("hy-mt2", EN, ZH, context="Before {x}.") == (
+        "Before {x}.\n参考上面的信息，把下面的文本翻译成中文，注意不需要翻译上文，也不要额外解释：\nHi {text}"
+    )
+    terms, context = {"terms": {"a": "b"}}, {"context": "c"}
+    for name, given in (("tower", terms), ("hunyuan-mt", context), ("hy-mt", terms | context)):
+        with refused(InputError, *given):
+            TranslationPrompt(name, EN, FR, **given)
+
+
+def test_checkpoints_are_known_by_their_names():
+    for names, prompt in [
+        (["Hy-MT2-1.8B-Q4_K_M.gguf"], "hy-mt2"),
+        (["HY-MT1.5-1.8B"], "hy-mt"),
+        (["snapshot", "tencent/Hunyuan-MT-7B", "hunyuan_v1_dense"], "hunyuan-mt"),
+        (["snapshot", "", "hunyuan_v1_dense"], "hy-mt"),
+        (["translategemma-4b-it"], "translategemma"),
+        (["MiLMMT-46-4B-v1.0"], "milmmt"),
+        (["GemmaX2-28-2B"], "milmmt"),
+        (["ALMA-7B-R"], "alma"),
+        (["haoranxu/X-ALMA"], "x-alma"),
+        (["TowerInstruct-7B-v0.2"], "tower"),
+        (["EuroLLM-9B-Instruct"], "eurollm"),
+    ]:
+        assert recognised(names, "") == prompt
+
+
+def test_a_template_with_languages_is_translategemmas():
+    assert recognised(["model"], "{% if content['source_lang_code'] %}") == "translategemma"
+    with refused(InputError, "hy-mt2"):
+        recognised(["llama", "malmal"], "{{ messages }}")
+
+
+def test_every_prompt_says_where_it_is_from():
+    assert all(prompt.source and re.compile(prompt.hints) for prompt in PROMPTS.values())
+
+
+SOURCE = "The committee will meet again on Monday to vote on the budget."
+ANSWERS = [
+    ((EN, ZH), SOURCE, "委员会将于周一再次开会，就预算进行表决。", ()),
+    ((EN, FR), SOURCE, "Le comité se réunira à nouveau lundi pour voter le budget.", ()),
+    ((EN, FR), SOURCE, SOURCE, ("echo",)),
+    ((EN, FR), SOURCE, " " + SOURCE.replace("budget", "Budgets") + "\n", ("echo",)),
+    ((EN, ZH), "Hello, my friend.", "Hello, my friend.\n\n智慧谈说意想赞赏是你的朋友们", ("echo", "paragraphs")),
+    ((EN, FR), SOURCE, "The committee will gather again on Monday to vote on a budget.", ()),
+    ((EN, FR), SOURCE, "The committees would meet again on Mondays to vote on the budgets.", ("echo",)),
+    ((EN, RU), SOURCE, "абвг abcd", ()),
+    ((EN, RU), SOURCE, "абв abcde", ("script",)),
+    ((EN, RU), SOURCE, "абв abcd", ()),
+    ((EN, FR), "Come to Paris", "Viens à « Come to Paris »", ()),
+    ((EN, FR), SOURCE, "Le comité.\n \nCela veut dire que tous se réunissent.", ("paragraphs",)),
+    ((EN, FR), "One.\n\nTwo.", "Un.\n\nDeux.", ()),
+    ((EN, FR), "Paris", "Paris", ()),
+    ((EN, ZH), SOURCE, SOURCE, ("echo", "script")),
+    ((ZH, EN), "我们走吧", "我们走吧", ("echo",)),
+    ((EN, JA), "GPU", "GPU", ("echo",)),
+    ((EN, ZH), "12,000", "12,000", ("echo",)),
+    ((EN, ZH), "!?", "!?", ()),
+    ((EN, FR), SOURCE, "", ("empty",)),
+    ((EN, FR), "  ", "", ()),
+    ((EN, FR), SOURCE, "Here is the translation: Le comité se réunira.", ("explanation",)),
+    ((EN, FR), SOURCE, "Sure! Here's the translation of your text:\nLe comité se réunira.", ("explanation",)),
+    ((EN, FR), SOURCE, "The French translation is: Le comité se réunira.", ("explanation",)),
+    ((EN, FR), SOURCE, "Le comité se réunira.\n\n(Note: formal register.)", ("explanation", "paragraphs")),
+    ((EN, ZH), SOURCE, "以下是翻译：委员会将于周一再次开会。", ("explanation",)),
+    ((EN, ZH), SOURCE, "委员会将于周一再次开会。\n注：此处从简。", ("explanation",)),
+    ((FR, EN), "La traduction est bonne :\nNote : rien.", "The translation is good:\nNote: nothing.", ("explanation",)),
+    ((EN, EN), "Sure, go!", "Sure, go!", ()),
+    ((EN, FR), SOURCE, "« Le comité se réunira. »", ("quotes",)),
+    ((EN, FR), f'"{SOURCE}"', '"Le comité se réunira."', ()),
+    ((EN, FR), SOURCE, '"Le comité" et "le budget"', ()),
+    ((EN, RU), SOURCE, "The committee meets, Комитет", ("script",)),
+    ((EN, JA), SOURCE, "委員会は月曜日にまた集まります。", ()),
+    ((EN, FR), SOURCE, "Translate it into French, please.\nLe comité.", ("prompt",)),
+]  # fmt: skip
+
+
+def test_answers_that_are_no_translations_are_marked():
+    for languages, source, answer, expected in ANSWERS:
+        assert remarks(source, answer, languages, "Translate it into French, please.") == expected
+        assert set(expected) <= set(REMARKS)
+
+
+def test_of_long_answers_little_is_compared():
+    text = " ".join(map(str, range(20_000)))
+    with Steps(300_000):
+        assert remarks(text, text[:-3] + "xyz", (EN, FR), "Translate it") == ("echo",)

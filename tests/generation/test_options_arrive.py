@@ -1,8 +1,6 @@
 """Options of calls of Generator and LanguageModelTranslator arrive at the decoding loop, and limits count exactly."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,31 +12,27 @@ from fastattn.generation.language_model_translator import LONGEST_PART, Language
 from fastattn.spec.architecture import PositionSpec
 from fastattn.text.splitting import split_to_fit
 from tests.generation.language_models import END, START, checkpoint, make, with_stack
+from tests.generation.test_generator import ids_of as ids
 from tests.generation.test_language_model_translator import completion, generator_of
 from tests.translation.arrivals import COMMON, STEP, awaited, check_callers, check_options, jobs_of
 
-Call = Callable[..., Any]
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ shown }}|"
 CHAT = [{"role": "user", "content": "the end"}]
-SEARCH = COMMON | {
-    "min_new_tokens": (4, {}),
-    "max_new_tokens": (9, {}),
-    "suppress_sequences": (["th", "x"], {}),
-}
+SEARCH = COMMON | {"min_new_tokens": (4, {}), "max_new_tokens": (9, {}), "suppress_sequences": (["th", "x"], {})}
 FIELDS = {"min_new_tokens": "min_decoding_length", "max_new_tokens": "max_decoding_length"}
 BESIDE = {"stop", "context", "special_tokens", "return_log_probs", "regex", "json_schema", "speculate"}
-CALLS: dict[str, Call] = {
+CALLS = {
     "generate": lambda g, prompt="the", **options: g.generate(prompt, details=True, **options),
     "generate of several": lambda g, prompt="the", **options: g.generate([prompt, "an"], details=True, **options)[0],
     "submit": lambda g, prompt="the", **options: g.submit(prompt, details=True, **options).result(),
     "generate_async": lambda g, prompt="the", **options: awaited(g.generate_async, prompt, details=True, **options),
     "generate_iter": lambda g, prompt="the", **options: next(g.generate_iter([prompt], details=True, **options)),
 }
-STREAMS: dict[str, Call] = {
+STREAMS = {
     "stream": lambda g, prompt="the", **options: next(g.stream(prompt, **options)),
     "stream_async": lambda g, prompt="the", **options: awaited(g.stream_async, prompt, **options),
 }
-TRANSLATIONS: dict[str, Call] = {
+TRANSLATIONS = {
     "translate": lambda t, text="the", **options: t.translate(text, details=True, **options),
     "translate of several": lambda t, text="the", **options: t.translate([text, "an"], details=True, **options)[0],
     "submit": lambda t, text="the", **options: t.submit(text, details=True, **options).result(),
@@ -47,17 +41,13 @@ TRANSLATIONS: dict[str, Call] = {
 
 
 @pytest.fixture(scope="module")
-def generator() -> Generator:
+def generator():
     return make()
 
 
 @pytest.fixture(scope="module")
-def translator(generator: Generator) -> LanguageModelTranslator:
+def translator(generator):
     return LanguageModelTranslator(generator, "en", "fr", prompt="alma")
-
-
-def ids(generator: Generator, text: str, special: bool = True) -> list[int]:
-    return generator._tokenizer.encode([text], special)[0].tolist()
 
 
 def test_every_option_has_a_value():
@@ -65,13 +55,13 @@ def test_every_option_has_a_value():
     assert GenerationOptions.__annotations__.keys() == SEARCH.keys() | BESIDE | {"messages", "template_variables"}
 
 
-def check(generator: Generator, call: Call, made: Any, without: tuple[str, ...] = (), **always: Any) -> None:
+def check(generator, call, made, without=(), **always):
     """Each option of a search comes to the loop by a call; ``always``: fields that the call itself sets."""
     for name, (value, beside) in SEARCH.items():
         if name in without:
             continue
         options = {FIELDS.get(one, one): given for one, given in (beside | {name: value}).items()}
-        fields: dict[str, Any] = {"return_end_token": True} | always
+        fields = {"return_end_token": True} | always
         if name == "suppress_sequences":
             fields[name] = [ids(generator, text, False) for text in value]
         if name == "end_token":
@@ -117,7 +107,7 @@ def test_options_of_streams(generator, call):
 
 @pytest.mark.parametrize("call", [*CALLS, *STREAMS])
 def test_what_is_beside_a_search(generator, call):
-    def job(**options: Any) -> Any:
+    def job(**options):
         return jobs_of((CALLS | STREAMS)[call], generator, **options)[0]
 
     assert job().start == ids(generator, "the") and job().start[0] == START and job().recalled
@@ -140,7 +130,7 @@ def test_what_is_beside_a_search(generator, call):
 def test_messages_and_variables_make_the_prompt():
     pytest.importorskip("jinja2")
     generator = generator_of(TEMPLATE)
-    calls: dict[str, Call] = {
+    calls = {
         "generate": lambda **options: generator.generate(**options),
         "submit": lambda **options: generator.submit(**options).result(),
         "generate_async": lambda **options: awaited(generator.generate_async, **options),
@@ -154,7 +144,7 @@ def test_messages_and_variables_make_the_prompt():
 
 
 def test_a_callback_is_the_callers(generator):
-    seen: list[Any] = []
+    seen = []
     for call in CALLS.values():
         jobs_of(call, generator, callback=seen.append)[0].options.callback(replace(STEP, token_id=5))
     assert seen == [replace(STEP, token_id=5, token=generator._tokenizer.token(5))] * len(CALLS)
@@ -185,9 +175,9 @@ def test_options_of_translations(generator, translator, call):
 
 
 def test_a_paragraph_is_split_above_the_longest_part_by_its_own_language(generator, translator, monkeypatch):
-    asked: list[tuple[int, str]] = []
+    asked = []
 
-    def split(text: str, length_of: Any, limit: int, language: str) -> list[str]:
+    def split(text, length_of, limit, language):
         asked.append((limit, language))
         return split_to_fit(text, length_of, limit, language)
 
@@ -209,7 +199,7 @@ def test_a_paragraph_is_split_above_the_longest_part_by_its_own_language(generat
 # Contexts: a prompt and its answer together
 
 
-def job_of(generator: Generator, count: int, **options: Any) -> Any:
+def job_of(generator, count, **options):
     prompt = [START, *(2 + n % 250 for n in range(count - 1))]
     (job,) = jobs_of(generator.generate, prompt, **options)
     assert job.start in (prompt, [START, *prompt[len(prompt) - len(job.start) + 1 :]])
@@ -254,7 +244,7 @@ def test_scores_of_a_whole_context():
         model.score([5] * 25)
 
 
-def with_positions(limit: int) -> Generator:
+def with_positions(limit):
     """The same model with as many of its positions."""
     given = checkpoint(stack=with_stack(positions=PositionSpec("table", limit=64)), end_ids=())
     spec = replace(given.spec, decoder=with_stack(positions=PositionSpec("table", limit=limit)))

@@ -1,10 +1,10 @@
 """Speculation: the bits of an answer without it, whoever proposes, in fewer steps."""
 
+import functools
 import gc
 import time
 import weakref
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -17,14 +17,13 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.models.decoder import Decoder
 from fastattn.spec.architecture import LocalSpec, PositionSpec
-from tests.generation.language_models import SPEC, VOCABULARY, checkpoint, make, with_stack
+from tests.generation.language_models import VOCABULARY, checkpoint, make, with_stack
+from tests.generation.test_generator import STACKS as OTHERS
+from tests.generation.test_generator import answers, cache_of, told
+from tests.messages import refused
 
-STACKS = {
-    "rotary": SPEC,
-    "windows": with_stack(local=LocalSpec((0,), before=3, after=0)),
-    "circles": with_stack(local=LocalSpec((0, 1), before=0, after=0)),  # the next token depends on the last one alone
-    "positions": with_stack(positions=PositionSpec("table", limit=64)),
-}
+# Where windows are of one token the next one depends on the last one alone.
+STACKS = OTHERS | {"circles": with_stack(local=LocalSpec((0, 1), before=0, after=0))}
 OPTIONS = {
     "greedy": {},
     "traced": {"return_log_probs": True},
@@ -35,20 +34,9 @@ OPTIONS = {
 AGAIN = "the end and the end and the end"
 
 
-@cache
+@functools.cache
 def generator_of(stack="rotary", seed=1, precision="float32"):
     return make(precision, stack=STACKS[stack], seed=seed)
-
-
-def told(found):
-    """All that an answer says, but for how it was found."""
-    log_probs = None if found.log_probs is None else found.log_probs.tobytes()
-    scores = np.array(found.score).tobytes()  # of samples; NaN is itself
-    return found.text, found.tokens, scores, found.finish_reason, log_probs, list(map(told, found.alternatives))
-
-
-def answers(generator, prompts, **options):
-    return list(map(told, generator.generate(prompts, details=True, **options)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -170,32 +158,26 @@ def test_rows_of_what_was_wrong_are_free_again(options, monkeypatch):
     found = generator.generate([AGAIN, "x"], speculate=generator_of(seed=2), **given)
     assert list(map(told, found)) == list(map(told, plain))
     assert sum(one.proposed - one.accepted for one in found) > 20
-    ((cache, _),) = generator._service._make_worker.keywords["left"]
+    cache = cache_of(generator)
     assert cache.target.rows - cache.target.free == cache.kept_rows and cache.slots == 0
     (draft,) = drafts
     assert draft.cache.target.rows - draft.cache.target.free <= sum(one.prompt_length + 60 for one in found)
 
 
 def test_wrong_speculation():
-    for options, message in [
-        ({"speculate": "prompt", "beam_size": 2}, "speculate needs beam_size=1"),
-        ({"speculate": "draft"}, "unknown speculate 'draft'; known: prompt"),
-        ({"speculate": 3}, "unknown speculate 3"),
-        ({"prompt_lookup_num_tokens": 3}, 'here it is speculate="prompt"'),
-    ]:
-        with pytest.raises(InputError, match=message):
-            generator_of().generate("x", **options)
-
-
-def test_drafts_that_cannot_be():
-    given = checkpoint()
-    text = replace(given.text, tokenizer=given.text.tokenizer.replace(b'"nd"', b'"dn"').replace(b'"n","d"', b'"d","n"'))
-    with pytest.raises(InputError, match="the draft model's vocabulary should be the model's"):
-        generator_of().generate("x", speculate=Generator.from_checkpoint(replace(given, input=text)))
-    closed = make()
+    closed, given = make(), checkpoint()
     closed.close()
-    with pytest.raises(FastattnError, match="this Generator is closed"):
-        generator_of().generate("x", speculate=closed)
+    text = replace(given.text, tokenizer=given.text.tokenizer.replace(b'"nd"', b'"dn"').replace(b'"n","d"', b'"d","n"'))
+    for error, options, named in [
+        (InputError, {"speculate": "prompt", "beam_size": 2}, "beam_size"),
+        (InputError, {"speculate": "draft"}, "draft"),
+        (InputError, {"speculate": 3}, "3"),
+        (InputError, {"prompt_lookup_num_tokens": 3}, 'speculate="prompt"'),
+        (InputError, {"speculate": Generator.from_checkpoint(replace(given, input=text))}, "vocabulary"),
+        (FastattnError, {"speculate": closed}, "closed"),
+    ]:
+        with refused(error, named):
+            generator_of().generate("x", **options)
 
 
 @pytest.mark.parametrize("more", [-2, 7])

@@ -1,7 +1,5 @@
 """A model whose worker processes are looked at."""
 
-from pathlib import Path
-
 import pytest
 
 from fastattn.weights.native import convert
@@ -9,7 +7,7 @@ from tests.models.tiny_models import random_checkpoint
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A translator's."""
     path = tmp_path_factory.mktemp("translator")
     convert.write(path, random_checkpoint(21), "float32")

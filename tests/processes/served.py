@@ -6,69 +6,71 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from fastattn.processes import worker_process
-from fastattn.processes.pool import Chunk, ProcessPool, pool_scheduler
-from fastattn.scheduling.request import Plan
-from fastattn.scheduling.scheduler import Scheduler
+from fastattn.processes.pool import Chunk, ProcessPool, _Dispatcher, pool_scheduler
+from tests.scheduling.by_hand import SchedulerByHand
 
 BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes import child; child.BEAT = 0.05; child.main()"
 
 
-def serve(threads: int) -> dict[str, Callable[..., Future]]:
-    """What a process does, see ``child.main``."""
-    endless: list[Future] = []
-
-    def echo(caller: int, things: list[object]) -> Future:
-        future: Future = Future()
+def settled(things=None, error=None):
+    future = Future()
+    if error is None:
         future.set_result(things)
-        return future
+    else:
+        future.set_exception(error)
+    return future
 
-    def signal_itself(caller: int, number: int, mark: str | None) -> Future:
+
+def serve(threads):
+    """What a process does, see ``child.main``."""
+    endless = []
+
+    def signal_itself(caller, number, mark):
         """Once, if there is a file in which it can be marked."""
         if mark is None or not Path(mark).exists():
             if mark is not None:
                 Path(mark).touch()
             os.kill(os.getpid(), number)
-        return echo(caller, ["went on"])
+        return settled(["went on"])
 
-    def wait(caller: int) -> Future:
+    def wait(caller):
         endless.append(Future())
         return endless[-1]
 
-    def cancelled(caller: int) -> Future:
-        return echo(caller, [sum(future.cancelled() for future in endless), len(endless)])
-
-    def say(caller: int) -> Future:
+    def say(caller):
         """What is for people to read."""
         sys.stdout.write("printed\n")
         sys.stdout.flush()
         warnings.warn("warned of", stacklevel=1)
         warnings.warn("of no use any more", DeprecationWarning, stacklevel=1)
-        return echo(caller, [np.float32(0.5), os.environ["RAYON_NUM_THREADS"]])
+        return settled([np.float32(0.5), os.environ["RAYON_NUM_THREADS"]])
 
-    def fail(caller: int, name: str, later: bool) -> Future:
+    def fail(caller, name, later):
         error = getattr(builtins, name)("a reason")
         if not later:
             raise error
-        future: Future = Future()
-        future.set_exception(error)
-        return future
+        return settled(error=error)
 
-    does = {"echo": echo, "signal": signal_itself, "wait": wait, "cancelled": cancelled, "say": say, "fail": fail}
     if threads > 1:
         raise MemoryError("for so many threads")
-    return does
+    return {
+        "echo": lambda caller, things: settled(things),
+        "signal": signal_itself,
+        "wait": wait,
+        "cancelled": lambda caller: settled([sum(future.cancelled() for future in endless), len(endless)]),
+        "say": say,
+        "fail": fail,
+    }
 
 
-def is_gone(number: int) -> bool:
+def is_gone(number):
     """Within a while."""
     for _ in range(6000):
         try:
@@ -82,23 +84,28 @@ def is_gone(number: int) -> bool:
     return False
 
 
-def chunk(what: str, *content: object) -> Chunk:
+def chunk(what, *content):
     return Chunk(what, [*content], 1, 1)
 
 
-def plan_of(*chunks: Chunk) -> Callable[[], Plan]:
-    def plan() -> Plan:
+def plan_of(*chunks):
+    def plan():
         return (yield [*chunks])
 
     return plan
 
 
-def echoes(count: int) -> list[Chunk]:
+def dispatching(pool):
+    """A scheduler by hand, of one slot that asks a process of the pool."""
+    return SchedulerByHand(lambda slot: _Dispatcher(pool, slot), 1, lambda count: nullcontext(), 1, 1)
+
+
+def echoes(count):
     return [chunk("echo", [n]) for n in range(count)]
 
 
 @contextmanager
-def pool_of(count: int, monkeypatch: pytest.MonkeyPatch, begin: str = BEGIN) -> Iterator[tuple[ProcessPool, Scheduler]]:
+def pool_of(count, monkeypatch, begin=BEGIN):
     """Processes that serve the above."""
     monkeypatch.setattr(worker_process, "_BEGIN", begin)
     pool = ProcessPool(count, [__name__, 1])

@@ -1,4 +1,6 @@
-"""A scheduler without threads, whose slots advance when a test says so."""
+"""A scheduler without threads, whose slots advance when a test says so; and calls that may never end."""
+
+import threading
 
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
@@ -36,3 +38,20 @@ class SchedulerByHand(Scheduler):
     def is_at_rest(self) -> bool:
         state = self._state
         return state.is_free and not (state.requests or state.weight or state.queue.newcomers())
+
+
+def ended(call, seconds=20.0):
+    """What the call returns or raises, made in a thread of its own: one that never ends shall not hang the suite."""
+    results = []
+
+    def work():
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001  for the test to see
+            results.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert results, "it never ended"
+    return results[0]

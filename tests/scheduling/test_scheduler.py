@@ -2,7 +2,10 @@
 
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+from time import sleep
 
 import pytest
 from hypothesis import given, settings
@@ -11,38 +14,33 @@ from hypothesis import strategies as st
 from fastattn.errors import QueueFullError
 from fastattn.scheduling import scheduler as scheduling
 from fastattn.scheduling.scheduler import Scheduler
-from fastattn.scheduling.state import WorkerSlot
-from tests.scheduling.by_hand import SchedulerByHand
+from tests.messages import refused
+from tests.scheduling.by_hand import SchedulerByHand, ended
 
 
+@dataclass(eq=False)
 class Count:
     """A job of so many steps; ``fails`` at the last of them."""
 
+    steps: int
+    fails: bool = False
+    length: int = 1
+    name: str = ""
     weight = 1
-
-    def __init__(self, steps: int, fails: bool = False, length: int = 1, name: str = ""):
-        self.steps, self.fails, self.length, self.name = steps, fails, length, name
 
 
 class Counter:
     """A worker that has up to ``places`` jobs in progress, and counts."""
 
-    def __init__(self, slot: WorkerSlot, places: int = 4, log: list | None = None):
-        self.slot, self.places, self.log = slot, places, log
-        self.left: dict = {}
+    def __init__(self, slot, places=4, log=None):
+        self.slot, self.places, self.left = slot, places, {}
+        self.log = [] if log is None else log
 
-    def advance(self) -> bool:
-        room = self.places - len(self.left)
-
-        def has_room(ticket, newcomer):
-            nonlocal room
-            room -= 1
-            return room >= 0 or newcomer
-
-        tickets = self.slot.take(has_room)
+    def advance(self):
+        taken = count(len(self.left))
+        tickets = self.slot.take(lambda ticket, newcomer: next(taken) < self.places or newcomer)
         self.left.update({ticket: ticket.job.steps for ticket in tickets})
-        if self.log is not None:
-            self.log.extend(ticket.job.name for ticket in tickets)
+        self.log.extend(ticket.job.name for ticket in tickets)
         if not self.left:
             return False
         for ticket in self.left:
@@ -54,25 +52,36 @@ class Counter:
             self.slot.finish(ticket, ticket.job.steps)
         return True
 
-    def drop(self) -> None:
+    def drop(self):
         for ticket in [ticket for ticket in self.left if ticket.is_over]:
             del self.left[ticket]
             self.slot.leave(ticket)
 
 
-def scheduler_of(worker, kind=Scheduler, slots: int = 1, enough: int = 4):
+def calling(before):
+    """Workers that call ``before`` of themselves at each step."""
+
+    class Calling(Counter):
+        def advance(self):
+            before(self)
+            return super().advance()
+
+    return Calling
+
+
+def scheduler_of(worker, kind=Scheduler, slots=1, enough=4):
     """A scheduler of such workers; ``enough`` jobs justify another slot."""
-    return kind(worker, slots, lambda count: nullcontext(), enough, slots)
+    return kind(worker, slots, lambda threads: nullcontext(), enough, slots)
 
 
-def counting(kind=Scheduler, slots: int = 1, log: list | None = None) -> Scheduler:
+def counting(kind=Scheduler, slots=1, log=None):
     return scheduler_of(lambda slot: Counter(slot, log=log), kind, slots)
 
 
-def plan_of(*steps: int, fails: bool = False, stages: int = 1):
+def plan_of(*steps, fails=False, stages=1, **of):
     def make_plan():
         for _ in range(stages):
-            results = yield [Count(count, fails) for count in steps]
+            results = yield [Count(each, fails, **of) for each in steps]
         return results
 
     return make_plan
@@ -104,41 +113,22 @@ def test_any_interleaving_of_submissions_cancellations_and_ends(data, slots):
     scheduler.finish_all()
     assert scheduler.is_at_rest
     for request, steps, fails in requests:
-        if request.cancelled():
-            continue
-        if fails:
-            assert isinstance(request.exception(0), ValueError)
-        else:
-            assert request.result(0) == steps
-
-
-def test_an_error_ends_its_own_request_alone():
-    scheduler = counting(SchedulerByHand)
-    good, bad, other = (scheduler.submit(plan_of(3, fails=n == 1), n) for n in range(3))
-    scheduler.finish_all()
-    assert (good.result(), other.result()) == ([3], [3])
-    with pytest.raises(ValueError, match="3 steps are too many"):
-        bad.result()
+        if not request.cancelled():
+            error = request.exception(0)
+            assert isinstance(error, ValueError) and "too many" in str(error) if fails else request.result(0) == steps
 
 
 def test_a_short_job_of_one_caller_does_not_wait_behind_the_many_of_another():
-    log: list = []
+    log = []
     scheduler = counting(SchedulerByHand, log=log)
-
-    def jobs(count, name, steps):
-        def make_plan():
-            return (yield [Count(steps, name=name) for _ in range(count)])
-
-        return make_plan
-
-    many = scheduler.submit(jobs(100, "many", 50), "one")
+    many = scheduler.submit(plan_of(*[50] * 100, name="many"), "one")
     scheduler.tick()
-    short = scheduler.submit(jobs(1, "short", 2), "other")
+    short = scheduler.submit(plan_of(2, name="short"), "other")
     scheduler.tick()
     assert log == ["many"] * 4 + ["short"], "it has a place beyond those that there are"
     scheduler.tick()
     assert short.done() and not many.done()
-    scheduler.submit(jobs(40, "some", 50), "third")
+    scheduler.submit(plan_of(*[50] * 40, name="some"), "third")
     for _ in range(600):
         scheduler.tick()
     taken = log[5:65]
@@ -151,7 +141,7 @@ def test_what_waits_is_bounded(monkeypatch):
     scheduler.submit(plan_of(*[1] * 13))
     scheduler.tick()  # which has begun four
     scheduler.submit(plan_of(1))
-    with pytest.raises(QueueFullError, match="10 jobs wait already, 10 may"):
+    with refused(QueueFullError, "10 jobs"):
         scheduler.submit(plan_of(1))
     scheduler.finish_all()
     assert scheduler.submit(plan_of(1)) and scheduler.tick()
@@ -189,27 +179,22 @@ class Interrupt(BaseException):
 
 def test_an_interrupt_ends_the_request_it_reaches_and_others_begin_anew():
     """The main thread computes for all; another waits for what is in progress there."""
-    entered, found = threading.Event(), []
+    entered, struck = threading.Event(), []
 
-    class Interrupted(Counter):
-        struck = False
+    def interrupt(worker):
+        if len(worker.left) == 2 and not struck:
+            struck.append(1)
+            raise Interrupt
+        if worker.left:
+            entered.set()
+            wait([other], 0.01)  # it has time to enter
 
-        def advance(self):
-            if len(self.left) == 2 and not Interrupted.struck:
-                Interrupted.struck = True
-                raise Interrupt
-            if self.left:
-                entered.set()
-                other.join(0.01)  # it has time to enter
-            return super().advance()
-
-    scheduler = scheduler_of(Interrupted)
-    other = threading.Thread(target=lambda: entered.wait() and found.append(scheduler.run(plan_of(5))))
-    other.start()
-    with pytest.raises(Interrupt):
-        scheduler.run(plan_of(1000))
-    other.join(10)
-    assert found == [[5]]
+    scheduler = scheduler_of(calling(interrupt))
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: entered.wait() and scheduler.run(plan_of(5)))
+        with pytest.raises(Interrupt):
+            scheduler.run(plan_of(1000))
+        assert other.result(10) == [5]
     assert scheduler.run(plan_of(2)) == [2]
 
 
@@ -222,19 +207,16 @@ def test_a_slot_is_claimed_where_nobody_else_is():
     scheduler, found = counting(slots=2), []
 
     def in_company(jobs):
-        waiting.append(scheduler.submit(plan_of(3), "other"))
-        for other in others:
-            other.start()
+        found.append(scheduler.submit(plan_of(3), "other"))
+        found.extend(pool.submit(scheduler.run_alone, plan_of(2), alone) for _ in range(2))
         found.append(scheduler.run_alone(plan_of(4), alone))  # from a callback, say
         return alone(jobs)
 
-    waiting: list = []
-    others = [threading.Thread(target=lambda: found.append(scheduler.run_alone(plan_of(2), alone))) for _ in range(2)]
-    assert scheduler.run_alone(plan_of(7, 8), in_company) == [-7, -8]
-    for other in others:
-        other.join(10)
-    assert waiting[0].result(10) == [3] and sorted(found)[-1] == [4], "the slot of others is not shared alone"
-    assert len(found) == 3 and all(steps in ([2], [-2]) for steps in sorted(found)[:2])
+    with ThreadPoolExecutor(2) as pool:
+        assert scheduler.run_alone(plan_of(7, 8), in_company) == [-7, -8]
+        waiting, *others, within = found
+        assert all(other.result(10) in ([2], [-2]) for other in others)
+    assert waiting.result(10) == [3] and within == [4], "the slot of others is not shared alone"
     assert scheduler.run_alone(plan_of(1, stages=3), alone) == [-1]
     assert scheduler.run_alone(plan_of(), alone) == []
 
@@ -253,3 +235,55 @@ def test_a_claim_that_an_interrupt_left_keeps_nobody_out(error):
     scheduler.finish_all()
     assert requests[0].result(0) == [3] and scheduler.is_at_rest
     assert scheduler.run_alone(plan_of(2), alone) == [-2]
+
+
+@pytest.mark.parametrize(("jobs", "slots"), [(1, 1), (7, 1), (8, 2), (11, 2), (12, 3), (99, 3)])
+def test_as_many_slots_are_taken_as_there_is_enough_work_for(jobs, slots):
+    scheduler = scheduler_of(Counter, SchedulerByHand, slots=3, enough=4)
+    scheduler.submit(plan_of(*[5] * jobs))
+    for _ in range(2):
+        scheduler.tick()
+    assert len(scheduler._state.slots) == slots
+    scheduler.finish_all()
+    assert scheduler.is_at_rest
+
+
+def test_the_longest_jobs_of_a_request_come_first():
+    log = []
+    scheduler = counting(SchedulerByHand, log=log)
+    scheduler.submit(lambda: (yield [Count(2, length=n, name=str(n)) for n in (3, 1, 7, 5, 2, 6, 4)]))
+    scheduler.finish_all()
+    assert log == [*"7654321"]
+
+
+def test_slots_share_the_threads_and_the_last_one_has_them_all():
+    now, seen = threading.local(), []
+    other_begun, other_may_end = threading.Event(), threading.Event()
+
+    @contextmanager
+    def use_threads(count):
+        before, now.count = getattr(now, "count", 0), count
+        yield
+        now.count = before
+
+    class Watched(Counter):
+        def advance(self):
+            if threading.current_thread().name != "caller":
+                other_begun.set()
+                other_may_end.wait(10)
+            else:
+                seen.append(now.count)
+                other_begun.wait(10)
+                if len(seen) == 3:
+                    other_may_end.set()
+                    while len(scheduler._state.slots) > 1:
+                        sleep(0.001)
+            return super().advance()
+
+    def call():
+        threading.current_thread().name = "caller"
+        return scheduler.run(plan_of(9, 1))
+
+    scheduler = Scheduler(Watched, 7, use_threads, 1, 2)
+    assert ended(call) == [9, 1]
+    assert seen[:3] == [3] * 3 and seen[-1] == 7

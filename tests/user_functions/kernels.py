@@ -49,20 +49,18 @@ def handle_of(function, kind, variant="best"):
     return handle
 
 
-def padded(values_TS):
-    """The values with as many columns as whole vectors may touch."""
-    T, S = values_TS.shape
-    result = np.full((T, -(-S // LANES) * LANES), 7, np.float32)
-    result[:, :S] = values_TS
-    return result
-
-
 def modified(function, score_TS, b=0, h=0, first=0, variant="best"):
-    """score_mod of natural scores, by the kernel."""
+    """score_mod of natural scores, by the kernel, which may touch whole vectors."""
     T, S = score_TS.shape
-    row_TS = padded(score_TS * np.float32(LOG2_E))
+    row_TS = np.full((T, -(-S // LANES) * LANES), 7, np.float32)
+    row_TS[:, :S] = score_TS * np.float32(LOG2_E)
     APPLY(handle_of(function, "score_mod", variant), row_TS, b, h, first, S)
     return row_TS[:, :S] / np.float32(LOG2_E)
+
+
+def in_both(function, score_TS, *place):
+    """score_mod of natural scores in lanes, and without."""
+    return [modified(function, score_TS, *place, variant=variant) for variant in ("best", "scalar")]
 
 
 def seen(function, T, S, b=0, h=0, first=0, variant="best"):
@@ -89,3 +87,23 @@ def expected_scores(function, score_TS, b=0, h=0, first=0):
 
 def expected_seen(function, T, S, b=0, h=0, first=0):
     return np.array([[bool(function(b, h, t, first + s)) for s in range(S)] for t in range(T)])
+
+
+def one_of_scores(functions):
+    """The score_mod that calls the function of number b, as of sentence 1: compiled once, not each by itself."""
+    if len(functions) == 1:
+        (function,) = functions
+        return lambda score, b, h, t, s: function(score, 1, h, t, s)
+    middle = len(functions) // 2
+    first, second = one_of_scores(functions[:middle]), one_of_scores(functions[middle:])
+    return lambda score, b, h, t, s: first(score, b, h, t, s) if b < middle else second(score, b - middle, h, t, s)
+
+
+def one_of_masks(functions):
+    """The mask_mod that calls the function of number b, as of sentence 1."""
+    if len(functions) == 1:
+        (function,) = functions
+        return lambda b, h, t, s: function(1, h, t, s)
+    middle = len(functions) // 2
+    first, second = one_of_masks(functions[:middle]), one_of_masks(functions[middle:])
+    return lambda b, h, t, s: first(b, h, t, s) if b < middle else second(b - middle, h, t, s)

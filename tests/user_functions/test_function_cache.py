@@ -1,7 +1,6 @@
 """Compiled functions in the cache, and what they read: each in processes of their own."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -46,7 +45,7 @@ def helper(x):
 """
 
 
-def run(folder: Path, masks: str = MASKS, *more: str, **variables: str) -> list[str]:
+def run(folder, masks=MASKS, *more, **variables):
     (folder / "masks.py").write_text(masks)
     environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache"), **variables}
     done = run_forked("-c", CHILD, str(folder), *more, environment=environment, timeout=300)
@@ -69,8 +68,7 @@ def test_a_function_is_compiled_once_for_all_processes(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "old, new",
-    [("< WIDTH", "<= WIDTH"), ("WIDTH = 5", "WIDTH = 5.0"), ("0, 1, 80)", "0, 1, 80).astype(np.int64)")],
+    "old, new", [("< WIDTH", "<= WIDTH"), ("WIDTH = 5", "WIDTH = 5.0"), ("0, 1, 80)", "0, 1, 80).astype(np.int64)")]
 )
 def test_another_source_or_type_is_another_function(tmp_path, old, new):
     first = run(tmp_path)

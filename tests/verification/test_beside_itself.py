@@ -29,7 +29,7 @@ from fastattn.verification.frameworks import blaming, framework
 from fastattn.verification.translators import CTranslate2Translator, FastattnTranslator, _compare_translations
 from fastattn.weights import ctranslate2, read
 from tests.cli.commands import fail, run, succeed
-from tests.encoders.test_encoder_checkpoints import _write_folder
+from tests.encoders.test_encoder import _write_folder
 from tests.verification.encoder_folders import LAYERS, TEXTS, damage, write_bert
 from tests.weights.ctranslate2.writer import write_tiny
 from tests.weights.huggingface.marian_cases import CASES, write_model

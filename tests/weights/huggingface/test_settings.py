@@ -21,8 +21,8 @@ from fastattn.weights.huggingface.encoders.deberta import DEBERTA
 from fastattn.weights.huggingface.encoders.rotary_bert import NOMIC
 from fastattn.weights.huggingface.token_vectors import complete, read_lengths, read_mask, read_original, read_top
 from fastattn.weights.tensor_mapping import map_tensors
-from tests.architectures.biased import DEBERTA_CONFIG
 from tests.architectures.case import SIZES
+from tests.architectures.cases import DEBERTA_CONFIG
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.messages import refused
