@@ -37,7 +37,7 @@ from tests import GOLDENS
 from tests.encoders.classifiers import write_json
 from tests.messages import refused
 from tests.models.encoder_cases import CASES, make_tensors
-from tests.scheduling.test_disturbances import ended
+from tests.scheduling.by_hand import ended
 
 WORDS = "query : the a cat dog sat ran on under mat log and then some more words here now".split()
 
