@@ -262,7 +262,8 @@ class SelfAttention(Sublayer):
         super().__init__(parameters, name, spec.norms, first=number == 0)
         self.number, self.rounded = number, parameters.precision != "float32" and not spec.causal
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
-        self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
+        attention = spec.attention.of_layer(number)
+        self.fused_heads, self.cached_heads = fused_heads(attention), cached_heads(attention)
         self.narrow_heads = self.fused_heads._replace(narrow=True)
         self.row_width = 2 * spec.attention.key_width
         # whether nothing but the feed-forward follows

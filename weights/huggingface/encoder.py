@@ -59,6 +59,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     parts = stack_sources(architecture, config, model, stored, where)
     headless = ""
     try:
+        stored = with_ties(stored, _find(config, architecture.heads).tied(config))
         head, head_parts = read_head(config, architecture.heads, spec, stored, where)
         text = read_labels(config, architecture.heads, text)
     except CheckpointError as error:  # the encoder may be all that is wanted
@@ -78,7 +79,7 @@ def stack_sources(
     where   their file's name in errors
     """
     ((name, spec),) = model.stacks.items()
-    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(own) and architecture.numbers is None:
         raise CheckpointError(
@@ -107,13 +108,23 @@ def named_as_today(
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
         name = architecture.current_name(theirs)
-        if name in named and architecture.needs(name, config):
+        if name in named and architecture.needs(name):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
-    for name, twin in architecture.twins.items():
-        if twin in named:
-            named.setdefault(name, named.pop(twin))
-    return named
+    return with_ties(named, architecture.tied(config))
+
+
+def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
+    """The tensors, of which two that are tied are one: that which is there, either where both have the same bits.
+
+    Two that differ stay two, as in transformers (``PreTrainedModel.tie_weights``).
+    """
+    made = dict(stored)
+    for pair in ties.items():
+        first, second = (stored.get(name) for name in pair)
+        if first is None or second is None or first.equals(second):
+            made |= {name: tensor for name in pair if (tensor := second or first) is not None}
+    return made
 
 
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.

@@ -128,9 +128,16 @@ def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
     return HeadSpec("first", labels, inner_width=spec.width, activation=act)
 
 
+def _kind(config: JsonObject) -> HeadSource:
+    return PREDICTIONS if config.boolean("legacy", True) else LM_PREDICTIONS
+
+
 def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, TensorSources]:
-    legacy = config.boolean("legacy", True)
-    return (PREDICTIONS if legacy else LM_PREDICTIONS).table(config, spec)
+    return _kind(config).table(config, spec)
+
+
+def _ties(config: JsonObject) -> Mapping[str, str]:
+    return _kind(config).tied(config)
 
 
 LM_PREDICTIONS = masked_head(
@@ -143,6 +150,6 @@ POOLED = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("c
 HEADS = {
     SEQUENCE: HeadSource(_pooled, fixed(POOLED)),
     TOKENS: linear_head("each", "classifier"),
-    MASKED: HeadSource(PREDICTIONS.spec, _predictions, labelled=False),
+    MASKED: replace(PREDICTIONS, table=_predictions, tied=_ties),
 }
 DEBERTA = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)

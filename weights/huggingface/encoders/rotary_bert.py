@@ -11,6 +11,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     HeadSource,
     activation,
     count_layers,
+    count_positions,
     dense_head,
     even_heads,
     fixed,
@@ -19,9 +20,9 @@ from fastattn.weights.huggingface.encoders.architecture import (
     masked_head,
     refuse,
     rotary,
-    tied_output,
+    tied,
 )
-from fastattn.weights.tensor_mapping import TensorSources, sources
+from fastattn.weights.tensor_mapping import sources
 
 # ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
 
@@ -59,7 +60,7 @@ def _modernbert_spec(config: JsonObject) -> StackSpec:
         ),
         positions=PositionSpec(
             "rotary",
-            limit=config.integer("max_position_embeddings", minimum=1),
+            limit=count_positions(config),
             rotary=rotary(config, width, 160_000.0, "full_attention", "global_rope_theta"),
         ),
         biases=biases[0],
@@ -100,10 +101,6 @@ def _modernbert_masked_head(config: JsonObject, spec: StackSpec, labels: int) ->
     return _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
 
 
-def _modernbert_masked_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return MODERNBERT_HEAD | tied_output(config, "decoder", "decoder.bias", "embeddings.tok_embeddings")
-
-
 MODERNBERT_HEAD = {
     "head.inner.*": sources("head.dense.*"),
     "head.norm.*": sources("head.norm.*"),
@@ -112,7 +109,12 @@ MODERNBERT_HEAD = {
 MODERNBERT_HEADS = {
     SEQUENCE: HeadSource(_modernbert_sequence_head, fixed(MODERNBERT_HEAD)),
     TOKENS: HeadSource(_modernbert_token_head, fixed(MODERNBERT_HEAD)),
-    MASKED: HeadSource(_modernbert_masked_head, _modernbert_masked_table, labelled=False),
+    MASKED: HeadSource(
+        _modernbert_masked_head,
+        fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
+        labelled=False,
+        tied=tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
+    ),
 }
 MODERNBERT = Architecture(
     _modernbert_spec, fixed(MODERNBERT_TABLE), ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
