@@ -27,8 +27,8 @@ settings.register_profile("any speed", settings(derandomize=False), suppress_hea
 settings.register_profile("same", settings.get_profile("any speed"), derandomize=True, database=None)
 settings.load_profile("any speed")
 
-# A shell's background job ignores SIGINT, one of nohup's SIGHUP; so would the processes that tests start to see them end
-# by it.
+# A shell's background job ignores SIGINT, one of nohup's SIGHUP. So would processes that tests start to see them end by
+# it.
 for name, handler in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:

@@ -27,6 +27,7 @@ FILES = {
 }
 EDITS = "config.json "  # a choice of this beginning sets a field of config.json, or takes it out where it is ABSENT
 ABSENT = "absent"
+OPTION = "option "  # a choice of this beginning is an argument of the call that is compared
 
 
 def write_tokenizer(folder: Path, single: str, pair: str, **settings: Any) -> None:
@@ -98,9 +99,8 @@ def _change_weights(case: Case, folder: Path) -> None:
 
 def config_of(case: Case, base: Mapping[str, Any]) -> Any:
     """The configuration of the case's model type; Skipped where transformers takes no such one."""
-    chosen = {
-        n: copy.deepcopy(v) for n, v in case.chosen.items() if n not in FILES and not n.startswith((EDITS, "option "))
-    }
+    names = [name for name in case.chosen if name not in FILES and not name.startswith((EDITS, OPTION))]
+    chosen = {name: copy.deepcopy(case.chosen[name]) for name in names}
     try:
         return transformers.AutoConfig.for_model(case.base, **{**base, **chosen})
     except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -55,11 +56,11 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     stored = named_as_today(stored, architecture, config)
     if is_original(config) and text.multi_vector is not None:
         text = dataclasses.replace(text, dense=((_projection(stored, spec, where), None, "none"),))
-    model = ModelSpec("encoder", spec)
-    parts = stack_sources(architecture, config, model, stored, where)
-    headless = ""
-    try:
+    with suppress(CheckpointError):  # read_head says why there is none
         stored = with_ties(stored, _find(config, architecture.heads).tied(config))
+    model = ModelSpec("encoder", spec)
+    parts, headless = stack_sources(architecture, config, model, stored, where), ""
+    try:
         head, head_parts = read_head(config, architecture.heads, spec, stored, where)
         text = read_labels(config, architecture.heads, text)
     except CheckpointError as error:  # the encoder may be all that is wanted
@@ -79,7 +80,7 @@ def stack_sources(
     where   their file's name in errors
     """
     ((name, spec),) = model.stacks.items()
-    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name)}
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
     if spec.layers > len(own) and architecture.numbers is None:
         raise CheckpointError(
@@ -108,7 +109,7 @@ def named_as_today(
     named: dict[str, StoredTensor] = {}
     for theirs, tensor in stored.items():
         name = architecture.current_name(theirs)
-        if name in named and architecture.needs(name):
+        if name in named and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
     return with_ties(named, architecture.tied(config))

@@ -56,6 +56,7 @@ class Architecture:
     renamed   old name's end -> the current one
     heads     the end of a class's name in ``architectures`` -> its head
     tied      (config.json) -> {name: another} of tensors that are one where a file has only one of them
+    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     """
 
     spec: Callable[[JsonObject], StackSpec]
@@ -66,6 +67,7 @@ class Architecture:
     renamed: Mapping[str, str] = field(default_factory=dict)
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
     tied: Ties = lambda config: {}
+    unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
     buffers: tuple[str, ...] = ()
 
     def current_name(self, name: str) -> str:
@@ -77,9 +79,9 @@ class Architecture:
                 name = name.removesuffix(old) + new
         return name
 
-    def needs(self, name: str) -> bool:
+    def needs(self, name: str, config: JsonObject) -> bool:
         """Whether the stack itself needs the tensor of a current name."""
-        return not name.startswith(self.ignored) and not name.endswith(self.buffers)
+        return not name.startswith(self.ignored + self.unused(config)) and not name.endswith(self.buffers)
 
 
 def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]:

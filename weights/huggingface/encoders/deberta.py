@@ -118,9 +118,10 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
 
 
 def _unused(config: JsonObject) -> tuple[str, ...]:
-    """Old checkpoints hold a table of positions even where it is not added."""
-    learned = config.boolean("position_biased_input", True)
-    return () if learned else ("embeddings.position_embeddings.",)
+    """A table of positions that is not added, which old checkpoints hold, and what distances would have."""
+    unused = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
+    relative = config.boolean("relative_attention", False)
+    return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")
 
 
 def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:

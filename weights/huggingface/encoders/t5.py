@@ -59,11 +59,8 @@ def _feed_forward(config: JsonObject) -> FeedForwardSpec:
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return (
-        TABLE
-        | {"encoder.embedding.weight": sources("encoder.embed_tokens.weight")}
-        | feed_forward_sources(spec.feed_forward.gated)
-    )
+    embedding = {"encoder.embedding.weight": sources("encoder.embed_tokens.weight")}
+    return TABLE | embedding | feed_forward_sources(spec.feed_forward.gated)
 
 
 T5 = Architecture(
