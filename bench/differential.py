@@ -5,7 +5,8 @@
     python bench/differential.py --kind decoders --seed 1234 --cases 1
 
 Runs where both are installed. Case after case is drawn from its seed: a base, such as a model type, and values for some
-of its settings. Of one that differs, settings are taken back while it still does. What fastattn refuses with an error
+of its settings. Of one that differs, settings are taken back while it still does;
+what is left is printed once. What fastattn refuses with an error
 is listed by the error; what the framework refuses is skipped. The exit status is 1 if something differs.
 """
 
@@ -70,7 +71,7 @@ def reduced(module: Any, case: Case, how: str) -> Case:
 def run(kinds: list[str], seed: int, cases: int, deadline: float) -> bool:
     """Whether nothing differs; prints a line for each difference, then the counts."""
     modules = {kind: importlib.import_module(f"bench.differences.{kind}") for kind in kinds}
-    counts, refusals = Counter[tuple[str, str]](), Counter[str]()
+    counts, refusals, shown = Counter[tuple[str, str]](), Counter[str](), set[str]()
     for number in range(seed, seed + cases):
         if time.monotonic() > deadline:
             break
@@ -82,8 +83,10 @@ def run(kinds: list[str], seed: int, cases: int, deadline: float) -> bool:
             refusals[f"{how} {kind} {case.base}: {why[:200]}"] += 1
         elif how in ("different", "crashed"):
             case = reduced(modules[kind], case, how)
-            how, why = outcome(modules[kind], case)
-            print(f"{how}: seed {number}, {kind} {case.base} {dict(case.chosen)}: {why}", flush=True)
+            what = f"{kind} {case.base} {dict(case.chosen)}"
+            if what not in shown:
+                print(f"{how}: seed {number}, {what}: {outcome(modules[kind], case)[1]}", flush=True)
+            shown.add(what)
     for why, count in refusals.most_common():
         print(f"{count} x {why}")
     for kind in kinds:

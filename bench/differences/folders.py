@@ -55,7 +55,8 @@ def write_model(case: Case, folder: Path, config: Any, model_class: Any) -> None
             spread = 0.3 if weight.dim() < 2 else 1.2 / weight[0].numel() ** 0.5
             weight.normal_(1.0 if is_norm else 0.0, 0.2 if is_norm else spread)
     model.save_pretrained(folder)
-    _change_weights(case, folder)
+    ties = {of: to for of, to in (type(model)._tied_weights_keys or {}).items() if "shared" not in to}
+    _change_weights(case, folder, ties)
     written = json.loads((folder / "config.json").read_text())
     for name, value in case.chosen.items():
         if name.startswith(EDITS):
@@ -64,21 +65,22 @@ def write_model(case: Case, folder: Path, config: Any, model_class: Any) -> None
     (folder / "config.json").write_text(json.dumps(written))
 
 
-def _change_weights(case: Case, folder: Path) -> None:
+def _change_weights(case: Case, folder: Path, ties: Mapping[str, str]) -> None:
+    """Change the files' weights; ties: name -> the tensor that it is tied to where config.json says so."""
     path, chosen = folder / "model.safetensors", case.chosen
     if not any(name in chosen for name in FILES):
         return
     tensors = load_file(path)
-    embedding = next(name for name in tensors if tensors[name].shape[0] == VOCABULARY and "lm_head" not in name)
-    match chosen.get("head"):
-        case "absent":
-            tensors.pop("lm_head.weight", None)
-        case "another":
-            tensors["lm_head.weight"] = torch.randn_like(tensors[embedding])
-        case "the embedding":
-            tensors["lm_head.weight"] = tensors[embedding].clone()
-    if "embedding" in chosen:
-        del tensors[embedding]
+    for of, to in ties.items():
+        match chosen.get("head"):
+            case "absent":
+                tensors.pop(of, None)
+            case "another":
+                tensors[of] = torch.randn_like(tensors[to])
+            case "the embedding":
+                tensors[of] = tensors[to].clone()
+        if "embedding" in chosen:
+            tensors.pop(to, None)
     if "stored" in chosen:
         tensors = {name: tensor.to(getattr(torch, chosen["stored"])) for name, tensor in tensors.items()}
     if "prefix" in chosen:

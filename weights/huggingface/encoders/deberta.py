@@ -69,10 +69,8 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
     learned = config.boolean("position_biased_input", True)
     most = config.integer("max_position_embeddings", 512, minimum=1)
     limit = most if learned else 0
-    if not config.boolean("relative_attention", False):
+    if not config.boolean("relative_attention", False) or not terms:
         return PositionSpec("table" if learned else "none", limit=limit)
-    if not terms:
-        raise config.error("pos_att_type", "'c2p', 'p2c' or both with relative_attention", None)
     stated = config.integer("max_relative_positions", -1, minimum=-1)
     norms = [name.strip() for name in config.string("norm_rel_ebd", "none").lower().split("|")]
     form = Disentangled(
@@ -120,7 +118,7 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
 def _unused(config: JsonObject) -> tuple[str, ...]:
     """A table of positions that is not added, which old checkpoints hold, and what distances would have."""
     unused = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
-    relative = config.boolean("relative_attention", False)
+    relative = config.boolean("relative_attention", False) and _terms(config)
     return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")
 
 

@@ -1,6 +1,5 @@
 """Encoders as BERT, but with rotary positions and gates."""
 
-from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
@@ -22,7 +21,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     rotary,
     tied,
 )
-from fastattn.weights.tensor_mapping import sources
+from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
 
@@ -38,14 +37,22 @@ MODERNBERT_TABLE = {
     "encoder.layers.#.feed_forward.outer.*": sources("layers.#.mlp.Wo.*"),
     "encoder.final_norm.*": sources("final_norm.*"),
 }
+# A setting -> the linear layers whose biases it is of.
+MODERNBERT_BIASES = {
+    "attention_bias": ("self_attention.qkv", "self_attention.output"),
+    "mlp_bias": ("feed_forward.inner", "feed_forward.inner_linear", "feed_forward.outer"),
+}
+
+
+def _modernbert_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    without = [name for name in MODERNBERT_BIASES if not config.boolean(name, False)]
+    layers = [layer for name in without for layer in MODERNBERT_BIASES[name]]
+    return MODERNBERT_TABLE | {f"encoder.layers.#.{layer}.bias": sources(None) for layer in layers}
 
 
 def _modernbert_spec(config: JsonObject) -> StackSpec:
     layers, attention = count_layers(config), even_heads(config)
     inner = config.integer("intermediate_size", minimum=1)
-    biases = [config.boolean(name, False) for name in ("attention_bias", "mlp_bias")]
-    if biases[0] != biases[1]:
-        raise CheckpointError(f"{config.where}: attention_bias and mlp_bias should be equal, are {biases}")
     every = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
     width = attention.head_width
@@ -63,7 +70,7 @@ def _modernbert_spec(config: JsonObject) -> StackSpec:
             limit=count_positions(config),
             rotary=rotary(config, width, 160_000.0, "full_attention", "global_rope_theta"),
         ),
-        biases=biases[0],
+        biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
         local=LocalSpec(
             local_layers(config, layers, lambda i: i % every != 0),
             before=window,
@@ -117,7 +124,7 @@ MODERNBERT_HEADS = {
     ),
 }
 MODERNBERT = Architecture(
-    _modernbert_spec, fixed(MODERNBERT_TABLE), ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
+    _modernbert_spec, _modernbert_table, ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
 )
 
 
