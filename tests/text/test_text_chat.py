@@ -52,7 +52,6 @@ def test_variables_and_structured_contents_reach_the_template():
     assert ChatTemplate(TEMPLATES["turns"], TOKENS).render(messages) == "<s><turn>user\nab<end>\n<turn>model\n"
     text = "{{ '%s: %5.2f%% (%(a)s)' % ('in 2024', 0.5) if none else 'In 2024: %-9s|%d%%' % ('a', 7) }}"
     assert ChatTemplate(text).render(HELLO) == "In 2024: a        |7%"
-    assert ChatTemplate("{{ messages[0].name is defined }}").render([HELLO[0] | {"name": None}]) == "False"
 
 
 WRONG_MESSAGES = {
@@ -137,10 +136,10 @@ HOSTILE = [
     (LONG + "{{ x|join(d=x) }}", MUCH),
     (LONG + "{{ '%(a)s' * 9999 % {'a': x} }}", MUCH),
     (LONG + "{{ (x * 9).split('a')|length }}", MUCH),
-    ("{{ 'a'.center(10**10) }}", "attribute 'center' of 'str' object is unsafe"),
-    ("{{ 'a'|center(9999999999) }}", "No filter named 'center'"),
-    ("{{ '{:>9999999999}'.format(1) }}", "attribute 'format' of 'str' object is unsafe"),
-    ("{{ '{a:>99999999}'.format_map({'a': 1}) }}", "attribute 'format_map' of 'str' object is unsafe"),
+    ("{{ 'a'.center(10**10) }}", MUCH),
+    ("{{ 'a'|center(9999999999) }}", MUCH),
+    ("{{ '{:>9999999999}'.format(1) }}", "a width in a format"),
+    ("{{ '{a:>99999999}'.format_map({'a': 1}) }}", "a width in a format"),
     ("{{ '%9999999999d' % 1 }}", "a width in a format"),
     ("{{ '%(a)9999999999d' % {'a': 1} }}", "a width in a format"),
     ("{{ '%(a(b)c)9999999999d' % {'a(b)c': 1} }}", "a width in a format"),
@@ -152,10 +151,9 @@ HOSTILE = [
     ("{{ strftime_now('%c' * 999) }}", "at most 100 characters"),
     ("{{ ''.__class__.__mro__ }}", "attribute '__class__' of 'str' object is unsafe"),
     ("{{ raise_exception.__globals__['sys'] }}", "attribute '__globals__' of 'function' object is unsafe"),
-    ("{{ ('a'|e)['format']('') }}", "attribute 'format' of 'Markup' object is unsafe"),
     ("{{ namespace(__class__=1) }}", "a namespace takes no name such as '__class__'"),
     ("{{ messages.append(1) }}", "attribute 'append' of 'list' object is unsafe"),
-    ("{{ cycler(1) }}", "'cycler' is undefined"),
+    ("{{ lipsum() }}", "'lipsum' is undefined"),
     ("{% include 'a' %}", "no loader"),
     ("{% import 'os' as os %}", "no loader"),
     ("{{ a.b.c }}", "'a' is undefined"),
