@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import groupby
+from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
 from fastattn.documents.marks import Mark, Marked
@@ -86,6 +87,9 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
                 raise InputError(f"{name}: expected a part {wanted}, which it does not have")
             if sum(part.file_size for part in parts) > LARGEST:
                 raise InputError(f"{name}: unpacked it is larger than {LARGEST:,} bytes")
+            outside = next((one.filename for one in parts if _leaves(one.filename)), None)
+            if outside is not None:
+                raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
                 read = reader(part.filename)
                 content = archive.read(part)
@@ -95,6 +99,12 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise InputError(f"{name}: cannot be unpacked: {error}") from None
     return written.getvalue()
+
+
+def _leaves(part: str) -> bool:
+    """Whether a part's name leads out of the folder that an archive is unpacked to."""
+    path = PurePosixPath(part.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or ":" in path.parts[0]
 
 
 def _open_part(data: bytes, name: str) -> Steps:
