@@ -104,7 +104,7 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
 def _leaves(part: str) -> bool:
     """Whether a part's name leads out of the folder that an archive is unpacked to."""
     path = PurePosixPath(part.replace("\\", "/"))
-    return path.is_absolute() or ".." in path.parts or ":" in path.parts[0]
+    return path.is_absolute() or ".." in path.parts or ":" in part.partition("/")[0]
 
 
 def _open_part(data: bytes, name: str) -> Steps:

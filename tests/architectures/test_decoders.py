@@ -133,7 +133,9 @@ CAUSAL_LM = {"qwen3-0": "Qwen3Model", "gemma3_text-0": "Gemma3TextModel"}
 
 
 def test_an_encoder_takes_the_stack(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Its vectors are the means of the rows before the projection; of files that say they are an encoder's the same."""
+    """Its vectors are of the rows before the projection, as of files that say they are an encoder's: the last row of a
+    causal language model's, else the mean of them, as in sentence-transformers.
+    """
     for name in ("llama-0", "gpt2-0", "gemma2-0", *CAUSAL_LM):
         folder = tmp_path_factory.mktemp("case")
         case, text = _case(name), "w7 w9 w30"
@@ -141,14 +143,20 @@ def test_an_encoder_takes_the_stack(tmp_path_factory: pytest.TempPathFactory) ->
         encoder, model = Encoder(folder, threads=1), load(folder)
         ids = np.array(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids, np.int32)
         hidden_TD, _ = model.prefill(ids, np.array([0, len(ids)], np.int64))
-        np.testing.assert_allclose(encoder.encode(text), hidden_TD.mean(axis=0), atol=1e-5)
+        pooled_D = hidden_TD.mean(axis=0) if name == "gpt2-0" else hidden_TD[-1]  # whose class is a LMHeadModel
+        np.testing.assert_allclose(encoder.encode(text), pooled_D, atol=1e-5)
+        np.testing.assert_allclose(encoder.encode(text, pooling="mean"), hidden_TD.mean(axis=0), atol=1e-5)
         with pytest.raises(CheckpointError, match="has no head that classifies"):
             CrossEncoder(folder)
         if name in CAUSAL_LM:
             config = json.loads((folder / "config.json").read_text()) | {"architectures": [CAUSAL_LM[name]]}
             (folder / "config.json").write_text(json.dumps(config))
             assert read(folder).spec.encoder is not None
-            np.testing.assert_array_equal(Encoder(folder, threads=1).encode(text), encoder.encode(text))
+            np.testing.assert_array_equal(Encoder(folder, threads=1).encode(text), encoder.encode(text, pooling="mean"))
+            looks_ahead = {"qwen3-0": {"is_causal": False}, "gemma3_text-0": {}}[name]
+            config |= {"architectures": [CAUSAL_LM[name].replace("Model", "ForCausalLM")]} | looks_ahead
+            (folder / "config.json").write_text(json.dumps(config))
+            assert read(folder).text.pooling == (("mean",) if looks_ahead else ("lasttoken",))
 
 
 def _text(folder: Path, files: dict[str, Any], change: dict[str, Any] | None = None) -> GeneratorText:

@@ -30,7 +30,7 @@ from fastattn.weights.tensor_mapping import (
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``; with mean pooling, without normalization.
+    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization.
 
     max_length  instead of the tokenizer's
     """

@@ -109,7 +109,6 @@ def test_its_own_folder_gives_the_same_bits(tmp_path: Path, changes: dict[str, A
         ({"pos_att_type": "c2p|p2p"}, "pos_att_type should be of 'c2p' and 'p2c', is 'c2p|p2p'"),
         ({"pos_att_type": ["c2p", 3]}, "pos_att_type should be of"),
         ({"pos_att_type": {"c2p": 1}}, "pos_att_type should be of"),
-        ({"pos_att_type": []}, "pos_att_type should be 'c2p', 'p2c' or both with relative_attention"),
         ({"conv_kernel_size": 4}, "as many rows before as after, which a width of 4 is not"),
         ({"conv_kernel_size": 3, "conv_groups": 2}, "not supported: conv_groups 2"),
         ({"conv_kernel_size": 3, "conv_act": "prelu"}, "conv_act should be one of"),
