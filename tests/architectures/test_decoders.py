@@ -78,7 +78,8 @@ def test_the_text_of_a_model_that_sees_images_is_read(tmp_path: Path) -> None:
     nested = {name: value for name, value in case.config.items() if name not in ("architectures", "eos_token_id")}
     config = {
         "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "vision_config": {},
-        "eos_token_id": [2, 7], "text_config": nested | {"final_logit_softcapping": 3.0}, "vocab_size": case.config["vocab_size"],
+        "eos_token_id": [2, 7], "text_config": nested | {"final_logit_softcapping": 3.0},
+        "vocab_size": case.config["vocab_size"],
     }  # fmt: skip
     for number, renamed in enumerate(
         (

@@ -289,12 +289,22 @@ def test_bias_of_a_step_is_a_row_of_the_full_bias(positions: str, stack: str) ->
         np.testing.assert_array_equal(bias_values(bias(2000), np.arange(30), 30), dense)
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_distances_beyond_the_exact_ones_share_a_bucket_where_no_other_is_left(bidirectional: bool) -> None:
+    exact, distance_L = 8, np.arange(-40, 41)
+    buckets = exact * (4 if bidirectional else 2)
+    found_L = relative_buckets(distance_L, buckets, exact, bidirectional)
+    behind_L = np.where(-distance_L < exact, np.maximum(-distance_L, 0), 2 * exact - 1)
+    ahead_L = np.where(distance_L < exact, distance_L, 2 * exact - 1) + 2 * exact
+    np.testing.assert_array_equal(found_L, np.where((distance_L > 0) & bidirectional, ahead_L, behind_L))
+
+
 def test_no_bias_without_such_positions() -> None:
     bias = _bias(_spec(positions="sinusoid"))
     assert bias(4) is None
 
 
-@pytest.mark.parametrize("buckets, distance", [(3, 128), (0, 128), (32, 8)])
+@pytest.mark.parametrize("buckets, distance", [(3, 128), (0, 128), (32, 7)])
 def test_relative_positions_that_cannot_be_are_a_checkpoint_error(buckets: int, distance: int) -> None:
     spec = _spec(positions="relative", relative_buckets=buckets, relative_max_distance=distance)
     with pytest.raises(CheckpointError, match="relative positions need 4 buckets"):
