@@ -27,9 +27,12 @@ settings.register_profile("any speed", settings(derandomize=False), suppress_hea
 settings.register_profile("same", settings.get_profile("any speed"), derandomize=True, database=None)
 settings.load_profile("any speed")
 
-# A shell's background job ignores SIGINT, and so would the processes that tests start to see them end by it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background job ignores SIGINT, one of nohup's SIGHUP. So would processes that tests start to see them end by
+# it.
+for name, handler in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+    number = getattr(signal, name, None)
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

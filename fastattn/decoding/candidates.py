@@ -12,7 +12,7 @@ import numpy as np
 
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.scores import edited
+from fastattn.decoding.scores import edited, edited_whole
 from fastattn.layers.draws import uniform
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
@@ -267,7 +267,8 @@ class Candidates:
         self.counts = bool(options.presence_penalty or options.frequency_penalty)
         self.penalizes = self.counts or options.repetition_penalty != 1
         rules = options.rules
-        self.edits_after = rules is not None and not rules.renormalized and not options.greedy
+        self.edits_after = rules is not None and not options.greedy
+        self.renormalizes = self.edits_after and rules is not None and rules.renormalized
         self.needs_past = self.penalizes or options.no_repeat_ngram_size > 0 or bool(self.sequences)
 
     def select_outputs(self, job: Job) -> OutputSubset | None:
@@ -292,7 +293,12 @@ class Candidates:
         if self.options.sampled:
             return self._drawn(hidden_RD, rows, edits)
         count, subsets_R = min(count, self.model.sizes.vocabulary), rows.subsets_R
-        lists = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if self.edits_after else []
+        penalized = self.edits_after and edits.penalized_RJ is not None
+        if penalized and (self.renormalizes or edits.penalty < 1):
+            log_probs_RV = (rows.output or self.model.output).all_log_probs(hidden_RD, Edits(), subsets_R)
+            return self._wished(rows, hidden_RD, edits, *edited_whole(log_probs_RV, edits, count, self.renormalizes))
+        after = self.edits_after and not self.renormalizes
+        lists = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if after else []
         most = min(count + sum(ids_RJ.shape[1] for ids_RJ in lists), self.model.sizes.vocabulary)
         log_probs_Rk, ids_Rk = (rows.output or self.model.output).top_k(
             hidden_RD,
@@ -303,8 +309,14 @@ class Candidates:
         )
         if lists:
             log_probs_Rk, ids_Rk = edited(log_probs_Rk, ids_Rk, edits, count)
+        return self._wished(rows, hidden_RD, edits, log_probs_Rk, ids_Rk)
+
+    def _wished(
+        self, rows: CandidateRows, hidden_RD: np.ndarray, edits: Edits, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The candidates, the next token of each row's favoured prefix among them."""
         if rows.wished_R is not None:
-            self._wish(hidden_RD, rows.wished_R, edits, subsets_R, log_probs_Rk, ids_Rk)
+            self._wish(hidden_RD, rows.wished_R, edits, rows.subsets_R, log_probs_Rk, ids_Rk)
         # If fewer are left than asked for, the others have id -1: token 0 stands for them, at -inf.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
 

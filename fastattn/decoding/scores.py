@@ -42,5 +42,25 @@ def edited(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: in
     return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
 
 
+def edited_whole(
+    log_probs_RV: np.ndarray, edits: Edits, count: int, renormalized: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """``edited`` of the whole vocabulary, whatever the penalty; ``renormalized``: so that all sum to 1 again."""
+    log_probs_RV = log_probs_RV.astype(np.float32)
+    if edits.penalized_RJ is not None:
+        at = np.nonzero(edits.penalized_RJ >= 0)
+        where = at[0], edits.penalized_RJ[at]
+        amounts = np.float32(0) if edits.amounts_RJ is None else edits.amounts_RJ[at]
+        log_probs_RV[where] = log_probs_RV[where] * np.float32(edits.penalty) - amounts
+    if edits.suppressed_RJ is not None:
+        at = np.nonzero(edits.suppressed_RJ >= 0)
+        log_probs_RV[at[0], edits.suppressed_RJ[at]] = -np.inf
+    if renormalized:
+        best_R1 = log_probs_RV.max(axis=1, keepdims=True)
+        log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))
+    order_Rk = np.argsort(-log_probs_RV, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(log_probs_RV, order_Rk, axis=1), order_Rk.astype(np.int32)
+
+
 def _listed(ids_Rk: np.ndarray, listed_RJ: np.ndarray) -> np.ndarray:
     return np.asarray((ids_Rk[:, :, None] == listed_RJ[:, None]).any(axis=2))

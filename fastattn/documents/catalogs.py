@@ -1,6 +1,9 @@
 """Translators' files: gettext's .po and XLIFF 1.2 and 2; what is translated already stays."""
 
 import copy
+import gettext
+import re
+from typing import Any
 
 from fastattn.documents.marks import Marked
 from fastattn.documents.texts import Steps, decoded, needed
@@ -9,7 +12,7 @@ from fastattn.errors import InputError
 
 
 def translate_po(data: bytes, name: str) -> Steps:
-    """The entries without a translation, fuzzy ones included; plural forms beyond the first get the plural's."""
+    """The entries without a translation, fuzzy ones included; plural forms but that of 1 get the plural's."""
     with needed("PO"):
         import polib
 
@@ -22,17 +25,31 @@ def translate_po(data: bytes, name: str) -> Steps:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
     texts = [text for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
-    answers = iter((yield [Marked(text) for text in texts]))
+    answers, (forms, singular) = iter((yield [Marked(text) for text in texts])), _plural_forms(catalog, name)
     for entry in entries:
         one = _like(entry.msgid, next(answers).text) if entry.msgid else ""
         if entry.msgid_plural:
             many = _like(entry.msgid_plural, next(answers).text)
-            entry.msgstr_plural = {number: many if number else one for number in entry.msgstr_plural or (0, 1)}
+            numbers = range(forms) if forms else entry.msgstr_plural or (0, 1)
+            entry.msgstr_plural = {number: one if number == singular else many for number in numbers}
         else:
             entry.msgstr = one
         entry.flags = [flag for flag in entry.flags if flag != "fuzzy"]
     written = f"{catalog}".rstrip("\n") + "\n"
     return (written if text.startswith("#") else written.removeprefix("#\n")).encode()
+
+
+def _plural_forms(catalog: Any, name: str) -> tuple[int, int]:
+    """(how many forms the header says there are, 0 if it does not, the number of that of 1 alone, -1 if none is)."""
+    header = catalog.metadata.get("Plural-Forms", "")
+    stated = re.fullmatch(r"\s*nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=(.*?);?\s*", header)
+    if stated is None:
+        return 0, 0
+    try:
+        forms, number_of = int(stated[1]), gettext.c2py(stated[2])
+        return forms, -1 if forms == 1 else number_of(1)
+    except ValueError as error:
+        raise InputError(f"{name}: Plural-Forms: {error}") from None
 
 
 def _like(source: str, translation: str) -> str:

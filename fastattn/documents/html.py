@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from html.parser import HTMLParser
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from fastattn.documents.marks import Mark, Marked
@@ -18,11 +19,12 @@ INLINE = frozenset(
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 # What these have stays as it is: their text in a sentence of its own place, or nothing that a sentence has.
 WORDS = frozenset("code kbd samp tt var".split())
-HIDDEN = frozenset("iframe math noscript object script select style svg template".split())
-WHOLE = frozenset("listing plaintext pre textarea xmp".split())
+HIDDEN = frozenset("iframe math noscript object script style svg template".split())
+WHOLE = frozenset("listing plaintext pre xmp".split())
 READ = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
 METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTONS = frozenset(("button", "reset", "submit"))
+LABELLED = frozenset(("optgroup", "option", "track"))
 _VALUE = r"(?<![\w-]){}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+))"
 _SECTION = re.compile(r"<!\[(?:temp|cdata|ignore|include|rcdata|if|else|endif)(?![\w.-])", re.IGNORECASE)
 _UNENDED = re.compile(r"</?[A-Za-z]|<[!?]|</[^>]")
@@ -114,7 +116,7 @@ class Page:
         at = 0
         while at < len(tokens):
             token = tokens[at]
-            end = closers.get(at, at) + 1 if _stays(token) else at
+            end = closers.get(at, at) + 1 if _stays(token) or self._has_lines(tokens[at : closers.get(at, at)]) else at
             if end > at:
                 self._keep(token, tokens[at:end])
             elif token.kind == "text" or token.name in INLINE:
@@ -126,9 +128,15 @@ class Page:
             at = max(end, at + 1)
         self._end_sentence()
 
+    @staticmethod
+    def _has_lines(element: Sequence[SourceToken]) -> bool:
+        """Whether an element is a field for texts that is filled with several lines, which stay."""
+        is_field = bool(element) and element[0].name == "textarea"
+        return is_field and "\n" in "".join(token.source for token in element[1:]).strip()
+
     def _keep(self, token: SourceToken, kept: list[SourceToken]) -> None:
         source = "".join(one.source for one in kept)
-        if token.name in WHOLE:
+        if token.name in WHOLE or token.name == "textarea":
             self._end_sentence()
             self._parts.append(source)
         else:
@@ -137,12 +145,12 @@ class Page:
 
     def _end_sentence(self) -> None:
         held, self._held = self._held, []
-        whole = "".join(token.text for token in held)
         if not any(map(str.isalpha, "".join(token.text for token in held if token.kind == "text"))):
             self._parts += [token if token.kind in ("open", "alone") else token.source for token in held]
             return
-        lead = whole[: len(whole) - len(whole.lstrip())]
-        self._parts += [lead, len(self.texts), whole[len(whole.rstrip()) :]]
+        first = "".join(_outer_texts(held))
+        last = "".join(_outer_texts(held[::-1])[::-1])
+        self._parts += [first[: len(first) - len(first.lstrip())], len(self.texts), last[len(last.rstrip()) :]]
         self.texts.append(_marked(held))
 
     def _read_values(self, token: SourceToken) -> None:
@@ -153,6 +161,8 @@ class Page:
         named = token.attributes.get("name", token.attributes.get("property", ""))
         if token.name == "meta":
             names = ("content",) if named.lower() in METAS else ()
+        elif token.name in LABELLED:
+            names = {*names, *({"label"} & token.attributes.keys())}
         elif token.name == "input" and token.attributes.get("type", "").lower() in BUTTONS:
             names = {*names, *({"value"} & token.attributes.keys())}
         for name in sorted(names):
@@ -229,14 +239,20 @@ def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
     return found
 
 
+def _outer_texts(held: list[SourceToken]) -> list[str]:
+    """The texts of the first tokens, up to one that stands for itself, such as a picture."""
+    return [token.text for token in takewhile(lambda token: token.kind not in ("alone", "kept"), held)]
+
+
 def _marked(held: list[SourceToken]) -> Marked:
     """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
     closers = partners([(token.kind, token.name) for token in held])
     closing = set(closers.values())
     text, marks, around = "", list[Mark](), list[int]()  # the marks that have begun, by number
+    places = [0]  # of tags that stand for themselves, whose blanks are of the text
     for number, token in enumerate(held):
         shown = re.sub(r"\s+", " ", token.text)
-        ends = not text or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
+        ends = (not text and len(places) == 1) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
         shown = shown[1:] if shown.startswith(" ") and ends else shown
         if token.kind == "text":
             text += shown
@@ -246,10 +262,12 @@ def _marked(held: list[SourceToken]) -> Marked:
         else:
             marks.append(Mark(len(text), len(text) + len(shown), (token, None), bool(shown), len(around)))
             text += shown
+            if not shown and number not in closers:
+                places.append(len(text))
             if number in closers:
                 marks[-1] = marks[-1]._replace(what=(token, held[closers[number]]))
                 around.append(len(marks) - 1)
-    end = len(text.rstrip())
+    end = max(len(text.rstrip()), places[-1])
     return Marked(
         text[:end], tuple(mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
     )

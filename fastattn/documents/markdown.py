@@ -2,36 +2,54 @@
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fastattn.documents.html import VOID, partners
-from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.marks import Mark, Marked, with_kept
 from fastattn.documents.texts import Steps, decoded, in_lines, needed, replaced
 
 _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
 _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
 _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
+_LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
+# Lines and ends of lines that are no text: front matter, a container's, a heading's identifier and classes.
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n.*?\n\1[ \t]*(?:\n|\Z)", re.DOTALL)
+_DIRECTIVE = re.compile(r"^[ \t]*:{3,}.*$|[ \t]*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$", re.MULTILINE)
+# The end of a reference whose text is its label.
+SHORT = ("]", "][]")
+_FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 # A line that begins so would be a list, a heading, a quotation, a table or a rule.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
 
 
 class SourcePiece(NamedTuple):
-    """A piece of a paragraph's source; ``text`` is what a sentence has of it, ``name`` a tag's."""
+    """A piece of a paragraph's source; ``text`` is what a sentence has of it, ``name`` a tag's.
+
+    values  where the texts stand in it that people read beside the sentence, such as a picture's
+    """
 
     kind: str
     source: str
     text: str = ""
     name: str = ""
+    values: tuple[tuple[int, int], ...] = ()
 
 
 class MarkdownSentence(NamedTuple):
-    """A text, the characters that were escaped in it, and where its lines stand in the document."""
+    """A text, the characters that were escaped in it, where its lines stand in the document, and pieces with values."""
 
     text: Marked
     escaped: str
     spans: list[tuple[int, int]]
+    valued: list[SourcePiece]
+
+    @property
+    def texts(self) -> list[Marked]:
+        """The text and the values."""
+        values = [piece.source[start:end] for piece in self.valued for start, end in piece.values]
+        return [self.text, *map(Marked, values)]
 
 
 def translate_markdown(data: bytes, name: str) -> Steps:
@@ -39,10 +57,11 @@ def translate_markdown(data: bytes, name: str) -> Steps:
     page = decoded(data, name)
     sentences = list(_sentences(page))
     edits: list[tuple[int, int, str]] = []
-    for sentence, answer in zip(sentences, (yield [one.text for one in sentences])):
-        lines = in_lines(
-            _written(answer, sentence.escaped).strip(), [end - start for start, end in sentence.spans], BLOCK
-        )
+    answers = iter((yield [text for one in sentences for text in one.texts]))
+    for sentence in sentences:
+        answer, sources = next(answers), {piece.source: _with_values(piece, answers) for piece in sentence.valued}
+        text = _written(answer, sentence.escaped, sources).strip()
+        lines = in_lines(text, [end - start for start, end in sentence.spans], BLOCK)
         before = 0
         for (start, end), line in zip(sentence.spans, lines):  # an empty line would end the paragraph
             edits.append((start if line or not before else before, end, line))
@@ -55,14 +74,13 @@ def _sentences(page: str) -> Any:
         from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    front = _FRONT_MATTER.match(page)
-    lines_before = page.count("\n", 0, front.end()) if front else 0
+    hidden = _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page))
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
     at = 0
-    for token in parser.parse(page[front.end() :] if front else page):
+    for token in parser.parse(hidden):
         if token.type != "inline" or not token.children or token.map is None:
             continue
-        at = max(at, starts[min(lines_before + token.map[0], len(starts) - 1)])
+        at = max(at, starts[min(token.map[0], len(starts) - 1)])
         spans = list[tuple[int, int, int]]()  # of each line: where it begins in the paragraph, and in the page
         place, begin = at, 0
         for line in token.content.split("\n"):
@@ -77,8 +95,9 @@ def _sentences(page: str) -> Any:
 
 
 def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]]) -> Any:
-    """The sentences between hard breaks."""
-    begin, held = 0, list[SourcePiece]()
+    """The sentences between hard breaks, without the name of a footnote before them."""
+    begin, pieces = _without_name(pieces)
+    held = list[SourcePiece]()
     for piece in [*pieces, SourcePiece("hard", "")]:
         if piece.kind != "hard":
             held.append(piece)
@@ -91,7 +110,8 @@ def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]]) 
             spans[0][0] += begin - lines[first][0]
             spans[-1][1] = lines[last][1] + end - lines[last][0]
             escaped = "".join(one.text for one in held if one.kind == "escaped")
-            yield MarkdownSentence(_marked(held), escaped, [(start, stop) for start, stop in spans])
+            valued = [one for one in held if one.values]
+            yield MarkdownSentence(_marked(held), escaped, [(start, stop) for start, stop in spans], valued)
         begin, held = end + len(piece.source), []
 
 
@@ -108,7 +128,7 @@ def _pieces(children: list[Any], content: str) -> list[SourcePiece]:
             return []
         if token.markup == "autolink":
             skipped = 2
-        pieces.append(SourcePiece(kind, match[0], text, _name(token)))
+        pieces.append(SourcePiece(kind, match[0], text, _name(token), _values(token, match[0])))
         at = match.end()
     return pieces if at == len(content) else []
 
@@ -140,6 +160,43 @@ def _form(token: Any) -> tuple[str, str, str]:
     return "open" if token.nesting > 0 else "close", re.escape(token.markup), ""
 
 
+def _blanks(match: "re.Match[str]") -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def _without_name(pieces: list[SourcePiece]) -> tuple[int, list[SourcePiece]]:
+    """(the length of a footnote's name that a paragraph begins with, the pieces behind it)."""
+    source = "".join(piece.source for piece in pieces)
+    name = re.match(rf"{_FOOTNOTE.pattern}:[ \t]*", source)
+    length = left = name.end() if name else 0
+    while left and pieces[0].kind == "text":
+        first, *others = pieces
+        cut = min(left, len(first.source))
+        rest = SourcePiece("text", first.source[cut:], first.text[cut:])
+        left, pieces = left - cut, [rest, *others] if rest.source else others
+    return length - left, pieces
+
+
+def _values(token: Any, source: str) -> tuple[tuple[int, int], ...]:
+    """Where a picture's alternative text, unless it has marks of its own, and a title stand in a piece."""
+    title = _LINK_TITLE.search(source) if token.type in ("image", "link_close") else None
+    values = [(title.start(1) + 1, title.end(1) - 1)] if title else []
+    if token.type == "image" and not re.search(r"[\\`*_\[\]<>&]", token.content):
+        values.insert(0, (2, 2 + len(token.content)))
+    return tuple((start, end) for start, end in values if any(map(str.isalpha, source[start:end])))
+
+
+def _with_values(piece: SourcePiece, answers: Iterator[Marked]) -> str:
+    """A piece's source with its values' translations, of which none ends where it stands."""
+    source, written = piece.source, [next(answers).text for _ in piece.values]
+    for (start, end), text in reversed(list(zip(piece.values, written))):
+        ends = source[end] if source[end] in "\"')" else "[]"
+        label = f"[{source[start:end]}]" if source[end:] in SHORT and text != source[start:end] else ""
+        source = source[:start] + "".join(f"\\{one}" if one in ends else one for one in text) + source[end:]
+        source = source.removesuffix("[]") + label if label else source
+    return source
+
+
 def _name(token: Any) -> str:
     """What a token's other end has too."""
     tag = re.match(r"</?([A-Za-z][\w-]*)", token.content) if token.type == "html_inline" else None
@@ -158,18 +215,24 @@ def _marked(pieces: list[SourcePiece]) -> Marked:
         else:
             shown, kept = piece.text, bool(piece.text)
             closer = pieces[closers[number]].source if number in closers else ""
-            marks.append(Mark(len(text), len(text) + len(shown), (piece.source, closer), kept, len(around)))
+            label = "".join(one.source for one in pieces[number + 1 : closers[number]]) if closer in SHORT else ""
+            marks.append(Mark(len(text), len(text) + len(shown), (piece.source, closer, label), kept, len(around)))
             text += shown
             if number in closers:
                 around.append(len(marks) - 1)
-    return Marked(text, tuple(marks))
+    return with_kept(Marked(text, tuple(marks)), _FOOTNOTE)
 
 
-def _written(answer: Marked, escaped: str) -> str:
-    written = ""
+def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
+    """The source of a sentence; ``renewed``: that of pieces whose values are translated."""
+    written, begun = "", list[int]()
     for kind, text, sources in answer.pieces():
         if kind in ("open", "close"):
-            written += _LINE_END.sub(" ", sources[kind == "close"])
+            source = _LINE_END.sub(" ", renewed.get(sources[kind == "close"], sources[kind == "close"]))
+            if kind == "close" and source in SHORT and written[begun[-1] :] != sources[2]:
+                source = f"][{sources[2]}]"
+            written += source
+            begun.append(len(written)) if kind == "open" else begun.pop()
         elif kind == "kept" and sources:
             written += _LINE_END.sub(" ", sources[0])
         else:

@@ -5,7 +5,8 @@ mark stays one, around the longest run of such words, so that a tree of marks st
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -65,34 +66,43 @@ KEPT = re.compile(
     r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
     r"|`[^`\n]+`"
-    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcs@](?![a-z])|\$?\{+[\w.:!]*\}+"
+    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcs@](?![a-z])|\$?\{{1,4}[\w.:!]*\}{1,4}"
     r"|[\U0001F000-\U0001FAFF\u2600-\u27BF\u2B50\u2B55][\U0001F3FB-\U0001F3FF\uFE0F\u200D\U0001F000-\U0001FAFF]*"
 )
 
 
 def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
     """``marked`` with marks around what stays untranslated, but for what other marks cut."""
-    marks = list(marked.marks)
+    starts, ends = [mark.start for mark in marked.marks], sorted(mark.end for mark in marked.marks)
+    kept, around, at = list[Mark](), list[Mark](), 0  # around: the marks that have begun, outer ones first
     for match in pattern.finditer(marked.text):
         start, end = match.span()
-        if any(start < mark.start < end or start < mark.end < end for mark in marked.marks):
-            continue
-        around = [mark for mark in marked.marks if mark.start <= start and end <= mark.end]
-        if not any(mark.keeps for mark in around):
-            at = next((number for number, mark in enumerate(marks) if mark.start >= end), len(marks))
-            marks.insert(at, Mark(start, end, None, True, len(around)))
-    return Marked(marked.text, tuple(marks))
+        while at < len(starts) and starts[at] <= start:
+            while around and around[-1].end <= starts[at]:
+                around.pop()
+            around.append(marked.marks[at])
+            at += 1
+        while around and around[-1].end <= start:
+            around.pop()
+        cut = any(bisect_right(places, start) < bisect_left(places, end) for places in (starts, ends))
+        if not cut and not any(mark.keeps for mark in around):
+            kept.append(Mark(start, end, None, True, len(around)))
+    return Marked(marked.text, tuple(sorted((*marked.marks, *kept), key=lambda mark: mark.start)))
 
 
 def stripped(marked: Marked) -> tuple[str, Marked, str]:
-    """(blanks before, the text between with its marks, blanks behind)."""
-    text = marked.text.strip()
-    begin = len(marked.text) - len(marked.text.lstrip())
+    """(blanks before, the text between with its marks, blanks behind).
+
+    Blanks between the text and a mark that stands before or behind it, such as a picture, are of the text.
+    """
+    places = [mark.start for mark in marked.marks if mark.start == mark.end]
+    begin = min(len(marked.text) - len(marked.text.lstrip()), *places, len(marked.text))
+    text = marked.text[begin : max(begin, len(marked.text.rstrip()), *places)]
     moved = [
         mark._replace(start=min(max(0, mark.start - begin), len(text)), end=min(max(0, mark.end - begin), len(text)))
         for mark in marked.marks
     ]
-    return marked.text[:begin], Marked(text, tuple(moved)), marked.text[begin + len(text) :] if text else ""
+    return marked.text[:begin], Marked(text, tuple(moved)), marked.text[begin + len(text) :]
 
 
 def unstripped(before: str, marked: Marked, behind: str) -> Marked:
@@ -129,8 +139,9 @@ class Moving:
 
     def __init__(self, source: str, translation: str):
         self._source, self._translation = source, translation
+        self._found: dict[tuple[int, str], int] = {}  # a node and a text kept in it -> where it was found last
 
-    def written(self, node: Node, words: Sequence[WordLink]) -> Marked:
+    def written(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
         """The translation within a node, with the marks within."""
         self._place(node, words)
         text, marks, at = "", list[Mark](), node.start
@@ -142,14 +153,17 @@ class Moving:
                 at += not self._source.startswith(" ", inner.mark.end) and self._translation.startswith(
                     " ", at, node.end
                 )
+            lacks = inner.start == inner.end < node.end and not self._translation.startswith(" ", at)
             if inner.mark.keeps:
                 within = Marked(self._source[inner.mark.start : inner.mark.end])
             else:
-                within = self.written(inner, [word for word in words if inner.start <= word.target[0] < inner.end])
+                first, behind = (bisect_left(words, at, key=_begin) for at in (inner.start, inner.end))
+                within = self.written(inner, words[first:behind], depth + 1)
             begin = len(text)
             text += within.text
-            marks.append(inner.mark._replace(start=begin, end=len(text)))
+            marks.append(inner.mark._replace(start=begin, end=len(text), depth=depth))
             marks += [mark._replace(start=begin + mark.start, end=begin + mark.end) for mark in within.marks]
+            text += " " * (lacks and self._source.startswith(" ", inner.mark.end))
         return Marked(text + self._translation[at : node.end], tuple(marks))
 
     def _lacks_blank(self, mark: Mark, before: str) -> bool:
@@ -158,45 +172,73 @@ class Moving:
 
     def _place(self, node: Node, words: Sequence[WordLink]) -> None:
         """Give each of the marks within a node a place; none overlaps another."""
+        taken = list[tuple[int, int, Node]]()  # where marks stand in the translation, in order
         for inner in node.inner:
             if inner.mark.keeps and inner.mark.start < inner.mark.end:
-                self._find_kept(inner, node)
-        placed = [inner for inner in node.inner if inner.start >= 0]
-        owners = [self._owner(word, node.inner) for word in words]
-        runs = [
-            (owner, [word for _, word in run]) for owner, run in groupby(zip(owners, words), key=lambda one: one[0])
-        ]
+                self._find_kept(inner, node, taken)
+        owners = self._owners(words, node.inner, taken)
+        runs = dict[int, list[list[WordLink]]]()
+        for owner, run in groupby(zip(owners, words), key=lambda one: id(one[0])):
+            runs.setdefault(owner, []).append([word for _, word in run])
         for inner in node.inner:
-            if inner in placed or inner.mark.start == inner.mark.end:
+            if inner.start >= 0 or inner.mark.start == inner.mark.end:
                 continue
             outside = self._source[node.mark.start : inner.mark.start] + self._source[inner.mark.end : node.mark.end]
             if not outside.strip() and not inner.mark.keeps:
                 inner.start, inner.end = node.start, node.end
-            elif mine := [run for owner, run in runs if owner is inner]:
+            elif mine := runs.get(id(inner)):
                 self._take(inner, max(mine, key=lambda run: run[-1].target[1] - run[0].target[0]), node)
+        self._share(node, owners, words)
+        behind = self._behind(node, words)
         for inner in node.inner:
             if inner.start < 0:
-                inner.start = inner.end = self._behind(inner.mark, node, words)
+                inner.start = inner.end = behind(inner.mark)
 
-    def _find_kept(self, inner: Node, node: Node) -> None:
+    @staticmethod
+    def _share(node: Node, owners: Sequence[Node | None], words: Sequence[WordLink]) -> None:
+        """Put a mark that has a part of a word around the whole word, within the mark that has it."""
+        hosts = [(word, owner) for owner, word in zip(owners, words) if owner is not None and not owner.mark.keeps]
+        hosts.sort(key=lambda host: host[0].source)
+        ends = [word.source[1] for word, _ in hosts]
+        left = list[Node]()
+        for inner in node.inner:
+            at = bisect_right(ends, inner.mark.start)
+            if inner.start < 0 and at < len(hosts) and _common(inner.mark, hosts[at][0]) > 0:
+                hosts[at][1].inner.append(inner)
+            else:
+                left.append(inner)
+        node.inner = left
+
+    def _find_kept(self, inner: Node, node: Node, taken: list[tuple[int, int, Node]]) -> None:
         """Place what is kept where the translation has it as it was: the next that no mark before it has."""
         text = self._source[inner.mark.start : inner.mark.end]
         whole = re.compile(
             rf"(?<!\w){re.escape(text)}(?!\w)" if text[0].isalnum() and text[-1].isalnum() else re.escape(text)
         )
-        for match in whole.finditer(self._translation, node.start, node.end):
-            if not any(other.start < match.end() and match.start() < other.end for other in node.inner):
+        for match in whole.finditer(self._translation, self._found.get((id(node), text), node.start), node.end):
+            at = bisect_right(taken, match.start(), key=lambda place: place[1])
+            if at == len(taken) or taken[at][0] >= match.end():
                 inner.start, inner.end = match.span()
+                taken.insert(at, (*match.span(), inner))
+                self._found[id(node), text] = match.end()
                 return
 
     @staticmethod
-    def _owner(word: WordLink, nodes: Sequence[Node]) -> Node | None:
-        """Whose words a translated word is among."""
-        for one in nodes:
-            if one.start < word.target[1] and word.target[0] < one.end:
-                return one
-        free = [one for one in nodes if one.start < 0 and _common(one.mark, word) > 0]
-        return max(free, key=lambda one: _common(one.mark, word), default=None)
+    def _owners(
+        words: Sequence[WordLink], nodes: Sequence[Node], taken: Sequence[tuple[int, int, Node]]
+    ) -> list[Node | None]:
+        """Whose words each translated word is among."""
+        starts, ends = ([node.mark[end] for node in nodes] for end in (0, 1))  # siblings follow each other
+        owners = list[Node | None]()
+        for word in words:
+            at = bisect_right(taken, word.target[0], key=lambda place: place[1])
+            if at < len(taken) and taken[at][0] < word.target[1]:
+                owners.append(taken[at][2])
+                continue
+            first, behind = bisect_right(ends, word.source[0]), bisect_left(starts, word.source[1])
+            free = [node for node in nodes[first:behind] if node.start < 0 and _common(node.mark, word) > 0]
+            owners.append(max(free, key=lambda node: _common(node.mark, word), default=None))
+        return owners
 
     def _take(self, inner: Node, run: list[WordLink], node: Node) -> None:
         """Place a mark around words, or around those that are written in the place of what it keeps."""
@@ -226,13 +268,25 @@ class Moving:
         return letters in "".join(filter(str.isalnum, kept)).lower() if letters else not any(map(str.isalnum, kept))
 
     @staticmethod
-    def _behind(mark: Mark, node: Node, words: Sequence[WordLink]) -> int:
-        """The place behind what stands before a mark, in no other."""
-        if mark.start >= node.mark.end:
-            return node.end
-        before = [word for word in words if word.source[1] <= mark.start]
-        at = max(before, key=lambda word: word.source[1]).target[1] if before else node.start
-        return next((other.end for other in node.inner if other.start < at < other.end), at)
+    def _behind(node: Node, words: Sequence[WordLink]) -> Callable[[Mark], int]:
+        """mark -> the place behind what stands before it, in no other mark."""
+        ordered = sorted(words, key=lambda word: word.source[1])
+        ends = [word.source[1] for word in ordered]
+        placed = sorted(((one.start, one.end) for one in node.inner if one.start >= 0), key=lambda place: place[1])
+
+        def place(mark: Mark) -> int:
+            if mark.start >= node.mark.end:
+                return node.end
+            last = bisect_right(ends, mark.start)
+            at = ordered[bisect_left(ends, ends[last - 1])].target[1] if last else node.start
+            after = bisect_right(placed, at, key=lambda one: one[1])
+            return placed[after][1] if after < len(placed) and placed[after][0] < at else at
+
+        return place
+
+
+def _begin(word: WordLink) -> int:
+    return word.target[0]
 
 
 def _common(mark: Mark, word: WordLink) -> int:

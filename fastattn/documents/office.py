@@ -6,6 +6,8 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
 from fastattn.documents.marks import Mark, Marked
@@ -19,18 +21,40 @@ SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 OPEN_TEXTS = frozenset(("p", "h"))
 OPEN_ENCLOSES = frozenset(("span", "a", "meta", "ruby", "ruby-base"))
 # Runs of a Word document stand in these as they do in a paragraph.
-WORD_ENCLOSES = frozenset(WORD + name for name in ("hyperlink", "ins", "smartTag", "fldSimple"))
+WORD_ENCLOSES = frozenset(
+    WORD + name for name in "hyperlink ins moveTo smartTag customXml fldSimple sdt dir bdo".split()
+)
 WORD_PARTS = ("document.xml", "header", "footer", "footnotes.xml", "endnotes.xml", "comments.xml")
+# What a run may say -> the character that it is, or None for the element's own text; what it may have beside; where a
+# text ends, as at HTML's <br>.
+SPOKEN = {WORD + "t": None, WORD + "noBreakHyphen": "\u2011", WORD + "softHyphen": "\u00ad"}
+UNSPOKEN = frozenset((WORD + "rPr", WORD + "lastRenderedPageBreak"))
+BREAKS = frozenset(WORD + name for name in ("br", "cr", "tab", "ptab"))
+DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+PICTURES = (
+    "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr",
+    "{urn:schemas-microsoft-com:vml}shape",
+)
+ALTERNATIVES = ("title", "descr", "alt")
 
 Reader = Callable[[bytes, str], Steps]
 
 
 def translate_docx(data: bytes, name: str) -> Steps:
-    """A Word document: its text, headers, footers, notes and comments; formats stay with the words that have them."""
+    """A Word document: its text, headers, footers, notes, comments, boxes, charts, alternative texts and properties.
+
+    Formats stay with the words that have them.
+    """
 
     def reader(part: str) -> Reader | None:
         folder, _, file = part.rpartition("/")
-        return _word_part if folder == "word" and file.startswith(WORD_PARTS) and file.endswith(".xml") else None
+        if not file.endswith(".xml"):
+            return None
+        if folder in ("word/charts", "word/diagrams") and file.startswith(("chart", "data", "drawing")):
+            return _drawing_part
+        if part == "docProps/core.xml":
+            return _properties_part
+        return _word_part if folder == "word" and file.startswith(WORD_PARTS) else None
 
     return _archive(data, name, reader, "word/document.xml")
 
@@ -63,6 +87,9 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
                 raise InputError(f"{name}: expected a part {wanted}, which it does not have")
             if sum(part.file_size for part in parts) > LARGEST:
                 raise InputError(f"{name}: unpacked it is larger than {LARGEST:,} bytes")
+            outside = next((one.filename for one in parts if _leaves(one.filename)), None)
+            if outside is not None:
+                raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
                 read = reader(part.filename)
                 content = archive.read(part)
@@ -72,6 +99,12 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise InputError(f"{name}: cannot be unpacked: {error}") from None
     return written.getvalue()
+
+
+def _leaves(part: str) -> bool:
+    """Whether a part's name leads out of the folder that an archive is unpacked to."""
+    path = PurePosixPath(part.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or ":" in part.partition("/")[0]
 
 
 def _open_part(data: bytes, name: str) -> Steps:
@@ -94,54 +127,90 @@ def _elements(data: bytes, name: str, texts: frozenset[str], encloses: frozenset
 
 def _word_part(data: bytes, name: str) -> Steps:
     root = parsed(data, name)
+    shown = [one for one in root.iter(*PICTURES) for key in ALTERNATIVES if one.get(key)]
+    described = [(one, key) for one in dict.fromkeys(shown) for key in ALTERNATIVES if one.get(key)]
+    for (one, key), answer in zip(described, (yield [Marked(one.get(key)) for one, key in described])):
+        one.set(key, answer.text)
     paragraphs = [Paragraph(one) for one in list(root.iter(WORD + "p"))[::-1]]
-    for paragraph, answer in zip(paragraphs, (yield [one.text for one in paragraphs])):
-        paragraph.write(answer)
+    answers = iter((yield [text for one in paragraphs for text in one.texts]))
+    for paragraph in paragraphs:
+        paragraph.write(answers)
     return serialized(root)
 
 
+def _drawing_part(data: bytes, name: str) -> Steps:
+    """A chart's or a diagram's titles and labels."""
+    root = parsed(data, name)
+    found = list(root.iter(DRAWING + "t"))
+    for one, answer in zip(found, (yield [Marked(one.text or "") for one in found])):
+        one.text = answer.text
+    return serialized(root)
+
+
+def _properties_part(data: bytes, name: str) -> Steps:
+    return (yield from _elements(data, name, frozenset(("title", "subject", "description", "keywords")), frozenset()))
+
+
 class Paragraph:
-    """A paragraph of a Word document: its text, with marks where the format is not the one that most of it has."""
+    """A paragraph of a Word document: the texts between its line breaks and tabs, with marks where the format is not
+    the one that most of it has.
+    """
 
     def __init__(self, element: Element):
         self._element = element
-        runs = [(child, parent) for child, parent in self._leaves(element)]
+        for run in list(element.iter(WORD + "r")):
+            _split(run)
+        runs = list(self._runs(element))
         lengths: Counter[bytes] = Counter()
-        for run, _ in runs:
-            if (text := _text_of(run)) is not None:
-                lengths[_format_of(run)] += len(text)
+        for run in runs:
+            lengths[_format_of(run)] += len(_text_of(run) or "")
         self._usual = lengths.most_common(1)[0][0] if lengths else b""
-        self._sample = next(
-            (run for run, _ in runs if _text_of(run) is not None and _format_of(run) == self._usual), None
-        )
-        self.text = self._taken()
+        self._sample = next((run for run in runs if _format_of(run) == self._usual), None)
+        self.texts: list[Marked] = []
+        self._parts: list[Element] = []  # what stands between the texts; None: a text
+        held: list[Element] = []
+        for child in [one for one in element if one.tag != WORD + "pPr"]:
+            element.remove(child)
+            if _breaks(child):
+                self._end_text(held)
+                self._parts.append(child)
+            elif child.tag != WORD + "proofErr":
+                held.append(child)
+        self._end_text(held)
 
     @staticmethod
-    def _leaves(element: Element) -> Iterator[tuple[Element, Element]]:
+    def _runs(element: Element) -> Iterator[Element]:
+        """The runs of text alone, which the paragraph has itself."""
         for child in element:
             if child.tag in WORD_ENCLOSES:
-                yield from Paragraph._leaves(child)
-            else:
-                yield child, element
+                yield from Paragraph._runs(_inside(child))
+            elif _text_of(child) is not None:
+                yield child
 
-    def _taken(self) -> Marked:
+    def _end_text(self, held: list[Element]) -> None:
+        if held:
+            self.texts.append(self._marked(held))
+            self._parts.append(None)
+            held.clear()
+
+    def _marked(self, held: list[Element]) -> Marked:
         text, marks = "", list[Mark]()
 
-        def take(parent: Element, depth: int) -> None:
+        def take(children: list[Element], depth: int) -> None:
             nonlocal text
-            for child in list(parent):
-                if child.tag == WORD + "pPr":
-                    continue
-                parent.remove(child)
+            for child in children:
                 number, said = len(marks), _text_of(child)
-                if child.tag == WORD + "proofErr":
-                    continue
                 if child.tag in WORD_ENCLOSES:
+                    within = _inside(child)
+                    inner = list(within)
+                    for one in inner:
+                        within.remove(one)
                     marks.append(Mark(len(text), len(text), child, depth=depth))
-                    take(child, depth + 1)
+                    take(inner, depth + 1)
                     marks[number] = marks[number]._replace(end=len(text))
                 elif said is None:
                     marks.append(Mark(len(text), len(text), child, depth=depth))
+                    text += " " if _breaks(child) else ""
                 elif _format_of(child) == self._usual:
                     text += said
                 elif self._goes_on(marks, child, len(text), depth):
@@ -151,7 +220,7 @@ class Paragraph:
                     marks.append(Mark(len(text), len(text) + len(said), child, depth=depth))
                     text += said
 
-        take(self._element, 0)
+        take(held, 0)
         return Marked(text, tuple(marks))
 
     @staticmethod
@@ -162,13 +231,20 @@ class Paragraph:
             return False
         return _format_of(last.what) == _format_of(run)
 
-    def write(self, answer: Marked) -> None:
-        """Put the translation in the text's place."""
+    def write(self, answers: Iterator[Marked]) -> None:
+        """Put the translations in the texts' places."""
+        for part in self._parts:
+            if part is None:
+                self._write(next(answers))
+            else:
+                self._element.append(part)
+
+    def _write(self, answer: Marked) -> None:
         path = [self._element]
         for kind, text, child in answer.pieces():
             if kind == "open":
                 path[-1].append(child)
-                path.append(child)
+                path.append(_inside(child))
                 if _text_of(child) is not None:
                     _set_text(child, "")
             elif kind == "close":
@@ -179,14 +255,37 @@ class Paragraph:
                 path[-1].append(_like(self._sample, text, path[-1]))
 
 
+def _split(run: Element) -> None:
+    """Give the texts of a run, and each of what stands between them, a run of its own with the same format."""
+    content = [child for child in run if child.tag not in (WORD + "rPr", WORD + "lastRenderedPageBreak")]
+    groups = [list(group) for _, group in groupby(content, key=lambda child: child.tag in SPOKEN or id(child))]
+    format_ = run.find(WORD + "rPr")
+    for group in groups if len(groups) > 1 else ():
+        part = run.makeelement(run.tag, run.attrib)
+        if format_ is not None:
+            part.append(copy.deepcopy(format_))
+        part.extend(group)
+        run.addprevious(part)
+    if len(groups) > 1:
+        run.getparent().remove(run)
+
+
+def _inside(element: Element) -> Element:
+    """What holds the runs of an element that encloses some."""
+    return element.find(WORD + "sdtContent") if element.tag == WORD + "sdt" else element
+
+
+def _breaks(run: Element) -> bool:
+    """Whether a run is a line break or a tab, where a text ends."""
+    return run.tag == WORD + "r" and any(child.tag in BREAKS for child in run)
+
+
 def _text_of(run: Element) -> str | None:
     """What a run says; None for what is no run of text alone."""
-    if run.tag != WORD + "r":
+    said = [child for child in run if child.tag in SPOKEN] if run.tag == WORD + "r" else []
+    if not said or any(child.tag not in SPOKEN and child.tag not in UNSPOKEN for child in run):
         return None
-    names = {child.tag for child in run}
-    if WORD + "t" not in names or not names <= {WORD + "t", WORD + "rPr", WORD + "lastRenderedPageBreak"}:
-        return None
-    return "".join(child.text or "" for child in run.iter(WORD + "t"))
+    return "".join(SPOKEN[child.tag] or child.text or "" for child in said)
 
 
 def _format_of(run: Element) -> bytes:
@@ -197,19 +296,15 @@ def _format_of(run: Element) -> bytes:
 
 
 def _set_text(run: Element, text: str) -> None:
-    first, *others = run.iter(WORD + "t")
-    for other in others:
-        run.remove(other)
-    first.text = text
-    first.set(SPACE, "preserve")
+    for child in [one for one in run if one.tag in SPOKEN]:
+        run.remove(child)
+    written = run.makeelement(WORD + "t", {SPACE: "preserve"})
+    written.text = text
+    run.append(written)
 
 
 def _like(sample: Element, text: str, parent: Element) -> Element:
     """A run with a text and the format of another."""
-    if sample is None:
-        run = parent.makeelement(WORD + "r")
-        run.append(run.makeelement(WORD + "t"))
-    else:
-        run = copy.deepcopy(sample)
+    run = parent.makeelement(WORD + "r") if sample is None else copy.deepcopy(sample)
     _set_text(run, text)
     return run

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastattn.documents.marks import Marked
-from fastattn.documents.texts import Steps, decoded
+from fastattn.documents.texts import Steps, decoded, replaced
 from fastattn.errors import InputError
+
+Path = tuple[str | int, ...]
 
 
 def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> Steps:
@@ -47,32 +49,32 @@ def _column(field: str, head: list[str], numbered: bool, name: str) -> int:
 
 
 def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps:
-    """A JSON object a line; fields by their names, inner ones as outer.inner. A list's texts are translated each."""
-    lines = decoded(data, name).splitlines(keepends=True)
-    records, places = list[Any](), list[tuple[Any, Any]]()
-    for number, line in enumerate(lines, 1):
+    """A JSON object a line; fields by their names, inner ones as outer.inner. A list's texts are translated each.
+
+    All else stays as it is written.
+    """
+    page, at = decoded(data, name), 0
+    places = dict[tuple[int, int], str]()  # where a text stands -> the text
+    for number, line in enumerate(page.splitlines(keepends=True), 1):
         try:
-            records.append(json.loads(line) if line.strip() else None)
+            record = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name}, line {number}: not JSON: {error}") from None
-        if records[-1] is not None and not isinstance(records[-1], dict):
+        if not isinstance(record, dict):
             raise InputError(f"{name}, line {number}: expected a JSON object")
-        for field in fields:
-            places += _texts_at(records[-1], field)
-    if records and not places:
+        paths = dict(path for field in fields for path in _texts_at(record, field))
+        spans = _string_spans(line) if paths else {}
+        places |= {(at + spans[path][0], at + spans[path][1]): text for path, text in paths.items()}
+        at += len(line)
+    if page.strip() and not places:
         raise InputError(f"{name}: no record has a text in {' or '.join(fields)}")
-    for (holder, key), answer in zip(places, (yield [Marked(holder[key]) for holder, key in places])):
-        holder[key] = answer.text
-    ends = [line[len(line.rstrip("\r\n")) :] for line in lines]
-    written = [
-        line if one is None else json.dumps(one, ensure_ascii=False) + end
-        for line, one, end in zip(lines, records, ends)
-    ]
-    return "".join(written).encode("utf-8", "surrogatepass")
+    answers = yield [Marked(text) for text in places.values()]
+    edits = [(*span, json.dumps(answer.text, ensure_ascii=False)) for span, answer in zip(places, answers)]
+    return replaced(page, edits).encode("utf-8", "surrogatepass")
 
 
-def _texts_at(record: Any, field: str) -> list[tuple[Any, Any]]:
-    """(what holds a text, its key there) of each."""
+def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
+    """(the names and numbers that lead to a text, the text) of each."""
     first, _, rest = field.partition(".")
     if not isinstance(record, dict):
         return []
@@ -80,7 +82,27 @@ def _texts_at(record: Any, field: str) -> list[tuple[Any, Any]]:
         first, rest = field, ""
     value = record.get(first)
     if rest:
-        return _texts_at(value, rest)
+        return _texts_at(value, rest, *path, first)
     if isinstance(value, list):
-        return [(value, number) for number, one in enumerate(value) if isinstance(one, str)]
-    return [(record, first)] if isinstance(value, str) else []
+        return [((*path, first, number), one) for number, one in enumerate(value) if isinstance(one, str)]
+    return [((*path, first), value)] if isinstance(value, str) else []
+
+
+def _string_spans(line: str) -> dict[Path, tuple[int, int]]:
+    """Where each value that is a string stands in a line of JSON, by what leads to it; of one name twice the last."""
+    spans, path, is_key = dict[Path, tuple[int, int]](), list[Any](), False
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', line):
+        match token[0]:
+            case "{" | "[" as opened:
+                path.append(None if opened == "{" else 0)
+                is_key = opened == "{"
+            case "}" | "]":
+                path.pop()
+            case ",":
+                is_key = not isinstance(path[-1], int)
+                path[-1] = None if is_key else path[-1] + 1
+            case _ if is_key:
+                path[-1], is_key = json.loads(token[0]), False
+            case _:
+                spans[tuple(path)] = token.span()
+    return spans

@@ -62,12 +62,14 @@ def translate_document(
     mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
     told = {"fields": fields} if fields else {}
     steps = _READERS[form](data[len(mark) :], name, **told)
-    texts = next(steps)
-    while True:
-        try:
+    try:
+        texts = next(steps)
+        while True:
             texts = steps.send(_translated(translator, texts, options))
-        except StopIteration as end:
-            return mark + bytes(end.value)
+    except StopIteration as end:
+        return mark + bytes(end.value)
+    except RecursionError:
+        raise InputError(f"{name}: nested too deeply") from None
 
 
 def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> list[Marked]:

@@ -104,7 +104,7 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     """T5's bucket of each key position less query position (Raffel 2020, section 2.1).
 
     Half the buckets are exact distances, the rest grow logarithmically up to ``max_distance``; where keys may lie
-    ahead, half of all are for them.
+    ahead, half of all are for them. Where nothing is left between the two, all that is farther has the last bucket.
     """
     bucket = np.zeros(distance.shape, np.int64)
     if bidirectional:
@@ -116,7 +116,7 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     exact = buckets // 2
     # In float32, as it is everywhere: where a bucket begins at a distance that has an exact logarithm, that decides.
     log, whole = np.float32(np.log(np.maximum(distance, exact) / exact)), np.float32(np.log(max_distance / exact))
-    far = log / whole * np.float32(buckets - exact)
+    far = (log / whole if whole else np.ones_like(log)) * np.float32(buckets - exact)
     return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
 
 
@@ -133,9 +133,9 @@ def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
 def _relative(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
     positions, bidirectional = spec.positions, scope.startswith("encoder")
     least = 4 if bidirectional else 2
-    if not 0 < positions.buckets // least < positions.max_distance:
+    if not 0 < positions.buckets // least <= positions.max_distance:
         raise CheckpointError(
-            f"relative positions need {least} buckets or more and a maximum distance beyond the exact ones, got "
+            f"relative positions need {least} buckets or more and a maximum distance not below the exact ones, got "
             f"{positions.buckets} buckets and distance {positions.max_distance}"
         )
     bias_HU = parameters.tensor(f"{scope}.relative_bias").T
@@ -262,7 +262,8 @@ class SelfAttention(Sublayer):
         super().__init__(parameters, name, spec.norms, first=number == 0)
         self.number, self.rounded = number, parameters.precision != "float32" and not spec.causal
         self.qkv, self.output = Linear(parameters, f"{name}.qkv"), Linear(parameters, f"{name}.output")
-        self.fused_heads, self.cached_heads = fused_heads(spec.attention), cached_heads(spec.attention)
+        attention = spec.attention.of_layer(number)
+        self.fused_heads, self.cached_heads = fused_heads(attention), cached_heads(attention)
         self.narrow_heads = self.fused_heads._replace(narrow=True)
         self.row_width = 2 * spec.attention.key_width
         # whether nothing but the feed-forward follows

@@ -1,6 +1,6 @@
 """Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors."""
 
-from dataclasses import field
+from dataclasses import field, replace
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.checks import check_cap, check_counts, check_known, check_layers
@@ -29,6 +29,7 @@ class AttentionSpec:
     key_heads: int
     head_width: int
     query_scale: float | None = None  # of the scores; None: 1 / sqrt(K)
+    scale_by_layer: bool = False  # the first layer has that scale, the second half of it, the third a third (GPT-2)
     head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
     norms_after_positions: bool = False  # head norms: HunYuan
     norms_of_all_heads: bool = False  # head norms: one of all queries together, one of all keys (OLMo 2)
@@ -41,6 +42,13 @@ class AttentionSpec:
             raise CheckpointError(f"{self.heads} heads cannot share {self.key_heads} key heads evenly")
         if self.query_scale is not None and not abs(self.query_scale) < 1e30:
             raise CheckpointError(f"the scores' scale should be below 1e30, is {self.query_scale:g}")
+
+    def of_layer(self, number: int) -> "AttentionSpec":
+        """The attention of a layer, by its number from 0."""
+        if not self.scale_by_layer:
+            return self
+        scale = self.head_width**-0.5 if self.query_scale is None else self.query_scale
+        return replace(self, query_scale=scale / (number + 1), scale_by_layer=False)
 
     @property
     def query_width(self) -> int:

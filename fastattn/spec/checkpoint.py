@@ -115,7 +115,8 @@ class Checkpoint:
         own = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
         tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
         length = text.max_length or stack.max_positions or GREATEST
-        return replace(self, spec=spec, tensors=tensors, input=EncoderText(text.tokenizer, length, token_types=False))
+        made = EncoderText(text.tokenizer, length, token_types=False, pooling=text.pooling)
+        return replace(self, spec=spec, tensors=tensors, input=made)
 
     def as_reranker(self, yes: int, no: int, prompt: PairPrompt) -> "Checkpoint":
         """A language model's stack as an encoder whose head gives the logit of the id ``yes`` less that of ``no``."""

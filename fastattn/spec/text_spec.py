@@ -240,6 +240,7 @@ class GeneratorText:
     chat_template   Jinja source that makes one prompt of a conversation; "": none
     special_tokens  text of those that the template names: bos_token, eos_token, ...
     decoding        the checkpoint's own settings; limits count the answer's tokens alone
+    pooling         of the model's rows, where an encoder is made of it
     """
 
     tokenizer: bytes
@@ -248,6 +249,7 @@ class GeneratorText:
     chat_template: str = ""
     special_tokens: dict[str, str] = field(default_factory=dict)
     decoding: DecodingSettings = DecodingSettings()
+    pooling: tuple[str, ...] = ("mean",)
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, described
 from fastattn.text import check_text
 
+REASONING = ("reasoning_content", "thinking", "reasoning")
+
 
 class ChatTemplate:
     """A checkpoint's Jinja template, which makes a prompt of a conversation as transformers does.
@@ -64,24 +66,35 @@ class ChatTemplate:
 
 
 def checked_messages(messages: Any) -> list[dict[str, Any]]:
-    """The messages without items that are None; InputError unless each has a role and a content."""
+    """The messages as a template sees them; InputError unless each has a role and a content.
+
+    A content that is null is kept, as templates tell it from one that is not there.
+    """
     listed: list[dict[str, Any]] = []
     for number, message in enumerate(check_several("messages", messages, "a list of messages")):
         if not isinstance(message, Mapping):
             raise InputError(
                 f'messages should hold {{"role": ..., "content": ...}}, number {number} is {described(message)}'
             )
-        listed.append({name: value for name, value in message.items() if value is not None})
+        listed.append(_with_reasoning(message))
         role, content = (listed[-1].get(name) for name in ("role", "content"))
         if not isinstance(role, str):
             raise InputError(f'message {number} should have a str as "role", got {described(role)}')
         if isinstance(content, str):
             check_text(content)
-        elif not isinstance(content, list) and "tool_calls" not in message:
+        elif not isinstance(content, list) and not (
+            content is None and (role == "assistant" or "tool_calls" in message)
+        ):
             raise InputError(f'message {number} should have a str as "content", got {described(content)}')
     if not listed:
         raise InputError("messages should hold at least one message")
     return listed
+
+
+def _with_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with what a model has thought under each name that templates have for it, as in transformers."""
+    reasoning = next((message[name] for name in REASONING if message.get(name) is not None), None)
+    return dict(message) if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _plain(value: Any, name: str) -> Any:

@@ -3,8 +3,8 @@
 jinja2's sandbox keeps a template away from Python's insides, but not from all time and all memory. Here whatever a
 template does has a price, in characters, which is paid before it is done: a pass of a loop, a call, a string, an item
 of a list, and all of a value that is printed or compared. The sum is bounded by what went in, so that a template is
-refused at the same place on every machine: hostile ones took 2 seconds and 50 MB at most. What no such count bounds
-(the width of str.center, str.format or the operator %, powers) is left out or kept small.
+refused at the same place on every machine: hostile ones took 2 seconds and 50 MB at most. What a width makes is paid by
+the width; the widths of formats, and powers, are kept small.
 """
 
 import functools
@@ -29,9 +29,12 @@ LONGEST_SOURCE = 1 << 16  # characters; published templates have 30,000 at most
 ALLOWED, ALLOWED_EACH = 1 << 23, 64  # the price of a rendering at most: so much, and so much for each character given
 STEP, ITEM = 128, 64  # the price of a call or a pass of a loop, and of an item of a list, in characters
 MOST_BITS = 1 << 14  # of a whole number
+# jinja2's filters, but for urlize, whose patterns take their time.
 KEPT = frozenset(
-    "abs capitalize count d default dictsort e escape first float int items last length list lower map max min "
-    "reject rejectattr reverse safe select selectattr sort string title trim unique upper".split()
+    "abs attr batch capitalize center count d default dictsort e escape filesizeformat first float forceescape format "
+    "groupby indent int items last length list lower map max min pprint random reject rejectattr reverse round safe "
+    "select selectattr slice sort string striptags sum title trim truncate unique upper urlencode wordcount wordwrap "
+    "xmlattr".split()
 )
 # What looks at no more than a value's first level.
 SHALLOW_FILTERS = frozenset(
@@ -42,12 +45,15 @@ SHALLOW_TESTS = frozenset(
     "undefined".split()
 )
 METHODS = frozenset(
-    "capitalize casefold count endswith find get index isalnum isalpha isascii isdecimal isdigit islower "
-    "isnumeric isspace istitle isupper items join keys lower lstrip partition removeprefix removesuffix replace rfind "
-    "rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title upper values".split()
+    "as_integer_ratio bit_count bit_length capitalize casefold center copy count endswith expandtabs find format "
+    "format_map get index is_integer isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric "
+    "isprintable isspace istitle isupper items join keys ljust lower lstrip partition removeprefix removesuffix "
+    "replace rfind rindex rjust rpartition rsplit rstrip split splitlines startswith strip swapcase title upper "
+    "values zfill".split()
 )
 _CONTAINERS = (list, tuple, set, dict, KeysView, ValuesView, ItemsView)
 _WIDE = re.compile(r"[%).][#0 +-]*\d{3}|%[#0 +.\d-]*\*")  # of the operator %: great or computed
+_WIDE_FIELD = re.compile(r"\{[^{}]*(\d{3}|\{)")  # the same of str.format
 
 
 class Refused(TemplateError):
@@ -65,12 +71,12 @@ class _Meter:
         if self._left < 0:
             raise SecurityError("the template makes or does too much")
 
-    def pay_whole(self, value: Any) -> None:
+    def pay_whole(self, value: Any, times: int = 1) -> None:
         """The price of all that a value holds."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
-            self.pay(_size(value))
+            self.pay(times * _size(value))
             if isinstance(value, Mapping):
                 waiting.extend(chain.from_iterable(value.items()))
             elif isinstance(value, _CONTAINERS):
@@ -95,13 +101,20 @@ def weight(value: Any) -> int:
     return _size(value) + (sum(map(weight, items)) if isinstance(value, _CONTAINERS) else 0)
 
 
-def _priced(function: Callable[..., Any], shallow: bool = False) -> Callable[..., Any]:
-    """A filter or test that is paid for. While jinja2 compiles there is no meter, so it computes nothing then."""
+def _priced(
+    function: Callable[..., Any], shallow: bool = False, more: Callable[..., None] | None = None
+) -> Callable[..., Any]:
+    """A filter or test that is paid for. While jinja2 compiles there is no meter, so it computes nothing then.
+
+    more  pays, of the arguments, what it costs beside what goes in and comes out
+    """
 
     @functools.wraps(function)
     def paid(*arguments: Any, **options: Any) -> Any:
         meter = _METER.get()
         meter.pay(STEP)
+        if more is not None:
+            more(*arguments, **options)
         if not shallow:
             meter.pay_whole((arguments, options))
         result = function(*arguments, **options)
@@ -109,6 +122,50 @@ def _priced(function: Callable[..., Any], shallow: bool = False) -> Callable[...
         return result
 
     return paid
+
+
+def _pay_indent(s: Any, width: Any = 4, first: bool = False, blank: bool = False) -> None:
+    _METER.get().pay((width if isinstance(width, int) else len(width)) * (1 + str(s).count("\n")))
+
+
+def _pay_round(value: Any, precision: int = 0, method: str = "common") -> None:
+    if abs(precision) > 100:
+        raise SecurityError("round takes a precision of at most 100")
+
+
+def _pay_sum(environment: Any, iterable: Any, attribute: Any = None, start: Any = 0) -> None:
+    """Numbers are added in place; sums of lists are made anew for each."""
+    if not isinstance(start, int | float):
+        _METER.get().pay_whole([*iterable, start], 1 + len(iterable))
+
+
+def _pay_percent(text: Any, *values: Any, **named: Any) -> None:
+    """Of the operator %, each of whose places may show all values."""
+    if _WIDE.search(str(text)):
+        raise SecurityError("a width in a format should be written out and below 100")
+    places = 1 + str(text).count("%")
+    _METER.get().pay(STEP * places)
+    _METER.get().pay_whole([values, named], places)
+
+
+def _pay_wrap(environment: Any, s: Any, *arguments: Any, **options: Any) -> None:
+    _METER.get().pay_whole([arguments, options], 1 + len(s))
+
+
+MORE: dict[str, Callable[..., None]] = {
+    "batch": lambda value, linecount, fill_with=None: _METER.get().pay(ITEM * linecount),
+    "center": lambda value, width=80: _METER.get().pay(width),
+    "format": _pay_percent,
+    "indent": _pay_indent,
+    "pprint": lambda value: _METER.get().pay_whole(value, 10),
+    "round": _pay_round,
+    "slice": lambda context, value, slices, fill_with=None: _METER.get().pay(ITEM * slices),
+    "striptags": lambda value: _METER.get().pay(len(str(value)) * str(value).count("<")),
+    "sum": _pay_sum,
+    "wordwrap": _pay_wrap,
+}
+# Methods of str whose argument is a width.
+WIDTHS = frozenset("center ljust rjust zfill".split())
 
 
 def _join_price(items: list[Any], separator: str) -> int:
@@ -285,15 +342,29 @@ class _Environment(ImmutableSandboxedEnvironment):
         )
         own: Any = self  # whose tables a checker takes for the library's
         filters, tests, given = own.filters, own.tests, own.globals
-        own.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS) for name in KEPT}
+        own.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, MORE.get(name)) for name in KEPT}
         own.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
         own.filters |= {"price": _price, "whole": _whole, "first level": _first_level, "text": _text}
         own.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
-        own.globals = {"range": given["range"], "dict": _DICT, "namespace": _Variables}
+        own.globals = {name: given[name] for name in ("range", "cycler", "joiner")}
+        own.globals |= {"dict": _DICT, "namespace": _Variables}
         own.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
-    def wrap_str_format(self, value: Any) -> None:
-        """Nothing stands around str.format and format_map, which METHODS leaves out."""
+    def wrap_str_format(self, value: Any) -> Any:
+        """str.format and format_map, which reach what a template may, each place paid."""
+        method, text = super().wrap_str_format(value), getattr(value, "__self__", None)
+        if method is None or not isinstance(text, str):
+            return method
+
+        def paid(*arguments: Any, **items: Any) -> str:
+            if _WIDE_FIELD.search(text):
+                raise SecurityError("a width in a format should be written out and below 100")
+            places = 1 + text.count("{")
+            _METER.get().pay(STEP * places)
+            _METER.get().pay_whole([arguments, items], places)
+            return str(method(*arguments, **items))
+
+        return paid
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         plain = isinstance(obj, (str, int, float, *_CONTAINERS))
@@ -311,6 +382,10 @@ class _Environment(ImmutableSandboxedEnvironment):
                 meter.pay(_join_price(args[0], text))
             elif name == "replace":
                 meter.pay(_replace_price(text, *args[:2]))
+            elif name in WIDTHS and isinstance(text, str):
+                meter.pay(args[0])
+            elif name == "expandtabs":
+                meter.pay(text.count("\t") * next(iter((*args, *kwargs.values())), 8))
             if name in ("count", "index"):
                 meter.pay_whole(text)
             meter.pay(_size(text))
@@ -324,11 +399,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         meter = _METER.get()
         meter.pay(STEP)
         if isinstance(left, str) and operator == "%":
-            if _WIDE.search(left):
-                raise SecurityError("a width in a format should be written out and below 100")
-            for _ in range(1 + left.count("%")):  # each place may show all values
-                meter.pay_whole(right)
-                meter.pay(STEP)
+            _pay_percent(left, right)
         elif isinstance(left, int) and isinstance(right, int):
             times = min(abs(right), MOST_BITS) if operator == "**" else 1
             if left.bit_length() * times + right.bit_length() > MOST_BITS:

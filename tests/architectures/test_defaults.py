@@ -28,12 +28,13 @@ NOT_THERE = {"new"}  # the code of its authors, which is no package
 REFUSED = {
     *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("max_position_embeddings", "model_type", "dim", "hidden_dim", "n_heads", "n_layers"),
-    *("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "pos_att_type"),
+    *("d_model", "d_kv", "d_ff", "num_layers", "num_heads"),
 }
 
 HEADS = ("num_attention_heads", "n_heads", "num_heads")
 # Settings on which it depends whether others are asked for: the switches are no defaults, and stay.
 SWITCHES = {"use_sliding_window", "use_bidirectional_attention", "relative_attention", "conv_kernel_size"}
+SWITCHES |= {"pos_att_type"}
 WINDOW = {"use_sliding_window": True, "sliding_window": 4096, "layer_types": None, "num_hidden_layers": 40}
 CHANGED: dict[str, dict[str, Any]] = {
     "qwen2": WINDOW,

@@ -178,7 +178,7 @@ def test_decoders_come_back_from_a_conversion(name: str, tmp_path: Path) -> None
 
 
 def test_the_text_of_a_model_that_sees_images_is_read(tmp_path: Path) -> None:
-    """Under both orders of names, with settings that the text's part does not repeat."""
+    """Under both orders of names, with settings that the text's part does not repeat, without a cap of its logits."""
     case = DECODERS_BY_NAME["gemma3_text-0"]
     tensors = draw_all(read_goldens(case)[0], case.seed)
     write_golden(case, tmp_path)
@@ -186,7 +186,8 @@ def test_the_text_of_a_model_that_sees_images_is_read(tmp_path: Path) -> None:
     nested = {name: value for name, value in case.config.items() if name not in ("architectures", "eos_token_id")}
     config = {
         "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "vision_config": {},
-        "eos_token_id": [2, 7], "text_config": nested, "vocab_size": case.config["vocab_size"],
+        "eos_token_id": [2, 7], "text_config": nested | {"final_logit_softcapping": 3.0},
+        "vocab_size": case.config["vocab_size"],
     }  # fmt: skip
     first = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
     second = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()}
@@ -214,9 +215,9 @@ def test_published_parts_leave_out_what_is_usual() -> None:
     assert stack.positions.rotary == Rotary(256, 1e6, interleaved=False, scale=8.0)
 
 
-def test_old_files_hold_buffers_and_a_tied_projection_too(tmp_path: Path) -> None:
+def test_old_files_hold_buffers(tmp_path: Path) -> None:
     for name, more in (
-        ("gpt2-0", {"transformer.h.0.attn.bias": (1, 1, 4, 4), "h.2.attn.masked_bias": (), "lm_head.weight": (61, 36)}),
+        ("gpt2-0", {"transformer.h.0.attn.bias": (1, 1, 4, 4), "h.2.attn.masked_bias": ()}),
         ("gpt_neox-0", {"gpt_neox.layers.0.attention.bias": (1, 1, 4, 4), "layers.1.attention.masked_bias": ()}),
         ("llama-0", {"model.layers.0.self_attn.rotary_emb.inv_freq": (6,)}),
     ):
@@ -238,7 +239,9 @@ CAUSAL_LM = {"qwen3-0": "Qwen3Model", "gemma3_text-0": "Gemma3TextModel"}
 
 
 def test_an_encoder_takes_the_stack(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Its vectors are the means of the rows before the projection; of files that say they are an encoder's the same."""
+    """Its vectors are of the rows before the projection, as of files that say they are an encoder's: the last row of a
+    causal language model's, else the mean of them, as in sentence-transformers.
+    """
     for name in ("llama-0", "gpt2-0", "gemma2-0", *CAUSAL_LM):
         folder = tmp_path_factory.mktemp("case")
         case, text = DECODERS_BY_NAME[name], "w7 w9 w30"
@@ -246,14 +249,21 @@ def test_an_encoder_takes_the_stack(tmp_path_factory: pytest.TempPathFactory) ->
         encoder, model = Encoder(folder, threads=1), load(folder)
         ids = np.array(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids, np.int32)
         hidden_TD, _ = model.prefill(ids, np.array([0, len(ids)], np.int64))
-        np.testing.assert_allclose(encoder.encode(text), hidden_TD.mean(axis=0), atol=1e-5)
+        pooled_D = hidden_TD.mean(axis=0) if name == "gpt2-0" else hidden_TD[-1]  # whose class is a LMHeadModel
+        np.testing.assert_allclose(encoder.encode(text), pooled_D, atol=1e-5)
+        np.testing.assert_allclose(encoder.encode(text, pooling="mean"), hidden_TD.mean(axis=0), atol=1e-5)
         with pytest.raises(CheckpointError, match="has no head that classifies"):
             CrossEncoder(folder)
         if name in CAUSAL_LM:
             config = json.loads((folder / "config.json").read_text()) | {"architectures": [CAUSAL_LM[name]]}
             (folder / "config.json").write_text(json.dumps(config))
             assert read(folder).spec.encoder is not None
-            np.testing.assert_array_equal(Encoder(folder, threads=1).encode(text), encoder.encode(text))
+            found_D = Encoder(folder, threads=1).encode(text)
+            np.testing.assert_array_equal(found_D, encoder.encode(text, pooling="mean"))
+            looks_ahead = {"qwen3-0": {"is_causal": False}, "gemma3_text-0": {}}[name]
+            config |= {"architectures": [CAUSAL_LM[name].replace("Model", "ForCausalLM")]} | looks_ahead
+            (folder / "config.json").write_text(json.dumps(config))
+            assert read(folder).text.pooling == (("mean",) if looks_ahead else ("lasttoken",))
 
 
 def _text(folder: Path, files: dict[str, Any], change: dict[str, Any] | None = None) -> GeneratorText:

@@ -72,7 +72,7 @@ DECODERS: dict[str, list[dict[str, Any]]] = {
         _type("longrope", short_factor=[1.0]), _type("yarn", factor=4.0), _type("su", short_factor=[0] * 6),
         _type("su", short_factor=[True] * 6), {"partial_rotary_factor": 1.5},
     ],
-    "gpt2-0": [{"scale_attn_by_inverse_layer_idx": True}, {"add_cross_attention": True}],
+    "gpt2-0": [{"add_cross_attention": True}],
     "gpt_neox-0": [{"rotary_pct": 0.05}],
     "mistral-0": [{"sliding_window": 0}],
     "gemma2-0": [

@@ -55,13 +55,13 @@ class Unchanged(Backwards):
             yield Translation(text, [text], [0.0], []) if details else text
 
 
-def grows_as_its_length(form: str, page: Callable[[int], str]) -> None:
+def grows_as_its_length(form: str, page: Callable[[int], str], translator: type[Backwards] = Unchanged) -> None:
     """Assert that eight times the page takes about eight times the steps, and not their square."""
 
     def steps(n: int) -> int:
         text = page(n).encode()
         with Steps(most=math.inf) as counted:
-            translate_document(Unchanged(), text, form)
+            translate_document(translator(), text, form)
         return counted.count
 
     assert steps(800) < 16 * steps(100)

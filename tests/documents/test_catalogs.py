@@ -38,13 +38,36 @@ msgstr[2] ""
 """
 
 
+@pytest.mark.parametrize(
+    "forms, expected",
+    {
+        "nplurals=1; plural=0;": {0: "left %(n)s"},
+        "nplurals=2; plural=(n != 1);": {0: "left 1", 1: "left %(n)s"},
+        "nplurals=2; plural=n>1": {0: "left 1", 1: "left %(n)s"},
+        "nplurals=3; plural=(n==1 ? 2 : n==0 ? 0 : 1);": {0: "left %(n)s", 1: "left %(n)s", 2: "left 1"},
+        "": {0: "left 1", 1: "left %(n)s"},
+    }.items(),
+)
+def test_plural_forms(forms, expected):
+    header = f'msgid ""\nmsgstr ""\n"Plural-Forms: {forms}\\n"\n\n' if forms else ""
+    page = header + 'msgid "1 left"\nmsgid_plural "%(n)s left"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    (entry,) = polib.pofile(translate_document(Backwards(), page.encode(), "po").decode() + "\n")
+    assert entry.msgstr_plural == expected
+
+
+def test_plural_forms_that_cannot_be_read():
+    page = 'msgid ""\nmsgstr ""\n"Plural-Forms: nplurals=2; plural=import os;\\n"\n\nmsgid "a"\nmsgstr ""\n'
+    with pytest.raises(InputError, match="^a: Plural-Forms: "):
+        translate_document(Backwards(), page.encode(), "po", name="a")
+
+
 def test_po():
     found = polib.pofile(translate_document(Backwards(), PO.encode(), "po").decode() + "\n")
     entry, done, fuzzy, plural, gone = found
     assert (entry.msgid, entry.msgstr, entry.msgctxt) == ("open file %s now\n", "now %s file open\n", "menu")
     assert entry.comment == "for translators" and entry.occurrences == [("a.c", "1")] and entry.flags == ["c-format"]
     assert done.msgstr == "already" and (fuzzy.msgstr, fuzzy.flags) == ("two one", [])
-    assert plural.msgstr_plural == {0: "file one", 1: "files %d", 2: "files %d"}
+    assert plural.msgstr_plural == {0: "files %d", 1: "file one", 2: "files %d"}
     assert gone.obsolete and gone.msgstr == "" and found.header == "A header."
     again = translate_document(Backwards(), f"{found}".encode(), "po").decode()
     assert again.strip() == f"{found}".strip()

@@ -20,12 +20,12 @@ PAGES = {
     "one two\n=======\n": "two one\n=======\n",
     "one *two* __three__\n": "__three__ *two* one\n",
     "one **two *three***\n": "***three* two** one\n",
-    "see [one two](http://a.org/b_(c) 'one \"two\"') now": "now [two one](http://a.org/b_(c) 'one \"two\"') see",
+    "see [one two](http://a.org/b_(c) 'one \"two\"') now": "now [two one](http://a.org/b_(c) '\"two\" one') see",
     "a [one two][ref]\n\n[ref]: http://a.org 'one two'\n": "[two one][ref] a\n\n[ref]: http://a.org 'one two'\n",
     "see [ref] now\n\n[ref]: x\n": "now [ref] see\n\n[ref]: x\n",
     "run `a b` or ``c ` d`` now": "now ``c ` d`` or `a b` run",
     "go to <https://a.org/x> now": "now <https://a.org/x> to go",
-    "one ![two three](x.png) four": "four one ![two three](x.png)",
+    "one ![two three](x.png) four": "four one ![three two](x.png)",
     "one <kbd>two</kbd> three<br/>": "three <kbd>two</kbd> one<br/>",
     "one two three four\nfive six\n": "six five four three\ntwo one\n",
     "> one two three\n> four\n": "> four three two\n> one\n",
@@ -42,6 +42,24 @@ PAGES = {
     "~~one two~~ three\n": "three ~~two one~~\n",
     "one\n\n\n\ntwo three\n\n": "one\n\n\n\nthree two\n\n",
     "one two\r\nthree four\r\n": "four\r\nthree two one\r\n",
+    "![a b](b.png) one two [c d](d) e": "![b a](b.png) e [d c](d) two one",
+    "[![b c](x)](y) one two": "[![c b](x)](y) two one",
+    '![a b](x.png "c \'d") [e](y (f g))': '![b a](x.png "\'d c") [e](y (g f))',
+    '[a](x "b)c d")': '[a](x "d b)c")',
+    "![a *b*](x.png) ![12](y)": "![a *b*](x.png) ![12](y)",
+    "see [one two] now\n\n[one two]: x\n": "now [two one][one two] see\n\n[one two]: x\n",
+    "see [one two][] now\n\n[one two]: x\n": "now [two one][one two] see\n\n[one two]: x\n",
+    "![a b] ![c d][] ![e f][a b]\n\n[a b]: x\n\n[c d]: y\n": (
+        "![b a][a b] ![d c][c d] ![f e][a b]\n\n[a b]: x\n\n[c d]: y\n"
+    ),
+    "one[^1] two.\n\n[^1]: one two\n\n[^long-one]: *one* two\nthree\n": (
+        "two. one[^1]\n\n[^1]: two one\n\n[^long-one]: three\ntwo *one*\n"
+    ),
+    "# one two {#id}\n\none two {.a}\n\n## one two ## {: .b}\n": (
+        "# two one {#id}\n\ntwo one {.a}\n\n## two one ## {: .b}\n"
+    ),
+    ":::note One two\nthree four\n\nfive six\n:::\n": ":::note One two\nfour three\n\nsix five\n:::\n",
+    ":::: {.a}\n::: b\none two\n:::\n::::\n": ":::: {.a}\n::: b\ntwo one\n:::\n::::\n",
     "": "",
 }
 

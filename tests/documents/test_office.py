@@ -118,6 +118,18 @@ def test_what_is_damaged(monkeypatch):
         ("docx", archive({"word/document.xml": "<w:p>"}), "^a, word/document.xml: not XML: "),
         ("epub", b"", "^a: cannot be unpacked: "),
         ("docx", bytes(torn), "^a: cannot be unpacked: "),
+        (
+            "docx",
+            archive({"word/document.xml": "<w:p/>", "../x": ""}),
+            "^a: has a part '../x', which is outside",
+        ),
+        (
+            "docx",
+            archive({"word/document.xml": "<w:p/>", "/x": ""}),
+            "^a: has a part '/x', which is outside its",
+        ),
+        ("epub", archive({"META-INF/container.xml": "", "a\\..\\x": ""}), "which is outside its folder$"),
+        ("epub", archive({"META-INF/container.xml": "", "c:x": ""}), "which is outside its folder$"),
         ("docx", large, "^a: unpacked it is larger than 1,048,576 bytes$"),
     ):
         with pytest.raises(InputError, match=message):

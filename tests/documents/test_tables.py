@@ -53,6 +53,15 @@ def test_json_lines():
     assert json.loads(second) == {"a": None, "b": {"c": ["six five", 2]}} and third == '{"b.c": "y x"}\r'
 
 
+def test_json_lines_stay_as_they_are_written_but_for_their_texts():
+    line = '{"n":1.10, "m" : -0, "a":"one \\u00e9", "x":{"a":"no", "l":[{"a":"b"},"c"]},"z\\"}":1e400,'
+    line += '"b":["t u",[1],"v w"]}'
+    found = translated("jsonl", f"  {line}\r\n\n{line}", "a", "b")
+    expected = line.replace('"one \\u00e9"', '"é one"').replace("t u", "u t").replace("v w", "w v")
+    assert found == f"  {expected}\r\n\n{expected}"
+    assert translated("jsonl", '{"a": "b c", "a": "one two"}', "a", "a") == '{"a": "b c", "a": "two one"}'
+
+
 def test_what_is_wrong():
     for form, data, fields, message in (
         ("csv", CSV, ("nothing",), "^a: has no column 'nothing'; it has id, text, more$"),

@@ -16,6 +16,7 @@ from fastattn.layers.attention import (
     alibi_slopes,
     distance_numbers,
     position_bias,
+    relative_buckets,
     rotary_tables,
 )
 from fastattn.layers.attention_inputs import WholeRows
@@ -216,9 +217,19 @@ def test_bias_of_a_step_is_a_row_of_the_full_bias(positions: str, stack: str) ->
         np.testing.assert_array_equal(bias_values(bias(2000), np.arange(30), 30), dense)
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_distances_beyond_the_exact_ones_share_a_bucket_where_no_other_is_left(bidirectional: bool) -> None:
+    exact, distance_L = 8, np.arange(-40, 41)
+    buckets = exact * (4 if bidirectional else 2)
+    found_L = relative_buckets(distance_L, buckets, exact, bidirectional)
+    behind_L = np.where(-distance_L < exact, np.maximum(-distance_L, 0), 2 * exact - 1)
+    ahead_L = np.where(distance_L < exact, distance_L, 2 * exact - 1) + 2 * exact
+    np.testing.assert_array_equal(found_L, np.where((distance_L > 0) & bidirectional, ahead_L, behind_L))
+
+
 def test_no_bias_without_such_positions_and_none_that_cannot_be() -> None:
     assert _bias(_spec(positions="sinusoid"))(4) is None
-    for buckets, distance in ((3, 128), (0, 128), (32, 8)):
+    for buckets, distance in ((3, 128), (0, 128), (32, 7)):
         spec = _spec(positions="relative", relative_buckets=buckets, relative_max_distance=distance)
         with refused(CheckpointError, "4 buckets"):
             _bias(spec, relative_bias=np.zeros((buckets, 2)))

@@ -53,7 +53,6 @@ def test_variables_and_structured_contents_reach_the_template():
     assert ChatTemplate(TEMPLATES["turns"], TOKENS).render(messages) == "<s><turn>user\nab<end>\n<turn>model\n"
     text = "{{ '%s: %5.2f%% (%(a)s)' % ('in 2024', 0.5) if none else 'In 2024: %-9s|%d%%' % ('a', 7) }}"
     assert ChatTemplate(text).render(HELLO) == "In 2024: a        |7%"
-    assert ChatTemplate("{{ messages[0].name is defined }}").render([HELLO[0] | {"name": None}]) == "False"
 
 
 ROLELESS, OBJECT = [{"content": "a"}], [HELLO[0] | {"more": OSError}]
@@ -107,6 +106,7 @@ HOSTILE = {
         *(LONG + "{{ " + one + " }}" for one in ("x.replace('', x)", "x|replace('', x)", "x|replace(old='', new=x)")),
         *(LONG + "{{ " + one + " }}" for one in ("x.join(x)", "x|join(d=x)", "(x * 9).split('a')|length")),
         LONG + "{{ '%(a)s' * 9999 % {'a': x} }}",
+        *("{{ 'a'.center(10**10) }}", "{{ 'a'|center(9999999999) }}"),
         *("{{ 'a' * 10**10 }}", "{{ (10**10) * 'a' }}", "{{ [1] * 10**10 }}"),
     ],
     "nested too deeply": [
@@ -123,11 +123,8 @@ HOSTILE = {
         "{% set ns = namespace(x=10) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}",
     ],
     "limit": ["{{ " + "9" * 5000 + " }}"],
-    UNSAFE % ("center", "str"): ["{{ 'a'.center(10**10) }}"],
-    "No filter named 'center'": ["{{ 'a'|center(9999999999) }}"],
-    UNSAFE % ("format", "str"): ["{{ '{:>9999999999}'.format(1) }}"],
-    UNSAFE % ("format_map", "str"): ["{{ '{a:>99999999}'.format_map({'a': 1}) }}"],
     FORMAT: [
+        *("{{ '{:>9999999999}'.format(1) }}", "{{ '{a:>99999999}'.format_map({'a': 1}) }}"),
         *("{{ '%9999999999d' % 1 }}", "{{ '%(a)9999999999d' % {'a': 1} }}", "{{ '%5.9999999999f' % 1.5 }}"),
         *("{{ '%(a(b)c)9999999999d' % {'a(b)c': 1} }}", "{{ '%*d' % (9999999999, 1) }}"),
     ],
@@ -136,10 +133,9 @@ HOSTILE = {
     "at most 100 characters": ["{{ strftime_now('%c' * 999) }}"],
     UNSAFE % ("__class__", "str"): ["{{ ''.__class__.__mro__ }}"],
     UNSAFE % ("__globals__", "function"): ["{{ raise_exception.__globals__['sys'] }}"],
-    UNSAFE % ("format", "Markup"): ["{{ ('a'|e)['format']('') }}"],
     "a namespace takes no name such as '__class__'": ["{{ namespace(__class__=1) }}"],
     UNSAFE % ("append", "list"): ["{{ messages.append(1) }}"],
-    "'cycler' is undefined": ["{{ cycler(1) }}"],
+    "'lipsum' is undefined": ["{{ lipsum() }}"],
     "no loader": ["{% include 'a' %}", "{% import 'os' as os %}"],
     "'a' is undefined": ["{{ a.b.c }}"],
     "line 1: Expected an expression": ["{% for %}"],

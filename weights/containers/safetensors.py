@@ -58,6 +58,12 @@ class StoredTensor:
             return np.left_shift(stored, 16, dtype=np.uint32, order="C").view(np.float32)
         return np.require(stored, np.float32, ["C", "A", "W"])
 
+    def equals(self, other: "StoredTensor") -> bool:
+        """Whether both have the same bits in the same shape."""
+        return (self.dtype, self.shape, self.strides) == (other.dtype, other.shape, other.strides) and (
+            self.data == other.data
+        )
+
     @property
     def vector(self) -> np.ndarray:
         """The values flattened, float32."""

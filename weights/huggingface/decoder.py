@@ -11,7 +11,7 @@ from fastattn.weights.huggingface.encoder import named_as_today, stack_sources
 from fastattn.weights.huggingface.encoders import ENCODERS
 from fastattn.weights.huggingface.encoders.architecture import refuse
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
-from fastattn.weights.huggingface.tokenizer import read_tokenizer
+from fastattn.weights.huggingface.tokenizer import read_tokenizer, usual_pooling
 from fastattn.weights.huggingface.vocabulary_files import CONFIG, read_added_tokens
 from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import make_tensors
@@ -80,6 +80,7 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
         chat_template=_chat_template(folder, settings),
         special_tokens={name: str(t["content"]) for name, t in read_added_tokens(folder, "", settings).named.items()},
         decoding=read_settings(generation, tokens, alone=generation is not config, ends=ends),
+        pooling=usual_pooling(config),
     )
 
 

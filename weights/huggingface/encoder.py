@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from fastattn.weights.tensor_mapping import (
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``; with mean pooling, without normalization.
+    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization.
 
     max_length  instead of the tokenizer's
     """
@@ -55,9 +56,10 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     stored = named_as_today(stored, architecture, config)
     if is_original(config) and text.multi_vector is not None:
         text = dataclasses.replace(text, dense=((_projection(stored, spec, where), None, "none"),))
+    with suppress(CheckpointError):  # read_head says why there is none
+        stored = with_ties(stored, _find(config, architecture.heads).tied(config))
     model = ModelSpec("encoder", spec)
-    parts = stack_sources(architecture, config, model, stored, where)
-    headless = ""
+    parts, headless = stack_sources(architecture, config, model, stored, where), ""
     try:
         head, head_parts = read_head(config, architecture.heads, spec, stored, where)
         text = read_labels(config, architecture.heads, text)
@@ -110,10 +112,20 @@ def named_as_today(
         if name in named and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor
-    for name, twin in architecture.twins.items():
-        if twin in named:
-            named.setdefault(name, named.pop(twin))
-    return named
+    return with_ties(named, architecture.tied(config))
+
+
+def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
+    """The tensors, of which two that are tied are one: that which is there, either where both have the same bits.
+
+    Two that differ stay two, as in transformers (``PreTrainedModel.tie_weights``).
+    """
+    made = dict(stored)
+    for pair in ties.items():
+        first, second = (stored.get(name) for name in pair)
+        if first is None or second is None or first.equals(second):
+            made |= {name: tensor for name in pair if (tensor := second or first) is not None}
+    return made
 
 
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.

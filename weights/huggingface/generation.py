@@ -94,7 +94,7 @@ def read_settings(
     if ends is None:
         found.setdefault("min_decoding_length", 0)
     penalty = found.get("repetition_penalty", 1)
-    if found.get("beam_size", 1) > 1 and (penalty < 1 or (penalty > 1 and ends is not None)):
+    if found.get("beam_size", 1) > 1 and penalty != 1 and ends is not None:
         # transformers applies it to a beam's log-probabilities, for language models we to the logits, as CTranslate2.
         not_followed.append(f"repetition_penalty {penalty:g} exactly, with num_beams above 1")
     if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):

@@ -100,7 +100,7 @@ NORMALIZER_SETTINGS = {
 def read_text(
     folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, max_length: int | None = None
 ) -> EncoderText:
-    """The text of the encoder whose files' names begin with ``prefix``, with mean pooling, without normalization.
+    """The text of the encoder whose files' names begin with ``prefix``, with usual pooling, without normalization.
 
     config      config.json
     max_length  instead of the tokenizer's own
@@ -121,7 +121,15 @@ def read_text(
         truncation_side=side,
         token_types=_gives_types(config, settings),
         mask_token=_mask_token(folder, prefix, settings, tokenizer),
+        pooling=usual_pooling(config),
     )
+
+
+def usual_pooling(config: JsonObject) -> tuple[str, ...]:
+    """Where a folder names none, as in sentence-transformers: a causal language model's last token, or the mean."""
+    names = config.values.get("architectures")
+    is_language_model = isinstance(names, list) and bool(names) and str(names[0]).endswith("ForCausalLM")
+    return ("lasttoken",) if is_language_model and config.boolean("is_causal", True) else ("mean",)
 
 
 def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: dict[str, Any]) -> str:
@@ -160,7 +168,8 @@ def read_tokenizer(
             data, where = bytes(folder.read(top + FILE)), folder.where(top + FILE)
             tokenizer = _parsed(data, where)
             changed = _follow_settings(tokenizer, settings, kind)
-            changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, top, settings))
+            if settings.nested("auto_map").has("AutoTokenizer"):  # transformers' own classes leave a file as it is
+                changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, top, settings))
             changed |= _fit(tokenizer, rows, where)
             _check_agreement(folder, top, tokenizer, settings, kind)
             return tokenizer, json.dumps(tokenizer).encode() if changed else data

@@ -285,23 +285,27 @@ def test_more_pieces_than_rows_or_more_rows_than_any_embedding_has(tmp_path):
 
 @pytest.mark.parametrize("processor", [None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}])
 def test_tokens_at_the_ends_that_only_the_settings_want(tmp_path, processor):
+    """A file without a template is left as it is, but for a tokenizer of the model's own code, as gte-Qwen2's."""
     made = Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "<e>": 2, "<b>": 3}, unk_token="<unk>"))
     made.add_special_tokens(["<e>", "<b>"])
     content = json.loads(made.to_str()) | {"post_processor": processor}
     settings = {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<e>", "bos_token": "<b>"}
+    own = {"auto_map": {"AutoTokenizer": ["tokenization_qwen.Qwen2Tokenizer", None]}}
     for further, ids in (
-        ({}, [1]),
-        ({"add_eos_token": True, "add_bos_token": False}, [1, 2]),
-        ({"add_eos_token": True, "add_bos_token": True}, [3, 1, 2]),
-        ({"add_eos_token": True, "eos_token": None}, [1]),
-        ({"add_eos_token": True, "eos_token": "<of another>"}, [1]),
+        ({"add_eos_token": True, "add_bos_token": True}, [1]),
+        ({"add_eos_token": True, "auto_map": {"AutoModel": "x.Y"}}, [1]),
+        (own, [1]),
+        (own | {"add_eos_token": True, "add_bos_token": False}, [1, 2]),
+        (own | {"add_eos_token": True, "add_bos_token": True}, [3, 1, 2]),
+        (own | {"add_eos_token": True, "eos_token": None}, [1]),
+        (own | {"add_eos_token": True, "eos_token": "<of another>"}, [1]),
     ):
         files = {"config.json": {"model_type": "qwen2"}, "tokenizer.json": content}
         written(tmp_path, files | {"tokenizer_config.json": settings | further})
         assert tokenizer_of(tmp_path).encode(["the"])[0].tolist() == ids
     made.post_processor = processors.TemplateProcessing(single="$A <e>", special_tokens=[("<e>", 2)])
     content = json.loads(made.to_str())
-    written(tmp_path, {"tokenizer.json": content, "tokenizer_config.json": settings | {"add_bos_token": True}})
+    written(tmp_path, {"tokenizer.json": content, "tokenizer_config.json": settings | own | {"add_bos_token": True}})
     assert tokenizer_of(tmp_path).encode(["the"])[0].tolist() == [1, 2]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from fastattn.spec.architecture import StackSpec
 from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.encoders import architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
@@ -23,17 +24,10 @@ def decoder(
     """
 
     def whole_table(config: JsonObject, stack: StackSpec) -> Mapping[str, TensorSources]:
-        name = embedding if _is_tied(config, tied) else "lm_head.weight"
-        return {**table(config, stack), "decoder.projection.weight": sources(name)}
-
-    def unused(config: JsonObject) -> tuple[str, ...]:
-        return ("lm_head.",) if _is_tied(config, tied) else ()
+        return {**table(config, stack), "decoder.projection.weight": sources("lm_head.weight")}
 
     # Llama's and GPT-NeoX's masks and frequencies, which old files hold
     buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
-    fields = {"prefixes": (prefix,), "unused": unused, "buffers": buffers} | more
+    ties = architecture.tied({"lm_head.weight": embedding}, tied)
+    fields = {"prefixes": (prefix,), "tied": ties, "buffers": buffers} | more
     return Architecture(spec, whole_table, **fields)  # type: ignore[arg-type]
-
-
-def _is_tied(config: JsonObject, tied: bool) -> bool:
-    return config.boolean("tie_word_embeddings", tied)

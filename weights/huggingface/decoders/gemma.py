@@ -35,7 +35,10 @@ GEMMA2 = decoder(_gemma2_spec, gemma_table, tied=True)
 
 def _gemma3_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)
-    return replace(gemma3_stack(config), causal=False, output_cap=_cap(config, "final_logit_softcapping", 0.0))
+    # whose class with images leaves the cap out
+    caps = (config.values.get("architectures") or [""])[0] != "Gemma3ForConditionalGeneration"
+    cap = _cap(config, "final_logit_softcapping", 0.0) if caps else 0.0
+    return replace(gemma3_stack(config), causal=False, output_cap=cap)
 
 
 # Of a model that sees images too, the text's part.

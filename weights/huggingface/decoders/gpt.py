@@ -1,5 +1,7 @@
 """GPT-2 (Radford 2019) and GPT-NeoX (Black 2022)."""
 
+from dataclasses import replace
+
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.decoders.architecture import decoder
@@ -7,6 +9,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_columns,
     count_layers,
+    count_positions,
     even_heads,
     fixed,
     refuse,
@@ -16,13 +19,17 @@ from fastattn.weights.tensor_mapping import TensorSources, sources
 
 
 def _gpt2_spec(config: JsonObject) -> StackSpec:
-    refuse(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    width = count_columns(config, "n_embd")
+    refuse(config, add_cross_attention=False)
+    width, attention = count_columns(config, "n_embd"), even_heads(config, "n_embd", "n_head")
     return StackSpec(
         layers=count_layers(config, "n_layer"),
         width=width,
         vocabulary=count_columns(config, "vocab_size"),
-        attention=even_heads(config, "n_embd", "n_head"),
+        attention=replace(
+            attention,
+            query_scale=None if config.boolean("scale_attn_weights", True) else 1.0,
+            scale_by_layer=config.boolean("scale_attn_by_inverse_layer_idx", False),
+        ),
         feed_forward=FeedForwardSpec(
             config.integer("n_inner", 4 * width, minimum=1), activation(config, "activation_function", "gelu_new")
         ),
@@ -50,7 +57,7 @@ GPT2 = decoder(_gpt2_spec, fixed(GPT2_TABLE), "wte.weight", True, "transformer."
 def _neox_spec(config: JsonObject) -> StackSpec:
     attention = even_heads(config)
     share = config.number("rotary_pct", 0.25)
-    limit = config.integer("max_position_embeddings", minimum=1)
+    limit = count_positions(config)
     turned = rotary(config, attention.head_width, 10_000.0, old="rotary_emb_base", share=share)
     return StackSpec(
         layers=count_layers(config),

@@ -14,6 +14,16 @@ from fastattn.weights.tensor_mapping import TensorSources, sources
 ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
 MOST_LAYERS = 1024  # beyond any model: lists of layers are made before the tensors are counted
 
+# Where config.json has no max_position_embeddings: transformers' number for a model_type with rotary positions.
+USUAL_POSITIONS = {
+    **dict.fromkeys(("gpt_neox", "hunyuan_v1_dense", "llama", "olmo2"), 2048),
+    **dict.fromkeys(("qwen2", "qwen3", "smollm3"), 32_768),
+    **dict.fromkeys(("gemma3_text", "mistral"), 131_072),
+    **dict.fromkeys(("gemma2", "modernbert"), 8192),
+    "phi3": 4096,
+}
+
+Ties = Callable[[JsonObject], Mapping[str, str]]
 MOST_WIDTH = 1 << 20  # beyond any model's: scales are made of widths before the tensors are looked at
 
 
@@ -24,11 +34,13 @@ class HeadSource:
     spec      (config.json, its stack, how many labels config.json has) -> the head
     table     (config.json, its stack) -> where its tensors come from, whose names have no prefix
     labelled  whether it gives a number for each label of config.json
+    tied      as an Architecture's
     """
 
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
     labelled: bool = True
+    tied: Ties = lambda config: {}
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,7 @@ class Architecture:
     numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
     renamed   old name's end -> the current one
     heads     the end of a class's name in ``architectures`` -> its head
-    twins     name -> that under which some files have the same tensor, or have it too
+    tied      (config.json) -> {name: another} of tensors that are one where a file has only one of them
     unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     """
 
@@ -54,7 +66,7 @@ class Architecture:
     numbers: Callable[[JsonObject], list[str]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
-    twins: Mapping[str, str] = field(default_factory=dict)
+    tied: Ties = lambda config: {}
     unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
     buffers: tuple[str, ...] = ()
 
@@ -150,7 +162,8 @@ def rotary(
     if share is not None:
         if not 0 < part <= 1:
             raise parameters.error("partial_rotary_factor", "above 0 and at most 1", part)
-        width = int(width * part)
+        turned, head_width = int(width * part), width
+        width = turned + 1 if turned % 2 and turned < head_width and form in ("default", "linear") else turned
     if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
     if (
@@ -158,6 +171,8 @@ def rotary(
     ):  # the default type does not ask for it, and the others' models fail
         raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
     base = parameters.number("rope_theta", config.number(old, base))
+    if share is not None and width > turned:  # transformers turns one dimension more, by the exponents of the odd width
+        base = base ** (width / turned)
     scale = parameters.number("factor") if form == "linear" else 1.0
     # "dynamic" changes nothing within max_position_embeddings, beyond which no text goes here
     stretch = _STRETCHES[form](parameters, trained_length(config, parameters, kind)) if form in _STRETCHES else None
@@ -168,7 +183,13 @@ def trained_length(config: JsonObject, parameters: JsonObject, kind: str = "") -
     """The positions of the longest texts of training."""
     name = "original_max_position_embeddings"
     stated = config if config.has(name) and not kind else parameters
-    return stated.integer(name, config.integer("max_position_embeddings", minimum=1), minimum=1)
+    return stated.integer(name, count_positions(config), minimum=1)
+
+
+def count_positions(config: JsonObject) -> int:
+    """The positions of the longest text."""
+    usual = USUAL_POSITIONS.get(config.string("model_type"))
+    return config.integer("max_position_embeddings", usual, minimum=1)
 
 
 def _yarn(parameters: JsonObject, length: int) -> Stretch:
@@ -245,8 +266,8 @@ def masked_head(
 ) -> HeadSource:
     """A prediction of tokens: a layer of the embedding's width, a norm, and the embedding itself or a layer like it.
 
-    output  the last layer, where it is not tied to the embedding
-    bias    of a last layer that is tied; "": the last layer's own
+    output  the last layer, tied to the embedding unless config.json says otherwise
+    bias    that to which the last layer's is tied; "": none
     act     the activation of the first layer; "": that of the feed-forwards
     """
 
@@ -255,15 +276,12 @@ def masked_head(
         norms = NormSpec(epsilon=stack.norms.epsilon)
         return HeadSpec("each", stack.vocabulary, inner_width=width, activation=name, norm=norms)
 
-    def table(config: JsonObject, stack: StackSpec) -> Mapping[str, TensorSources]:
-        parts = {"head.inner.*": sources(f"{inner}.*"), "head.norm.*": sources(f"{norm}.*")}
-        return parts | tied_output(config, output, bias or f"{output}.bias", embedding)
+    names = {"head.inner": inner, "head.norm": norm, "head.output": output}
+    table = fixed({f"{name}.*": sources(f"{theirs}.*") for name, theirs in names.items()})
+    ties = {f"{output}.weight": f"{embedding}.weight"} | ({f"{output}.bias": bias} if bias else {})
+    return HeadSource(spec, table, labelled=False, tied=tied(ties))
 
-    return HeadSource(spec, table, labelled=False)
 
-
-def tied_output(config: JsonObject, output: str, bias: str, embedding: str) -> dict[str, TensorSources]:
-    """A last layer that is the embedding with a bias, or a layer of its own: the end of ``masked_head``'s table."""
-    if not config.boolean("tie_word_embeddings", True):
-        return {"head.output.*": sources(f"{output}.*")}
-    return {"head.output.weight": sources(f"{embedding}.weight"), "head.output.bias": sources(bias)}
+def tied(names: Mapping[str, str], usual: bool = True) -> Ties:
+    """Tensors that are one where config.json's ``tie_word_embeddings`` says so; ``usual``: where it has none."""
+    return lambda config: names if config.boolean("tie_word_embeddings", usual) else {}

@@ -69,10 +69,8 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
     learned = config.boolean("position_biased_input", True)
     most = config.integer("max_position_embeddings", 512, minimum=1)
     limit = most if learned else 0
-    if not config.boolean("relative_attention", False):
+    if not config.boolean("relative_attention", False) or not terms:
         return PositionSpec("table" if learned else "none", limit=limit)
-    if not terms:
-        raise config.error("pos_att_type", "'c2p', 'p2c' or both with relative_attention", None)
     stated = config.integer("max_relative_positions", -1, minimum=-1)
     norms = [name.strip() for name in config.string("norm_rel_ebd", "none").lower().split("|")]
     form = Disentangled(
@@ -118,9 +116,10 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
 
 
 def _unused(config: JsonObject) -> tuple[str, ...]:
-    """Old checkpoints hold a table of positions even where it is not added."""
-    learned = config.boolean("position_biased_input", True)
-    return () if learned else ("embeddings.position_embeddings.",)
+    """A table of positions that is not added, which old checkpoints hold, and what distances would have."""
+    unused = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
+    relative = config.boolean("relative_attention", False) and _terms(config)
+    return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")
 
 
 def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
@@ -128,9 +127,16 @@ def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
     return HeadSpec("first", labels, inner_width=spec.width, activation=act)
 
 
+def _kind(config: JsonObject) -> HeadSource:
+    return PREDICTIONS if config.boolean("legacy", True) else LM_PREDICTIONS
+
+
 def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, TensorSources]:
-    legacy = config.boolean("legacy", True)
-    return (PREDICTIONS if legacy else LM_PREDICTIONS).table(config, spec)
+    return _kind(config).table(config, spec)
+
+
+def _ties(config: JsonObject) -> Mapping[str, str]:
+    return _kind(config).tied(config)
 
 
 LM_PREDICTIONS = masked_head(
@@ -143,6 +149,6 @@ POOLED = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("c
 HEADS = {
     SEQUENCE: HeadSource(_pooled, fixed(POOLED)),
     TOKENS: linear_head("each", "classifier"),
-    MASKED: HeadSource(PREDICTIONS.spec, _predictions, labelled=False),
+    MASKED: replace(PREDICTIONS, table=_predictions, tied=_ties),
 }
 DEBERTA = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)

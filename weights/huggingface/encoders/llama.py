@@ -21,6 +21,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_columns,
     count_layers,
+    count_positions,
     last_head,
     linear_head,
     local_layers,
@@ -85,7 +86,7 @@ def llama_stack(
         attention=attention,
         feed_forward=FeedForwardSpec(inner, activation(config, *act), gated=True),
         norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
-        positions=PositionSpec("rotary", config.integer("max_position_embeddings", minimum=1), rotary=positions),
+        positions=PositionSpec("rotary", count_positions(config), rotary=positions),
         **parts,
     )
 

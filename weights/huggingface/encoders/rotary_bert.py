@@ -1,6 +1,5 @@
 """Encoders as BERT, but with rotary positions and gates."""
 
-from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
@@ -11,6 +10,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     HeadSource,
     activation,
     count_layers,
+    count_positions,
     dense_head,
     even_heads,
     fixed,
@@ -19,7 +19,7 @@ from fastattn.weights.huggingface.encoders.architecture import (
     masked_head,
     refuse,
     rotary,
-    tied_output,
+    tied,
 )
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
@@ -37,14 +37,22 @@ MODERNBERT_TABLE = {
     "encoder.layers.#.feed_forward.outer.*": sources("layers.#.mlp.Wo.*"),
     "encoder.final_norm.*": sources("final_norm.*"),
 }
+# A setting -> the linear layers whose biases it is of.
+MODERNBERT_BIASES = {
+    "attention_bias": ("self_attention.qkv", "self_attention.output"),
+    "mlp_bias": ("feed_forward.inner", "feed_forward.inner_linear", "feed_forward.outer"),
+}
+
+
+def _modernbert_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    without = [name for name in MODERNBERT_BIASES if not config.boolean(name, False)]
+    layers = [layer for name in without for layer in MODERNBERT_BIASES[name]]
+    return MODERNBERT_TABLE | {f"encoder.layers.#.{layer}.bias": sources(None) for layer in layers}
 
 
 def _modernbert_spec(config: JsonObject) -> StackSpec:
     layers, attention = count_layers(config), even_heads(config)
     inner = config.integer("intermediate_size", minimum=1)
-    biases = [config.boolean(name, False) for name in ("attention_bias", "mlp_bias")]
-    if biases[0] != biases[1]:
-        raise CheckpointError(f"{config.where}: attention_bias and mlp_bias should be equal, are {biases}")
     every = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
     width = attention.head_width
@@ -59,10 +67,10 @@ def _modernbert_spec(config: JsonObject) -> StackSpec:
         ),
         positions=PositionSpec(
             "rotary",
-            limit=config.integer("max_position_embeddings", minimum=1),
+            limit=count_positions(config),
             rotary=rotary(config, width, 160_000.0, "full_attention", "global_rope_theta"),
         ),
-        biases=biases[0],
+        biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
         local=LocalSpec(
             local_layers(config, layers, lambda i: i % every != 0),
             before=window,
@@ -100,10 +108,6 @@ def _modernbert_masked_head(config: JsonObject, spec: StackSpec, labels: int) ->
     return _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
 
 
-def _modernbert_masked_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return MODERNBERT_HEAD | tied_output(config, "decoder", "decoder.bias", "embeddings.tok_embeddings")
-
-
 MODERNBERT_HEAD = {
     "head.inner.*": sources("head.dense.*"),
     "head.norm.*": sources("head.norm.*"),
@@ -112,10 +116,15 @@ MODERNBERT_HEAD = {
 MODERNBERT_HEADS = {
     SEQUENCE: HeadSource(_modernbert_sequence_head, fixed(MODERNBERT_HEAD)),
     TOKENS: HeadSource(_modernbert_token_head, fixed(MODERNBERT_HEAD)),
-    MASKED: HeadSource(_modernbert_masked_head, _modernbert_masked_table, labelled=False),
+    MASKED: HeadSource(
+        _modernbert_masked_head,
+        fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
+        labelled=False,
+        tied=tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
+    ),
 }
 MODERNBERT = Architecture(
-    _modernbert_spec, fixed(MODERNBERT_TABLE), ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
+    _modernbert_spec, _modernbert_table, ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
 )
 
 

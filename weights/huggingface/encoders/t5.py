@@ -59,15 +59,14 @@ def _feed_forward(config: JsonObject) -> FeedForwardSpec:
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return (
-        TABLE | {"encoder.embedding.weight": sources("shared.weight")} | feed_forward_sources(spec.feed_forward.gated)
-    )
+    embedding = {"encoder.embedding.weight": sources("encoder.embed_tokens.weight")}
+    return TABLE | embedding | feed_forward_sources(spec.feed_forward.gated)
 
 
 T5 = Architecture(
     t5_stack,
     _table,
     ("transformer.",),
-    ("decoder.", "lm_head.", "classification_head."),
-    twins={"shared.weight": "encoder.embed_tokens.weight"},
+    ("shared.", "decoder.", "lm_head.", "classification_head."),
+    tied=lambda config: {"encoder.embed_tokens.weight": "shared.weight"},
 )
