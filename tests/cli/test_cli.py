@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from fastattn.cli.options import loading
+from fastattn.errors import WrongModelError
+from fastattn.generation.language_model_translator import LanguageModelTranslator
 from fastattn.ops import cpu as operations
 from fastattn.spec.checkpoint import PRECISIONS, Shortlist
 from fastattn.translation.calls import Translation
@@ -19,6 +21,7 @@ from fastattn.weights import read
 from fastattn.weights.download.catalog import CATALOG
 from fastattn.weights.native import convert
 from tests.cli.commands import SHORT, fail, run, succeed
+from tests.generation.language_models import make
 from tests.weights.download.index_server import JSON, IndexServer, entry_of, isolate, zipped
 
 
@@ -327,3 +330,109 @@ def test_offline_the_default_model_says_what_to_run(monkeypatch, tmp_path):
     monkeypatch.setenv("FASTATTN_OFFLINE", "1")
     assert "when online, run: fastattn pull en-pt" in fail(4, "translate", "Hello")
     assert "when online, run: fastattn pull minilm" in fail(4, "encode", "Hello")
+
+
+# What the command is given and what the API calls it: options that go together.
+BEAM = {
+    "--beam-size": ("beam_size", 4), "--num-hypotheses": ("num_hypotheses", 2), "--patience": ("patience", 1.5),
+    "--length-penalty": ("length_penalty", 0.1), "--word-penalty": ("word_penalty", 1.5),
+    "--coverage-penalty": ("coverage_penalty", 0.9), "--repetition-penalty": ("repetition_penalty", 2.0),
+    "--presence-penalty": ("presence_penalty", 3.0), "--frequency-penalty": ("frequency_penalty", 3.0),
+    "--no-repeat-ngram": ("no_repeat_ngram_size", 2), "--min-length": ("min_decoding_length", 3),
+    "--max-length": ("max_decoding_length", 8), "--max-length-factor": ("max_length_factor", 3.0),
+    "--suppress": ("suppress_sequences", ["▁w9"]), "--split": ("split", "sentences"),
+    "--target-prefix": ("target_prefix", "▁w7 new"), "--timeout": ("timeout", 1000.0),
+}  # fmt: skip
+FLAGS = {f"--{name}": name.replace("-", "_") for name in ("disable-unk", "replace-unknowns")}
+FLAGS["--alternatives"] = "return_alternatives"
+DRAWN = {
+    "--beam-size": ("beam_size", 1), "--seed": ("seed", 4), "--sampling-topk": ("sampling_topk", 9),
+    "--sampling-topp": ("sampling_topp", 0.9), "--sampling-minp": ("sampling_minp", 0.01),
+    "--sampling-temperature": ("sampling_temperature", 3.0), "--max-length": ("max_decoding_length", 12),
+}  # fmt: skip
+BIASED = {"--target-prefix": ("target_prefix", "▁w7 ▁w2"), "--prefix-bias": ("prefix_bias_beta", 0.3)}
+LEAST = {"--min-alternative-prob": ("min_alternative_expansion_prob", 0.1)}
+BRANCHED = {"--target-prefix": BIASED["--target-prefix"]} | LEAST
+TEXTS = ["▁w1 ▁w2. ▁w3 ▁w4", "▁w5", "▁w6 ▁w6 ▁w7 ▁w1 ▁w9"]
+
+
+@pytest.mark.parametrize(
+    "named, flags",
+    [(BEAM, ("--disable-unk", "--replace-unknowns")), (DRAWN, ()), (BIASED, ()), (BRANCHED, ("--alternatives",))],
+    ids=["beam", "drawn", "biased", "branched"],
+)
+def test_a_search_is_the_apis(model, named, flags):
+    """That each option arrives is test_options_arrive's."""
+    given = [
+        word for name, (_, value) in named.items() for word in (name, *(value if name == "--suppress" else [value]))
+    ]
+    options = dict(named.values()) | {FLAGS[flag]: True for flag in flags}
+    if "--alternatives" in flags:
+        given, options = [*given, "-n", 2], options | {"num_hypotheses": 2}
+    lines = succeed("translate", "-m", model, "--json", *given, *flags, *TEXTS).splitlines()
+    found = [[(one["text"], one["score"]) for one in json.loads(line)["hypotheses"]] for line in lines]
+    expected = Translator(model).translate(TEXTS, details=True, **options)
+    assert found == [list(zip(result.hypotheses, result.scores)) for result in expected]
+
+
+def test_an_option_that_is_not_given_leaves_the_checkpoint_its_own(model, monkeypatch):
+    """Some suppress sequences, or the unknown token."""
+    asked = []
+
+    def taken(self, texts, **options):
+        asked.append(options)
+        return iter([] if texts == () else list(texts))  # one that reads nothing is asked for ever
+
+    monkeypatch.setattr(Translator, "translate_iter", taken)
+    succeed("translate", "-m", model, stdin=b"")
+    assert asked[0] == {"details": True, "return_scores": False}
+
+
+LINES = ["the end", "", "an end"]
+ASKED = ("translate", "-m", "any", "--from", "en", "--to", "fr", "--prompt", "alma", "--max-length", 6)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return make()
+
+
+@pytest.fixture
+def translator(made, monkeypatch, tmp_path):
+    """A random language model, which the command gets for the folder "any"."""
+    (tmp_path / "any").mkdir()
+    monkeypatch.chdir(tmp_path)
+    place = "fastattn.generation.language_model_translator.LanguageModelTranslator"
+    monkeypatch.setattr(place, lambda path, **how: LanguageModelTranslator(made, **how))
+
+    def refuse(path, **how):
+        raise WrongModelError("this one is a decoder model's")
+
+    monkeypatch.setattr("fastattn.translation.translator.Translator", refuse)
+    return LanguageModelTranslator(made, "en", "fr", prompt="alma")
+
+
+def test_lines_are_translated_and_those_that_look_wrong_counted(translator):
+    found = translator.translate(LINES, max_new_tokens=6, details=True)
+    done = run(*ASKED, stdin="\n".join(LINES).encode())
+    assert done.exit_code == 0
+    assert done.stdout == "".join(one.text.replace("\n", " ").replace("\r", " ") + "\n" for one in found)
+    marked = [number for number, one in enumerate(found, 1) if one.remarks]
+    assert (
+        f"{len(marked)} of 3 lines may be no translation, the first: standard input, line {marked[0]}: " in done.stderr
+    )
+    records = [json.loads(line) for line in succeed(*ASKED, "--json", *LINES).splitlines()]
+    assert [record["remarks"] for record in records] == [list(one.remarks) for one in found]
+    assert [record["translation"] for record in records] == [one.text for one in found]
+
+
+def test_wrong_options_are_told_in_one_line(translator):
+    assert "unknown language 'xx'" in fail(2, "translate", "-m", "any", "--from", "xx", "--to", "fr", "a")
+    assert "unknown prompt 'none'; known: hy-mt2" in fail(2, *ASKED, "--prompt", "none", "a")
+    assert "leave out --processes" in fail(2, *ASKED, "--processes", 2, "a")
+    assert "unknown option 'split'" in fail(2, *ASKED, "--split", "long", "a")
+    for option, value in (("--prompt", "alma"), ("--cache-precision", "int8")):
+        asked = ("translate", "--from", "en", "--to", "pt", option, value, "a")
+        assert f"{option} is for a language model" in fail(2, *asked)
+    assert "this one is a decoder model's" in fail(3, "translate", "-m", "any", "--to", "fr", "a")
+    assert "not known with which prompt" in fail(2, "translate", "-m", "any", "--from", "en", "--to", "fr", "a")

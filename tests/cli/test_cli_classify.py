@@ -1,12 +1,12 @@
-"""``fastattn classify``: what it writes, and how it fails."""
+"""``fastattn classify`` and ``fastattn rerank``: what it writes, and how it fails."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fastattn.cli import classify
+from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.ops import reference
 from fastattn.weights import read
@@ -17,7 +17,7 @@ TEXTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]
 
 
 @pytest.fixture
-def classifier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TextClassifier:
+def classifier(monkeypatch, tmp_path):
     """A random classifier, which the command gets for the folder "any"; it needs no compiled kernel."""
     classifier = TextClassifier.from_checkpoint(read(write_classifier(tmp_path / "any", LABELS)), ops=reference)
     monkeypatch.chdir(tmp_path)
@@ -25,12 +25,12 @@ def classifier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TextClassifie
     return classifier
 
 
-def table(classifier: TextClassifier, count: int) -> list[str]:
+def table(classifier, count):
     found = [[f"{e['label']}\t{e['score']:.4f}" for e in one] for one in classifier.classify(TEXTS, top_k=count)]
     return ["\t".join([*one, text]) for one, text in zip(found, TEXTS)]
 
 
-def test_a_line_for_each_text(classifier: TextClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_for_each_text(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(classify, "WINDOW", 2)
     lines = table(classifier, 1)
     assert succeed("classify", "-m", "any", *TEXTS).splitlines() == lines
@@ -42,7 +42,7 @@ def test_a_line_for_each_text(classifier: TextClassifier, tmp_path: Path, monkey
     assert succeed("classify", "-m", "any", stdin=b"") == ""
 
 
-def test_json_lines(classifier: TextClassifier) -> None:
+def test_json_lines(classifier):
     found = classifier.classify(TEXTS)
     written = [json.loads(line) for line in succeed("classify", "-m", "any", "--all", "--json", *TEXTS).splitlines()]
     assert [line["text"] for line in written] == TEXTS
@@ -51,9 +51,7 @@ def test_json_lines(classifier: TextClassifier) -> None:
         assert [np.float32(entry["score"]) for entry in line["labels"]] == [entry["score"] for entry in labels]
 
 
-def test_what_is_no_number_and_what_a_terminal_acts_on(
-    classifier: TextClassifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_number_and_what_a_terminal_acts_on(classifier, monkeypatch):
     labels = [{"label": "a\nb\x1b", "score": float("nan")}]
     monkeypatch.setattr(classifier, "classify", lambda texts, top_k: [labels for _ in texts])
     written = json.loads(succeed("classify", "-m", "any", "--json", "w5"), parse_constant=pytest.fail)
@@ -61,7 +59,7 @@ def test_what_is_no_number_and_what_a_terminal_acts_on(
     assert succeed("classify", "-m", "any", "w5") == "a\\nb\\x1b\tnan\tw5\n"
 
 
-def test_failures_are_one_line(tmp_path: Path) -> None:
+def test_failures_of_classify_are_one_line(tmp_path):
     assert "there is no default model to classify with; name one with -m" in fail(2, "classify", "a")
     assert "give --top-k or --all, not both" in fail(2, "classify", "-m", "any", "--all", "-k", 2, "a")
     assert "give texts or --input, not both" in fail(2, "classify", "-m", "any", "a", "-i", "b")
@@ -69,3 +67,56 @@ def test_failures_are_one_line(tmp_path: Path) -> None:
     assert "a classifier of texts is expected" in fail(3, "classify", "-m", tokens, "a")
     write_classifier(tmp_path / "encoder", architectures=["BertModel"])
     assert "a classifier is expected: " in fail(3, "classify", "-m", tmp_path / "encoder", "a")
+
+
+DOCUMENTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]
+
+
+@pytest.fixture
+def reranker(monkeypatch, tmp_path):
+    """A random reranker, which the command gets for the folder "any"; its scores need no compiled kernel."""
+    reranker = CrossEncoder.from_checkpoint(read(write_classifier(tmp_path / "any")), ops=reference)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fastattn.encoders.cross_encoder.CrossEncoder", lambda name, **options: reranker)
+    return reranker
+
+
+def test_a_line_for_each_document_the_best_first(reranker, tmp_path):
+    ranked = reranker.rank("w5 w6", DOCUMENTS, return_documents=True)
+    lines = [f"{i}\t{entry['score']:.4f}\t{entry['text']}" for i, entry in enumerate(ranked, start=1)]
+    assert succeed("rerank", "-m", "any", "w5 w6", *DOCUMENTS).splitlines() == lines
+    (tmp_path / "documents.txt").write_text("\n".join(DOCUMENTS), encoding="utf-8")
+    assert succeed("rerank", "-m", "any", "w5 w6", "-i", tmp_path / "documents.txt", "-k", 2).splitlines() == lines[:2]
+    assert succeed("rerank", "-m", "any", "w5 w6", stdin="\n".join(DOCUMENTS).encode()).splitlines() == lines
+    assert succeed("rerank", "-m", "any", "w5 w6") == ""
+
+
+def test_rerank_in_json(reranker):
+    ranked = reranker.rank("w5 w6", DOCUMENTS, 3)
+    written = json.loads(succeed("rerank", "-m", "any", "w5 w6", "--json", "-k", 3, *DOCUMENTS))
+    assert written["query"] == "w5 w6"
+    for result, entry in zip(written["results"], ranked, strict=True):
+        assert (result["row"], result["text"]) == (entry["corpus_id"], DOCUMENTS[entry["corpus_id"]])
+        assert np.float32(result["score"]) == np.float32(entry["score"])
+
+
+def test_a_score_of_rerank_that_is_not_finite_is_still_json(reranker, monkeypatch):
+    ranked = [{"corpus_id": 0, "score": float("nan"), "text": "a"}]
+    monkeypatch.setattr(reranker, "rank", lambda *arguments, **options: ranked)
+    written = json.loads(succeed("rerank", "-m", "any", "--json", "q", "a"), parse_constant=pytest.fail)
+    assert written == {"query": "q", "results": [{"score": None, "row": 0, "text": "a"}]}
+
+
+def test_failures_of_rerank_are_one_line(tmp_path):
+    assert "there is no default model to rerank with; name one with -m" in fail(2, "rerank", "q", "a")
+    assert "Missing argument 'QUERY'" in fail(2, "rerank", "-m", "any")
+    assert "give texts or --input, not both" in fail(2, "rerank", "-m", "any", "q", "a", "-i", "b")
+    write_classifier(tmp_path / "encoder", architectures=["BertModel"])
+    assert "a classifier is expected: " in fail(3, "rerank", "-m", tmp_path / "encoder", "q", "a")
+    labels = write_classifier(tmp_path / "labels", LABELS)
+    assert "rank needs a checkpoint with one label, this one has 3" in fail(2, "rerank", "-m", labels, "q", "a")
+
+
+def test_inspect_tells_of_the_head(tmp_path):
+    told = succeed("inspect", write_classifier(tmp_path, LABELS))
+    assert "the first row, a layer of 36 (tanh), 3 outputs: NONE, PLACE, PERSON" in " ".join(told.split())

@@ -1,14 +1,17 @@
 """fastattn.plot_attention: its arguments, the heads that it draws, the files that it writes."""
 
+import json
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import fastattn
 from fastattn.errors import InputError
-from fastattn.plot import picture
-from tests.plot.readers import Reader, rectangles, softmax, texts
+from fastattn.plot import labels, page, picture
+from tests.messages import refused
+from tests.plot.readers import HOSTILE, SVG, Reader, contrast, images, rectangles, sent_weights, softmax, texts
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def test_one_head_the_mean_or_all():
 
 def test_no_such_head():
     for head in [-1, 3, 10**5000, 1.0, "first", None, True, "", [0]]:
-        with pytest.raises(InputError, match="head should be 'mean', 'all' or a whole number from 0 to 2, got "):
+        with refused(InputError, "head"):
             fastattn.plot_attention(softmax(3, 2, 2)).to_svg(head)
 
 
@@ -86,55 +89,25 @@ def test_files_that_cannot_be(tmp_path, monkeypatch):
 
 
 def test_weights_that_cannot_be_drawn():
-    for weights, message in [
-        (np.zeros((0, 3, 3)), "at least one head, row and column, got (0, 3, 3)"),
-        (np.zeros((2, 0, 3)), "at least one"),
-        (np.zeros((2, 3, 0)), "at least one"),
-        (np.zeros((1, 0, 3, 3)), "at least one"),
-        (np.zeros(3), "should be (T, S), (H, T, S) or (1, H, T, S), got (3,)"),
-        (np.zeros((2, 2, 3, 3)), "got (2, 2, 3, 3)"),
-        (np.zeros((0, 2, 3, 3)), "got (0, 2, 3, 3)"),
-        (np.zeros((1, 1, 1, 1, 1)), "got (1, 1, 1, 1, 1)"),
-        (0.5, "got ()"),
-        (np.full((2, 2), np.nan), "finite"),
-        (np.array([[0, np.inf]]), "finite"),
-        (np.array([[0.5, -0.5]]), "at least 0, got -0.5"),
-        (np.ones((2, 2), int), "floating point numbers, got int64"),
-        (np.ones((2, 2), np.uint16), "floating point numbers, got uint16"),
-        (np.ones((2, 2), complex), "floating point numbers, got complex128"),
-        (np.ones((2, 2), bool), "floating point numbers, got bool"),
-        ([[0.1], [0.2, 0.3]], "array of numbers, got a list"),
-        ([["a"]], "floating point numbers, got <U1"),
-        (None, "floating point numbers, got object"),
-        (np.broadcast_to(np.float32(0), (4097, 2)), "at most 256 heads, 4,096 rows"),
-        (np.broadcast_to(np.float32(0), (2, 4097)), "at most"),
-        (np.broadcast_to(np.float32(0), (257, 1, 1)), "at most"),
-        (np.broadcast_to(np.float32(0), (2, 4096, 4096)), "16,777,216 in all, got (2, 4096, 4096)"),
-        (np.broadcast_to(np.float32(0), (1, 10**6, 10**6, 10**6)), "at most"),
-    ]:
-        with pytest.raises(InputError, match=re.escape(message)) as caught:
+    wide = [(4097, 2), (2, 4097), (257, 1, 1), (2, 4096, 4096), (1, 10**6, 10**6, 10**6)]
+    for weights in (
+        *map(np.zeros, [(0, 3, 3), (2, 0, 3), (2, 3, 0), (1, 0, 3, 3), 3, (2, 2, 3, 3), (0, 2, 3, 3), (1, 1, 1, 1, 1)]),
+        *(0.5, np.full((2, 2), np.nan), np.array([[0, np.inf]]), np.array([[0.5, -0.5]])),
+        *(np.ones((2, 2), kind) for kind in (int, np.uint16, complex, bool)),
+        *([[0.1], [0.2, 0.3]], [["a"]], None),
+        *(np.broadcast_to(np.float32(0), shape) for shape in wide),
+    ):
+        with refused(InputError, "weights"):
             fastattn.plot_attention(weights)
-        assert "\n" not in str(caught.value)
 
 
 def test_labels_that_do_not_fit():
-    for rows, message in [
-        (["a", "b"], "rows should be 3 labels, as many as the weights have rows, got 2"),
-        (["a"] * 4, "got more"),
-        (iter(int, 1), "got more"),
-        ([], "got 0"),
-        ("abc", "rows should be a list of 3 labels, got a str"),
-        (b"abc", "got a bytes"),
-        (3, "rows should be a list of 3 labels, got 3"),
-        (["a", None, "b"], r"rows[1] should be a str or a whole number, got None"),
-        (["a", "b", 10**5000], "rows[2] should be"),
-        ([0.5, 1.5, 2.5], "rows[0] should be"),
-    ]:
-        with pytest.raises(InputError, match=re.escape(message)) as caught:
-            fastattn.plot_attention(softmax(3, 2), rows)
-        assert "\n" not in str(caught.value)
-        with pytest.raises(InputError, match="columns"):
-            fastattn.plot_attention(softmax(2, 3), columns=rows)
+    lists = (["a", "b"], ["a"] * 4, iter(int, 1), [], ["a", None, "b"], ["a", "b", 10**5000], [0.5, 1.5, 2.5])
+    for given in (*lists, "abc", b"abc", 3):
+        with refused(InputError, "rows"):
+            fastattn.plot_attention(softmax(3, 2), given)
+        with refused(InputError, "columns"):
+            fastattn.plot_attention(softmax(2, 3), columns=given)
 
 
 def test_labels_may_be_numbers_and_arrays():
@@ -144,12 +117,256 @@ def test_labels_may_be_numbers_and_arrays():
 
 def test_a_title_is_text():
     for title in [3, b"a", ["a"]]:
-        with pytest.raises(InputError, match="title should be a str, got "):
+        with refused(InputError, "title"):
             fastattn.plot_attention(softmax(2, 2), title=title)
 
 
 def test_it_says_what_it_is():
-    assert (
-        repr(fastattn.plot_attention(softmax(1, 5))) == "<AttentionPlot: attention weights, 1 head, 1 row, 5 columns>"
-    )
+    told = repr(fastattn.plot_attention(softmax(1, 5)))
+    assert told == "<AttentionPlot: attention weights, 1 head, 1 row, 5 columns>"
     assert not hasattr(fastattn.AttentionPlot, "_repr_svg_")
+
+
+def test_heads_share_a_scale():
+    weights = np.stack([np.full((2, 2), 0.25), np.full((2, 2), 0.5)])
+    first, second = (
+        {colour for colour, _ in rectangles(fastattn.plot_attention(weights).to_svg(head))} for head in (0, 1)
+    )
+    assert (first, second) == ({picture.hex_colours()[128]}, {picture.hex_colours()[255]})
+
+
+def test_nothing_but_zeros_is_dark():
+    plot = fastattn.plot_attention(np.array([[0.0, -0.0]]))
+    first = picture.hex_colours()[0]
+    assert rectangles(plot.svg) == [(first, f"\u20680\u2069, \u2068{s}\u2069: 0") for s in range(2)]
+    assert not sent_weights(plot.html)[0].any()
+
+
+def test_many_cells_are_an_image_of_the_same_colours():
+    weights = softmax(2, 50, 90)
+    plot = fastattn.plot_attention(weights)
+    assert rectangles(plot.svg) == []
+    for (dots, palette), head in zip(images(plot.svg), weights, strict=True):
+        np.testing.assert_array_equal(palette, picture.scale())
+        np.testing.assert_array_equal(dots, np.rint(255 * (head / weights.max()).astype(np.float64)))
+
+
+def test_of_more_cells_than_pixels_the_largest_are_seen():
+    for T, S in [(1, 1300), (1300, 1), (561, 1121), (4096, 5)]:
+        weights = np.full((T, S), 0.1)
+        weights[T - 1, S - 1] = 1.0
+        plot = fastattn.plot_attention(weights)
+        ((dots, _),) = images(plot.to_svg(0))
+        blocks = json.loads(Reader(plot.html).root["data-block"])
+        assert dots.shape == (-(-T // blocks[0]), -(-S // blocks[1])) and max(dots.shape) <= 560
+        assert dots[-1, -1] == 255 and (dots == 255).sum() == 1
+
+
+def test_blocks_at_the_ends_may_be_smaller():
+    shares = softmax(7, 11)
+    found = picture.largest_of_blocks(shares, 3, 4)
+    expected = [[shares[t : t + 3, s : s + 4].max() for s in range(0, 11, 4)] for t in range(0, 7, 3)]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_long_labels_are_cut_and_whole_under_the_pointer():
+    long = ["w" * 400, "北京" * 20, "short", "x" * 5000]
+    root = ElementTree.fromstring(fastattn.plot_attention(softmax(4, 4), long, long).svg)
+    shown = {text.text: [title.text for title in text] for text in root.iter(f"{SVG}text")}
+    assert shown["w" * 17 + "…"] == [long[0]] and shown["北京" * 4 + "…"] == [long[1]] and shown["short"] == []
+    assert shown["x" * 17 + "…"] == ["x" * 1000 + "…"]
+
+
+def test_bounds_count_themselves(monkeypatch):
+    assert labels.printable_text("x" * labels.LONGEST) == "x" * labels.LONGEST
+    assert labels.printable_text("x" * (labels.LONGEST + 1)) == "x" * labels.LONGEST + "…"
+    monkeypatch.setattr(page, "FEW", 6)
+    monkeypatch.setattr(picture, "MOST_RECTANGLES", 6)
+    for columns, levels, cells in ((3, 65535, 6), (4, 255, 0)):
+        plot = fastattn.plot_attention(softmax(1, 2, columns))
+        assert (sent_weights(plot.html)[1], len(rectangles(plot.svg))) == (levels, cells)
+
+
+def test_cutting():
+    for text, most, expected in [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("北京市", 5, "北京…"),
+        ("北京市", 4, "北…"),
+        ("", 3, ""),
+    ]:
+        assert labels.cut(text, most) == expected and labels.columns_of(expected) <= most
+
+
+def test_labels_are_thinned_out():
+    for size, least, expected in [(28, 14, 1), (13, 14, 2), (1, 14, 20), (0.1, 14, 200), (7, 14, 2)]:
+        assert labels.every(size, least) == expected
+
+
+def test_crowded_labels_leave_some_out():
+    shown = texts(fastattn.plot_attention(softmax(200, 8)).svg)
+    assert shown[:40] == [str(i) for i in range(0, 200, 5)]
+
+
+def test_no_label_lies_outside_or_over_another():
+    """By the font's estimated width: rows and flat columns at least a line or their width apart, all in the picture."""
+    for T, S in ((1, 1), (3, 3), (40, 7), (7, 300), (20, 20)):
+        plot = fastattn.plot_attention(softmax(T, S))
+        root = ElementTree.fromstring(plot.svg)
+        width, height = (float(root.get(side)) for side in ("width", "height"))
+        found = [text for text in root.iter(f"{SVG}text") if "fastattn-largest" != text.get("class")]
+        assert all(0 <= float(text.get("x")) <= width and 0 <= float(text.get("y")) <= height for text in found)
+        flat = [(float(text.get("x")), text.text) for text in found if text.get("text-anchor") == "middle"]
+        for (x, label), (next_x, next_label) in zip(flat, flat[1:]):
+            assert next_x - x > 6.4 * (len(label) + len(next_label)) / 2
+        ends = [float(text.get("y")) for text in found if text.get("text-anchor") == "end"]
+        assert np.all(np.diff(ends) >= 13.9)
+
+
+def turned(svg):
+    return [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text") if text.get("transform")]
+
+
+def test_words_that_do_not_fit_stand_aslant():
+    words = ["attention", "is", "all", "you", "need"]
+    svg = fastattn.plot_attention(softmax(5, 5), words, words).svg
+    assert turned(svg) == words
+    assert turned(fastattn.plot_attention(softmax(5, 5)).svg) == []
+
+
+def test_panels_stand_in_even_rows():
+    words = ["word"] * 13
+    svg = fastattn.plot_attention(softmax(4, 13, 13), words, words).svg
+    places = re.findall(r'<g transform="translate\(([\d.]+) ([\d.]+)\)">', svg)
+    assert len(places) == 4 and len({x for x, _ in places}) * len({y for _, y in places}) == 4
+
+
+def test_the_scale_is_even_and_rises_in_lightness():
+    oklab = picture._evenly(picture._bezier(1024))
+    steps = np.linalg.norm(np.diff(oklab, axis=0), axis=1)
+    assert steps.max() / steps.min() < 1.02
+    assert (np.diff(oklab[:, 0]) > 0.002).all()
+    linear = picture._linear(oklab)
+    assert linear.min() >= 0 and linear.max() <= 1, "every colour is one that a screen has"
+    assert len(set(picture.hex_colours())) == 256
+    np.testing.assert_allclose(picture._linear(np.array([[1.0, 0, 0]])), [[1, 1, 1]], atol=1e-6)  # OKLab's white
+    np.testing.assert_allclose(picture._linear(np.array([[0.62796, 0.22486, 0.12585]])), [[1, 0, 0]], atol=1e-4)
+
+
+def test_the_html_holds_every_weight_to_half_a_level():
+    for shape, levels in [((1, 5, 7), 65535), ((4, 5, 7), 65535), ((3, 512, 512), 255)]:
+        weights = softmax(*shape)
+        found, found_levels, largest = sent_weights(fastattn.plot_attention(weights).html)
+        assert found_levels == levels
+        heads = weights.astype(np.float64)
+        expected = np.concatenate([heads.mean(axis=0, keepdims=True), heads]) if shape[0] > 1 else heads
+        np.testing.assert_allclose(largest, [expected[0].max()] + [heads.max()] * (len(expected) - 1), rtol=1e-6)
+        for plane, exact, top in zip(found, expected, largest):
+            assert np.abs(plane - exact).max() <= (0.5 / levels + 1e-6) * top
+
+
+def test_weights_of_any_size():
+    for size in [5e-324, 1e-310, 1e-30, 1e30, 1.7e308]:
+        plot = fastattn.plot_attention(np.array([[[0.0, 1.0]], [[1.0, 1.0]]]) * size)
+        found, _, largest = sent_weights(plot.html)
+        assert largest == [size, size, size]
+        np.testing.assert_allclose(found[1:] / size, [[[0, 1]], [[1, 1]]])
+        told = [(colour, tooltip.split(": ")[1]) for colour, tooltip in rectangles(plot.svg)]
+        assert told == [(picture.hex_colours()[0], "0")] + [(picture.hex_colours()[255], f"{size:.4g}")] * 3
+
+
+def test_the_size_of_what_is_sent():
+    plot = fastattn.plot_attention(softmax(3, 512, 512))
+    assert len(plot.html) < 7 << 18 and len(plot.svg) < 7 << 18
+    few = fastattn.plot_attention(softmax(8, 16, 16))
+    assert len(few.html) < 100_000
+
+
+def test_labels_are_text_and_nothing_else():
+    plot = fastattn.plot_attention(softmax(2, 6, 6), HOSTILE, HOSTILE, title=HOSTILE[0])
+    for html in (plot.html, plot._repr_html_()):
+        reader = Reader(html)
+        assert {tag for tag, _, _ in reader.elements}.isdisjoint({"b", "img"})
+        assert [text for tag, text in reader.texts if tag == "script"] == [page.SCRIPT]
+        assert not any(name.startswith("on") for _, attributes, _ in reader.elements for name in attributes)
+        assert json.loads(reader.root["data-rows"]) == [labels.printable_text(label) for label in HOSTILE]
+        html.encode()  # no half of a surrogate pair
+    root = ElementTree.fromstring(plot.to_svg(0))
+    shown = [text.text for text in root.iter(f"{SVG}text")]
+    assert "</script><b>x" in shown and r"\x00\n\x1b[2J" in shown and r"\u202eevil" in shown
+    assert r"\ud800\uffff" in shown
+    whole = {title.text for text in root.iter(f"{SVG}text") for title in text.iter(f"{SVG}title")}
+    assert whole == {HOSTILE[1]}, "the only one that was cut"
+    assert root.get("aria-label") == "</script><b>x: attention weights, 2 heads, 6 rows, 6 columns"
+
+
+def test_script_and_style_cannot_end_early():
+    for text in (page.SCRIPT, page.STYLE, picture.STYLE):
+        assert "</" not in text and "<!--" not in text and "&" not in text.replace("&&", "")
+
+
+def test_light_and_dark_and_without_any_style():
+    plot = fastattn.plot_attention(softmax(2, 3, 3))
+    for text in (plot.svg, plot.html):
+        assert "@media(prefers-color-scheme:dark)" in text
+    for theme in ("data-jp-theme-light=true", "data-jp-theme-light=false", ".vscode-light", ".vscode-dark"):
+        assert theme in page.STYLE
+    svg = ElementTree.fromstring(re.sub("<style>.*?</style>", "", plot.svg, flags=re.DOTALL))
+    paper, ink = svg.find(f"{SVG}rect"), svg.find(f"{SVG}g")
+    assert (paper.get("fill"), ink.get("fill")) == ("#fff", "#1f2328")
+    rule = r"\.fastattn-paper\{fill:(#\w+)\}\.fastattn-ink\{fill:(#\w+)\}"
+    for paper_colour, ink_colour in re.findall(rule, picture.STYLE):
+        assert contrast(paper_colour, ink_colour) > 7  # WCAG 2.2, 1.4.6
+    assert len(re.findall(rule, picture.STYLE)) == 2
+
+
+def test_nothing_clashes_with_another_plot_or_the_same_again():
+    one, two = (fastattn.plot_attention(softmax(2, 3, 3, seed=seed)) for seed in (1, 2))
+    assert one._repr_html_() == one._repr_html_()
+    reader = Reader(one._repr_html_() + two._repr_html_() + one._repr_html_())
+    for _, attributes, _ in reader.elements:
+        assert not {"id", "for", "name", "aria-labelledby"} & set(attributes)
+    assert [found["class"] for found in reader.named("div")].count("fastattn-attention") == 3
+    selectors = re.findall(r"([^{}]+)\{", re.sub(r"@media\([^)]*\)\{", "", page.STYLE + picture.STYLE))
+    assert len(selectors) > 10 and all(".fastattn-" in selector for selector in selectors)
+    assert "getElementById" not in page.SCRIPT
+
+
+def test_without_the_script_the_picture_of_the_mean_remains():
+    reader = Reader(fastattn.plot_attention(softmax(2, 3, 3), title="Layer 3")._repr_html_())
+    bar = next(attributes for attributes in reader.named("div") if attributes["class"] == "fastattn-bar")
+    assert "hidden" in bar and all("hidden" in canvas for canvas in reader.named("canvas"))
+    assert ("text", "Layer 3") in reader.texts and ("text", "mean of 2 heads") in reader.texts
+    assert len(reader.named("rect")) > 9
+
+
+def test_heads_are_chosen_in_a_select_with_a_label():
+    reader = Reader(fastattn.plot_attention(softmax(3, 2, 2)).html)
+    ((_, _, around),) = [found for found in reader.elements if found[0] == "select"]
+    assert around[-1] == "label"
+    assert [text for tag, text in reader.texts if tag == "option"] == ["mean of 3 heads", "head 0", "head 1", "head 2"]
+    assert Reader(fastattn.plot_attention(softmax(2, 2)).html).named("select") == []
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    plot = fastattn.plot_attention(softmax(1, 70, 70))
+    text = plot.html + plot.svg
+    assert set(re.findall(r"https?://[^\"' )]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert all(word not in text for word in ("<link", "<iframe", "@import", "fetch(", "import(", "url("))
+    for tag, attributes, _ in Reader(text).elements:
+        assert "src" not in attributes and attributes.get("href", "data:").startswith("data:"), tag
+
+
+def test_the_canvas_lies_over_the_cells_of_the_picture():
+    html = fastattn.plot_attention(softmax(4, 6), list("abcd"), list("uvwxyz"), title="T")._repr_html_()
+    canvas = dict(part.split(":") for part in Reader(html).named("canvas")[0]["style"].split(";"))
+    svg = ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
+    (panel,) = [g for g in svg.iter(f"{SVG}g") if g.get("transform")]
+    left, top = map(float, re.findall(r"[\d.]+", panel.get("transform")))
+    cells = [rect for rect in panel.iter(f"{SVG}rect") if len(rect)]
+    first, last = ([float(cell.get(side)) for side in ("x", "y", "width", "height")] for cell in (cells[0], cells[-1]))
+    width, height = (float(svg.get(side)) for side in ("width", "height"))
+    expected = (left + first[0], top + first[1], last[0] + last[2] - first[0], last[1] + last[3] - first[1])
+    found = (float(canvas[side].rstrip("%")) / 100 for side in ("left", "top", "width", "height"))
+    np.testing.assert_allclose(np.array(list(found)) * [width, height, width, height], expected, atol=0.2)
+    assert svg.get("viewBox") == f"0 0 {width:g} {height:g}"

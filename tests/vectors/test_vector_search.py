@@ -4,14 +4,16 @@ Those where float32 ends, against float64, and pair by pair; more in test_encode
 """
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 
 import fastattn
-from fastattn import SearchResult, semantic_search
+from fastattn import SearchResult, quantize_vectors, semantic_search
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
+from fastattn.vectors.quantized import BLOCK, OUTPUT_DTYPES
 from fastattn.vectors.search import (
     MOST_NUMBERS,
     PAIRWISE_SIMILARITIES,
@@ -20,6 +22,7 @@ from fastattn.vectors.search import (
     similarity_pairwise,
     unit_length,
 )
+from tests.messages import refused
 
 pytestmark = pytest.mark.filterwarnings("error")
 rng = np.random.default_rng(0)
@@ -128,32 +131,31 @@ def test_threads_are_those_asked_for(monkeypatch):
 
 
 def test_wrong_arguments_are_told():
-    for query, corpus, how, message in [
-        (QUERIES, CORPUS.tolist(), {}, "where it lies; got list; write np.asarray\\(corpus, "),
-        (QUERIES, CORPUS[0], {}, r"corpus should be vectors \[rows, numbers\], got shape \(40,\)"),
-        (QUERIES[:, :0], CORPUS[:, :0], {}, r"corpus should be vectors \[rows, numbers\], got shape \(500, 0\)"),
-        (QUERIES, CORPUS.astype(np.float64), {}, "got float64; write corpus.astype"),
-        (QUERIES, CORPUS.astype(">f4"), {}, "corpus should be float32, float16, int8 or uint8, got >f4"),
-        (QUERIES, np.asfortranarray(CORPUS), {}, "the numbers of a row of corpus should be adjacent"),
-        (QUERIES, CORPUS, {"score_function": "hamming"}, "corpus should be int8 or uint8, got float32"),
-        (QUERIES, CORPUS.astype(np.float16), {"score_function": "hamming"}, "should be int8 or uint8, got float16"),
-        (QUERIES, CORPUS, {"score_function": "l2"}, "unknown score_function 'l2'; known: cosine, dot, hamming"),
-        (QUERIES, np.zeros((1, 32_769), np.int8), {}, "vectors of int8 should have at most 32,768 numbers, got 32,769"),
-        (QUERIES[:, :39], CORPUS, {}, r"of the corpus's width, \[40\] or \[queries, 40\]; got shape \(6, 39\)"),
-        (QUERIES[None], CORPUS, {}, r"got shape \(1, 6, 40\)"),
-        ([[1.0] * 40, [2.0]], CORPUS, {}, "lists of different lengths"),
-        (QUERY_BYTES, CORPUS, {}, "query should be float32 for a corpus of float32; got int8"),
-        (QUERIES, BYTES, {}, "query should be int8 for a corpus of int8; got float32"),
-        (QUERY_BYTES, BYTES.view(np.uint8), {}, "query should be uint8 for a corpus of uint8; got int8"),
-        (QUERY_BYTES, CORPUS.astype(np.float16), {}, "query should be float32 for a corpus of float16; got int8"),
-        (QUERIES, CORPUS, {"top_k": 0}, "top_k must be at least 1, got 0"),
-        (QUERIES, CORPUS, {"top_k": 1.5}, "top_k must be a whole number, got 1.5"),
-        (QUERIES, CORPUS, {"threads": 0}, "threads must be at least 1, got 0"),
-        (QUERIES, np.broadcast_to(CORPUS[:1], (1 << 32, 40)), {}, "at most 4,294,967,295 rows, got 4,294,967,296"),
+    for query, corpus, how in [
+        (QUERIES, CORPUS.tolist(), {}),
+        (QUERIES, CORPUS[0], {}),
+        (QUERIES[:, :0], CORPUS[:, :0], {}),
+        (QUERIES, CORPUS.astype(np.float64), {}),
+        (QUERIES, CORPUS.astype(">f4"), {}),
+        (QUERIES, np.asfortranarray(CORPUS), {}),
+        (QUERIES, CORPUS, {"score_function": "hamming"}),
+        (QUERIES, CORPUS.astype(np.float16), {"score_function": "hamming"}),
+        (QUERIES, CORPUS, {"score_function": "l2"}),
+        (QUERIES, np.zeros((1, 32769), np.int8), {}),
+        (QUERIES[:, :39], CORPUS, {}),
+        (QUERIES[None], CORPUS, {}),
+        ([[1.0] * 40, [2.0]], CORPUS, {}),
+        (QUERY_BYTES, CORPUS, {}),
+        (QUERIES, BYTES, {}),
+        (QUERY_BYTES, BYTES.view(np.uint8), {}),
+        (QUERY_BYTES, CORPUS.astype(np.float16), {}),
+        (QUERIES, CORPUS, {"top_k": 0}),
+        (QUERIES, CORPUS, {"top_k": 1.5}),
+        (QUERIES, CORPUS, {"threads": 0}),
+        (QUERIES, np.broadcast_to(CORPUS[:1], (1 << 32, 40)), {}),
     ]:
-        with pytest.raises(InputError, match=message) as caught:
+        with refused(InputError):
             semantic_search(query, corpus, **how)
-        assert "\n" not in str(caught.value)
 
 
 def test_a_corpus_of_float16_is_its_numbers():
@@ -190,12 +192,8 @@ def test_rows_without_a_number_fill_the_end():
 
 
 def test_other_names_of_options_are_told():
-    for name, told in [
-        ("k", "; here it is top_k"),
-        ("topk", "; did you mean top_k.$"),
-        ("corpus_chunk_size", "; here it is l"),
-    ]:
-        with pytest.raises(TypeError, match=rf"semantic_search\(\) got an unexpected keyword argument '{name}'{told}"):
+    for name in ("k", "topk", "corpus_chunk_size"):
+        with refused(TypeError, name):
             semantic_search(QUERIES, CORPUS, **{name: 3})
 
 
@@ -257,12 +255,9 @@ def test_neighbours_change_no_bit_of_a_pair():
 
 
 def test_what_are_no_pairs():
-    with pytest.raises(InputError, match=r"pairs of vectors are expected, got shapes \(2, 3\) and \(1, 3\)"):
-        similarity_pairwise(np.zeros((2, 3)), np.zeros((1, 3)))
-    with pytest.raises(InputError, match=r"one width are expected, got shapes \(2, 3\) and \(2, 4\)"):
-        similarity_pairwise(np.zeros((2, 3)), np.zeros((2, 4)))
-    with pytest.raises(InputError, match="unknown similarity 'best'; known: cosine, dot"):
-        similarity_pairwise(np.zeros(3), np.zeros(3), "best")
+    for a, b, how in (((2, 3), (1, 3), "cosine"), ((2, 3), (2, 4), "cosine"), (3, 3, "best")):
+        with refused(InputError):
+            similarity_pairwise(np.zeros(a), np.zeros(b), how)
 
 
 def test_pairs_are_those_of_sentence_transformers():
@@ -272,3 +267,127 @@ def test_pairs_are_those_of_sentence_transformers():
         a, b = np.random.default_rng(4).standard_normal((2, 9, 33), np.float32)
         expected = getattr(theirs, f"pairwise_{names[function]}")(a, b).numpy()
         np.testing.assert_allclose(similarity_pairwise(a, b, function), expected, rtol=1e-5, atol=1e-5)
+
+
+RANGES = np.array([[0, -1, 5], [255, 1, 5]], np.float32)  # steps of 1 and of 2 / 255; no range at all
+
+
+def _naive(rows: np.ndarray, output_dtype: str, ranges: np.ndarray) -> np.ndarray:
+    if output_dtype.endswith("binary"):
+        padded = np.pad(rows > 0, ((0, 0), (0, -rows.shape[1] % 8))).reshape(len(rows), -1, 8)
+        codes = (padded * 2 ** np.arange(7, -1, -1)).sum(axis=2)
+    else:
+        ranges = ranges.astype(np.float32)
+        steps = (ranges[1] - ranges[0]) / np.float32(255)
+        codes = np.clip(np.floor((rows - ranges[0]) / np.where(steps, steps, np.float32(1))), 0, 255).astype(int)
+    unsigned = output_dtype.startswith("u")
+    return codes.astype(np.uint8) if unsigned else (codes - 128).astype(np.int8)
+
+
+def test_steps_by_hand():
+    vectors = np.array([[0, -1, 5], [0.99, -0.9921, 5.5], [1, 0, 6], [254.9, 1.01, 4], [300, 2, 300], [-1, -9, 5]])
+    expected = [[0, 0, 0], [0, 1, 0], [1, 127, 1], [254, 255, 0], [255, 255, 255], [0, 0, 0]]
+    for kind in (np.float32, np.float64):
+        unsigned = quantize_vectors(vectors.astype(kind), "uint8", RANGES)
+        assert unsigned.dtype == np.uint8
+        np.testing.assert_array_equal(unsigned, expected)
+        signed = quantize_vectors(vectors.astype(kind), "int8", RANGES)
+        assert signed.dtype == np.int8
+        np.testing.assert_array_equal(signed, np.array(expected) - 128)
+
+
+def test_bits_by_hand():
+    vectors = np.array([[1, 0, -1, 2, 0, 0, 0, 0.5, 3], [-1, 1, 1, 1, 1, 1, 1, 1, -0.0]], np.float32)
+    unsigned, signed = quantize_vectors(vectors, "ubinary"), quantize_vectors(vectors, "binary")
+    assert (unsigned.dtype, signed.dtype) == (np.uint8, np.int8)
+    np.testing.assert_array_equal(unsigned, [[0b10010001, 0b10000000], [0b01111111, 0]])
+    np.testing.assert_array_equal(signed, [[0b10010001 - 128, 0], [0b01111111 - 128, -128]])
+
+
+@pytest.mark.parametrize(
+    ("width", "kind"), [(1, np.float32), (7, np.float64), (8, np.float16), (384, np.float32), (BLOCK + 1, np.float32)]
+)
+@pytest.mark.parametrize("output_dtype", OUTPUT_DTYPES[1:])
+def test_blocks_and_widths(output_dtype: str, width: int, kind: type):
+    """Fewer rows than a block, as many, and one more; a view that is not contiguous."""
+    rng, together = np.random.default_rng(0), max(1, BLOCK // width)
+    for rows in {1, 2, together, together + 1} if width > 7 else {2, 3}:
+        vectors = rng.standard_normal((rows, 2 * width), np.float32).astype(kind)[:, ::2]
+        sample = rng.standard_normal((20, width), np.float32).astype(kind)
+        ranges = np.stack([sample.min(axis=0), sample.max(axis=0)])
+        expected = _naive(vectors, output_dtype, ranges)
+        for given in ({"ranges": ranges}, {"calibration": sample}):
+            found = quantize_vectors(vectors, output_dtype, **given)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(quantize_vectors(vectors[0], output_dtype, ranges), expected[0])
+
+
+def test_without_ranges_they_are_the_vectors_own():
+    vectors = np.random.default_rng(1).standard_normal((100, 5), np.float32)
+    codes = quantize_vectors(vectors, "uint8")
+    np.testing.assert_array_equal([codes.min(axis=0), codes.max(axis=0)], [[0] * 5, [255] * 5])
+    np.testing.assert_array_equal(codes, quantize_vectors(vectors, "uint8", calibration=vectors))
+    with pytest.warns(UserWarning, match="int8 by the ranges of 99 vectors") as told:
+        quantize_vectors(vectors[:99], "int8")
+    assert [warning.filename for warning in told] == [__file__]
+
+
+def test_float32_is_a_copy_and_nothing_stays_nothing():
+    vectors = np.ones((2, 3), np.float32)
+    copied = quantize_vectors(vectors, "float32")
+    copied[:] = 0
+    assert vectors.all()
+    assert quantize_vectors(np.array([1e300]), "float32") == np.inf
+    for output_dtype, width in (("int8", 9), ("uint8", 9), ("binary", 2), ("ubinary", 2)):
+        none = quantize_vectors(np.zeros((0, 9)), output_dtype)
+        assert none.shape == (0, width) and none.dtype == ("uint8" if output_dtype.startswith("u") else "int8")
+
+
+def test_numbers_that_are_not_finite():
+    vectors = np.array([np.nan, np.inf, -np.inf, 3e38])
+    ranges = np.array([[-1e38] * 4, [1e38] * 4], np.float32)
+    np.testing.assert_array_equal(quantize_vectors(vectors, "uint8", ranges), [0, 255, 0, 255])
+    np.testing.assert_array_equal(quantize_vectors(vectors, "ubinary"), [0b01010000])
+
+
+def test_what_it_does_not_take():
+    kinds = ("int4", np.dtype("uint8"), None, ["int8"])
+    vectors = (np.ones((2, 3), np.int8), np.ones((1, 2, 3)), [[1.0], [2.0, 3.0]], np.ones((1, 3)), np.ones(3))
+    ranges = (RANGES[:, :2], RANGES[::-1], RANGES * np.nan, [[-3e38] * 3, [3e38] * 3], [[-1e300] * 3, [3.0] * 3])
+    for given in (
+        *({"output_dtype": kind} for kind in kinds),
+        *({"vectors": value} for value in (*vectors, np.full((100, 3), np.nan))),
+        *({"ranges": value} for value in ranges),
+        *({"calibration": value} for value in (RANGES[:0], RANGES[0])),
+        {"ranges": RANGES, "calibration": RANGES},
+    ):
+        with refused(InputError):
+            quantize_vectors(**{"vectors": np.ones((2, 3)), "output_dtype": "int8", **given})
+
+
+def test_numbers_are_those_of_sentence_transformers():
+    for scale in [1e-3, 1.0, 100.0]:
+        for output_dtype in OUTPUT_DTYPES:
+            theirs = pytest.importorskip("sentence_transformers.util.quantization")
+            rng = np.random.default_rng(2)
+            vectors = (rng.standard_normal((300, 77)) * scale).astype(np.float32)
+            vectors[:, 3] = 0
+            sample = (rng.standard_normal((50, 77)) * scale / 2).astype(np.float32)
+            ranges = np.stack([sample.min(axis=0), sample.max(axis=0)])
+            for ours, given in (
+                ({}, {}),
+                ({"ranges": ranges},) * 2,
+                ({"calibration": sample}, {"calibration_embeddings": sample}),
+            ):
+                expected = theirs.quantize_embeddings(vectors, output_dtype, **given)
+                found = quantize_vectors(vectors, output_dtype, **ours)
+                assert found.dtype == expected.dtype
+                np.testing.assert_array_equal(found, expected)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found, expected = (
+                    quantize_vectors(vectors[:9], output_dtype),
+                    theirs.quantize_embeddings(vectors[:9], output_dtype),
+                )
+            np.testing.assert_array_equal(found, expected)
