@@ -9,6 +9,7 @@ import numpy as np
 
 from fastattn.encoders.base import LEAST_ROWS, EncodingWorker, plan_batches
 from fastattn.loading.loaded_model import LoadedModel
+from fastattn.models.encoder import check_finite
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.images import PictureSpec
 from fastattn.system.progress import Progress
@@ -46,4 +47,6 @@ class PictureVectors:
 
     def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
         pooled_BD = self._ops.pool(rows_ND, starts_B1, [self._spec.pooling])
-        return np.asarray(pooled_BD if self._projection is None else self._ops.linear(pooled_BD, self._projection))
+        vectors_BE = pooled_BD if self._projection is None else self._ops.linear(pooled_BD, self._projection)
+        check_finite(vectors_BE)
+        return np.asarray(vectors_BE)

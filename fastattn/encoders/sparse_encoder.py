@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.encoders.vector_head import find_prompt
 from fastattn.errors import CheckpointError, InputError, check_count, described
-from fastattn.models.encoder import Head
+from fastattn.models.encoder import Head, check_finite
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import SPARSE_ACTIVATIONS, SPARSE_POOLINGS, SparseText
@@ -140,8 +140,7 @@ class SparseHead:
         found = []
         for first in range(0, len(starts_B1) - 1, step):
             for columns, numbers in make(rows_ND, starts_B1[first : first + step + 1]):
-                if not np.isfinite(numbers).all():
-                    raise CheckpointError("the model's output is not a number: its weights hold NaN, or overflow")
+                check_finite(numbers)
                 if most is not None and len(columns) > most:
                     kept = np.sort(np.argsort(-numbers, kind="stable")[:most])
                     columns, numbers = columns[kept], numbers[kept]

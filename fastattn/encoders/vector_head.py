@@ -13,6 +13,7 @@ import numpy as np
 from fastattn.encoders.base import plan_batches
 from fastattn.encoders.long_text import LONG, refuse_long, split_long
 from fastattn.errors import CheckpointError, InputError, check_count, check_known, described, warn
+from fastattn.models.encoder import check_finite
 from fastattn.ops.protocol import Ops
 from fastattn.scheduling.request import Plan
 from fastattn.spec.architecture import ACTIVATIONS
@@ -162,9 +163,10 @@ class DenseLayers:
         return self._fixed
 
     def __call__(self, x_ND: np.ndarray) -> np.ndarray:
-        """float32 [N, width]."""
+        """float32 [N, width]. Raises CheckpointError where the weights give NaN or infinity."""
         for layer in self._layers:
             x_ND = layer(x_ND)
+        check_finite(x_ND)
         return np.asarray(x_ND)
 
 

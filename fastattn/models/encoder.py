@@ -19,6 +19,12 @@ from fastattn.spec.images import ResidualSpec
 POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}
 
 
+def check_finite(values: np.ndarray) -> None:
+    """Raise CheckpointError for outputs that are not numbers."""
+    if not np.isfinite(np.asarray(values)).all():
+        raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
+
+
 class Head:
     """Layers behind the last hidden states: those of a HeadSpec, from the tensors ``head.*``.
 
@@ -41,6 +47,7 @@ class Head:
         else:
             rows_ND = self.ops.pool(rows_ND, starts_B1, [POOLINGS[self.spec.rows]])
         outputs_NF: np.ndarray = self.ops.linear(self._inside(rows_ND), self.output)
+        check_finite(outputs_NF)
         return outputs_NF
 
     def peaks(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
@@ -49,8 +56,7 @@ class Head:
         Raises CheckpointError for rows that are not finite, which the largest number would hide.
         """
         inside_ND = self._inside(self._between(rows_ND, starts_B1))
-        if not np.isfinite(np.asarray(inside_ND)).all():
-            raise CheckpointError("the model's output is not a number: its weights hold NaN, or overflow")
+        check_finite(inside_ND)
         return self.ops.project_peaks(inside_ND, starts_B1 - starts_B1[0], self.output)
 
     def top_k(self, rows_ND: np.ndarray, rows_R: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

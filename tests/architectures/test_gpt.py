@@ -1,11 +1,13 @@
-"""GPT-2's scales of attention, GPT-NeoX's odd rotary widths, and rotary decoders that do not say their length."""
+"""GPT-2's scales of attention, GPT-NeoX's odd rotary widths, and decoders that do not say their length or their end."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fastattn.spec.architecture import Rotary
+from fastattn.weights import read
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.decoders import find_decoder
 from tests.architectures.decoders import GOLDEN_DECODERS
@@ -63,3 +65,14 @@ def test_an_odd_rotary_width_turns_one_dimension_more() -> None:
 )
 def test_a_length_that_is_not_stated_is_transformers(name: str, positions: int) -> None:
     assert stack_of(name, max_position_embeddings=...).max_positions == positions
+
+
+def test_a_generation_config_without_an_end_has_none(tmp_path: Path) -> None:
+    """Whatever config.json says, as in transformers; config.json counts where there is no such file."""
+    case = CASES["llama-0"]
+    write_folder(tmp_path, case.config | {"eos_token_id": 2}, draw_all(read_goldens(case)[0], case.seed))
+    found = [read(tmp_path).text.end_ids]
+    for generation in ({}, {"eos_token_id": None}, {"eos_token_id": 7}, {"eos_token_id": [7, 2]}):
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+        found.append(read(tmp_path).text.end_ids)
+    assert found == [(2,), (), (), (7,), (7, 2)]

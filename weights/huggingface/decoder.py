@@ -71,7 +71,7 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
     generation = generation_values(folder, config)
-    ends = _end_ids(generation if generation.has("eos_token_id") else config, spec.vocabulary)
+    ends = _end_ids(generation, spec.vocabulary)
     tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
     return GeneratorText(
         tokenizer=tokenizer,
@@ -85,7 +85,7 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
 
 
 def _end_ids(values: JsonObject, vocabulary: int) -> tuple[int, ...]:
-    """``eos_token_id``: one, several or none."""
+    """``eos_token_id``: one, several, or none where it is null or absent."""
     found = values.values.get("eos_token_id")
     ids = [] if found is None else found if isinstance(found, list) else [found]
     if not are_ids(ids) or max(ids, default=0) >= vocabulary:
