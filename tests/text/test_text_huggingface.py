@@ -268,6 +268,7 @@ MODELS = ("unigram_bytes", "unigram_suffix", "bpe_across", "characters")
 UNITS = (
     "some words here ", "a", ". ", "1. A ", "This is one. ", "so, it; ", '"。"', "\n", " x  ", "J. R. ", "a\u0301",
     "中", "\U0001f600\u200d", "。", "12. ", 'e.g. a, "b" (c). D',
+    "\u3002\uff0c", " ", ",", "Mr. A ", '"', "a.b", "!?)", ". a",
 )  # fmt: skip
 WHOLE = 60_000  # 150 times as long as what fits
 
