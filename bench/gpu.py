@@ -1,6 +1,9 @@
-"""Device "cuda" on this machine's card: equality first, then each kernel's share of what the card can do, then models.
+"""Device "cuda" on this machine's card: equality first, then models, then each kernel's share of what the card can do.
 
-    python -m bench.gpu [--only TEXT] [--rounds N] [--data DIR]
+    python -m bench.gpu [--part PART] [--only TEXT] [--rounds N] [--data DIR]
+    sh bench/card.sh MODELS        # all parts one after the other, where a card is lent for minutes
+
+A part goes on behind what fails, and prints each line at once.
 
 Peaks are measured here: the bandwidth of a copy, and what cuBLAS, by PyTorch, makes of a large product in a precision.
 PyTorch and transformers are beside every line where they are installed with CUDA; without them only our figures stand.
@@ -8,8 +11,9 @@ Compiling is apart: each call runs once before it is timed. --data holds flores-
 """
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ import numpy as np
 from bench.operations import OPERATIONS
 from bench.operations.table import Problem
 from bench.sentences import sentences
-from fastattn import Encoder, Translator, attention
+from fastattn import Encoder, Generator, Translator, attention
 from fastattn.ops import backend, reference
 from fastattn.weights.download import resolve
 
@@ -94,17 +98,83 @@ def is_equal(problem: Problem) -> bool:
     )
 
 
-def check(only: str) -> None:
-    """A line for each operation whose results differ; SystemExit if there is one."""
-    wrong = [
-        problem.name
-        for operation in OPERATIONS.values()
-        for problem in map(operation.problem, operation.awkward)
-        if only in problem.name and not is_equal(problem)
-    ]
-    print(f"equal to the reference: {'all' if not wrong else 'NOT ' + ', '.join(wrong)}")
-    if wrong:
-        raise SystemExit(1)
+def failures(named: Iterable[tuple[str, Callable[[], bool]]], what: str) -> int:
+    """How many comparisons are false or raise; prints a line for each of these, and one for all."""
+    failed, listed = 0, list(named)
+    for name, is_right in listed:
+        try:
+            why = "" if is_right() else "differs"
+        except Exception as error:  # noqa: BLE001 - whatever a driver or a compiler raises, the others are still asked
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if why:
+            failed += 1
+            print(f"{what}: {name}: {why}", flush=True)
+    print(f"{what}: {len(listed) - failed} of {len(listed)} equal", flush=True)
+    return failed
+
+
+def check(only: str) -> int:
+    """The operations' table, against the reference."""
+    problems = (problem for one in OPERATIONS.values() for problem in map(one.problem, one.awkward))
+    named = ((one.name, lambda one=one: is_equal(one)) for one in problems if only in one.name)
+    return failures(named, "operations")
+
+
+def capped(score, b, h, q, k):  # type: ignore[no-untyped-def]
+    return 5.0 * np.tanh(score / 5.0)
+
+
+def sloped(score, b, h, q, k):  # type: ignore[no-untyped-def]
+    return score - 0.1 * (h + 1) * abs(q - k)
+
+
+def in_window(b, h, q, k):  # type: ignore[no-untyped-def]
+    return (q >= k) & (q - k < 7)
+
+
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "score_mod": {"score_mod": capped},
+    "score_mod of positions": {"score_mod": sloped},
+    "mask_mod": {"mask_mod": in_window},
+    "both": {"score_mod": sloped, "mask_mod": in_window},
+}
+
+
+def check_functions(only: str) -> int:
+    """Users' functions in attention, against the CPU's."""
+    from fastattn.ops.cuda import card
+
+    rng, shape = np.random.default_rng(1), (1, 9, 1, 8) if "simulator" in card.description() else (2, 133, 4, 64)
+    query, key, value = (rng.standard_normal(shape, np.float32) for _ in range(3))
+
+    def is_right(options: dict[str, Any]) -> bool:
+        got, expected = (np.asarray(attention(query, key, value, device=d, **options)) for d in ("cuda", "cpu"))
+        return np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+    named = ((name, lambda options=options: is_right(options)) for name, options in FUNCTIONS.items() if only in name)
+    return failures(named, "functions")
+
+
+def check_models(only: str) -> int:
+    """A translator, an encoder and a language model end to end, against the CPU's."""
+
+    def translated(device: str) -> list[str]:
+        texts = ["今天天气很好。", "我们明天去北京开会，你去吗？", "好"]
+        return Translator("zh-en", "float32", device=device).translate(texts, beam_size=2)
+
+    def encoded(device: str) -> np.ndarray:
+        return Encoder("minilm", "float32", device=device).encode(["A man eats.", "Rain fell all night."])
+
+    def generated(device: str) -> list[str]:
+        model = Generator("smollm2", "float32", device=device)
+        return model.generate(["The capital of France is", "One, two,"], max_new_tokens=12, beam_size=1)
+
+    named = {
+        "zh-en": lambda: translated("cuda") == translated("cpu"),
+        "minilm": lambda: np.allclose(encoded("cuda"), encoded("cpu"), atol=TOLERANCE),
+        "smollm2": lambda: generated("cuda") == generated("cpu"),
+    }
+    return failures(((name, call) for name, call in named.items() if only in name), "models")
 
 
 def time_kernels(only: str, rounds: int, torch: Any) -> None:
@@ -180,26 +250,36 @@ def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
         print(f"zh-en, greedy, {n} sentences: {n / seconds:.1f} a second{beside}")
 
 
-def main() -> None:
+PARTS = ("operations", "functions", "models", "attention", "kernels", "speed")
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(
         "python -m bench.gpu", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="operations whose name contains it")
+    parser.add_argument("--part", action="append", choices=PARTS, help="one of them; may be given again (all)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="what is named so in part")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path)
     options = parser.parse_args()
     backend("cuda")
     from fastattn.ops.cuda import card
 
-    print(card.description())
-    check(options.only)
-    torch = torch_on_card()
-    time_kernels(options.only, options.rounds, torch)
-    for shape in SHAPES:
+    print(card.description(), flush=True)
+    parts, failed = options.part or PARTS, 0
+    for part, check_part in (("operations", check), ("functions", check_functions), ("models", check_models)):
+        if part in parts:
+            failed += check_part(options.only)
+    torch = torch_on_card() if {"attention", "kernels", "speed"} & {*parts} else None
+    for shape in SHAPES if "attention" in parts else ():
         time_attention(shape, options.rounds, torch)
-    time_encoder(options.rounds, torch, options.data)
-    time_translator(options.rounds, torch, options.data)
+    if "kernels" in parts:
+        time_kernels(options.only, options.rounds, torch)
+    if "speed" in parts:
+        time_encoder(options.rounds, torch, options.data)
+        time_translator(options.rounds, torch, options.data)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
