@@ -1,6 +1,7 @@
 """What keeps the package readable: short files, few parameters, one class a name, names in place of numbers."""
 
 import ast
+import json
 import re
 import sys
 from collections import Counter
@@ -9,6 +10,7 @@ from fastattn import Translator
 from tests import ROOT
 from tests.import_table import modules
 
+TESTS = ROOT / "tests"
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules()}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Rooms whose functions hand each other many numbers, which so have names. Arrays' names end in their axes.
@@ -45,6 +47,14 @@ def test_no_file_is_too_long():
     ]
     lengths = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in files}
     assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_messages_are_of_tests_that_are_there():
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py")}
+    for path in (TESTS / "goldens" / "messages").glob("*.json"):
+        for test in json.loads(path.read_text(encoding="utf-8")):
+            file, _, name = test.partition("::")
+            assert f"def {name.partition('[')[0]}(" in sources.get(file, ""), f"{path.name}: {test}"
 
 
 def test_no_function_takes_too_much():

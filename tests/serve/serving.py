@@ -66,7 +66,9 @@ def serving(**settings: Any) -> Iterator[Asked]:
         yield Asked(server.servers[0].sockets[0].getsockname()[1])
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(10)
+        server.force_exit = True  # whatever client a test left waiting; tests of processes ask for a graceful end
+        thread.join(60)
         assert not thread.is_alive(), "the server did not end"
 
 
