@@ -1,7 +1,7 @@
 """Random configurations and inputs through fastattn and the installed source frameworks; what differs is made small.
 
     python bench/differential.py --minutes 10
-    python bench/differential.py --minutes 5 --kind decoders --kind chat --seed 1200
+    python bench/differential.py --minutes 5 --kind decoders --kind seq2seq --seed 1200
     python bench/differential.py --kind decoders --seed 1234 --cases 1
 
 Runs where both are installed. Case after case is drawn from its seed: a base, such as a model type, and values for some
@@ -31,7 +31,7 @@ if not __package__:  # run as a file: what it imports is in this folder's packag
 from bench.differences import Case, Skipped
 from fastattn.errors import FastattnError
 
-KINDS = ("decoders", "seq2seq", "encoders", "heads", "gguf", "chat", "images")
+KINDS = ("decoders", "encoders", "heads", "seq2seq")
 MOST_CHOICES = 5
 
 
