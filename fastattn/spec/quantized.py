@@ -101,7 +101,7 @@ class Int4Tensor:
         return Int4Tensor(*(take(array, rows_F) for array in (self.values_FE, self.scales_FG, self.minima_FG)))
 
     def half(self) -> "Int4Tensor":
-        """The same with float16 scales and minima, as int4 products and files have them: 2^-11 off at most, relative."""
+        """The same with float16 scales and minima, as int4 products and files have them: 2^-11 off, relative."""
         halves = (array_FG.astype(np.float16, copy=False) for array_FG in (self.scales_FG, self.minima_FG))
         return Int4Tensor(self.values_FE, *halves)
 

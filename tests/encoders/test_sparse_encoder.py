@@ -260,7 +260,9 @@ def test_what_fills_a_query_stands_where_the_tokenizer_pads(tmp_path):
         encoder = load(write_today(tmp_path, **own))
         (ids,) = encoder._tokenizer.encode(["w11 w5 w7"])
         mask = encoder._tokenizer.index("[MASK]")
-        rows_ND, _ = encoder._loaded.model.encode([np.append([mask] * 4, ids).astype(np.int32)], None, [9 if seen else -5])
+        rows_ND, _ = encoder._loaded.model.encode(
+            [np.append([mask] * 4, ids).astype(np.int32)], None, [9 if seen else -5]
+        )
         vectors = rows_ND @ projection().T
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         np.testing.assert_allclose(encoder.encode_query("w5 w7"), vectors, atol=1e-5)
