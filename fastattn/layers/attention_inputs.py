@@ -77,7 +77,7 @@ class WholeRows:
                 before, after = window or (-1, -1)
                 sides = before, 0 if self.causal else after
                 seen_N2 = self.ops.seen_around(self.starts_B1, stops_B, np.zeros(1, np.int64), *sides)
-            if self.seen_B is not None and (self.seen_B < 0).any():
+            if seen_N2 is not None and self.seen_B is not None and (self.seen_B < 0).any():
                 firsts_N = np.repeat(np.where(self.seen_B < 0, lengths_B + self.seen_B, 0), lengths_B)
                 np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
             self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
