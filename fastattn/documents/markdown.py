@@ -205,11 +205,12 @@ def _name(token: Any) -> str:
 
 def _marked(pieces: list[SourcePiece]) -> Marked:
     closers = partners([(piece.kind, piece.name) for piece in pieces])
+    closing = set(closers.values())
     text, marks, around = "", list[Mark](), list[int]()
     for number, piece in enumerate(pieces):
         if piece.kind in ("text", "escaped"):
             text += piece.text
-        elif number in closers.values():
+        elif number in closing:
             mark = around.pop()
             marks[mark] = marks[mark]._replace(end=len(text))
         else:

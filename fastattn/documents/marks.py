@@ -177,7 +177,7 @@ class Moving:
         for inner in node.inner:
             if inner.mark.keeps and self._source[inner.mark.start : inner.mark.end].strip():
                 self._find_kept(inner, node, taken)
-        whole, words = words, self._place_within_words(node, words)
+        whole, words = words, self._place_within_words(node, words, taken)
         owners = self._owners(words, node.inner, taken)
         runs = dict[int, list[list[WordLink]]]()
         for owner, run in groupby(zip(owners, words), key=lambda one: id(one[0])):
@@ -196,10 +196,12 @@ class Moving:
             if inner.start < 0:
                 inner.start = inner.end = behind(inner.mark)
 
-    def _place_within_words(self, node: Node, words: Sequence[WordLink]) -> list[WordLink]:
+    def _place_within_words(
+        self, node: Node, words: Sequence[WordLink], taken: list[tuple[int, int, Node]]
+    ) -> list[WordLink]:
         """Place marks around numbers and signs of a word, such as H2O's, where the translated word has them.
 
-        Returns the words, those that hold such a mark in the pieces that it leaves.
+        Returns the words, those that hold such a mark in pieces, of which it takes one.
         """
         pieces = {number: [word.target] for number, word in enumerate(words)}
         ordered = sorted(pieces, key=lambda number: words[number].source)
@@ -211,7 +213,7 @@ class Moving:
                 continue
             at = bisect_left(ends, start)
             while at < len(ordered) and inner.start < 0 and words[ordered[at]].source[0] <= end:
-                self._place_in(inner, text, pieces[ordered[at]], node.end)
+                self._place_in(inner, text, pieces[ordered[at]], node.end, taken)
                 at += 1
         return [word._replace(target=piece) for number, word in enumerate(words) for piece in pieces[number]]
 
@@ -220,16 +222,25 @@ class Moving:
         before, behind = self._source[max(0, mark.start - 1) : mark.start], self._source[mark.end : mark.end + 1]
         return bool(before.strip() or behind.strip())
 
-    def _place_in(self, inner: Node, text: str, pieces: list[tuple[int, int]], limit: int) -> None:
-        """Place a mark in the first of the pieces of a translated word that has its text, which is cut there."""
+    def _place_in(
+        self,
+        inner: Node,
+        text: str,
+        pieces: list[tuple[int, int]],
+        limit: int,
+        taken: list[tuple[int, int, Node]],
+    ) -> None:
+        """Place a mark in the first of the pieces of a translated word that has its text, and cut that there."""
         for number, (start, end) in enumerate(pieces):
             while number == len(pieces) - 1 and end < limit and not self._translation[end].isspace():
                 end += 1  # signs behind the word
             at = self._translation.find(text, start, end)
-            if at >= 0:
+            behind = bisect_right(taken, at, key=lambda place: place[1])
+            if at >= 0 and (behind == len(taken) or taken[behind][0] >= at + len(text)):
                 inner.start, inner.end = at, at + len(text)
-                left = [(start, at), (at + len(text), end)]
-                pieces[number : number + 1] = [piece for piece in left if piece[0] < piece[1]]
+                taken.insert(behind, (inner.start, inner.end, inner))
+                cut = [(start, at), (at, inner.end), (inner.end, end)]
+                pieces[number : number + 1] = [piece for piece in cut if piece[0] < piece[1]]
                 return
 
     @staticmethod
@@ -260,6 +271,7 @@ class Moving:
                 taken.insert(at, (*match.span(), inner))
                 self._found[id(node), text] = match.end()
                 return
+        self._found[id(node), text] = node.end  # for the next one with the same text
 
     @staticmethod
     def _owners(

@@ -1,6 +1,7 @@
 """Documents through a translator, by their form."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,12 +9,13 @@ from fastattn.documents.catalogs import translate_po, translate_xliff
 from fastattn.documents.forms import FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
-from fastattn.documents.marks import Marked, moved, stripped, unstripped, with_kept
+from fastattn.documents.marks import KEPT, Marked, moved, stripped, unstripped, with_kept
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
 from fastattn.documents.subtitles import translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
 from fastattn.documents.texts import Steps, decoded
-from fastattn.errors import InputError, check_known
+from fastattn.errors import InputError, check_known, warn
+from fastattn.printable import counted
 from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.translation.alignment import word_links
 
@@ -61,36 +63,86 @@ def translate_document(
         raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
     mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
     told = {"fields": fields} if fields else {}
+    unchanged = 0
     steps = _READERS[form](data[len(mark) :], name, **told)
     try:
         texts = next(steps)
         while True:
-            texts = steps.send(_translated(translator, texts, options))
+            answers, left = _translated(translator, texts, options)
+            unchanged += left
+            texts = steps.send(answers)
     except StopIteration as end:
+        if unchanged:
+            warn(f"{name}: {counted(unchanged, 'text')} left untranslated: no translation keeps what stands for itself")
         return mark + bytes(end.value)
     except RecursionError:
         raise InputError(f"{name}: nested too deeply") from None
 
 
-def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> list[Marked]:
-    """Each text's translation, with its marks and the blanks around it; texts without a letter stay as they are."""
+def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[list[Marked], int]:
+    """(each text's translation, with its marks and the blanks around it, how many stay as they were).
+
+    Texts without a letter stay. A translation that has other addresses, directives or the like than its text is made
+    again, of the pieces between its marks; where these lose some too, the text stays.
+    """
     read = [stripped(one) for one in texts]
     inner = [with_kept(one) for _, one, _ in read]
-    plain = list(dict.fromkeys(one.text for one in inner if not one.marks and _has_letters(one)))
-    translated = dict(zip(plain, translator.translate_iter(plain, **options)))
-    marked = [one for one in inner if one.marks and _has_letters(one)]
+    with_letters = [one for one in inner if _has_letters(one)]
+    plain = _plainly(translator, (one.text for one in with_letters if not one.marks), options)
+    marked = [one for one in with_letters if one.marks]
     aligns = getattr(translator, "returns_attention", True)  # else words are taken to stay in order
     told = {"details": True} | ({"return_attention": True} if aligns else {})
     answers = translator.translate_iter([one.text for one in marked], **options | told)
-    with_marks = (
+    moves = [
         moved(one, answer.text, word_links(one.text, answer) if aligns else ()) for one, answer in zip(marked, answers)
-    )
-    results = [
-        (next(with_marks) if _has_letters(one) else one) if one.marks else Marked(translated.get(one.text, one.text))
-        for one in inner
     ]
-    return [unstripped(before, one, behind) for (before, _, behind), one in zip(read, results)]
+    wrong = [one for one, answer in zip(marked, moves) if not _keeps(one, answer)]
+    pieces = (text.strip() for one in wrong for kind, text, _ in one.pieces() if kind == "text")
+    of_pieces = _plainly(translator, filter(_has_letter, pieces), options) if wrong else {}
+    left, with_marks = 0, iter(moves)
+    results = list[Marked]()
+    for one in inner:
+        answer = Marked(plain.get(one.text, one.text), one.marks)
+        if one.marks and _has_letters(one):
+            answer = next(with_marks)
+            if not _keeps(one, answer):
+                answer = _in_pieces(one, of_pieces)
+            if not _keeps(one, answer):
+                answer, left = one, left + 1
+        results.append(answer)
+    return [unstripped(before, one, behind) for (before, _, behind), one in zip(read, results)], left
+
+
+def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:
+    """Each text's translation."""
+    different = list(dict.fromkeys(texts))
+    return dict(zip(different, translator.translate_iter(different, **options)))
+
+
+def _keeps(marked: Marked, answer: Marked) -> bool:
+    """Whether a translation has what stands for itself in its text as often as that."""
+    return Counter(KEPT.findall(marked.text)) == Counter(KEPT.findall(answer.text))
+
+
+def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
+    """A text whose pieces between its marks are translated for themselves, blanks around them as they were."""
+    written, length = list[str](), 0
+    places = {0: 0}  # of the text -> of what is written
+    at = 0
+    for kind, text, _ in marked.pieces():
+        if kind in ("text", "kept"):
+            core = text.strip()
+            new = text.replace(core, translated.get(core, core), 1) if kind == "text" and core else text
+            written.append(new)
+            at, length = at + len(text), length + len(new)
+            places[at] = length
+    marks = (mark._replace(start=places[mark.start], end=places[mark.end]) for mark in marked.marks)
+    return Marked("".join(written), tuple(marks))
 
 
 def _has_letters(marked: Marked) -> bool:
-    return any(map(str.isalpha, marked.text))
+    return _has_letter(marked.text)
+
+
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalpha, text))

@@ -62,6 +62,7 @@ PAGES = {
     "<p>H<sub>2</sub>SO<sub>4</sub> of <b>km</b><sup>2</sup></p>": (
         "<p><b>km</b><sup>2</sup> of H<sub>2</sub>SO<sub>4</sub></p>"
     ),
+    "<p>one x<sub>2</sub>y<sub>2</sub>z</p>": "<p>x<sub>2</sub>y<sub>2</sub>z one</p>",
     "<p>one Word<sup>\u00ae</sup>, <i>x</i><sup>*</sup></p>": "<p><i>x</i><sup>*</sup> Word<sup>\u00ae</sup>, one</p>",
     '<a title="one two">three four</a>': '<a title="two one">four three</a>',
     '<meta name="Description" content="one two">': '<meta name="Description" content="two one">',

@@ -10,7 +10,8 @@ from fastattn.documents.marks import KEPT, Mark, Marked, moved, with_kept
 from fastattn.documents.translating import translate_document
 from fastattn.errors import InputError
 from fastattn.translation.alignment import WordLink
-from tests.documents.backwards import Backwards, grows_as_its_length
+from fastattn.translation.calls import Translation
+from tests.documents.backwards import Backwards, Unchanged, grows_as_its_length
 
 TEXT = "one two three four"
 
@@ -167,7 +168,14 @@ def test_each_mark_is_there_once_and_nested_as_it_was(marked, with_links, random
 
 @pytest.mark.parametrize(
     "form, unit",
-    [("html", "<b>x</b> y "), ("html", "<code>x</code> y "), ("html", "<img> y "), ("md", "*x* y "), ("md", "{ {a} ")],
+    [
+        ("html", "<b>x</b> y "),
+        ("html", "%s y "),
+        ("html", "<code>x</code> y "),
+        ("html", "<img> y "),
+        ("md", "*x* y "),
+        ("md", "{ {a} "),
+    ],
 )
 def test_many_marks_take_time_by_their_number(form, unit):
     grows_as_its_length(form, lambda n: unit * n, Backwards)
@@ -177,3 +185,22 @@ def test_marks_that_are_nested_too_deeply_are_refused():
     for form, page in (("html", "<b>" * 3000 + "x y" + "</b>" * 3000), ("md", "<b>" * 3000 + "x y" + "</b>" * 3000)):
         with pytest.raises(InputError, match="^a: nested too deeply$"):
             translate_document(Backwards(), page.encode(), form, name="a")
+
+
+class Careless(Unchanged):
+    """Says each directive twice where a text has other words."""
+
+    def translate_iter(self, texts, *, details=False, **options):
+        for text in texts:
+            said = text.upper().replace("%S", "%s") + " %s" * (text != "%s" and ("%s" in text or text == "worst"))
+            yield Translation(said, [said], [0.0], []) if details else said
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_translation_repeats_is_translated_piece_by_piece_or_left():
+    def translated(page):
+        return translate_document(Careless(), page.encode(), "html").decode()
+
+    assert translated("<p>the %s <b>one is %s</b> now</p>") == "<p>THE %s <b>ONE IS %s</b> NOW</p>"
+    with pytest.warns(UserWarning, match="^the document: 1 text left untranslated: "):
+        assert translated("<p>the %s <b>worst</b></p><p>a</p>") == "<p>the %s <b>worst</b></p><p>A</p>"
