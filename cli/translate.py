@@ -212,7 +212,7 @@ def translate(
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     documents = planned(input_path, output_path, out_dir, form, as_lines)
     if documents is None and fields != [""]:
-        raise click.UsageError("--fields is for csv, tsv and jsonl")
+        raise click.UsageError("--fields is for csv, tsv, jsonl, md")
     lines = open_lines(texts, input_path, on_error) if documents is None else None
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()

@@ -16,6 +16,7 @@ OTHER_NAMES = {
     "ndjson": "jsonl",
 }
 WITH_FIELDS = ("csv", "tsv", "jsonl")
+MAY_HAVE_FIELDS = (*WITH_FIELDS, "md")  # Markdown's are those of its front matter
 
 
 def form_of(path: str | os.PathLike[str]) -> str | None:

@@ -1,8 +1,9 @@
 """Markdown: sentences are translated where they stand; code, links, tables and front matter keep their form."""
 
+import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastattn.documents.html import VOID, partners
@@ -14,14 +15,27 @@ _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
 _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
 _LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
 # Lines and ends of lines that are no text: front matter, a container's, a heading's identifier and classes.
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n.*?\n\1[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+# A value of front matter, in double quotes, in single ones, or plain.
+_FRONT_VALUE = (
+    r"^{}[ \t]*[:=][ \t]*(?P<value>\"(?P<double>(?:[^\"\\\n]|\\.)*)\"|'(?P<single>(?:[^'\n]|'')*)'"
+    r"|(?P<plain>[^\s\"'\[{{|>&*!#%@`](?:[^\n#]|(?<!\s)#)*?))[ \t]*(?:\s#.*)?\r?$"
+)
+_NOT_PLAIN = re.compile(r"[:#\"'\[\]{},&*!|>%@`]|\A[-?\d]|\A(?:true|false|yes|no|null|on|off|~)\Z", re.I)
 _DIRECTIVE = re.compile(r"^[ \t]*:{3,}.*$|[ \t]*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$", re.MULTILINE)
 # The end of a reference whose text is its label.
 SHORT = ("]", "][]")
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
+# A footnote's text with what is indented below it, and that indentation.
+_FOOTNOTE_BLOCK = re.compile(rf"^{_FOOTNOTE.pattern}:.*\n(?:(?:[ \t]*\n)*(?: {{4}}|\t).*(?:\n|\Z))+", re.MULTILINE)
+_INDENTATION = re.compile(r"^(?: {4}|\t)", re.MULTILINE)
+_ESCAPES = {one: f"\\{one}" for one in "\\`*_[]<>|"} | {"&": "&amp;"}
 _LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 # A line that begins so would be a list, a heading, a quotation, a table or a rule.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
+
+# A paragraph that begins so would be none.
+_OPENS = re.compile(r"(?:[-+*]|#{1,6}|\d{1,9}[.)])(?:\s|\Z)|>|~{3}|\[[^\]]*\]:|(?:-[ \t]*){3,}\Z")
 
 
 class SourcePiece(NamedTuple):
@@ -52,21 +66,59 @@ class MarkdownSentence(NamedTuple):
         return [self.text, *map(Marked, values)]
 
 
-def translate_markdown(data: bytes, name: str) -> Steps:
-    """A page of Markdown: CommonMark with tables and strikethrough."""
+def translate_markdown(data: bytes, name: str, fields: Sequence[str] = ()) -> Steps:
+    """A page of Markdown: CommonMark with tables, strikethrough and footnotes.
+
+    fields  of its front matter that are translated
+    """
     page = decoded(data, name)
-    sentences = list(_sentences(page))
+    sentences, values = list(_sentences(page)), _front_values(page, fields)
     edits: list[tuple[int, int, str]] = []
-    answers = iter((yield [text for one in sentences for text in one.texts]))
+    front = [Marked(_front_text(match)) for match in values]
+    answers = iter((yield [*front, *(text for one in sentences for text in one.texts)]))
+    for match, value in zip(values, front):
+        if (answer := next(answers)) != value:
+            edits.append((*match.span("value"), _front_source(match, answer.text)))
     for sentence in sentences:
         answer, sources = next(answers), {piece.source: _with_values(piece, answers) for piece in sentence.valued}
+        if answer == sentence.text and all(source == renewed for source, renewed in sources.items()):
+            continue  # byte for byte
         text = _written(answer, sentence.escaped, sources).strip()
+        if _OPENS.match(text) and not _OPENS.match(page, sentence.spans[0][0]):
+            text = re.sub(r"\A(\d*)", r"\1\\", text)
         lines = in_lines(text, [end - start for start, end in sentence.spans], BLOCK)
         before = 0
         for (start, end), line in zip(sentence.spans, lines):  # an empty line would end the paragraph
+            start = end - len(page[start:end].lstrip())
             edits.append((start if line or not before else before, end, line))
             before = end
     return replaced(page, edits).encode()
+
+
+def _front_values(page: str, fields: Sequence[str]) -> list["re.Match[str]"]:
+    """The values of front matter's fields that have letters, in the order of the page."""
+    front = _FRONT_MATTER.match(page)
+    found = [
+        re.compile(_FRONT_VALUE.format(re.escape(field)), re.MULTILINE).search(page, 0, front.end() if front else 0)
+        for field in dict.fromkeys(fields)
+    ]
+    values = [match for match in found if match and any(map(str.isalpha, _front_text(match)))]
+    return sorted(values, key=lambda match: match.start())
+
+
+def _front_text(match: "re.Match[str]") -> str:
+    if match["double"] is not None:
+        return re.sub(r"\\([\"\\/])", r"\1", match["double"])
+    return str(match["plain"] or match["single"].replace("''", "'"))
+
+
+def _front_source(match: "re.Match[str]", text: str) -> str:
+    """A value's translation, in the quotes that it had or now needs."""
+    if match["plain"] and not _NOT_PLAIN.search(text):
+        return text
+    if match["single"] is not None:
+        return "'" + text.replace("'", "''") + "'"
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _sentences(page: str) -> Any:
@@ -75,6 +127,7 @@ def _sentences(page: str) -> Any:
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
     hidden = _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page))
+    hidden = _FOOTNOTE_BLOCK.sub(lambda match: _INDENTATION.sub("", match[0]), hidden)
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
     at = 0
     for token in parser.parse(hidden):
@@ -84,21 +137,27 @@ def _sentences(page: str) -> Any:
         spans = list[tuple[int, int, int]]()  # of each line: where it begins in the paragraph, and in the page
         place, begin = at, 0
         for line in token.content.split("\n"):
-            found = page.find(line, place)
-            if found < 0:
+            forms = (line, line.replace("|", "\\|"))  # of a cell of a table
+            found, form = min((page.find(one, place) % (len(page) + 1), one) for one in forms)
+            if found == len(page):
                 break
-            spans.append((begin, found, found + len(line)))
-            place, begin = found + len(line), begin + len(line) + 1
+            spans.append((begin, found, found + len(form)))
+            place, begin = found + len(form), begin + len(line) + 1
         else:
-            at = place
-            yield from _of_paragraph(_pieces(token.children, token.content), spans)
+            at, pipes = place, "|" * (place - spans[0][1] > len(token.content))
+            yield from _of_paragraph(_pieces(token.children, token.content), spans, pipes)
 
 
-def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]]) -> Any:
-    """The sentences between hard breaks, without the name of a footnote before them."""
+def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], escaped: str) -> Any:
+    """The sentences between hard breaks, without the name of a footnote before them.
+
+    lines    of each: where it begins in the paragraph, and where in the page
+    escaped  signs that the page has escaped beside those that pieces say
+    """
     begin, pieces = _without_name(pieces)
     held = list[SourcePiece]()
-    for piece in [*pieces, SourcePiece("hard", "")]:
+    last_piece = SourcePiece("hard", "")
+    for piece in [*pieces, last_piece]:
         if piece.kind != "hard":
             held.append(piece)
             continue
@@ -108,10 +167,11 @@ def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]]) 
         spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
         if held:
             spans[0][0] += begin - lines[first][0]
-            spans[-1][1] = lines[last][1] + end - lines[last][0]
-            escaped = "".join(one.text for one in held if one.kind == "escaped")
+            if piece is not last_piece:
+                spans[-1][1] = lines[last][1] + end - lines[last][0]
+            signs = escaped + "".join(one.text for one in held if one.kind == "escaped")
             valued = [one for one in held if one.values]
-            yield MarkdownSentence(_marked(held), escaped, [(start, stop) for start, stop in spans], valued)
+            yield MarkdownSentence(_marked(held), signs, [(start, stop) for start, stop in spans], valued)
         begin, held = end + len(piece.source), []
 
 
@@ -237,5 +297,5 @@ def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
         elif kind == "kept" and sources:
             written += _LINE_END.sub(" ", sources[0])
         else:
-            written += "".join(f"\\{one}" if one in escaped and one in "\\`*_[]<>" else one for one in text)
+            written += "".join(_ESCAPES.get(one, one) if one in escaped else one for one in text)
     return written

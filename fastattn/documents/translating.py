@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from fastattn.documents.catalogs import translate_po, translate_xliff
-from fastattn.documents.forms import FORMS, WITH_FIELDS
+from fastattn.documents.forms import FORMS, MAY_HAVE_FIELDS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import KEPT, Marked, moved, stripped, unstripped, with_kept
@@ -51,7 +51,7 @@ def translate_document(
     form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "csv", "tsv",
                 "jsonl" or "txt"
     name        of the document, for errors
-    fields      of a table or of records: which are translated
+    fields      of a table or of records, or of Markdown's front matter: which are translated
     options     of ``Translator.translate``, but for details
 
     What marks words, such as a tag, goes where the model's alignment says; addresses, code, formatting directives and
@@ -59,8 +59,10 @@ def translate_document(
     absent (``fastattn[documents]``).
     """
     check_known("form of document", form, FORMS)
-    if bool(fields) != (form in WITH_FIELDS):
-        raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
+    if form in WITH_FIELDS and not fields:
+        raise InputError(f"{name}: name the fields to translate")
+    if fields and form not in MAY_HAVE_FIELDS:
+        raise InputError(f"{name}: {form} has no fields")
     mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
     told = {"fields": fields} if fields else {}
     unchanged = 0
@@ -110,7 +112,10 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
             if not _keeps(one, answer):
                 answer, left = one, left + 1
         results.append(answer)
-    return [unstripped(before, one, behind) for (before, _, behind), one in zip(read, results)], left
+    return [
+        text if answer == one else unstripped(before, answer, behind)
+        for text, (before, _, behind), one, answer in zip(texts, read, inner, results)
+    ], left
 
 
 def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:
@@ -120,8 +125,13 @@ def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> 
 
 
 def _keeps(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has what stands for itself in its text as often as that."""
-    return Counter(KEPT.findall(marked.text)) == Counter(KEPT.findall(answer.text))
+    """Whether a translation has what stands for itself in its text as often as that, and nothing else of the kind."""
+    kept = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is None)
+    wanted = Counter(filter(KEPT.fullmatch, kept))
+    found = Counter(KEPT.findall(answer.text))
+    if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, which others cut
+        found = Counter({text: found[text] for text in wanted})
+    return wanted == found
 
 
 def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:

@@ -81,7 +81,7 @@ ASKED = [
         [
             ("in/a.html", "html", (), "out/a.html"),
             ("in/z.csv", "csv", ("text",), "out/z.csv"),
-            ("in/deep/b.md", "md", (), "out/deep/b.md"),
+            ("in/deep/b.md", "md", ("text",), "out/deep/b.md"),
             ("in/deep/c.txt", "txt", (), "out/deep/c.txt"),
         ],
     ),
@@ -159,8 +159,8 @@ def test_a_folder_within_itself(folder):
 
 WRONG = [
     (("--format", "csv"), "name the fields to translate"),
-    (("--format", "html", "--fields", "a"), "--fields is for csv, tsv and jsonl"),
-    (("--fields", "a"), "--fields is for csv, tsv and jsonl"),
+    (("--format", "html", "--fields", "a"), "--fields is for csv, tsv, jsonl, md"),
+    (("--fields", "a"), "--fields is for csv, tsv, jsonl, md"),
     (("--format", "html", "--json"), "--json, --scores and several hypotheses are for lines"),
     (("--format", "html", "-n", 2), "--json, --scores and several hypotheses are for lines"),
     (("--format", "docx"), "standard input: cannot be unpacked: "),

@@ -1,5 +1,6 @@
 """Markdown: sentences where they stand, everything else as it was."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -7,6 +8,8 @@ from markdown_it import MarkdownIt
 from fastattn.documents.markdown import BLOCK
 from fastattn.documents.texts import in_lines
 from fastattn.documents.translating import translate_document
+from fastattn.errors import InputError
+from fastattn.translation.calls import Translation
 from tests.documents.backwards import Backwards, Unchanged, grows_as_its_length
 
 
@@ -38,7 +41,13 @@ PAGES = {
     "---\ntitle: one two\n---\none two\n": "---\ntitle: one two\n---\ntwo one\n",
     "+++\ntitle = 'one two'\n+++\none two\n": "+++\ntitle = 'one two'\n+++\ntwo one\n",
     "2 \\* 3 one\n": "one 3 \\* 2\n",
-    "one &amp; two\n": "two & one\n",
+    "one &amp;lt; two\n": "two &amp;lt; one\n",
+    "one 1986\\.\n": "1986\\. one\n",
+    "two # one # \\#\n": "\\# # one # two\n",
+    "| a | one \\| two |\n|---|---|\n": "| a | two \\| one |\n|---|---|\n",
+    "[^1]: one two\n    three.\n\n    one two\n\n        three four\n": (
+        "[^1]: three.\n    two one\n\n    two one\n\n        three four\n"
+    ),
     "~~one two~~ three\n": "three ~~two one~~\n",
     "one\n\n\n\ntwo three\n\n": "one\n\n\n\nthree two\n\n",
     "one two\r\nthree four\r\n": "four\r\nthree two one\r\n",
@@ -66,6 +75,26 @@ PAGES = {
 
 def test_a_page():
     assert {page: backwards(page) for page in PAGES} == PAGES
+
+
+@pytest.mark.parametrize(
+    ("front", "expected"),
+    [
+        ("title: one two # three", "title: two one # three"),
+        ("title: one two: three", 'title: "three two: one"'),
+        ("title: yes", "title: yes"),
+        ("title: 'one''s two'", "title: 'two one''s'"),
+        ('title: "one \\"two\\""', 'title: "\\"two\\" one"'),
+        ("tags: one two\ntitle: [one, two]\n", "tags: one two\ntitle: [one, two]\n"),
+        ("title: one two\r\nb: one two\r", "title: two one\r\nb: two one\r"),
+    ],
+)
+def test_front_matter_by_choice(front, expected):
+    page = f"---\n{front}\n---\none two\n"
+    found = translate_document(Backwards(), page.encode(), "md", fields=["title", "b"]).decode()
+    assert found == f"---\n{expected}\n---\ntwo one\n"
+    with pytest.raises(InputError, match="html has no fields"):
+        translate_document(Backwards(), b"", "html", fields=["title"])
 
 
 def test_no_line_begins_like_a_list():
@@ -100,10 +129,18 @@ PIECES = [
 PIECES += ["  \n", "    ", "```\n", "<http://a.b>", "[r]: x\n", "1. ", "\t"]
 
 
+class Louder(Unchanged):
+    def translate_iter(self, texts, *, details=False, **options):
+        for text in texts:
+            said = text.upper()
+            yield Translation(said, [said], [0.0], []) if details else said
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
 def test_any_page_keeps_its_blocks_and_lines(page):
-    found = translate_document(Unchanged(), page.encode(), "md").decode()
+    assert translate_document(Unchanged(), page.encode(), "md").decode() == page
+    found = translate_document(Louder(), page.encode(), "md").decode()
     assert found.count("\n") <= page.count("\n")  # where words are too few for the lines
     assert _blocks(found) == _blocks(page)
 
