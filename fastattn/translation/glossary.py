@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 from fastattn.errors import FastattnError, InputError, check_bool, check_text
 from fastattn.system.records import dataclass
 from fastattn.text.splitting import split_sentences
-from fastattn.text.translation import is_spaceless
+from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamedTranslator, check_details
 
+# A letter or digit of a script with blanks between words: in the others a word may stand beside any sign.
+SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
 WINDOW = 64  # texts whose terms are decoded together
 TOOK = ("target_prefix", "num_hypotheses", "callback")  # what a term's decoding has a use of its own for
 
@@ -51,20 +53,21 @@ class GlossaryTranslator(StreamedTranslator):
 
     def __init__(self, translator: Any, glossary: Mapping[str, str] | None = None, keep: Sequence[str] = ()):
         self._translator = translator
-        self._wanted: dict[str, str] = {}
+        terms: dict[str, str] = {}
         for term, wanted in (glossary or {}).items():
             if not check_text("a term", term).strip() or not check_text("a term's translation", wanted).strip():
                 raise InputError("a glossary's terms and their translations should not be empty")
-            self._wanted[term.strip()] = wanted.strip()
-        parts = [_as_word(term) for term in sorted(self._wanted, key=len, reverse=True)]
+            terms[term.strip()] = wanted.strip()
+        self._keep = list[re.Pattern[str]]()
         for pattern in keep:
             try:
-                re.compile(pattern)
+                self._keep.append(re.compile(pattern))
             except re.error as error:
                 raise InputError(f"what to keep should be a regular expression, {pattern!r} is none: {error}") from None
-        self._pattern = re.compile(
-            "|".join([f"(?P<kept>{'|'.join(f'(?:{one})' for one in keep)})"] * bool(keep) + parts)
-        )
+        # Longer terms first, and what is in capitals before what is in any case; a group each.
+        ordered = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
+        self._wanted = [terms[term] for term in ordered]
+        self._pattern = re.compile("|".join(f"({_as_word(term)})" for term in ordered) or r"(?!)")
 
     def translate_iter(
         self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
@@ -87,7 +90,7 @@ class GlossaryTranslator(StreamedTranslator):
 
     def _together(self, texts: list[str], options: dict[str, Any]) -> list[Any]:
         with_terms = {
-            b: self._sentences(text) for b, text in enumerate(texts) if isinstance(text, str) and self._has_terms(text)
+            b: self._sentences(text) for b, text in enumerate(texts) if isinstance(text, str) and self._terms(text)
         }
         plain = [text for b, text in enumerate(texts) if b not in with_terms]
         told = {"details": True, "return_exceptions": True}
@@ -95,25 +98,29 @@ class GlossaryTranslator(StreamedTranslator):
         self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], options)
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
-    def _has_terms(self, text: str) -> bool:
-        return any(match[0] for match in self._pattern.finditer(text))
-
     def _sentences(self, text: str) -> list[Any]:
         """The sentences of a text, and the blanks between them."""
         found: list[Any] = []
         for sentence in split_sentences(check_text("a text", text)):
             words = sentence.strip()
             before = sentence[: len(sentence) - len(sentence.lstrip())]
-            terms = [
-                Term(*match.span(), match[0] if match.groupdict().get("kept") else self._translation_of(match[0]))
-                for match in self._pattern.finditer(words)
-                if match[0]
-            ]
-            found += [before, TermSentence(words, terms), sentence[len(before) + len(words) :]]
+            found += [before, TermSentence(words, self._terms(words)), sentence[len(before) + len(words) :]]
         return found
 
-    def _translation_of(self, term: str) -> str:
-        return self._wanted[term] if term in self._wanted else self._wanted[term.lower()]
+    def _terms(self, text: str) -> list[Term]:
+        """What of a text is kept or a term, from its beginning on; what is kept comes first where both begin."""
+        kept = [Term(*match.span(), match[0]) for one in self._keep for match in one.finditer(text)]
+        terms = [
+            Term(*match.span(), self._wanted[match.lastindex - 1])
+            for match in self._pattern.finditer(text)
+            if match.lastindex
+        ]
+        found, at = list[Term](), 0
+        for term in sorted(kept + terms, key=lambda one: one.start):
+            if at <= term.start < term.end:
+                found.append(term)
+                at = term.end
+        return found
 
     def _decode(self, sentences: list[TermSentence], options: dict[str, Any]) -> None:
         """Translate sentences, then each that lacks a term again with it in place, until none does."""
@@ -154,7 +161,7 @@ class GlossaryTranslator(StreamedTranslator):
 
 def _as_word(term: str) -> str:
     """A pattern of a term: where scripts have blanks between words, not as a part of one."""
-    before, behind = _edges(term, r"(?!\w)")
+    before, behind = _edges(term, f"(?!{SPACED})")
     pattern = re.escape(term)
     return f"{before}(?i:{pattern}){behind}" if term == term.lower() else f"{before}{pattern}{behind}"
 
@@ -179,7 +186,7 @@ def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
 
 def _count(wanted: str, written: str) -> int:
     """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without."""
-    before, behind = _edges(wanted, r"(?!\w{3})")
+    before, behind = _edges(wanted, f"(?!{SPACED}{{3}})")
     flags = re.IGNORECASE if wanted == wanted.lower() else 0
     return len(re.findall(before + re.escape(wanted) + behind, written, flags))
 
@@ -187,7 +194,7 @@ def _count(wanted: str, written: str) -> int:
 def _edges(term: str, behind: str) -> tuple[str, str]:
     """Patterns of what may not stand around a term, where its script has blanks between words."""
     first, last = (one.isalnum() and not is_spaceless(one) for one in (term[0], term[-1]))
-    return r"(?<!\w)" if first else "", behind if last else ""
+    return f"(?<!{SPACED})" if first else "", behind if last else ""
 
 
 def _span(one: TermSentence, term: Term) -> tuple[int, int]:
