@@ -279,7 +279,7 @@ def _charset(data: bytes) -> str:
     named = found[1].decode() if found else "utf-8"
     try:
         return named if "<a>".encode(named) == b"<a>" else "utf-8"
-    except LookupError:
+    except (LookupError, UnicodeError):
         return named  # which ``decoded`` tells
 
 

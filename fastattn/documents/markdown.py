@@ -14,11 +14,13 @@ _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
 _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
 _LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
 # Lines and ends of lines that are no text: front matter, a container's, a heading's identifier and classes.
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n.*?\n\1[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _DIRECTIVE = re.compile(r"^[ \t]*:{3,}.*$|[ \t]*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$", re.MULTILINE)
 # The end of a reference whose text is its label.
 SHORT = ("]", "][]")
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
+# Before a note's text. Its further paragraphs are indented as a list's are, for which the parser takes it.
+_NOTE = re.compile(rf"^ {{0,3}}{_FOOTNOTE.pattern}:[ \t]+(?=\S)", re.MULTILINE)
 _LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 # A line that begins so would be a list, a heading, a quotation, a table or a rule.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
@@ -74,8 +76,9 @@ def _sentences(page: str) -> Any:
         from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    hidden = _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page))
+    hidden = _NOTE.sub("-   ", _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page)))
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
+    starts = [name.end() if (name := _NOTE.match(page, start)) else start for start in starts]
     at = 0
     for token in parser.parse(hidden):
         if token.type != "inline" or not token.children or token.map is None:

@@ -113,7 +113,11 @@ class GlossaryTranslator(StreamedTranslator):
         return found
 
     def _translation_of(self, term: str) -> str:
-        return self._wanted[term] if term in self._wanted else self._wanted[term.lower()]
+        if found := self._wanted.get(term, self._wanted.get(term.lower())):
+            return found
+        # Patterns know more of cases than lower(): a dotted I, a long s, the micro sign
+        lower = (one for one in self._wanted if one == one.lower())
+        return next(self._wanted[one] for one in lower if re.fullmatch(re.escape(one), term, re.IGNORECASE))
 
     def _decode(self, sentences: list[TermSentence], options: dict[str, Any]) -> None:
         """Translate sentences, then each that lacks a term again with it in place, until none does."""
@@ -178,8 +182,11 @@ def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
 
 
 def _count(wanted: str, written: str) -> int:
-    """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without."""
-    before, behind = _edges(wanted, r"(?!\w{3})")
+    """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without.
+
+    One letter has no ending: "a" is not in "as", nor "I" in "It".
+    """
+    before, behind = _edges(wanted, r"(?!\w{3})" if len(wanted) > 1 else r"(?!\w)")
     flags = re.IGNORECASE if wanted == wanted.lower() else 0
     return len(re.findall(before + re.escape(wanted) + behind, written, flags))
 

@@ -134,6 +134,10 @@ def test_what_is_no_page():
     for data, message in (
         (b"<p>\xff", r"^page: not UTF-8 at byte 3, 0xff$"),
         (b"<meta charset=klingon>", "klingon"),
+        *(
+            (f"<meta charset={name}><p>a".encode(), f"^page: says that it is in '{name}', which is not known$")
+            for name in ("utf-7", "idna", "undefined", "unicode_escape", "raw_unicode_escape")
+        ),
         (b"<p>a\0b", "NUL byte"),
     ):
         with pytest.raises(InputError, match=message):

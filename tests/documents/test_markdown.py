@@ -55,6 +55,10 @@ PAGES = {
     "one[^1] two.\n\n[^1]: one two\n\n[^long-one]: *one* two\nthree\n": (
         "two. one[^1]\n\n[^1]: two one\n\n[^long-one]: three\ntwo *one*\n"
     ),
+    "[^one]: one two\n\n    three four\n    five\n\n        a b\n\n[^b]: x y\n[^c]: u v\n\ng h\n": (
+        "[^one]: two one\n\n    five four\n    three\n\n        a b\n\n[^b]: y x\n[^c]: v u\n\nh g\n"
+    ),
+    "---\r\ntitle: one two\r\n---\r\none two\r\n": "---\r\ntitle: one two\r\n---\r\ntwo one\r\n",
     "# one two {#id}\n\none two {.a}\n\n## one two ## {: .b}\n": (
         "# two one {#id}\n\ntwo one {.a}\n\n## two one ## {: .b}\n"
     ),
