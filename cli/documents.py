@@ -108,6 +108,11 @@ def translate_documents(
             if stops:
                 raise
             failed, first = failed + 1, first or str(error)
+        else:
+            if written.kept_characters:
+                progress.clear()
+                kept = counted(written.kept_characters, "character")
+                say(f"fastattn: {name}: {kept} of its text left as before", err=True)
         watched.finish(document.size)
     if failed:
         raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")

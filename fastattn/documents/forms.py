@@ -15,6 +15,8 @@ OTHER_NAMES = {
     "xlf": "xliff",
     "ndjson": "jsonl",
 }
+# What is translated where it is asked for: remarks of a Word or OpenDocument text, title and description of Markdown.
+EXTRAS = ("comments", "front-matter")
 WITH_FIELDS = ("csv", "tsv", "jsonl")
 
 

@@ -2,11 +2,11 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastattn.documents.html import VOID, partners
-from fastattn.documents.marks import Mark, Marked, with_kept
+from fastattn.documents.marks import Mark, Marked, unread, with_kept
 from fastattn.documents.texts import Steps, decoded, in_lines, needed, replaced
 
 _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
@@ -15,6 +15,14 @@ _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\
 _LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
 # Lines and ends of lines that are no text: front matter, a container's, a heading's identifier and classes.
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_PLAIN = re.compile(
+    r"(?!(?:true|false|null|yes|no|on|off|~)\Z)(?![-?:] )[^\W\d](?:(?!: | #)[^\n])*(?<![:\s])", re.IGNORECASE
+)
+_FRONT_VALUE = re.compile(
+    r"^(?:title|description):[ \t]+(\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\n]|'')*'|[^\s\"'|>&*!#\[{%@`](?:(?! #)[^\r\n])*?)"
+    r"[ \t]*(?:[ \t]#[^\n]*)?\r?$(?!\n[ \t]+\S)",
+    re.MULTILINE,
+)
 _DIRECTIVE = re.compile(r"^[ \t]*:{3,}.*$|[ \t]*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$", re.MULTILINE)
 # The end of a reference whose text is its label.
 SHORT = ("]", "][]")
@@ -54,12 +62,51 @@ class MarkdownSentence(NamedTuple):
         return [self.text, *map(Marked, values)]
 
 
-def translate_markdown(data: bytes, name: str) -> Steps:
+class FrontValue(NamedTuple):
+    """A value of front matter: where it stands, its text, its quotes."""
+
+    start: int
+    end: int
+    text: str
+    quote: str
+
+    def written(self, text: str) -> str:
+        """Another text in its form; in quotes where it would be no plain value."""
+        if self.quote == "'":
+            return text.replace("'", "''")
+        plain = not self.quote and _PLAIN.fullmatch(text)
+        escaped = text if plain else text.replace("\\", "\\\\").replace('"', '\\"')
+        return escaped if plain or self.quote else f'"{escaped}"'
+
+
+def _front_values(page: str) -> list[FrontValue]:
+    """Title and description of YAML's front matter, where they are one line."""
+    front, found = _FRONT_MATTER.match(page), list[FrontValue]()
+    for match in _FRONT_VALUE.finditer(front[0] if front and front[1] == "---" else ""):
+        quote = match[1][0] if match[1][0] in "\"'" else ""
+        start, end = match.start(1) + len(quote), match.end(1) - len(quote)
+        text = page[start:end]
+        text = text.replace("''", "'") if quote == "'" else re.sub(r"\\([\"\\/])", r"\1", text) if quote else text
+        found.append(FrontValue(start, end, text, quote))
+    return found
+
+
+def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
     """A page of Markdown: CommonMark with tables and strikethrough."""
     page = decoded(data, name)
+    values = _front_values(page)
+    told = [Marked(one.text) if "front-matter" in extras else unread(one.text) for one in values]
     sentences = list(_sentences(page))
     edits: list[tuple[int, int, str]] = []
-    answers = iter((yield [text for one in sentences for text in one.texts]))
+    answers = iter((yield [*told, *(text for one in sentences for text in one.texts)]))
+    for value, answer in zip(values, answers):
+        edits.append(
+            (
+                value.start,
+                value.end,
+                value.written(answer.text) if answer.text != value.text else page[value.start : value.end],
+            )
+        )
     for sentence in sentences:
         answer, sources = next(answers), {piece.source: _with_values(piece, answers) for piece in sentence.valued}
         text = _written(answer, sentence.escaped, sources).strip()
@@ -80,7 +127,10 @@ def _sentences(page: str) -> Any:
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
     starts = [name.end() if (name := _NOTE.match(page, start)) else start for start in starts]
     at = 0
-    for token in parser.parse(hidden):
+    references: dict[str, Any] = {}
+    for token in parser.parse(hidden, references):
+        if token.type in ("fence", "code_block", "html_block"):
+            yield MarkdownSentence(unread(re.sub(r"<[^>]*>", "", token.content)), "", [], [])
         if token.type != "inline" or not token.children or token.map is None:
             continue
         at = max(at, starts[min(token.map[0], len(starts) - 1)])
@@ -94,7 +144,12 @@ def _sentences(page: str) -> Any:
             place, begin = found + len(line), begin + len(line) + 1
         else:
             at = place
-            yield from _of_paragraph(_pieces(token.children, token.content), spans)
+            if pieces := _pieces(token.children, token.content):
+                yield from _of_paragraph(pieces, spans)
+                continue
+        yield MarkdownSentence(unread(token.content), "", [], [])
+    for reference in references.get("references", {}).values():
+        yield MarkdownSentence(unread(reference["title"]), "", [], [])
 
 
 def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]]) -> Any:

@@ -91,6 +91,18 @@ def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
     return Marked(marked.text, tuple(sorted((*marked.marks, *kept), key=lambda mark: mark.start)))
 
 
+def unread(text: str) -> Marked:
+    """A text that stays as it is, and counts as such."""
+    return Marked(text, (Mark(0, len(text), ("", "", ""), True),) if text else ())
+
+
+def kept_characters(marked: Marked) -> int:
+    """How many characters, without blanks, a form keeps of a text beside what stands for itself in any language."""
+    kept = [marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None]
+    left = [KEPT.sub("", text) for text in kept]
+    return sum(len("".join(text.split())) for text in left if any(map(str.isalpha, text)))
+
+
 def stripped(marked: Marked) -> tuple[str, Marked, str]:
     """(blanks before, the text between with its marks, blanks behind).
 

@@ -5,16 +5,17 @@ from functools import partial
 from typing import Any
 
 from fastattn.documents.catalogs import translate_po, translate_xliff
-from fastattn.documents.forms import FORMS, WITH_FIELDS
+from fastattn.documents.forms import EXTRAS, FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
-from fastattn.documents.marks import Marked, moved, stripped, unstripped, with_kept
+from fastattn.documents.marks import Marked, kept_characters, moved, stripped, unstripped, with_kept
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
 from fastattn.documents.subtitles import translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
 from fastattn.documents.texts import Steps, decoded
 from fastattn.errors import InputError, check_known
 from fastattn.system.files import BYTE_ORDER_MARK
+from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import word_links
 
 
@@ -40,9 +41,26 @@ _READERS: dict[str, Callable[..., Steps]] = {
 }
 
 
+class TranslatedDocument(bytes):
+    """A document's translation.
+
+    kept_characters  how many characters of its text, without blanks, stay as they were, such as those of code
+    """
+
+    kept_characters = 0
+
+
 def translate_document(
-    translator: Any, data: bytes, form: str, *, name: str = "the document", fields: Sequence[str] = (), **options: Any
-) -> bytes:
+    translator: Any,
+    data: bytes,
+    form: str,
+    *,
+    name: str = "the document",
+    fields: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    language: str | None = None,
+    **options: Any,
+) -> TranslatedDocument:
     """A document's translation: its texts through the translator, everything else as it was.
 
     translator  a Translator, or what has its ``translate_iter``
@@ -50,6 +68,8 @@ def translate_document(
                 "jsonl" or "txt"
     name        of the document, for errors
     fields      of a table or of records: which are translated
+    extras      what else is translated: "comments" of docx and odt, "front-matter": title and description of md
+    language    of the translation, which pages and books name at their root; None: options' ``target_lang``, if any
     options     of ``Translator.translate``, but for details
 
     What marks words, such as a tag, goes where the model's alignment says; addresses, code, formatting directives and
@@ -59,15 +79,24 @@ def translate_document(
     check_known("form of document", form, FORMS)
     if bool(fields) != (form in WITH_FIELDS):
         raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
+    for extra in extras:
+        check_known("extra", extra, EXTRAS)
     mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
-    told = {"fields": fields} if fields else {}
+    told: dict[str, Any] = {"fields": fields} if fields else {}
+    told |= {"extras": extras} if form in ("md", "docx", "odt") else {}
+    language = language or options.get("target_lang")
+    told |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
     steps = _READERS[form](data[len(mark) :], name, **told)
+    kept = 0
     try:
         texts = next(steps)
         while True:
+            kept += sum(map(kept_characters, texts))
             texts = steps.send(_translated(translator, texts, options))
     except StopIteration as end:
-        return mark + bytes(end.value)
+        document = TranslatedDocument(mark + bytes(end.value))
+        document.kept_characters = kept
+        return document
     except RecursionError:
         raise InputError(f"{name}: nested too deeply") from None
 
@@ -93,4 +122,6 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
 
 
 def _has_letters(marked: Marked) -> bool:
-    return any(map(str.isalpha, marked.text))
+    """Whether there are letters, and not all in what stays."""
+    whole = any(mark.keeps and mark.end - mark.start == len(marked.text) for mark in marked.marks)
+    return not whole and any(map(str.isalpha, marked.text))

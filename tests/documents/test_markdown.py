@@ -1,5 +1,6 @@
 """Markdown: sentences where they stand, everything else as it was."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -70,6 +71,35 @@ PAGES = {
 
 def test_a_page():
     assert {page: backwards(page) for page in PAGES} == PAGES
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("one two", "two one"),
+        ("one two # why", "two one # why"),
+        ('"one \\"two\\""', '"\\"two\\" one"'),
+        ("'it''s one'", "'one it''s'"),
+        ("one - two", "two - one"),
+        ("two -", '"- two"'),  # else a list
+    ],
+)
+def test_front_matter_where_it_is_asked_for(value, expected, end):
+    def page(value):
+        return end.join(["---", f"title: {value}", "layout: a b", f"description: {value}", "---", "one two", ""])
+
+    def translated(**told):
+        return translate_document(Backwards(), page(value).encode(), "md", **told).decode()
+
+    assert translated(extras=["front-matter"]) == page(expected).replace(f"{end}one two{end}", f"{end}two one{end}")
+    assert translated() == page(value).replace(f"{end}one two{end}", f"{end}two one{end}")
+
+
+def test_what_is_left_as_it_was_is_counted():
+    page = "---\ntitle: a b\n---\none `x y`\n\n```\na b\n```\n\n    c d\n\n"
+    page += "<div>\n<b>e f</b>\n</div>\n\n[r]: x 'g h'\n"
+    assert translate_document(Backwards(), page.encode(), "md").kept_characters == 6 * len("ab")
 
 
 def test_no_line_begins_like_a_list():

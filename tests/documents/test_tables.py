@@ -35,7 +35,11 @@ def test_semicolons():
     """They are told by the names of columns, or by rows of as many cells."""
     table = 'id;text\n1;"one, %ls\ntwo"\n2;three, four\n'
     expected = 'id;text\n1;"two\n%ls one,"\n2;four three,\n'
-    assert translated("csv", table, "text") == translated("csv", table, "2") == expected.replace("two\n%ls one,", "%ls one,\ntwo")
+    assert (
+        translated("csv", table, "text")
+        == translated("csv", table, "2")
+        == expected.replace("two\n%ls one,", "%ls one,\ntwo")
+    )
     assert translated("csv", "a,b;c\none two,x;y\n", "a") == "a,b;c\ntwo one,x;y\n"
     assert translated("csv", "one; two\nthree\n", "1") == "two one;\nthree\n"
 

@@ -78,6 +78,11 @@ class Blind(Backwards):
         return super().translate_iter(texts, details=details)
 
 
+def test_an_extra_that_is_none():
+    with pytest.raises(InputError, match="^unknown extra 'notes'; known: comments, front-matter$"):
+        translate_document(Backwards(), b"", "md", extras=["notes"])
+
+
 def test_without_attention_words_are_taken_to_stay_in_order():
     assert translate_document(Blind(), b"<p>one <b>two</b> six</p>", "html") == b"<p>six <b>two</b> one</p>"
 
