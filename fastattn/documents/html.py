@@ -289,7 +289,7 @@ def _charset(data: bytes) -> str:
 
 
 def translate_html(data: bytes, name: str, language: str | None = None) -> Steps:
-    """A page; in the charset that it names, else UTF-8. Where its root names its language, that becomes ``language``."""
+    """A page; in the charset that it names, else UTF-8. A language that its root names becomes ``language``."""
     charset = _charset(data)
     text = decoded(data, name, charset)
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset

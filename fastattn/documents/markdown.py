@@ -19,7 +19,8 @@ _PLAIN = re.compile(
     r"(?!(?:true|false|null|yes|no|on|off|~)\Z)(?![-?:] )[^\W\d](?:(?!: | #)[^\n])*(?<![:\s])", re.IGNORECASE
 )
 _FRONT_VALUE = re.compile(
-    r"^(?:title|description):[ \t]+(\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\n]|'')*'|[^\s\"'|>&*!#\[{%@`](?:(?! #)[^\r\n])*?)"
+    r"^(?:title|description):[ \t]+(\"(?:[^\"\\\n]|\\[\"\\/])*\"|'(?:[^'\n]|'')*'|"
+    r"[^\s\"'|>&*!#\[{%@`](?:(?! #)[^\r\n])*?)"
     r"[ \t]*(?:[ \t]#[^\n]*)?\r?$(?!\n[ \t]+\S)",
     re.MULTILINE,
 )
@@ -100,13 +101,8 @@ def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> St
     edits: list[tuple[int, int, str]] = []
     answers = iter((yield [*told, *(text for one in sentences for text in one.texts)]))
     for value, answer in zip(values, answers):
-        edits.append(
-            (
-                value.start,
-                value.end,
-                value.written(answer.text) if answer.text != value.text else page[value.start : value.end],
-            )
-        )
+        if answer.text != value.text:
+            edits.append((value.start, value.end, value.written(answer.text)))
     for sentence in sentences:
         answer, sources = next(answers), {piece.source: _with_values(piece, answers) for piece in sentence.valued}
         text = _written(answer, sentence.escaped, sources).strip()

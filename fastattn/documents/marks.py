@@ -62,7 +62,13 @@ class Node:
 
 
 # What stands for itself in any language: addresses, code, printf's, Python's and templates' directives, emoji.
+# ICU's messages of several branches: {count, plural, one {# item} other {# items}}
+_BRANCH = r"\{[^{}]*\}"
+for _ in range(4):  # levels of braces within
+    _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
+MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
 KEPT = re.compile(
+    MESSAGE.pattern + r"|"
     r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
     r"|`[^`\n]+`"
@@ -89,6 +95,11 @@ def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
         if not cut and not any(mark.keeps for mark in around):
             kept.append(Mark(start, end, None, True, len(around)))
     return Marked(marked.text, tuple(sorted((*marked.marks, *kept), key=lambda mark: mark.start)))
+
+
+def branches(message: str) -> list[tuple[int, int]]:
+    """Where the texts of an ICU message's branches stand."""
+    return [(match.start() + 2, match.end()) for match in re.finditer(_BRANCH, message[1:])]
 
 
 def unread(text: str) -> Marked:

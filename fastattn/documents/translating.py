@@ -8,11 +8,11 @@ from fastattn.documents.catalogs import translate_po, translate_xliff
 from fastattn.documents.forms import EXTRAS, FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
-from fastattn.documents.marks import Marked, kept_characters, moved, stripped, unstripped, with_kept
+from fastattn.documents.marks import MESSAGE, Marked, branches, kept_characters, moved, stripped, unstripped, with_kept
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
 from fastattn.documents.subtitles import translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
-from fastattn.documents.texts import Steps, decoded
+from fastattn.documents.texts import Steps, decoded, replaced
 from fastattn.errors import InputError, check_known
 from fastattn.system.files import BYTE_ORDER_MARK
 from fastattn.text.languages import iso_code
@@ -102,7 +102,19 @@ def translate_document(
 
 
 def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> list[Marked]:
-    """Each text's translation, with its marks and the blanks around it; texts without a letter stay as they are."""
+    """Each text's translation, with its marks and the blanks around it; texts without a letter stay as they are.
+
+    Of a text that is an ICU message its branches are translated; one within a sentence stays.
+    """
+    if messages := {n: branches(one.text) for n, one in enumerate(texts) if MESSAGE.fullmatch(one.text)}:
+        parts = [Marked(texts[n].text[start:end]) for n, spans in messages.items() for start, end in spans]
+        others = [one for n, one in enumerate(texts) if n not in messages]
+        found = iter(_translated(translator, [*parts, *others], options))
+        written = {
+            n: Marked(replaced(texts[n].text, [(*span, next(found).text) for span in spans]))
+            for n, spans in messages.items()
+        }
+        return [written[n] if n in written else next(found) for n in range(len(texts))]
     read = [stripped(one) for one in texts]
     inner = [with_kept(one) for _, one, _ in read]
     plain = list(dict.fromkeys(one.text for one in inner if not one.marks and _has_letters(one)))

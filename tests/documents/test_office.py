@@ -100,7 +100,7 @@ def test_what_is_read_beside_paragraphs_of_an_odt():
     frame = f"<svg:title {drawing}>one two</svg:title><svg:desc {drawing}>three four</svg:desc>"
     comment = f"<office:annotation><dc:creator {DUBLIN}>A B</dc:creator><text:p>x yz</text:p></office:annotation>"
     body = f"<office:text><text:p>five six{frame}{comment}<text:ruby-text>kept</text:ruby-text></text:p></office:text>"
-    parts = {name: part for name, part in parts_of(odt(body)).items()}
+    parts = dict(parts_of(odt(body)))
     title = f"<m {DUBLIN}><dc:title>one two</dc:title><dc:description>x y</dc:description><dc:creator>A B</dc:creator>"
     parts["meta.xml"] = f"{title}<keyword>u v</keyword></m>"
     parts["Object 1/content.xml"] = "<c><title><p>one two</p></title></c>"
