@@ -213,7 +213,7 @@ def translate(
         announce_default(entries[0].name, "--from, --to or -m choose another")
     input_path, output_path, out_dir = options.pop("input_path"), options.pop("output_path"), options.pop("out_dir")
     form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
-    extras, language = options.pop("extras"), target or (entries[-1].languages[1] if entries else None)
+    extras, language = options.pop("extras"), target or (entries[-1].name.rpartition("-")[2] if entries else None)
     around, alignments = {name: options.pop(name) for name in NAMES}, options.pop("alignments")
     shown = options.pop("show_attention")
     if shown is not None:

@@ -98,8 +98,11 @@ def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
 
 
 def branches(message: str) -> list[tuple[int, int]]:
-    """Where the texts of an ICU message's branches stand."""
-    return [(match.start() + 2, match.end()) for match in re.finditer(_BRANCH, message[1:])]
+    """Where the texts of an ICU message's branches stand, behind a number that they begin with."""
+    return [
+        (match.start() + 2 + len(match[0]) - 1 - len(re.sub(r"^\s*#\s+", "", match[0][1:])), match.end())
+        for match in re.finditer(_BRANCH, message[1:])
+    ]
 
 
 def unread(text: str) -> Marked:

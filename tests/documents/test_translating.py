@@ -80,8 +80,8 @@ class Blind(Backwards):
 
 def test_messages_of_several_branches():
     nested = "{n, plural, =0 {no item} other {{g, select, a {one two} other {x {y} z}}}}"
-    rows = ["{count, plural, one {# item} other {# items}}", "see {n, plural, other {# it}} now", nested, "one two"]
-    expected = ["{count, plural, one {item #} other {items #}}", "now {n, plural, other {# it}} see"]
+    rows = ["{count, plural, one {# item x} other {# items}}", "see {n, plural, other {# it}} now", nested, "one two"]
+    expected = ["{count, plural, one {# x item} other {# items}}", "now {n, plural, other {# it}} see"]
     expected += ["{n, plural, =0 {item no} other {{g, select, a {two one} other {z {y} x}}}}", "two one"]
     table = "".join(f'{{"a": "{row}"}}\n' for row in rows)
     found = translate_document(Backwards(), table.encode(), "jsonl", fields=["a"]).decode()
