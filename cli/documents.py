@@ -10,7 +10,7 @@ import click
 
 from fastattn.cli.lines import standard_input
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.documents.forms import MAY_HAVE_FIELDS, form_of
+from fastattn.documents.forms import WITH_FIELDS, form_of
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile, open_bytes, open_file
@@ -88,15 +88,15 @@ def translate_documents(
     """Translate them one after the other, and say how many; LineError where some could not be and not ``stops``."""
     from fastattn.documents.translating import translate_document
 
-    if fields and not any(one.form in MAY_HAVE_FIELDS for one in documents):
-        raise click.UsageError(f"--fields is for {', '.join(MAY_HAVE_FIELDS)}")
+    if fields and not any(one.form in WITH_FIELDS for one in documents):
+        raise click.UsageError("--fields is for csv, tsv and jsonl")
     if output.is_terminal() and any(one.target is None and one.form in ARCHIVES for one in documents):
         raise click.UsageError("this would be no text: give -o FILE")
     failed, first, watched = 0, "", Watched(translator, progress, sum(one.size for one in documents))
     for document in documents:
         try:
             name = "standard input" if document.source == "-" else document.source
-            given = fields if document.form in MAY_HAVE_FIELDS else ()
+            given = fields if document.form in WITH_FIELDS else ()
             written = translate_document(watched, _read(document), document.form, name=name, fields=given, **options)
             if document.target is None:
                 output.write(written)
@@ -108,6 +108,11 @@ def translate_documents(
             if stops:
                 raise
             failed, first = failed + 1, first or str(error)
+        else:
+            if written.kept_characters:
+                progress.clear()
+                kept = counted(written.kept_characters, "character")
+                say(f"fastattn: {name}: {kept} of its text left as before", err=True)
         watched.finish(document.size)
     if failed:
         raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")

@@ -30,7 +30,7 @@ from fastattn.cli.options import (
 from fastattn.cli.printing import Compiling, Progress, pace, report, say
 from fastattn.cli.search_options import as_typed, search_options, split_option
 from fastattn.cli.translations import Printing
-from fastattn.documents.forms import FORMS
+from fastattn.documents.forms import EXTRAS, FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile
@@ -146,6 +146,14 @@ the most tokens of each part's translation (--max-length) and the beam;
     help="Which fields of a table or of JSON lines are translated: names, inner ones as a.b, or numbers of columns.",
 )
 @click.option(
+    "--extra",
+    "extras",
+    multiple=True,
+    type=click.Choice(EXTRAS),
+    help="Translate too comments of docx and odt, or title and description of Markdown's front matter. May be given "
+    "several times.",
+)
+@click.option(
     "--out-dir",
     metavar="FOLDER",
     help="Translate all documents of the folder that -i names into FOLDER, those that are there already left out.",
@@ -205,6 +213,7 @@ def translate(
         announce_default(entries[0].name, "--from, --to or -m choose another")
     input_path, output_path, out_dir = options.pop("input_path"), options.pop("output_path"), options.pop("out_dir")
     form, fields = options.pop("form"), (options.pop("fields") or "").split(",")
+    extras, language = options.pop("extras"), target or (entries[-1].name.rpartition("-")[2] if entries else None)
     around, alignments = {name: options.pop(name) for name in NAMES}, options.pop("alignments")
     shown = options.pop("show_attention")
     if shown is not None:
@@ -212,7 +221,9 @@ def translate(
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     documents = planned(input_path, output_path, out_dir, form, as_lines)
     if documents is None and fields != [""]:
-        raise click.UsageError("--fields is for csv, tsv, jsonl, md")
+        raise click.UsageError("--fields is for csv, tsv and jsonl")
+    if documents is None and extras:
+        raise click.UsageError("--extra is for documents")
     lines = open_lines(texts, input_path, on_error) if documents is None else None
     with open_output(output_path) as output, Progress() as progress:
         start = time.monotonic()
@@ -238,7 +249,7 @@ def translate(
         if lines is None:
             search.pop("details", None)
             told = output, tuple(filter(None, fields)), on_error == "stop", progress
-            done = translate_documents(translator, documents or [], *told, **search)
+            done = translate_documents(translator, documents or [], *told, extras=extras, language=language, **search)
             if verbose:
                 say(f"{done} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
             return

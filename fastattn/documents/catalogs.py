@@ -36,6 +36,8 @@ def translate_po(data: bytes, name: str) -> Steps:
             entry.msgstr = one
         entry.flags = [flag for flag in entry.flags if flag != "fuzzy"]
     written = f"{catalog}".rstrip("\n") + "\n"
+    if not re.search(r'^msgid ""\s*^msgstr', text, re.MULTILINE):
+        written = written.replace('msgid ""\nmsgstr ""\n\n', "", 1)
     return (written if text.startswith("#") else written.removeprefix("#\n")).encode()
 
 

@@ -15,8 +15,9 @@ OTHER_NAMES = {
     "xlf": "xliff",
     "ndjson": "jsonl",
 }
+# What is translated where it is asked for: remarks of a Word or OpenDocument text, title and description of Markdown.
+EXTRAS = ("comments", "front-matter")
 WITH_FIELDS = ("csv", "tsv", "jsonl")
-MAY_HAVE_FIELDS = (*WITH_FIELDS, "md")  # Markdown's are those of its front matter
 
 
 def form_of(path: str | os.PathLike[str]) -> str | None:

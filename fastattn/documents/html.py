@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from itertools import accumulate, cycle, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.marks import Mark, Marked, unread
 from fastattn.documents.texts import Steps, decoded
 
 # These stand in a sentence; any other tag ends one. <br> ends one too.
@@ -21,7 +21,10 @@ VOID = frozenset("area base br col embed hr img input link meta param source tra
 WORDS = frozenset("code kbd samp tt var".split())
 HIDDEN = frozenset("iframe math noscript object script style svg template".split())
 WHOLE = frozenset("listing plaintext pre xmp".split())
+UNSEEN = frozenset("script style template".split())
 READ = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
+_ROOT = re.compile(r"<html\b[^>]*>", re.IGNORECASE)
+_LANG = re.compile(r"((?<![\w:-])(?:xml:)?lang\s*=\s*)(?:\"[^\"]*\"|'[^']*'|[^\s\"'=<>`]+)", re.IGNORECASE)
 METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTONS = frozenset(("button", "reset", "submit"))
 LABELLED = frozenset(("optgroup", "option", "track"))
@@ -145,6 +148,8 @@ class Page:
 
     def _keep(self, token: SourceToken, kept: list[SourceToken]) -> None:
         source = "".join(one.source for one in kept)
+        if token.name in HIDDEN - UNSEEN | WHOLE | {"textarea"}:
+            self.texts.append(unread("".join(one.text for one in kept)))
         if token.name in WHOLE or token.name == "textarea":
             self._end_sentence()
             self._parts.append(source)
@@ -331,14 +336,16 @@ def _charset(data: bytes) -> str:
     named = found[1].decode() if found else "utf-8"
     try:
         return named if "<a>".encode(named) == b"<a>" else "utf-8"
-    except LookupError:
+    except (LookupError, UnicodeError):
         return named  # which ``decoded`` tells
 
 
-def translate_html(data: bytes, name: str) -> Steps:
-    """A page; in the charset that it names, else UTF-8."""
+def translate_html(data: bytes, name: str, language: str | None = None) -> Steps:
+    """A page; in the charset that it names, else UTF-8. A language that its root names becomes ``language``."""
     charset = _charset(data)
     text = decoded(data, name, charset)
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset
+    if language is not None:
+        text = _ROOT.sub(lambda root: _LANG.sub(rf'\1"{language}"', root[0]), text, count=1)
     page = Page(text)
     return page.written((yield page.texts)).encode(charset, "xmlcharrefreplace")

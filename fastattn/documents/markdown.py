@@ -1,13 +1,12 @@
 """Markdown: sentences are translated where they stand; code, links, tables and front matter keep their form."""
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastattn.documents.html import VOID, partners
-from fastattn.documents.marks import Mark, Marked, with_kept
+from fastattn.documents.marks import Mark, Marked, unread, with_kept
 from fastattn.documents.texts import Steps, decoded, in_lines, needed, replaced
 
 _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
@@ -16,20 +15,22 @@ _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\
 _LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
 # Lines and ends of lines that are no text: front matter, a container's, a heading's identifier and classes.
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-# A value of front matter, in double quotes, in single ones, or plain.
-_FRONT_VALUE = (
-    r"^{}[ \t]*[:=][ \t]*(?P<value>\"(?P<double>(?:[^\"\\\n]|\\.)*)\"|'(?P<single>(?:[^'\n]|'')*)'"
-    r"|(?P<plain>[^\s\"'\[{{|>&*!#%@`](?:[^\n#]|(?<!\s)#)*?))[ \t]*(?:\s#.*)?\r?$"
+_PLAIN = re.compile(
+    r"(?!(?:true|false|null|yes|no|on|off|~)\Z)(?![-?:] )[^\W\d](?:(?!: | #)[^\n])*(?<![:\s])", re.IGNORECASE
 )
-_NOT_PLAIN = re.compile(r"[:#\"'\[\]{},&*!|>%@`]|\A[-?\d]|\A(?:true|false|yes|no|null|on|off|~)\Z", re.I)
+_FRONT_VALUE = re.compile(
+    r"^(?:title|description):[ \t]+(\"(?:[^\"\\\n]|\\[\"\\/])*\"|'(?:[^'\n]|'')*'|"
+    r"[^\s\"'|>&*!#\[{%@`](?:(?! #)[^\r\n])*?)"
+    r"[ \t]*(?:[ \t]#[^\n]*)?\r?$(?!\n[ \t]+\S)",
+    re.MULTILINE,
+)
 _DIRECTIVE = re.compile(r"^[ \t]*:{3,}.*$|[ \t]*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$", re.MULTILINE)
 # The end of a reference whose text is its label.
 SHORT = ("]", "][]")
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
-# A footnote's text with what is indented below it, and that indentation.
-_FOOTNOTE_BLOCK = re.compile(rf"^{_FOOTNOTE.pattern}:.*\n(?:(?:[ \t]*\n)*(?: {{4}}|\t).*(?:\n|\Z))+", re.MULTILINE)
-_INDENTATION = re.compile(r"^(?: {4}|\t)", re.MULTILINE)
 _ESCAPES = {one: f"\\{one}" for one in "\\`*_[]<>|"} | {"&": "&amp;"}
+# Before a note's text. Its further paragraphs are indented as a list's are, for which the parser takes it.
+_NOTE = re.compile(rf"^ {{0,3}}{_FOOTNOTE.pattern}:[ \t]+(?=\S)", re.MULTILINE)
 _LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 # A line that begins so would be a list, a heading, a quotation, a table or a rule.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
@@ -66,19 +67,46 @@ class MarkdownSentence(NamedTuple):
         return [self.text, *map(Marked, values)]
 
 
-def translate_markdown(data: bytes, name: str, fields: Sequence[str] = ()) -> Steps:
-    """A page of Markdown: CommonMark with tables, strikethrough and footnotes.
+class FrontValue(NamedTuple):
+    """A value of front matter: where it stands, its text, its quotes."""
 
-    fields  of its front matter that are translated
-    """
+    start: int
+    end: int
+    text: str
+    quote: str
+
+    def written(self, text: str) -> str:
+        """Another text in its form; in quotes where it would be no plain value."""
+        if self.quote == "'":
+            return text.replace("'", "''")
+        plain = not self.quote and _PLAIN.fullmatch(text)
+        escaped = text if plain else text.replace("\\", "\\\\").replace('"', '\\"')
+        return escaped if plain or self.quote else f'"{escaped}"'
+
+
+def _front_values(page: str) -> list[FrontValue]:
+    """Title and description of YAML's front matter, where they are one line."""
+    front, found = _FRONT_MATTER.match(page), list[FrontValue]()
+    for match in _FRONT_VALUE.finditer(front[0] if front and front[1] == "---" else ""):
+        quote = match[1][0] if match[1][0] in "\"'" else ""
+        start, end = match.start(1) + len(quote), match.end(1) - len(quote)
+        text = page[start:end]
+        text = text.replace("''", "'") if quote == "'" else re.sub(r"\\([\"\\/])", r"\1", text) if quote else text
+        found.append(FrontValue(start, end, text, quote))
+    return found
+
+
+def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
+    """A page of Markdown: CommonMark with tables and strikethrough."""
     page = decoded(data, name)
-    sentences, values = list(_sentences(page)), _front_values(page, fields)
+    values = _front_values(page)
+    told = [Marked(one.text) if "front-matter" in extras else unread(one.text) for one in values]
+    sentences = list(_sentences(page))
     edits: list[tuple[int, int, str]] = []
-    front = [Marked(_front_text(match)) for match in values]
-    answers = iter((yield [*front, *(text for one in sentences for text in one.texts)]))
-    for match, value in zip(values, front):
-        if (answer := next(answers)) != value:
-            edits.append((*match.span("value"), _front_source(match, answer.text)))
+    answers = iter((yield [*told, *(text for one in sentences for text in one.texts)]))
+    for value, answer in zip(values, answers):
+        if answer.text != value.text:
+            edits.append((value.start, value.end, value.written(answer.text)))
     for sentence in sentences:
         answer, sources = next(answers), {piece.source: _with_values(piece, answers) for piece in sentence.valued}
         if answer == sentence.text and all(source == renewed for source, renewed in sources.items()):
@@ -95,42 +123,19 @@ def translate_markdown(data: bytes, name: str, fields: Sequence[str] = ()) -> St
     return replaced(page, edits).encode()
 
 
-def _front_values(page: str, fields: Sequence[str]) -> list["re.Match[str]"]:
-    """The values of front matter's fields that have letters, in the order of the page."""
-    front = _FRONT_MATTER.match(page)
-    found = [
-        re.compile(_FRONT_VALUE.format(re.escape(field)), re.MULTILINE).search(page, 0, front.end() if front else 0)
-        for field in dict.fromkeys(fields)
-    ]
-    values = [match for match in found if match and any(map(str.isalpha, _front_text(match)))]
-    return sorted(values, key=lambda match: match.start())
-
-
-def _front_text(match: "re.Match[str]") -> str:
-    if match["double"] is not None:
-        return re.sub(r"\\([\"\\/])", r"\1", match["double"])
-    return str(match["plain"] or match["single"].replace("''", "'"))
-
-
-def _front_source(match: "re.Match[str]", text: str) -> str:
-    """A value's translation, in the quotes that it had or now needs."""
-    if match["plain"] and not _NOT_PLAIN.search(text):
-        return text
-    if match["single"] is not None:
-        return "'" + text.replace("'", "''") + "'"
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _sentences(page: str) -> Any:
     with needed("Markdown"):
         from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    hidden = _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page))
-    hidden = _FOOTNOTE_BLOCK.sub(lambda match: _INDENTATION.sub("", match[0]), hidden)
+    hidden = _NOTE.sub("-   ", _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page)))
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
+    starts = [name.end() if (name := _NOTE.match(page, start)) else start for start in starts]
     at = 0
-    for token in parser.parse(hidden):
+    references: dict[str, Any] = {}
+    for token in parser.parse(hidden, references):
+        if token.type in ("fence", "code_block", "html_block"):
+            yield MarkdownSentence(unread(re.sub(r"<[^>]*>", "", token.content)), "", [], [])
         if token.type != "inline" or not token.children or token.map is None:
             continue
         at = max(at, starts[min(token.map[0], len(starts) - 1)])
@@ -145,7 +150,12 @@ def _sentences(page: str) -> Any:
             place, begin = found + len(form), begin + len(line) + 1
         else:
             at, pipes = place, "|" * (place - spans[0][1] > len(token.content))
-            yield from _of_paragraph(_pieces(token.children, token.content), spans, pipes)
+            if pieces := _pieces(token.children, token.content):
+                yield from _of_paragraph(pieces, spans, pipes)
+                continue
+        yield MarkdownSentence(unread(token.content), "", [], [])
+    for reference in references.get("references", {}).values():
+        yield MarkdownSentence(unread(reference["title"]), "", [], [])
 
 
 def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], escaped: str) -> Any:

@@ -62,11 +62,18 @@ class Node:
 
 
 # What stands for itself in any language: addresses, code, printf's, Python's and templates' directives, emoji.
+# ICU's messages of several branches: {count, plural, one {# item} other {# items}}
+_BRANCH = r"\{[^{}]*\}"
+for _ in range(4):  # levels of braces within
+    _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
+MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
 KEPT = re.compile(
+    MESSAGE.pattern + r"|"
     r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
     r"|`[^`\n]+`"
-    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcs@](?![a-z])|\$?\{{1,4}[\w.:!]*\}{1,4}"
+    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcs@](?![a-z])|%[A-Z][A-Z\d_]+%|%%"
+    r"|\$?\{{1,4} ?[\w.:!-]*(?:[:,][-+.,\w%<>^=#]*)? ?\}{1,4}|\b__\w+?__\b"
     r"|[\U0001F000-\U0001FAFF\u2600-\u27BF\u2B50\u2B55][\U0001F3FB-\U0001F3FF\uFE0F\u200D\U0001F000-\U0001FAFF]*"
 )
 
@@ -88,6 +95,26 @@ def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
         if not cut and not any(mark.keeps for mark in around):
             kept.append(Mark(start, end, None, True, len(around)))
     return Marked(marked.text, tuple(sorted((*marked.marks, *kept), key=lambda mark: mark.start)))
+
+
+def branches(message: str) -> list[tuple[int, int]]:
+    """Where the texts of an ICU message's branches stand, behind a number that they begin with."""
+    return [
+        (match.start() + 2 + len(match[0]) - 1 - len(re.sub(r"^\s*#\s+", "", match[0][1:])), match.end())
+        for match in re.finditer(_BRANCH, message[1:])
+    ]
+
+
+def unread(text: str) -> Marked:
+    """A text that stays as it is, and counts as such."""
+    return Marked(text, (Mark(0, len(text), ("", "", ""), True),) if text else ())
+
+
+def kept_characters(marked: Marked) -> int:
+    """How many characters, without blanks, a form keeps of a text beside what stands for itself in any language."""
+    kept = [marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None]
+    left = [KEPT.sub("", text) for text in kept]
+    return sum(len("".join(text.split())) for text in left if any(map(str.isalpha, text)))
 
 
 def stripped(marked: Marked) -> tuple[str, Marked, str]:

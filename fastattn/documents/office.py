@@ -5,20 +5,23 @@ import io
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
-from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.marks import Mark, Marked, unread
 from fastattn.documents.texts import Steps
 from fastattn.documents.xml import Element, give_text, local, parsed, serialized, take_text
 from fastattn.errors import InputError
 
+DUBLIN = "{http://purl.org/dc/elements/1.1/}"
+PROPERTIES = frozenset("title subject description keywords keyword".split())
 LARGEST = 1 << 30  # bytes of all that an archive holds
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
-OPEN_TEXTS = frozenset(("p", "h"))
+OPEN_TEXTS = frozenset(("p", "h", "title", "desc"))
 OPEN_ENCLOSES = frozenset(("span", "a", "meta", "ruby", "ruby-base"))
 # Runs of a Word document stand in these as they do in a paragraph.
 WORD_ENCLOSES = frozenset(
@@ -31,19 +34,23 @@ SPOKEN = {WORD + "t": None, WORD + "noBreakHyphen": "\u2011", WORD + "softHyphen
 UNSPOKEN = frozenset((WORD + "rPr", WORD + "lastRenderedPageBreak"))
 BREAKS = frozenset(WORD + name for name in ("br", "cr", "tab", "ptab"))
 DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
-PICTURES = (
-    "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr",
-    "{urn:schemas-microsoft-com:vml}shape",
-)
-ALTERNATIVES = ("title", "descr", "alt")
+VML = "{urn:schemas-microsoft-com:vml}"
+# Attributes that people read.
+READ = {
+    "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr": ("title", "descr"),
+    VML + "shape": ("title", "alt"),
+    VML + "textpath": ("string",),
+    WORD + "tblCaption": (WORD + "val",),
+    WORD + "tblDescription": (WORD + "val",),
+    WORD + "hyperlink": (WORD + "tooltip",),
+}
 
 Reader = Callable[[bytes, str], Steps]
 
 
-def translate_docx(data: bytes, name: str) -> Steps:
-    """A Word document: its text, headers, footers, notes, comments, boxes, charts, alternative texts and properties.
-
-    Formats stay with the words that have them.
+def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
+    """A Word document: its text, headers, footers, notes, boxes, charts, alternative texts, properties; comments if
+    asked for. Formats stay with the words that have them.
     """
 
     def reader(part: str) -> Reader | None:
@@ -54,24 +61,33 @@ def translate_docx(data: bytes, name: str) -> Steps:
             return _drawing_part
         if part == "docProps/core.xml":
             return _properties_part
+        if part == "word/comments.xml" and "comments" not in extras:
+            return _unread_part
         return _word_part if folder == "word" and file.startswith(WORD_PARTS) else None
 
     return _archive(data, name, reader, "word/document.xml")
 
 
-def translate_odt(data: bytes, name: str) -> Steps:
-    """An OpenDocument text."""
-    return _archive(
-        data, name, lambda part: _open_part if part in ("content.xml", "styles.xml") else None, "content.xml"
-    )
+def translate_odt(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
+    """An OpenDocument text, its charts and properties; comments if asked for."""
+
+    def reader(part: str) -> Reader | None:
+        if part == "meta.xml":
+            return _properties_part
+        of_text = part == "styles.xml" or part.rpartition("/")[2] == "content.xml"
+        return partial(_open_part, comments="comments" in extras) if of_text else None
+
+    return _archive(data, name, reader, "content.xml")
 
 
-def translate_epub(data: bytes, name: str) -> Steps:
-    """An EPUB book: its pages and its table of contents."""
+def translate_epub(data: bytes, name: str, language: str | None = None) -> Steps:
+    """An EPUB book: its pages, its table of contents, its title and description."""
 
     def reader(part: str) -> Reader | None:
         if part.lower().endswith((".xhtml", ".html", ".htm")):
-            return translate_html
+            return partial(translate_html, language=language)
+        if part.lower().endswith(".opf"):
+            return partial(_properties_part, language=language)
         return _contents_part if part.lower().endswith(".ncx") else None
 
     return _archive(data, name, reader, "META-INF/container.xml")
@@ -107,32 +123,53 @@ def _leaves(part: str) -> bool:
     return path.is_absolute() or ".." in path.parts or ":" in part.partition("/")[0]
 
 
-def _open_part(data: bytes, name: str) -> Steps:
-    return (yield from _elements(data, name, OPEN_TEXTS, OPEN_ENCLOSES))
+def _open_part(data: bytes, name: str, comments: bool) -> Steps:
+    return (yield from _elements(parsed(data, name), OPEN_TEXTS, OPEN_ENCLOSES, () if comments else ("annotation",)))
 
 
 def _contents_part(data: bytes, name: str) -> Steps:
-    return (yield from _elements(data, name, frozenset(("text",)), frozenset()))
+    return (yield from _elements(parsed(data, name), frozenset(("text",)), frozenset()))
 
 
-def _elements(data: bytes, name: str, texts: frozenset[str], encloses: frozenset[str]) -> Steps:
-    """XML with the texts of elements of some names translated; inner ones, such as a note's, before outer ones."""
-    root = parsed(data, name)
-    found = [one for one in root.iter() if local(one) in texts][::-1]
-    taken = [take_text(one, lambda child: local(child) in encloses) for one in found]
-    for one, answer in zip(found, (yield taken)):
+def _elements(root: Element, texts: frozenset[str], encloses: frozenset[str], without: Sequence[str] = ()) -> Steps:
+    """XML with the texts of elements of some names translated; inner ones, such as a note's, before outer ones.
+
+    without  elements in which they stay
+    """
+    stay = {id(inner): inner for one in root.iter() if local(one) in without for inner in one.iter()}
+    found = [one for one in root.iter() if local(one) in texts and id(one) not in stay][::-1]
+    taken, kept = list[Marked](), list[Marked]()
+    for one in found:
+        taken.append(take_text(one, lambda child: local(child) in encloses))
+        alone = [mark.what for mark in taken[-1].marks if local(mark.what) not in encloses]
+        kept += [unread("".join(_said(inner))) for inner in alone]
+    for one, answer in zip(found, (yield taken + kept)):
         give_text(one, answer)
     return serialized(root)
 
 
+def _said(element: Element) -> Iterator[str]:
+    """What stands in an element, but for who says it and when."""
+    for one in element.iter():
+        if local(one) not in ("", "creator", "date"):
+            yield one.text or ""
+        yield (one.tail or "") if one is not element else ""
+
+
+def _unread_part(data: bytes, name: str) -> Steps:
+    """A part that stays as it is."""
+    yield [unread(" ".join(one.text or "" for one in parsed(data, name).iter(WORD + "t")))]
+    return data
+
+
 def _word_part(data: bytes, name: str) -> Steps:
     root = parsed(data, name)
-    shown = [one for one in root.iter(*PICTURES) for key in ALTERNATIVES if one.get(key)]
-    described = [(one, key) for one in dict.fromkeys(shown) for key in ALTERNATIVES if one.get(key)]
+    described = [(one, key) for one in root.iter(*READ) for key in READ[one.tag] if one.get(key)]
     for (one, key), answer in zip(described, (yield [Marked(one.get(key)) for one, key in described])):
         one.set(key, answer.text)
     paragraphs = [Paragraph(one) for one in list(root.iter(WORD + "p"))[::-1]]
-    answers = iter((yield [text for one in paragraphs for text in one.texts]))
+    kept = [unread(text) for one in paragraphs for text in one.kept]
+    answers = iter((yield [*(text for one in paragraphs for text in one.texts), *kept]))
     for paragraph in paragraphs:
         paragraph.write(answers)
     return serialized(root)
@@ -147,8 +184,12 @@ def _drawing_part(data: bytes, name: str) -> Steps:
     return serialized(root)
 
 
-def _properties_part(data: bytes, name: str) -> Steps:
-    return (yield from _elements(data, name, frozenset(("title", "subject", "description", "keywords")), frozenset()))
+def _properties_part(data: bytes, name: str, language: str | None = None) -> Steps:
+    """Titles, subjects, descriptions and keywords; a language that is named becomes ``language``."""
+    root = parsed(data, name)
+    for one in root.iter(DUBLIN + "language") if language else ():
+        one.text = language
+    return (yield from _elements(root, PROPERTIES, frozenset()))
 
 
 class Paragraph:
@@ -167,6 +208,7 @@ class Paragraph:
         self._usual = lengths.most_common(1)[0][0] if lengths else b""
         self._sample = next((run for run in runs if _format_of(run) == self._usual), None)
         self.texts: list[Marked] = []
+        self.kept: list[str] = []  # what stands in elements that stay, such as ruby
         self._parts: list[Element] = []  # what stands between the texts; None: a text
         held: list[Element] = []
         for child in [one for one in element if one.tag != WORD + "pPr"]:
@@ -210,6 +252,7 @@ class Paragraph:
                     marks[number] = marks[number]._replace(end=len(text))
                 elif said is None:
                     marks.append(Mark(len(text), len(text), child, depth=depth))
+                    self.kept.append(" ".join(one.text or "" for one in child.iter(WORD + "t")))
                     text += " " if _breaks(child) else ""
                 elif _format_of(child) == self._usual:
                     text += said

@@ -17,14 +17,14 @@ Path = tuple[str | int, ...]
 def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> Steps:
     """A table; fields by their names in the first row, or by their numbers from 1, where that row is data too."""
     text = decoded(data, name)
-    kept = dict[str, Any](delimiter=delimiter, lineterminator="\r\n" if "\r\n" in text else "\n")
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    numbered = bool(fields) and all(one.isdecimal() for one in fields)
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+        delimiter, rows = _rows(text, delimiter, () if numbered else fields)
     except csv.Error as error:
         raise InputError(f"{name}: not a table: {error}") from None
+    kept = dict[str, Any](delimiter=delimiter, lineterminator="\r\n" if "\r\n" in text else "\n")
     head = rows[0] if rows else []
-    numbered = bool(fields) and all(one.isdecimal() for one in fields)
     columns = [_column(one, head, numbered, name) for one in fields]
     places = [(row, column) for row in rows[not numbered :] for column in columns if column < len(row)]
     for (row, column), answer in zip(places, (yield [Marked(row[column]) for row, column in places])):
@@ -35,6 +35,22 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
     else:
         csv.writer(written, **kept).writerows(rows)
     return written.getvalue().encode()
+
+
+def _rows(text: str, delimiter: str, names: Sequence[str]) -> tuple[str, list[list[str]]]:
+    """(the delimiter, the rows): a comma may be a semicolon in fact, as spreadsheets write where commas are decimal.
+
+    names  of columns, by which it is told; without them by rows that all have one cell, or all have as many
+    """
+    read = {
+        one: list(csv.reader(io.StringIO(text, newline=""), delimiter=one, strict=True))
+        for one in (delimiter, *(";" * (delimiter == ",")))
+    }
+    for one, rows in read.items():
+        lengths = {len(row) for row in rows if row}
+        if rows and ({*names} <= {*rows[0]} if names else len(lengths) == 1 and lengths != {1}):
+            return one, rows
+    return delimiter, read[delimiter]
 
 
 def _column(field: str, head: list[str], numbered: bool, name: str) -> int:

@@ -13,6 +13,8 @@ from fastattn.text.translation import is_spaceless
 
 # What reads a document: it yields texts, gets their translations, and returns the translated document.
 Steps = Generator[list[Marked], list[Marked], bytes]
+# What Python's codecs have beside charsets of documents, and browsers do not.
+NO_CHARSETS = frozenset("idna raw-unicode-escape undefined unicode-escape utf-7".split())
 
 
 def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
@@ -20,6 +22,8 @@ def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         charset = "utf-16"
     try:
+        if codecs.lookup(charset).name in NO_CHARSETS:
+            raise LookupError
         text = data.decode(charset)
     except LookupError:
         raise InputError(f"{name}: says that it is in {charset!r}, which is not known") from None

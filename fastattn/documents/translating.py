@@ -6,17 +6,28 @@ from functools import partial
 from typing import Any
 
 from fastattn.documents.catalogs import translate_po, translate_xliff
-from fastattn.documents.forms import FORMS, MAY_HAVE_FIELDS, WITH_FIELDS
+from fastattn.documents.forms import EXTRAS, FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
-from fastattn.documents.marks import KEPT, Marked, moved, stripped, unstripped, with_kept
+from fastattn.documents.marks import (
+    KEPT,
+    MESSAGE,
+    Marked,
+    branches,
+    kept_characters,
+    moved,
+    stripped,
+    unstripped,
+    with_kept,
+)
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
 from fastattn.documents.subtitles import translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
-from fastattn.documents.texts import Steps, decoded
+from fastattn.documents.texts import Steps, decoded, replaced
 from fastattn.errors import InputError, check_known, warn
 from fastattn.printable import counted
 from fastattn.system.files import BYTE_ORDER_MARK
+from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import word_links
 
 
@@ -42,16 +53,35 @@ _READERS: dict[str, Callable[..., Steps]] = {
 }
 
 
+class TranslatedDocument(bytes):
+    """A document's translation.
+
+    kept_characters  how many characters of its text, without blanks, stay as they were, such as those of code
+    """
+
+    kept_characters = 0
+
+
 def translate_document(
-    translator: Any, data: bytes, form: str, *, name: str = "the document", fields: Sequence[str] = (), **options: Any
-) -> bytes:
+    translator: Any,
+    data: bytes,
+    form: str,
+    *,
+    name: str = "the document",
+    fields: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    language: str | None = None,
+    **options: Any,
+) -> TranslatedDocument:
     """A document's translation: its texts through the translator, everything else as it was.
 
     translator  a Translator, or what has its ``translate_iter``
     form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "csv", "tsv",
                 "jsonl" or "txt"
     name        of the document, for errors
-    fields      of a table or of records, or of Markdown's front matter: which are translated
+    fields      of a table or of records: which are translated
+    extras      what else is translated: "comments" of docx and odt, "front-matter": title and description of md
+    language    of the translation, which pages and books name at their root; None: options' ``target_lang``, if any
     options     of ``Translator.translate``, but for details
 
     What marks words, such as a tag, goes where the model's alignment says; addresses, code, formatting directives and
@@ -59,24 +89,30 @@ def translate_document(
     absent (``fastattn[documents]``).
     """
     check_known("form of document", form, FORMS)
-    if form in WITH_FIELDS and not fields:
-        raise InputError(f"{name}: name the fields to translate")
-    if fields and form not in MAY_HAVE_FIELDS:
-        raise InputError(f"{name}: {form} has no fields")
+    if bool(fields) != (form in WITH_FIELDS):
+        raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
+    for extra in extras:
+        check_known("extra", extra, EXTRAS)
     mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
-    told = {"fields": fields} if fields else {}
-    unchanged = 0
+    told: dict[str, Any] = {"fields": fields} if fields else {}
+    told |= {"extras": extras} if form in ("md", "docx", "odt") else {}
+    language = language or options.get("target_lang")
+    told |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
     steps = _READERS[form](data[len(mark) :], name, **told)
+    kept = unchanged = 0
     try:
         texts = next(steps)
         while True:
+            kept += sum(map(kept_characters, texts))
             answers, left = _translated(translator, texts, options)
             unchanged += left
             texts = steps.send(answers)
     except StopIteration as end:
         if unchanged:
             warn(f"{name}: {counted(unchanged, 'text')} left untranslated: no translation keeps what stands for itself")
-        return mark + bytes(end.value)
+        document = TranslatedDocument(mark + bytes(end.value))
+        document.kept_characters = kept
+        return document
     except RecursionError:
         raise InputError(f"{name}: nested too deeply") from None
 
@@ -84,9 +120,20 @@ def translate_document(
 def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[list[Marked], int]:
     """(each text's translation, with its marks and the blanks around it, how many stay as they were).
 
-    Texts without a letter stay. A translation that has other addresses, directives or the like than its text is made
-    again, of the pieces between its marks; where these lose some too, the text stays.
+    Texts without a letter stay. Of a text that is an ICU message its branches are translated; one within a sentence
+    stays. A translation that has other addresses, directives or the like than its text is made again, of the pieces
+    between its marks; where these lose some too, the text stays.
     """
+    if messages := {n: branches(one.text) for n, one in enumerate(texts) if MESSAGE.fullmatch(one.text)}:
+        parts = [Marked(texts[n].text[start:end]) for n, spans in messages.items() for start, end in spans]
+        others = [one for n, one in enumerate(texts) if n not in messages]
+        answers, left = _translated(translator, [*parts, *others], options)
+        found = iter(answers)
+        written = {
+            n: Marked(replaced(texts[n].text, [(*span, next(found).text) for span in spans]))
+            for n, spans in messages.items()
+        }
+        return [written[n] if n in written else next(found) for n in range(len(texts))], left
     read = [stripped(one) for one in texts]
     inner = [with_kept(one) for _, one, _ in read]
     with_letters = [one for one in inner if _has_letters(one)]
@@ -104,7 +151,7 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     left, with_marks = 0, iter(moves)
     results = list[Marked]()
     for one in inner:
-        answer = Marked(plain.get(one.text, one.text), one.marks)
+        answer = one if one.marks else Marked(plain.get(one.text, one.text))
         if one.marks and _has_letters(one):
             answer = next(with_marks)
             if not _keeps(one, answer):
@@ -151,7 +198,9 @@ def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
 
 
 def _has_letters(marked: Marked) -> bool:
-    return _has_letter(marked.text)
+    """Whether there are letters, and not all in what stays."""
+    whole = any(mark.keeps and mark.end - mark.start == len(marked.text) for mark in marked.marks)
+    return not whole and _has_letter(marked.text)
 
 
 def _has_letter(text: str) -> bool:

@@ -185,8 +185,11 @@ def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
 
 
 def _count(wanted: str, written: str) -> int:
-    """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without."""
-    before, behind = _edges(wanted, f"(?!{SPACED}{{3}})")
+    """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without.
+
+    One letter has no ending: "a" is not in "as", nor "I" in "It".
+    """
+    before, behind = _edges(wanted, f"(?!{SPACED}{{3}})" if len(wanted) > 1 else f"(?!{SPACED})")
     flags = re.IGNORECASE if wanted == wanted.lower() else 0
     return len(re.findall(before + re.escape(wanted) + behind, written, flags))
 

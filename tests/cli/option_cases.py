@@ -83,6 +83,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": option("o.txt", {"o.txt": b"t\n"}),
         "--format": option("html", {"stdout": "t\n"}, "-i", "two.txt"),
         "--fields": option("a", {"stdout": "a,b\nt,y\n"}, "-i", "table.csv"),
+        "--extra": option("front-matter", {"stdout": has("title: t\n")}, "-i", "front.md"),
         "--out-dir": option("out", {"stderr": has("0 files translated already")}, "-i", "other"),
         "--quality": option("tiny", {"models_between.quality": "tiny"}, "--from", "en", "--to", "de"),
         "--prompt": option(

@@ -41,6 +41,16 @@ def test_a_file_by_its_name(tmp_path, translator):
     assert translator.told == [("one two", search), ("The red house.", marked)]
 
 
+def test_extras_the_language_and_what_is_left(tmp_path):
+    (tmp_path / "a.md").write_bytes(b"---\ntitle: one two\n---\n\n    code\n")
+    done = translate("-i", "a.md", "--extra", "front-matter")
+    assert done.stdout == "---\ntitle: two one\n---\n\n    code\n"
+    assert done.stderr.splitlines() == ["fastattn: a.md: 4 characters of its text left as before"]
+    (tmp_path / "a.html").write_bytes(b"<html lang=en><p>one two</p>")
+    done = translate("-i", "a.html", "--to", "Portuguese")
+    assert (done.stdout, done.stderr) == ('<html lang="pt"><p>two one</p>', "")
+
+
 def test_a_page_of_many_texts():
     pages = [
         "".join(f"<p>{text}</p>" for text in texts) for texts in zip(*((f"one {n}", f"{n} one") for n in range(99)))
@@ -81,7 +91,7 @@ ASKED = [
         [
             ("in/a.html", "html", (), "out/a.html"),
             ("in/z.csv", "csv", ("text",), "out/z.csv"),
-            ("in/deep/b.md", "md", ("text",), "out/deep/b.md"),
+            ("in/deep/b.md", "md", (), "out/deep/b.md"),
             ("in/deep/c.txt", "txt", (), "out/deep/c.txt"),
         ],
     ),
@@ -100,7 +110,7 @@ def test_what_is_asked_for_arrives(folder, monkeypatch):
 
     def recorded(translator, data, form, *, name, fields, **options):
         calls.append((data, name, form, tuple(fields)))
-        return f"that of {name}".encode()
+        return translating.TranslatedDocument(f"that of {name}".encode())
 
     monkeypatch.setattr(translating, "translate_document", recorded)
     for name in ("in/z.csv", "t.csv"):
@@ -159,10 +169,11 @@ def test_a_folder_within_itself(folder):
 
 WRONG = [
     (("--format", "csv"), "name the fields to translate"),
-    (("--format", "html", "--fields", "a"), "--fields is for csv, tsv, jsonl, md"),
-    (("--fields", "a"), "--fields is for csv, tsv, jsonl, md"),
+    (("--format", "html", "--fields", "a"), "--fields is for csv, tsv and jsonl"),
+    (("--fields", "a"), "--fields is for csv, tsv and jsonl"),
     (("--format", "html", "--json"), "--json, --scores and several hypotheses are for lines"),
     (("--format", "html", "-n", 2), "--json, --scores and several hypotheses are for lines"),
+    (("--extra", "comments"), "--extra is for documents"),
     (("--format", "docx"), "standard input: cannot be unpacked: "),
     (("--out-dir", "x"), "--out-dir takes a folder by -i"),
     (("--out-dir", "x", "-i", "FILE"), "--out-dir is for a folder, and FILE is none"),

@@ -50,6 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "terms.tsv").write_text("y\tT\n", encoding="utf-8")
     (folder / "terms.txt").write_text("y\n", encoding="utf-8")
     (folder / "table.csv").write_text("a,b\nx,y\n", encoding="utf-8")
+    (folder / "front.md").write_text("---\ntitle: a\n---\n", encoding="utf-8")
     Image.new("RGB", (4, 4)).save(folder / "one.png")
     (folder / "bad.txt").write_text(f"{BAD}\n", encoding="utf-8")
     (folder / "bytes.txt").write_bytes(b"\xff\n")

@@ -83,6 +83,11 @@ XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
 </body></file></xliff>"""
 
 
+def test_without_a_header_there_is_none():
+    page = 'msgid "one two"\nmsgstr ""\n'
+    assert translate_document(Backwards(), page.encode(), "po").decode() == 'msgid "one two"\nmsgstr "two one"\n'
+
+
 def test_xliff():
     found = translate_document(Backwards(), XLIFF.encode(), "xliff").decode()
     assert '<target>four <g id="1">three two <x id="2"/></g> one</target>' in found

@@ -129,6 +129,29 @@ def test_what_is_read_of_attributes():
         assert backwards(f'<{tag}{more} {name}"one two">') == f'<{tag}{more} {name}"one two">'
 
 
+@pytest.mark.parametrize(
+    ("page", "kept"),
+    [
+        ("<p>one two</p><!-- a b --><script>a b</script><style>a b</style>", 0),
+        ("<p>one <code>two x</code> see http://a.org/x</p>", 4),
+        ("<p>one <span translate=no>two</span></p><pre>a b</pre>", 5),
+        ("<textarea>\none two\nthree</textarea><noscript>a</noscript><svg><text>b c</text></svg>", 14),
+        ("<pre>12 + 3</pre><code>`</code>", 0),
+    ],
+)
+def test_what_is_left_as_it_was_is_counted(page, kept):
+    assert translate_document(Backwards(), page.encode(), "html").kept_characters == kept
+
+
+def test_the_language_of_the_root():
+    page = "<!doctype html><html xml:lang='en' class=a lang=en-US data-lang=en><p lang=en>one two</p></html>"
+    expected = page.replace("'en'", '"pt"').replace("en-US", '"pt"').replace("one two", "two one")
+    for told in ({"language": "pt"}, {"language": "Portuguese"}, {"target_lang": "por_Latn"}):
+        assert translate_document(Backwards(), page.encode(), "html", **told).decode() == expected
+    assert backwards(page) == page.replace("one two", "two one")
+    assert translate_document(Backwards(), b"<html><p>a", "html", language="pt") == b"<html><p>a"
+
+
 def test_the_charset_that_it_names():
     page = "<meta charset=iso-8859-1><p>caf\u00e9 one</p>"
     assert translate_document(Backwards(), page.encode("latin-1"), "html") == page.replace(
@@ -148,6 +171,10 @@ def test_what_is_no_page():
     for data, message in (
         (b"<p>\xff", r"^page: not UTF-8 at byte 3, 0xff$"),
         (b"<meta charset=klingon>", "klingon"),
+        *(
+            (f"<meta charset={name}><p>a".encode(), f"^page: says that it is in '{name}', which is not known$")
+            for name in ("utf-7", "idna", "undefined", "unicode_escape", "raw_unicode_escape")
+        ),
         (b"<p>a\0b", "NUL byte"),
     ):
         with pytest.raises(InputError, match=message):

@@ -102,6 +102,11 @@ def _starts(text: str) -> list[int]:
             ["\U0001f469\u200d\U0001f52c\U0001f3fd", "\u2764\ufe0f"],
         ),
         ("50% of a@ b and co", []),
+        (
+            "at {{ person.name }} in {{person.city}}, {user-name}",
+            ["{{ person.name }}", "{{person.city}}", "{user-name}"],
+        ),
+        ("%d%% of {0:,.2f} for %NAME% at __count__", ["%d", "%%", "{0:,.2f}", "%NAME%", "__count__"]),
     ],
 )
 def test_what_stands_for_itself(text, kept):

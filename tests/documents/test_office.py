@@ -49,7 +49,7 @@ def test_every_part_of_a_docx():
     data = docx(
         f"<w:tbl><w:tr><w:tc>{inner}</w:tc></w:tr></w:tbl>{box}", settings=inner, **dict.fromkeys(WRITTEN, inner)
     )
-    before, after = parts_of(data), parts_of(translate_document(Backwards(), data, "docx"))
+    before, after = parts_of(data), parts_of(translate_document(Backwards(), data, "docx", extras=["comments"]))
     assert list(before) == list(after)
     for name in ("word/media/image1.png", "docProps/app.xml", "word/settings.xml", "[Content_Types].xml"):
         assert before[name] == after[name]
@@ -83,13 +83,44 @@ def test_odt():
     with zipfile.ZipFile(io.BytesIO(written)) as made:
         first = made.infolist()[0]
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
-    assert parts_of(written)["meta.xml"] == "<a>one two</a>"
+    assert "<a>one two</a>" in parts_of(written)["meta.xml"]
     parts = {name: part for name, part in parts_of(data).items() if name != "mimetype"}
     parts["styles.xml"] = parts["content.xml"]  # where headers and footers are
     assert "<text:h>two one</text:h>" in body_of(archive(parts), "odt", "styles.xml")
     for name in ("span", "a", "meta", "ruby"):
         body = f"<office:text><text:p>one <text:{name}>two</text:{name}> x</text:p></office:text>"
         assert f"x <text:{name}>two</text:{name}> one" in body_of(odt(body), "odt", "content.xml")
+
+
+DUBLIN = 'xmlns:dc="http://purl.org/dc/elements/1.1/"'
+
+
+def test_what_is_read_beside_paragraphs_of_an_odt():
+    drawing = 'xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"'
+    frame = f"<svg:title {drawing}>one two</svg:title><svg:desc {drawing}>three four</svg:desc>"
+    comment = f"<office:annotation><dc:creator {DUBLIN}>A B</dc:creator><text:p>x yz</text:p></office:annotation>"
+    body = f"<office:text><text:p>five six{frame}{comment}<text:ruby-text>kept</text:ruby-text></text:p></office:text>"
+    parts = dict(parts_of(odt(body)))
+    title = f"<m {DUBLIN}><dc:title>one two</dc:title><dc:description>x y</dc:description><dc:creator>A B</dc:creator>"
+    parts["meta.xml"] = f"{title}<keyword>u v</keyword></m>"
+    parts["Object 1/content.xml"] = "<c><title><p>one two</p></title></c>"
+    for extras, said, kept in ((), "x yz", 7), (("comments",), "yz x", 4):
+        document = translate_document(Backwards(), archive(dict(parts), "mimetype"), "odt", extras=extras)
+        found = parts_of(document)
+        assert ">two one</svg:title>" in found["content.xml"] and ">four three</svg:desc>" in found["content.xml"]
+        assert f"<text:p>{said}</text:p>" in found["content.xml"] and document.kept_characters == kept
+        assert "<dc:title>two one</dc:title><dc:description>y x</dc:description><dc:creator>A B<" in found["meta.xml"]
+        assert "<keyword>v u</keyword>" in found["meta.xml"] and "<p>two one</p>" in found["Object 1/content.xml"]
+
+
+def test_properties_of_an_epub():
+    parts = dict(parts_of(epub(one='<html lang="en"><p>one two</p><pre>a b</pre></html>')))
+    parts["book.opf"] = f"<p {DUBLIN}><dc:title>one two</dc:title><dc:language>en</dc:language></p>"
+    document = translate_document(Backwards(), archive(dict(parts), "mimetype"), "epub", language="por")
+    found = parts_of(document)
+    assert "<dc:title>two one</dc:title><dc:language>pt</dc:language>" in found["book.opf"]
+    assert found["one.xhtml"] == '<html lang="pt"><p>two one</p><pre>a b</pre></html>'
+    assert document.kept_characters == 2
 
 
 def test_epub():
@@ -101,7 +132,7 @@ def test_epub():
         == after["two.xhtml"]
         == page.replace("one <b>two</b>", "<b>two</b> one").replace("three four", "four three")
     )
-    assert "<text>two one</text>" in after["toc.ncx"] and after["book.opf"] == "<package>one two</package>"
+    assert "<text>two one</text>" in after["toc.ncx"] and "<package>one two</package>" in after["book.opf"]
     assert list(after)[0] == "mimetype"
 
 

@@ -31,6 +31,19 @@ def test_tsv():
     assert translated("tsv", "a\tb\none, two\tc d\n", "a") == "a\tb\ntwo one,\tc d\n"
 
 
+def test_semicolons():
+    """They are told by the names of columns, or by rows of as many cells."""
+    table = 'id;text\n1;"one, %ls\ntwo"\n2;three, four\n'
+    expected = 'id;text\n1;"two\n%ls one,"\n2;four three,\n'
+    assert (
+        translated("csv", table, "text")
+        == translated("csv", table, "2")
+        == expected.replace("two\n%ls one,", "%ls one,\ntwo")
+    )
+    assert translated("csv", "a,b;c\none two,x;y\n", "a") == "a,b;c\ntwo one,x;y\n"
+    assert translated("csv", "one; two\nthree\n", "1") == "two one;\nthree\n"
+
+
 def test_quotes_in_tsv():
     """Quotes around fields are a table's own; within a field they are text, and so they stay."""
     quoted = 'a\tb\n"one\ttwo three"\t"say ""c d"""\n'

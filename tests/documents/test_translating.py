@@ -78,6 +78,21 @@ class Blind(Backwards):
         return super().translate_iter(texts, details=details)
 
 
+def test_messages_of_several_branches():
+    nested = "{n, plural, =0 {no item} other {{g, select, a {one two} other {x {y} z}}}}"
+    rows = ["{count, plural, one {# item x} other {# items}}", "see {n, plural, other {# it}} now", nested, "one two"]
+    expected = ["{count, plural, one {# x item} other {# items}}", "now {n, plural, other {# it}} see"]
+    expected += ["{n, plural, =0 {item no} other {{g, select, a {two one} other {z {y} x}}}}", "two one"]
+    table = "".join(f'{{"a": "{row}"}}\n' for row in rows)
+    found = translate_document(Backwards(), table.encode(), "jsonl", fields=["a"]).decode()
+    assert found == "".join(f'{{"a": "{row}"}}\n' for row in expected)
+
+
+def test_an_extra_that_is_none():
+    with pytest.raises(InputError, match="^unknown extra 'notes'; known: comments, front-matter$"):
+        translate_document(Backwards(), b"", "md", extras=["notes"])
+
+
 def test_without_attention_words_are_taken_to_stay_in_order():
     assert translate_document(Blind(), b"<p>one <b>two</b> six</p>", "html") == b"<p>six <b>two</b> one</p>"
 

@@ -68,8 +68,11 @@ def test_charts_properties_and_alternative_texts():
     picture = (
         f'<w:r><w:drawing><p:docPr xmlns:p="{shown}" id="1" name="a b" descr="one two" title="x y"/></w:drawing></w:r>'
     )
+    table = '<w:tblPr><w:tblCaption w:val="one two"/><w:tblDescription w:val="x y"/></w:tblPr>'
+    art = '<w:pict><v:textpath xmlns:v="urn:schemas-microsoft-com:vml" string="one two"/></w:pict>'
+    link = f'<w:hyperlink w:tooltip="one two">{TWO}</w:hyperlink><w:r>{art}</w:r>'
     parts = {
-        "word/document.xml": f"{HEAD}<w:document {W}><w:body><w:p>{picture}</w:p></w:body></w:document>",
+        "word/document.xml": f"{HEAD}<w:document {W}><w:body>{table}<w:p>{picture}{link}</w:p></w:body></w:document>",
         "word/charts/chart1.xml": f'<c xmlns:a="{drawing}"><a:t>one two</a:t><v>one two</v></c>',
         "word/charts/style1.xml": f'<c xmlns:a="{drawing}"><a:t>one two</a:t></c>',
         "word/diagrams/data1.xml": f'<c xmlns:a="{drawing}"><a:t>one two</a:t></c>',
@@ -77,7 +80,19 @@ def test_charts_properties_and_alternative_texts():
     }
     found = parts_of(translate_document(Backwards(), archive(dict(parts)), "docx"))
     assert 'name="a b" descr="two one" title="y x"' in found["word/document.xml"]
+    assert '<w:tblCaption w:val="two one"/><w:tblDescription w:val="y x"/>' in found["word/document.xml"]
+    assert '<w:hyperlink w:tooltip="two one">' in found["word/document.xml"]
+    assert 'string="two one"' in found["word/document.xml"]
     assert "<a:t>two one</a:t><v>one two</v>" in found["word/charts/chart1.xml"]
     assert found["word/charts/style1.xml"] == parts["word/charts/style1.xml"]
     assert "<a:t>two one</a:t>" in found["word/diagrams/data1.xml"]
     assert "<d:title>two one</d:title><d:creator>one two</d:creator>" in found["docProps/core.xml"]
+
+
+def test_comments_are_translated_where_they_are_asked_for():
+    """What is left as it was is counted, as what stands in ruby is."""
+    ruby = piece(f"<w:ruby><w:rt>{run('a bc')}</w:rt></w:ruby>")
+    data = docx(f"<w:p>{TWO}{ruby}</w:p>", comments=f"<w:p>{TWO}</w:p>")
+    for extras, said, kept in ((), TWO, 9), (("comments",), BACK, 3):
+        document = translate_document(Backwards(), data, "docx", extras=extras)
+        assert f"<w:p>{said}</w:p>" in parts_of(document)["word/comments.xml"] and document.kept_characters == kept

@@ -57,6 +57,13 @@ class InOrder(StreamedTranslator):
         ({"car park": "garage", "car": "auto"}, (), "the car park", "xthe garage xpark"),
         ({"car": "auto", "dog": "hund"}, (), "a dog sees a car", "xa hund xsees xa auto"),
         ({"car": "auto"}, (), "a car sees a car", "xa auto xsees xa auto"),
+        # One letter has no ending.
+        ({"je": "x"}, (), "je stops", "x xstops"),
+        # What has one letter in two cases for a pattern alone
+        ({"istanbul": "city"}, (), "the \u0130stanbul", "xthe city"),
+        ({"istanbul": "city", "\u0130stanbul": "town"}, (), "istanbul \u0130stanbul", "city town"),
+        ({"mis": "n"}, (), "mi\u017f", "n"),
+        ({"\u03bcm": "n", "km": "k"}, (), "\u00b5m", "n"),
         # In lower case a term is found in any case; one with capitals only as it is written.
         ({"car": "auto"}, (), "A CAR or Car", "xA auto xor auto"),
         ({"WHO": "oms"}, (), "who or WHO", "xwho xor oms"),
