@@ -31,7 +31,7 @@ if not __package__:  # run as a file: what it imports is in this folder's packag
 from bench.differences import Case, Skipped
 from fastattn.errors import FastattnError
 
-KINDS = ("decoders", "encoders", "heads", "seq2seq")
+KINDS = ("chat", "decoders", "encoders", "gguf", "heads", "images", "seq2seq")
 MOST_CHOICES = 5
 
 
