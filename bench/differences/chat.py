@@ -74,8 +74,8 @@ FRAMES = [
     "{{ '%s-%r' % (X, Y) }}{{ '{} {!r:>5}'.format(X, Y) }}",
 ]
 CHOICES: dict[str, dict[str, list[Any]]] = {name: SETTINGS for name in TEMPLATES}
-CHOICES |= {"snippets": {"first": [True], "second": [True], "third": [True]}}
-ADDRESS = re.compile(" at 0x[0-9a-f]+|0x[0-9a-f]{6,}")
+CHOICES |= {f"snippets {name}": {"first": [True], "second": [True], "third": [True]} for name in TEMPLATES}  # as many
+ADDRESS = re.compile(" at 0x[0-9a-f]+|0x[0-9a-f]{6,}", re.IGNORECASE)
 
 
 def compare(case: Case, folder: Path) -> str:
@@ -95,10 +95,11 @@ def compare(case: Case, folder: Path) -> str:
     # Both leave nulls out; fastattn gives a template that fails without it a content that is null.
     if expected is None and ours is not None and any(one.get("content", "") is None for one in messages):
         return ""
+    shown = messages if case.base in TEMPLATES else source
     if None in (ours, expected):
-        return "" if ours == expected else f"{source if case.base == 'snippets' else ''}: {ours!r}, {expected!r}, {refusal}"
+        return "" if ours == expected else f"{shown}: {ours!r}, theirs {expected!r}, {refusal}"
     same = ADDRESS.sub("", ours) == ADDRESS.sub("", expected)
-    return "" if same else f"{source if case.base == 'snippets' else messages}: {ours!r}, theirs {expected!r}"
+    return "" if same else f"{shown}: {ours!r}, theirs {expected!r}"
 
 
 def _snippets(case: Case) -> str:
