@@ -218,6 +218,7 @@ MISFITS = [
     *((PROCESSOR, {"do_pad": True}), ("config.json", {"image_size": 10**9}), ("config.json", {"patch_size": 0})),
     *(("config.json", {"patch_size": 12}), ("config.json", {"num_hidden_layers": 900})),
     ("config.json", {"num_channels": 1}),
+    (PROCESSOR, {"size": {"shortest_edge": 48, "longest_edge": 50}, "do_center_crop": True, "crop_size": [32, 48]}),
 ]
 
 

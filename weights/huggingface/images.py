@@ -176,6 +176,8 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
     if config.boolean("do_resize", True):
         stated = config.values["size"]
         shortest = stated.get("shortest_edge") if isinstance(stated, dict) else None
+        if shortest is not None and stated.get("longest_edge") is not None:
+            raise config.error("size", "a shortest edge without a longest one, or a height and a width", stated)
         if shortest is None and type(stated) is int and "crop_size" in usual:  # of files before there were names
             shortest = stated
         size = (
