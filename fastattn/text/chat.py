@@ -63,7 +63,7 @@ class ChatTemplate:
                 return self._template.render(plain | {"messages": bare})
             except self._refused:
                 raise
-            except Exception:  # noqa: BLE001 - as below
+            except Exception:
                 if bare == plain["messages"]:
                     raise
                 return self._template.render(plain)

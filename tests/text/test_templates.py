@@ -120,5 +120,9 @@ def test_reasoning_has_the_names_that_templates_read():
     template = ChatTemplate("{{ messages[0].thinking }}, {{ messages[0].reasoning_content }}")
     for name in ("reasoning_content", "thinking", "reasoning"):
         nulls = dict.fromkeys(("reasoning_content", "thinking", "reasoning"))
-        assert template.render([HELLO[1] | {name: "Hm."}]) == template.render([HELLO[1] | nulls | {name: "Hm."}]) == "Hm., Hm."
+        assert (
+            template.render([HELLO[1] | {name: "Hm."}])
+            == template.render([HELLO[1] | nulls | {name: "Hm."}])
+            == "Hm., Hm."
+        )
     assert template.render([HELLO[1] | {"thinking": "A", "reasoning_content": "B"}]) == "A, B"
