@@ -28,12 +28,15 @@ MODEL |= {"num_attention_heads": [1, 4], "num_hidden_layers": [1]}
 PROCESSOR: dict[str, list[Any]] = {
     "way": ["size", "named size", "shortest, crop", "shortest, named crop", "larger, crop", "smaller, crop", "crop"]
     + ["shortest, longest, crop", "number, crop", "list", "limits, crop"],
-    "resample": [0, 1, 2, 3, 4, 5],
-    "do_rescale": [False],
-    "rescale_factor": [1 / 127.5, 0.01],
-    "do_normalize": [False],
-    "image_mean": [[0.1, 0.5, 0.9], 0.25],
-    "image_std": [[0.2, 0.3, 2.0], 0.5],
+    "resample": [0, 1, 2, 3, 4, 5, None],
+    "do_rescale": [False, None],
+    "rescale_factor": [1 / 127.5, 0.01, None],
+    "do_normalize": [False, None],
+    "image_mean": [[0.1, 0.5, 0.9], 0.25, None],
+    "image_std": [[0.2, 0.3, 2.0], 0.5, None],
+    "do_pad": [False, None],
+    "do_resize": [None],
+    "data_format": ["channels_first"],
     "do_convert_rgb": [True, False, None],
     "nested": ["processor_config.json"],
 }
