@@ -1,7 +1,5 @@
 """Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
 
-import re
-
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
@@ -14,7 +12,7 @@ from fastattn.weights.huggingface.encoders import ENCODERS
 from fastattn.weights.huggingface.encoders.architecture import refuse
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
 from fastattn.weights.huggingface.tokenizer import read_tokenizer, usual_pooling
-from fastattn.weights.huggingface.vocabulary_files import CONFIG, read_added_tokens
+from fastattn.weights.huggingface.vocabulary_files import CONFIG, chat_template, read_added_tokens
 from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import make_tensors
 
@@ -111,11 +109,7 @@ def _chat_template(folder: Folder, settings: JsonObject) -> str:
     for source in (usual, of_tools):
         if not is_text(source):
             raise settings.error("chat_template", "a string, or several by name", source)
-    if not usual or not of_tools:
-        return str(usual)
-    # jinja2 takes away a line's end behind a tag and at a template's end, and nothing before a tag with "+".
-    usual, of_tools = (re.sub(r"(\r\n|\r|\n)\Z", "", str(source)) for source in (usual, of_tools))
-    return f"{{% if tools is not none %}}\n{of_tools}{{%+ else %}}\n{usual}{{%+ endif %}}"
+    return chat_template(str(usual), str(of_tools))
 
 
 def _read_template(folder: Folder, name: str) -> str:
