@@ -64,15 +64,8 @@ def known(translator: Any, paths: list[str], how: dict[str, Any], given: dict[st
     if given["memory"]:
         translator = MemoryTranslator(translator, read_memory(given["memory"], *languages))
     if given["cache"]:
-        files = [given["glossary"], given["memory"]]
-        model = [
-            VERSION,
-            *map(_contents, paths),
-            *(_contents(path) for path in files if path),
-            given["keep"],
-            given["guard"],
-            how,
-        ]
+        files = [given[name] and _contents(given[name]) for name in ("glossary", "memory")]
+        model = [VERSION, *map(_contents, paths), files, given["keep"], given["guard"], how]
         translator = CachedTranslator(translator, given["cache"], repr(model))
     return translator
 

@@ -1,6 +1,5 @@
 """Files of the gguf package, as the converter of llama.cpp writes them of a model of transformers."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,11 @@ TEXTS = {
 
 
 def random_blocks(rng: np.random.Generator, name: str, rows: int, columns: int, size: float) -> np.ndarray:
-    """uint8 [rows, bytes]: random blocks, with scales that make numbers of about that size where it is above 0.
-
-    The scales are powers of 2: fastattn keeps Q4_K's products in float16, and sums of other ones differ by that.
-    """
+    """uint8 [rows, bytes]: random blocks, with scales that make numbers of about that size where it is above 0."""
     width, length = gguf.GGML_QUANT_SIZES[Types[name]]
     blocks = rng.integers(0, 256, (rows * columns // width, length), dtype=np.uint8)
     for at, most in SCALES.get(name, ()) if size else ():
-        scales = 2.0 ** (rng.integers(-2, 2, (len(blocks), 1)) + round(math.log2(size / most)))
+        scales = np.abs(rng.standard_normal((len(blocks), 1))) * size / most
         blocks[:, at : at + 2] = scales.astype("<f2").view(np.uint8)
     return blocks.reshape(rows, -1)
 

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from html.parser import HTMLParser
-from itertools import takewhile
+from itertools import accumulate, cycle, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from fastattn.documents.marks import Mark, Marked
@@ -25,20 +25,26 @@ READ = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description
 METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTONS = frozenset(("button", "reset", "submit"))
 LABELLED = frozenset(("optgroup", "option", "track"))
-_VALUE = r"(?<![\w-]){}\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+))"
+_TAG_NAME = re.compile(r"<[^\s/>]*")
+_ATTRIBUTE = re.compile(r"[\s/]*([^\s/>][^\s/>=]*)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+)))?")
 _SECTION = re.compile(r"<!\[(?:temp|cdata|ignore|include|rcdata|if|else|endif)(?![\w.-])", re.IGNORECASE)
 _UNENDED = re.compile(r"</?[A-Za-z]|<[!?]|</[^>]")
+_SHOWN_BLANKS = re.compile("(?:(?:&nbsp;?|&#160;?|&#[xX][aA]0;?|\u00a0) ?){2,}")
 _CHARSET = re.compile(rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
 
 
 class SourceToken(NamedTuple):
-    """A piece of the source: "open", "close", "alone" (a tag that encloses nothing), "text", or "other"."""
+    """A piece of the source: "open", "close", "alone" (a tag that encloses nothing), "text", or "other".
+
+    parts  the tags of an element without text, which is "alone"
+    """
 
     kind: str
     name: str
     source: str
     attributes: dict[str, str]
     text: str
+    parts: tuple["SourceToken", ...] = ()
 
 
 class SourceTokens(HTMLParser):
@@ -63,9 +69,11 @@ class SourceTokens(HTMLParser):
             if end > begin
         ]
 
-    def _add(self, kind: str, name: str = "", attributes: Any = (), text: str = "") -> None:
+    def _add(self, kind: str, name: str = "", attributes: Sequence[Any] = (), text: str = "") -> None:
         line, column = self.getpos()
-        self._begun.append((self._lines[line - 1] + column, kind, name, {k: v or "" for k, v in attributes}, text))
+        self._begun.append(
+            (self._lines[line - 1] + column, kind, name, {k: v or "" for k, v in reversed(attributes)}, text)
+        )
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
         """As browsers read them: what is no section that the parser knows is a comment."""
@@ -111,6 +119,7 @@ class Page:
         self._parts: list[str | int | SourceToken] = []  # as they are, the number of a text, or a tag
         self._values: dict[int, list[tuple[int, int, int]]] = {}  # of a tag: where a value is, the number of its text
         self._held: list[SourceToken] = []  # of a sentence
+        self._sentences: dict[int, list[SourceToken]] = {}  # of a text
         tokens = SourceTokens(source).found
         closers = _closers(tokens)
         at = 0
@@ -120,7 +129,7 @@ class Page:
             if end > at:
                 self._keep(token, tokens[at:end])
             elif token.kind == "text" or token.name in INLINE:
-                self._held.append(token)
+                self._held += _apart(token)
             else:
                 self._end_sentence()
                 self._parts.append(token)
@@ -144,13 +153,12 @@ class Page:
             self._held.append(SourceToken("kept", token.name, source, {}, text))
 
     def _end_sentence(self) -> None:
-        held, self._held = self._held, []
+        held, self._held = _joined(self._held), []
         if not any(map(str.isalpha, "".join(token.text for token in held if token.kind == "text"))):
             self._parts += [token if token.kind in ("open", "alone") else token.source for token in held]
             return
-        first = "".join(_outer_texts(held))
-        last = "".join(_outer_texts(held[::-1])[::-1])
-        self._parts += [first[: len(first) - len(first.lstrip())], len(self.texts), last[len(last.rstrip()) :]]
+        self._sentences[len(self.texts)] = held
+        self._parts.append(len(self.texts))
         self.texts.append(_marked(held))
 
     def _read_values(self, token: SourceToken) -> None:
@@ -165,11 +173,10 @@ class Page:
             names = {*names, *({"label"} & token.attributes.keys())}
         elif token.name == "input" and token.attributes.get("type", "").lower() in BUTTONS:
             names = {*names, *({"value"} & token.attributes.keys())}
-        for name in sorted(names):
-            match = re.search(_VALUE.format(name), token.source, re.IGNORECASE)
-            if match and any(map(str.isalpha, match[match.lastindex or 0])):
-                text = " ".join(html.unescape(match[match.lastindex or 0]).split())
-                self._values.setdefault(id(token), []).append((*match.span(match.lastindex or 0), len(self.texts)))
+        for name, (start, end) in _values(token.source).items() if names else ():
+            if name in names and any(map(str.isalpha, token.source[start:end])):
+                text = " ".join(html.unescape(token.source[start:end]).split())
+                self._values.setdefault(id(token), []).append((start, end, len(self.texts)))
                 self.texts.append(Marked(text))
 
     def written(self, answers: list[Marked]) -> str:
@@ -177,22 +184,32 @@ class Page:
         return "".join(
             part
             if isinstance(part, str)
-            else self._text(answers[part], answers)
+            else self._sentence(part, answers)
             if isinstance(part, int)
             else self._tag(part, answers)
             for part in self._parts
         )
 
     def _tag(self, token: SourceToken, answers: list[Marked]) -> str:
+        if token.parts:
+            return "".join(self._tag(part, answers) for part in token.parts)
         source = token.source
         for start, end, number in sorted(self._values.get(id(token), ()), reverse=True):
+            if answers[number] == self.texts[number]:
+                continue
             value = html.escape(answers[number].text)
             quoted = value if source[start - 1] in "\"'" else f'"{value}"'
             source = source[:start] + quoted + source[end:]
         return source
 
-    def _text(self, answer: Marked, answers: list[Marked]) -> str:
-        written = ""
+    def _sentence(self, number: int, answers: list[Marked]) -> str:
+        """A sentence's translation, blanks around it as they were; one that has not changed as it was."""
+        held, answer = self._sentences[number], answers[number]
+        if answer == self.texts[number]:
+            return "".join(self._tag(token, answers) for token in held)
+        first = "".join(_outer_texts(held))
+        last = "".join(_outer_texts(held[::-1])[::-1])
+        written = first[: len(first) - len(first.lstrip())]
         for kind, text, tags in answer.pieces():
             if kind == "open":
                 written += self._tag(tags[0], answers)
@@ -202,7 +219,42 @@ class Page:
                 written += tags[0].source
             else:
                 written += html.escape(text, quote=False)
-        return written
+        return written + last[len(last.rstrip()) :]
+
+
+def _values(tag: str) -> dict[str, tuple[int, int]]:
+    """Where the values of a tag's attributes are, without quotes; of several of a name the first, as in browsers."""
+    found, name = dict[str, tuple[int, int]](), _TAG_NAME.match(tag)
+    at = name.end() if name else len(tag)
+    while match := _ATTRIBUTE.match(tag, at):
+        at = match.end()
+        if match.lastindex and match.lastindex > 1:
+            found.setdefault(match[1].lower(), match.span(match.lastindex))
+    return found
+
+
+def _apart(token: SourceToken) -> Sequence[SourceToken]:
+    """A text and the runs of blanks in it that a browser shows as they are."""
+    runs = [match.span() for match in _SHOWN_BLANKS.finditer(token.source)] if token.kind == "text" else []
+    places = [0, *(place for run in runs for place in run), len(token.source)]
+    parts = [token.source[start:end] for start, end in pairwise(places)] if runs else []
+    kinds = cycle(("text", "kept"))
+    return [SourceToken(kind, "", part, {}, html.unescape(part)) for kind, part in zip(kinds, parts) if part] or [token]
+
+
+def _joined(held: Sequence[SourceToken]) -> list[SourceToken]:
+    """A sentence's tokens, those of an element without text as one, which stands for itself as a picture does."""
+    closers, joined, at = partners([(token.kind, token.name) for token in held]), list[SourceToken](), 0
+    texts = list(accumulate((len(token.text) for token in held), initial=0))
+    while at < len(held):
+        token, end = held[at], closers.get(at, at)
+        if at < end and texts[at] == texts[end] and not any(part.kind == "kept" for part in held[at:end]):
+            parts = tuple(held[at : end + 1])
+            token = SourceToken("alone", token.name, "".join(part.source for part in parts), {}, "", parts)
+            at = end
+        joined.append(token)
+        at += 1
+    return joined
 
 
 def _stays(token: SourceToken) -> bool:

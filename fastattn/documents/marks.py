@@ -7,7 +7,7 @@ mark stays one, around the longest run of such words, so that a tree of marks st
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Literal, NamedTuple
 
 from fastattn.translation.alignment import WordLink
@@ -156,6 +156,7 @@ class Moving:
             lacks = inner.start == inner.end < node.end and not self._translation.startswith(" ", at)
             if inner.mark.keeps:
                 within = Marked(self._source[inner.mark.start : inner.mark.end])
+                at += within.text.isspace() and self._translation.startswith(" ", at, node.end)
             else:
                 first, behind = (bisect_left(words, at, key=_begin) for at in (inner.start, inner.end))
                 within = self.written(inner, words[first:behind], depth + 1)
@@ -174,8 +175,9 @@ class Moving:
         """Give each of the marks within a node a place; none overlaps another."""
         taken = list[tuple[int, int, Node]]()  # where marks stand in the translation, in order
         for inner in node.inner:
-            if inner.mark.keeps and inner.mark.start < inner.mark.end:
+            if inner.mark.keeps and self._source[inner.mark.start : inner.mark.end].strip():
                 self._find_kept(inner, node, taken)
+        whole, words = words, self._place_within_words(node, words)
         owners = self._owners(words, node.inner, taken)
         runs = dict[int, list[list[WordLink]]]()
         for owner, run in groupby(zip(owners, words), key=lambda one: id(one[0])):
@@ -189,10 +191,46 @@ class Moving:
             elif mine := runs.get(id(inner)):
                 self._take(inner, max(mine, key=lambda run: run[-1].target[1] - run[0].target[0]), node)
         self._share(node, owners, words)
-        behind = self._behind(node, words)
+        behind = self._behind(node, whole)
         for inner in node.inner:
             if inner.start < 0:
                 inner.start = inner.end = behind(inner.mark)
+
+    def _place_within_words(self, node: Node, words: Sequence[WordLink]) -> list[WordLink]:
+        """Place marks around numbers and signs of a word, such as H2O's, where the translated word has them.
+
+        Returns the words, those that hold such a mark in the pieces that it leaves.
+        """
+        pieces = {number: [word.target] for number, word in enumerate(words)}
+        ordered = sorted(pieces, key=lambda number: words[number].source)
+        ends = list(accumulate((words[number].source[1] for number in ordered), max))
+        for inner in node.inner:
+            start, end = inner.mark.start, inner.mark.end
+            text = self._source[start:end]
+            if inner.start >= 0 or not text.strip() or any(map(str.isalpha, text)) or not self._is_in_word(inner.mark):
+                continue
+            at = bisect_left(ends, start)
+            while at < len(ordered) and inner.start < 0 and words[ordered[at]].source[0] <= end:
+                self._place_in(inner, text, pieces[ordered[at]], node.end)
+                at += 1
+        return [word._replace(target=piece) for number, word in enumerate(words) for piece in pieces[number]]
+
+    def _is_in_word(self, mark: Mark) -> bool:
+        """Whether a letter or a sign stands directly before or behind a mark."""
+        before, behind = self._source[max(0, mark.start - 1) : mark.start], self._source[mark.end : mark.end + 1]
+        return bool(before.strip() or behind.strip())
+
+    def _place_in(self, inner: Node, text: str, pieces: list[tuple[int, int]], limit: int) -> None:
+        """Place a mark in the first of the pieces of a translated word that has its text, which is cut there."""
+        for number, (start, end) in enumerate(pieces):
+            while number == len(pieces) - 1 and end < limit and not self._translation[end].isspace():
+                end += 1  # signs behind the word
+            at = self._translation.find(text, start, end)
+            if at >= 0:
+                inner.start, inner.end = at, at + len(text)
+                left = [(start, at), (at + len(text), end)]
+                pieces[number : number + 1] = [piece for piece in left if piece[0] < piece[1]]
+                return
 
     @staticmethod
     def _share(node: Node, owners: Sequence[Node | None], words: Sequence[WordLink]) -> None:

@@ -121,7 +121,8 @@ class EncodingBatch:
     ids_B    int32, one array each
     vectors  makes their vectors from the last hidden states: (rows_ND, starts_B1), after rows of other batches perhaps
     types_B  the token types of the ids; None: 0. All batches of a model have some, or none has
-    seen_B   how many first ids of each are attended to; None: all. All batches of a model have some, or none has
+    seen_B   how many first ids of each are attended to, -n: n last ones; None: all. All batches
+             of a model have some, or none has
     """
 
     def __init__(

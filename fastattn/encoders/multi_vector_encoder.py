@@ -139,9 +139,10 @@ class MultiVectorEncoder(EncoderBase):
         ids_B = self._tokenizer.encode([before + text for text in texts], threads, most)
         seen_B = None
         if settings.expansion and not settings.expansion_seen:
-            seen_B = [len(ids) for ids in ids_B]
+            sign = -1 if settings.expansion_left else 1
+            seen_B = [sign * len(ids) for ids in ids_B]
         if task == "query" and self._filling is not None:
-            ids_B = [_filled(ids, settings.expansion, self._filling) for ids in ids_B]
+            ids_B = [_filled(ids, settings, self._filling) for ids in ids_B]
         skips = (task or "document") in settings.skipped_in
 
         def make_for(numbers: list[int]) -> Any:
@@ -160,8 +161,9 @@ class MultiVectorEncoder(EncoderBase):
         return [part.copy() if kept is None else part[kept[b]] for b, part in enumerate(parts)]
 
 
-def _filled(ids: np.ndarray, length: int, filling: int) -> np.ndarray:
-    return np.concatenate([ids, np.full(max(0, length - len(ids)), filling, np.int32)])
+def _filled(ids: np.ndarray, settings: MultiVectorText, filling: int) -> np.ndarray:
+    filled = np.full(max(0, settings.expansion - len(ids)), filling, np.int32)
+    return np.concatenate([filled, ids] if settings.expansion_left else [ids, filled])
 
 
 def _blocks(lengths: list[int]) -> Iterable[tuple[int, int]]:

@@ -170,8 +170,8 @@ class LanguageModelTranslator:
             if limit < 1:
                 raise InputError(f"the prompt has no room in the model's context of {generator.max_length} tokens")
         rest.setdefault("max_new_tokens", 2 * limit)
-        stop = rest.get("stop", ())
-        rest["stop"] = [*prompt.stops, *([stop] if isinstance(stop, str) else stop)]
+        stop = rest.get("stop")
+        rest["stop"] = [*prompt.stops, *([stop] if isinstance(stop, str) else () if stop is None else stop)]
         generation = generator._resolver.call(rest, True)
         if not details and generation.decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")

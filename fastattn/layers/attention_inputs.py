@@ -40,7 +40,7 @@ class WholeRows:
     wants_attention  whether to set ``attention_NS``: each row's attention over the memory
     looks     where every layer's cross-attention goes if it is wanted, [B, heads, T, S] each; None: nowhere
     types_N   the rows' token types; None: 0
-    seen_B    how many first rows of a sequence its rows may attend to at most, int64; None: all
+    seen_B    how many first rows of a sequence its rows may attend to at most, int64, -n: n last ones; None: all
     shares_N  by which rows draw what they attend to, as ``KeyValueCache.shares`` has them; None: none does
     last_BS   set by recurrent encoders: the states that the sequences end with
     narrow    whether attention's products may be in bfloat16
@@ -71,11 +71,15 @@ class WholeRows:
     def batch(self, window: tuple[int, int] | None = None) -> RaggedBatch:
         """For ``ops.attention``: rows see the keys so many before and after them; None: all that they may attend to."""
         if window not in self._batches:
-            lengths_B, seen_N2 = np.diff(self.starts_B1) if self.seen_B is None else self.seen_B, None
+            lengths_B, seen_N2 = np.diff(self.starts_B1), None
+            stops_B = lengths_B if self.seen_B is None else np.where(self.seen_B < 0, lengths_B, self.seen_B)
             if window is not None or self.causal or self.seen_B is not None:
                 before, after = window or (-1, -1)
                 sides = before, 0 if self.causal else after
-                seen_N2 = self.ops.seen_around(self.starts_B1, lengths_B, np.zeros(1, np.int64), *sides)
+                seen_N2 = self.ops.seen_around(self.starts_B1, stops_B, np.zeros(1, np.int64), *sides)
+            if seen_N2 is not None and self.seen_B is not None and (self.seen_B < 0).any():
+                firsts_N = np.repeat(np.where(self.seen_B < 0, lengths_B + self.seen_B, 0), lengths_B)
+                np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
             self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
         return self._batches[window]
 

@@ -103,7 +103,7 @@ class EncoderStack:
 
         Where the stack takes rows in place of ids, each array is [T, its width]; types are ids' alone.
         types_B  the token type of each id; None: 0. A model without token types has no use for them.
-        seen_B   how many first ids of a sentence all its ids attend to; None: all of them
+        seen_B   how many first ids of a sentence all its ids attend to, -n: n last ones; None: all of them
         Sentence b holds rows starts[b] .. starts[b + 1]; an empty one holds none. A sentence longer than the model
         has positions for, or an id outside the vocabulary, is an InputError.
         """

@@ -29,6 +29,7 @@ STATUSES = {
     404: "no such model or route",
     408: "the request came too slowly",
     413: "more text than a request may have",
+    431: "longer headers than a request may have",
     429: "too much is going on, or a key's quota is used up: Retry-After says when to come again",
     503: "a model cannot be loaded",
     504: "no answer in time",
@@ -60,7 +61,7 @@ def make_app(settings: ServerSettings | None = None) -> Any:
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
-    for kind in (FastattnError, RequestValidationError, HTTPException):
+    for kind in (FastattnError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _explain)
     paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
 
@@ -77,17 +78,17 @@ def make_app(settings: ServerSettings | None = None) -> Any:
 
 def _explain(request: Request, error: Exception) -> Response:
     """An error as its path's dialect has it."""
-    status, message, headers = 500, str(error), dict[str, str]()
+    status, message, headers = 500, "the server has a fault, which its log has", dict[str, str]()
     if isinstance(error, RequestValidationError):
         status, message = 400, "; ".join(_told(one) for one in error.errors()[:3])
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
     elif isinstance(error, Refusal):
-        status, headers = error.status, error.headers
+        status, message, headers = error.status, str(error), error.headers
     elif isinstance(error, QueueFullError):
-        status, headers = 429, {"Retry-After": "1"}
-    elif isinstance(error, InputError):
-        status = 400
+        status, message, headers = 429, str(error), {"Retry-After": "1"}
+    elif isinstance(error, FastattnError):
+        status, message = 400 if isinstance(error, InputError) else 500, str(error)
     return JSONResponse(error_body(request.url.path, status, message), status, headers)
 
 

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 
 from fastattn.printable import printable
 from fastattn.serve.service import CALLER, CHARACTERS
-from fastattn.serve.settings import Refusal, ServerSettings, read_keys
+from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_keys
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,10 +34,10 @@ ALWAYS = ("/health", "/metrics")
 SHARE_OF_STRANGERS = 4
 EVENTS = b"text/event-stream"
 FORM = b"application/x-www-form-urlencoded"
-REQUEST_ID = re.compile(r"[\w.-]{1,64}")
+REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
 FIELDS = ("token", "api_key", "auth_key")  # of a query or a body, that hold a key
-KEY_FIELD = re.compile(rf'("(?:{"|".join(FIELDS)})"\s*:\s*")[^"]*')
+PART = 1 << 16  # bytes of an answer that are written at once
 CLOSED = 499  # of a client that went away, in the log alone: nginx's number
 
 REQUESTS = Counter("fastattn_requests", "Requests answered.", ["path", "status"])
@@ -116,6 +116,9 @@ class Gate:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "Answer", ends: float) -> None:
         """``ends``: when the clock has run down, by ``time.perf_counter``."""
+        head = sum(len(name) + len(value) for name, value in scope["headers"])
+        if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # which came at once
+            raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
         with self._place(scope, self._is_stranger(scope)):
             try:
                 body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
@@ -164,6 +167,8 @@ class Gate:
             body.decode("utf-8")
         except UnicodeDecodeError as error:
             raise Refusal(400, f"the request is not UTF-8 text: byte {error.start} is {body[error.start]:#x}") from None
+        if b"\\ud" in body.lower():
+            _check_surrogates(body)
         return body
 
     def _needs_key(self, scope: Scope) -> bool:
@@ -235,7 +240,7 @@ class Gate:
             "bytes": len(answer.body),
         }
         if self._settings.log_texts:
-            line["body"] = KEY_FIELD.sub(r"\1...", answer.body.decode())
+            line["body"] = _without_keys(answer.body)
         sys.stderr.write(json.dumps(line) + "\n")
 
 
@@ -247,6 +252,8 @@ class Answer:
         self.scope, self.body = scope, b""  # of the request, as it was read
         self.status: int | None = None
         self._streams = False
+        # RFC 9112, 6.3: what follows on such a connection may be smuggled.
+        self._has_two_lengths = bool(_header(scope, b"transfer-encoding") and _header(scope, b"content-length"))
         given = _header(scope, b"x-request-id").decode("latin-1")
         self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
@@ -255,7 +262,13 @@ class Answer:
             self.status = message["status"]
             self._streams = any(value.startswith(EVENTS) for _, value in message.get("headers", ()))
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.id.encode())]
-        await self._send(message)
+            if self._has_two_lengths:
+                message["headers"].append((b"connection", b"close"))
+        body = message.get("body", b"")
+        while len(body) > PART:  # a client that does not take them has an end of its own
+            await self._send({"type": message["type"], "body": body[:PART], "more_body": True})
+            body = body[PART:]
+        await self._send({**message, "body": body} if "body" in message else message)
 
     async def refuse(self, refusal: Refusal, body: dict[str, Any]) -> None:
         """Answer with a refusal; a stream that has begun gets it as its last event, anything else can only be cut."""
@@ -297,6 +310,28 @@ def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
     others = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
     headers = [*others, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
     return {**scope, "headers": headers}, read
+
+
+def _check_surrogates(body: bytes) -> None:
+    """A Refusal for JSON with half of a surrogate pair, which no text holds."""
+    with suppress(json.JSONDecodeError, RecursionError):  # whoever reads it says so
+        try:
+            json.dumps(json.loads(body), ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = ord(error.object[error.start])
+            raise Refusal(400, f"the request has U+{half:04X}, half of a surrogate pair, no character") from None
+
+
+def _without_keys(body: bytes) -> str:
+    """A request's JSON without its keys; nothing of what is no JSON, where they cannot be told from the rest."""
+
+    def hidden(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: "..." if name in FIELDS else value for name, value in fields}
+
+    try:
+        return json.dumps(json.loads(body, object_pairs_hook=hidden), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return "no JSON" if body else ""
 
 
 def _given_key(scope: Scope, body: bytes) -> bytes:

@@ -16,22 +16,59 @@ from uvicorn.supervisors import Multiprocess
 
 from fastattn.errors import FastattnError
 from fastattn.serve.models import ServedModel
-from fastattn.serve.settings import ServerSettings, read_keys
+from fastattn.serve.settings import HEAD_BYTES, ServerSettings, read_keys
 from fastattn.system.cpus import default_threads
 
-HEADERS = 16 << 10  # bytes of a request's line and headers
-HEAD_SECONDS = 10.0  # in which they should come
+HEAD_SECONDS = 10.0  # in which a request's line and headers should come
+WRITE_SECONDS = 30.0  # in which a client should take what is written, a part at a time
+GONE_SECONDS = 0.2  # between two looks at whether a client that sends no more has gone
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class ClockedHeads(H11Protocol):
-    """uvicorn's h11, which bounds headers, and a clock for each: a head that takes longer gets a 408."""
+class ClockedConnection(H11Protocol):
+    """uvicorn's h11, which bounds incomplete headers, with clocks for heads and for answers.
+
+    A head that takes longer gets a 408; a client that does not take its answer is cut off; one that has sent its
+    request and shuts its side of the connection is answered.
+    """
 
     _clock: asyncio.TimerHandle | None = None
+    _write_clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # the clock runs for whatever the system has not taken
         self._run_clock()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_clock = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_write_clock()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open: a closed one looks the same until something is written to it.
+
+        So an interim answer is written, which clients of HTTP/1.1 pass over and a closed connection refuses.
+        """
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["http_version"] != "1.1":
+            return False
+        cycle.keep_alive = False
+        if not cycle.response_started:
+            self.transport.write(self.conn.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        self._look_for_client()
+        return True
+
+    def _look_for_client(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        else:
+            self.loop.call_later(GONE_SECONDS, self._look_for_client)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -39,6 +76,7 @@ class ClockedHeads(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
+        self._stop_write_clock()
         super().connection_lost(exc)
 
     def _run_clock(self) -> None:
@@ -52,6 +90,11 @@ class ClockedHeads(H11Protocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+
+    def _stop_write_clock(self) -> None:
+        if self._write_clock is not None:
+            self._write_clock.cancel()
+            self._write_clock = None
 
     def _give_up(self) -> None:
         self._clock = None
@@ -126,9 +169,9 @@ def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str,
         "host": host,
         "port": port,
         "workers": settings.processes,
-        "http": ClockedHeads,
+        "http": ClockedConnection,
         "ws": "none",
-        "h11_max_incomplete_event_size": HEADERS,
+        "h11_max_incomplete_event_size": HEAD_BYTES,
         "log_level": "warning",
         "access_log": False,
         "server_header": False,

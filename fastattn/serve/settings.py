@@ -9,6 +9,7 @@ from fastattn.system.files import open_text
 from fastattn.system.records import dataclass
 
 VARIABLE = "FASTATTN_SERVE"  # where worker processes find it
+HEAD_BYTES = 16 << 10  # the most of a request's line and headers
 
 
 class Refusal(FastattnError):

@@ -75,11 +75,11 @@ class Int4Tensor:
     """A weight matrix as 4-bit numbers, with a scale and a minimum for each group of 32 inputs: 5 bits a weight.
 
     A number q, 0 to 15, of row f and group g stands for float32 scales_FG[f, g] * q + minima_FG[f, g]. GGUF's Q4_0 and
-    Q4_1 are of this form exactly, Q4_K but for products that become float16: each 2^-11 off at most, relative.
+    Q4_1 are of this form exactly; so is Q4_K, whose scales and minima are products that need float32.
 
     values_FE  uint8 [F, D / 2], C-contiguous; byte 16 g + i holds the inputs 32 g + i in its low and 32 g + 16 + i in
                its high bits
-    scales_FG, minima_FG  float16 [F, D / 32]
+    scales_FG, minima_FG  float16 [F, D / 32], or float32 within its range: see ``half``
     """
 
     values_FE: np.ndarray
@@ -99,6 +99,11 @@ class Int4Tensor:
     def take(self, rows_F: np.ndarray) -> "Int4Tensor":
         """The rows of these numbers; -1: zeros."""
         return Int4Tensor(*(take(array, rows_F) for array in (self.values_FE, self.scales_FG, self.minima_FG)))
+
+    def half(self) -> "Int4Tensor":
+        """The same with float16 scales and minima, as int4 products and files have them: 2^-11 off, relative."""
+        halves = (array_FG.astype(np.float16, copy=False) for array_FG in (self.scales_FG, self.minima_FG))
+        return Int4Tensor(self.values_FE, *halves)
 
     def float32(self) -> np.ndarray:
         """The dequantized matrix, a new array each time; products are rounded before the minimum is added."""

@@ -173,6 +173,7 @@ class MultiVectorText:
     expansion          a query is filled up to so many ids; 0: it is not
     expansion_cuts     whether a longer query is cut there
     expansion_seen     whether the other tokens attend to those that fill a query
+    expansion_left     whether what fills a query stands before it
     expansion_token    what fills a query
     skipped            tokens that get no vector
     skipped_in         the tasks in whose texts they are skipped
@@ -185,6 +186,7 @@ class MultiVectorText:
     expansion: int = 0
     expansion_cuts: bool = True
     expansion_seen: bool = False
+    expansion_left: bool = False
     expansion_token: str = ""
     skipped: tuple[str, ...] = ()
     skipped_in: tuple[str, ...] = ("document",)

@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.errors import FastattnError, InputError
+from fastattn.errors import FastattnError, InputError, warn
 
 # Between JSON's tokens: nothing, a space, or a new line with its indentation. With more, a model may write blanks
-# until its tokens are spent. A schema's own "x-guidance" comes before this.
-BLANKS = {"whitespace_pattern": "( |\n[ \t]{0,20})?"}
+# until its tokens are spent. Keywords that llguidance does not know become remarks. A schema's own "x-guidance" comes
+# before this.
+OPTIONS = {"whitespace_pattern": "( |\n[ \t]{0,20})?", "coerce_one_of": True, "lenient": True}
+# What llguidance remarks -> what is said of it: the answers are those of a wider schema. Other remarks are errors.
+WIDER = {
+    "oneOf not fully supported": "oneOf is followed as anyOf",
+    'Unimplemented keys: ["uniqueItems"]': "uniqueItems is not followed",
+}
 KEPT = 8  # compiled grammars
 LONGEST = 1 << 16  # characters of a schema: names as many as that holds take two seconds to compile, at worst
 
@@ -66,10 +72,15 @@ class Constraints:
             if regex is not None:
                 grammar = llguidance.LLMatcher.grammar_from_regex(regex)
             else:
-                grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, BLANKS)
+                grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, OPTIONS)
             matcher = llguidance.LLMatcher(tokens, grammar, log_level=0, limits=limits)
         except ValueError as error:
             raise InputError(f"{name}: {_first_line(error)}") from None
+        for remark in matcher.get_grammar_warnings():
+            wider = next((text for start, text in WIDER.items() if remark.startswith(start)), None)
+            if wider is None and '"lenient"' not in str(schema):  # of the schema's own "x-guidance"
+                raise InputError(f"{name}: {_first_line(remark)}")
+            warn(f"{name}: {wider or _first_line(remark)}")
         made = Constraint(name, matcher, self._vocabulary)
         made().allowed([])  # what nothing matches shows here
         return made
@@ -117,6 +128,8 @@ class Matcher:
 
 
 def _schema_text(schema: Any) -> str:
+    if schema is True or (isinstance(schema, str) and schema.strip() == "true"):
+        return "{}"
     if not isinstance(schema, str | Mapping):
         raise InputError(f"json_schema should be a dict or its JSON text, got {type(schema).__name__}")
     try:

@@ -53,15 +53,26 @@ class GuardedTranslator(StreamedTranslator):
         told: dict[str, Any] = {name: _noted(options[name], values) for name, values in each.items()}
         told |= asked.of_all | {"details": True, "return_exceptions": return_exceptions}
         results = self._translator.translate_iter(_noted(texts, read), **told)
-        return self._checked(results, read, each, details, asked.of_all)
+        return self._checked(results, read, each, details, return_exceptions, asked.of_all)
 
     def _checked(
-        self, results: Iterator[Any], read: "deque[str]", each: "dict[str, deque[Any]]", details: bool, of_all: Any
+        self,
+        results: Iterator[Any],
+        read: "deque[str]",
+        each: "dict[str, deque[Any]]",
+        details: bool,
+        return_exceptions: bool,
+        of_all: Any,
     ) -> Iterator[Any]:
         for result in results:
             text, own = read.popleft(), {name: values.popleft() for name, values in each.items()}
             if not isinstance(result, FastattnError):
-                result = self._again(text, result, of_all | own)
+                try:
+                    result = self._again(text, result, of_all | own)
+                except FastattnError as error:
+                    if not return_exceptions:
+                        raise
+                    result = error
             yield result if details or isinstance(result, FastattnError) else result.text
 
     def _again(self, text: str, result: Any, options: dict[str, Any]) -> Any:

@@ -103,7 +103,7 @@ class MemoryTranslator(StreamedTranslator):
 
 
 class CachedTranslator(StreamedTranslator):
-    """Translates what a file does not know from before; ``Translator.with_cache`` makes it.
+    """Translates what a file does not know from before; ``fastattn translate --cache`` makes it.
 
     path   of a database of SQLite's, made where it is not there; processes may share it
     model  what tells the translator from others: translations of another are not taken
@@ -146,20 +146,22 @@ class CachedTranslator(StreamedTranslator):
             told = {"details": True, "return_exceptions": True} | asked.of([own[b] for b in unknown])
             answers = self._translator.translate_iter([window[b] for b in unknown], **told)
             new: dict[bytes, str] = {}
-            for key in keys:
-                if key in known:
-                    text, hypotheses, scores = json.loads(known[key])
-                    yield Translation(text, hypotheses, scores, []) if details else text
-                    continue
-                answer = next(answers)
-                if isinstance(answer, FastattnError):
-                    if not return_exceptions:
-                        raise answer
-                    yield answer
-                    continue
-                new[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
-                yield answer if details else answer.text
-            self._keep(new)
+            try:
+                for key in keys:
+                    if key in known:
+                        text, hypotheses, scores = json.loads(known[key])
+                        yield Translation(text, hypotheses, scores, []) if details else text
+                        continue
+                    answer = next(answers)
+                    if isinstance(answer, FastattnError):
+                        if not return_exceptions:
+                            raise answer
+                        yield answer
+                        continue
+                    new[key] = json.dumps([answer.text, answer.hypotheses, answer.scores])
+                    yield answer if details else answer.text
+            finally:  # a caller may stop anywhere
+                self._keep(new)
         asked.read(0)
 
     def _key(self, options: dict[str, Any], text: Any) -> bytes:
@@ -191,6 +193,8 @@ class CachedTranslator(StreamedTranslator):
                 )
             self._database.execute("commit")
         except sqlite3.Error as error:
+            if self._database.in_transaction:
+                self._database.execute("rollback")
             raise FastattnError(f"the cache of translations cannot be written: {error}") from None
 
     def _execute(self, statement: str, values: list[Any]) -> Any:

@@ -49,7 +49,20 @@ PAGES = {
     "<p>one<p>": "<p>one<p>",
     "<title>one two</title>": "<title>two one</title>",
     '<img alt="one two" src="one two">': '<img alt="two one" src="one two">',
-    "<img alt=one src=x title='one \"two\"'>": "<img alt=\"one\" src=x title='&quot;two&quot; one'>",
+    "<img alt=one src=x title='one \"two\"'>": "<img alt=one src=x title='&quot;two&quot; one'>",
+    '<a href="x?title=a&amp;b=c" onclick="this.title=\'a b\'" title="one two" TITLE="a b">one</a>': (
+        '<a href="x?title=a&amp;b=c" onclick="this.title=\'a b\'" title="two one" TITLE="a b">one</a>'
+    ),
+    "<img src=a?alt=b alt='one two'>": "<img src=a?alt=b alt='two one'>",
+    "<p> AT&T &copy; one\n <i></i></p>": "<p> one \u00a9 AT&amp;T <i></i></p>",
+    "<p>one&nbsp;&nbsp; &#160;two three</p>": "<p>three two one&nbsp;&nbsp; &#160;</p>",
+    '<p><i class="icon"></i> one two</p>': '<p><i class="icon"></i> two one</p>',
+    '<p><a href=x><img alt="one two"></a> one two</p>': '<p><a href=x><img alt="two one"></a> two one</p>',
+    "<p>one blue.<sup><a href='#1'>[1]</a></sup></p>": "<p>blue.<sup><a href='#1'>[1]</a></sup> one</p>",
+    "<p>H<sub>2</sub>SO<sub>4</sub> of <b>km</b><sup>2</sup></p>": (
+        "<p><b>km</b><sup>2</sup> of H<sub>2</sub>SO<sub>4</sub></p>"
+    ),
+    "<p>one Word<sup>\u00ae</sup>, <i>x</i><sup>*</sup></p>": "<p><i>x</i><sup>*</sup> Word<sup>\u00ae</sup>, one</p>",
     '<a title="one two">three four</a>': '<a title="two one">four three</a>',
     '<meta name="Description" content="one two">': '<meta name="Description" content="two one">',
     '<meta name="viewport" content="one two">': '<meta name="viewport" content="one two">',

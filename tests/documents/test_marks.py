@@ -125,7 +125,7 @@ def trees(draw, start, end, depth):
     for _ in range(draw(st.integers(0, 3))):
         begin = draw(st.integers(at, end))
         stop = draw(st.integers(begin, end))
-        marks.append(Mark(begin, stop, len(marks), depth=depth))
+        marks.append(Mark(begin, stop, depth=depth))
         if depth < 2:
             marks += trees(draw, begin, stop, depth + 1)
         at = stop
@@ -135,7 +135,7 @@ def trees(draw, start, end, depth):
 @st.composite
 def marked_texts(draw):
     text = " ".join(f"w{n}" for n in range(draw(st.integers(1, 8))))
-    return Marked(text, tuple(trees(draw, 0, len(text), 0)))
+    return Marked(text, tuple(mark._replace(what=n) for n, mark in enumerate(trees(draw, 0, len(text), 0))))
 
 
 @settings(max_examples=150, deadline=None)

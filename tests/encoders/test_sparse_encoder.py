@@ -44,6 +44,9 @@ slow = partial(by_reference, SparseEncoder)
 TEXTS = ["w5 w6 w7", "", "w40", "w5 " * 60, "w9 w8 w9"]
 
 
+LEFT = {"padding_side": "left"}
+
+
 def logits(folder):
     """What the head gives the tokens of each of TEXTS, [T, V]."""
     checkpoint = read(folder)
@@ -251,6 +254,22 @@ def test_what_fills_a_query_is_attended_to_where_the_checkpoint_says_so(tmp_path
         assert not np.array_equal(filled[5], filled[6])  # masks at different places
 
 
+def test_what_fills_a_query_stands_where_the_tokenizer_pads(tmp_path):
+    for seen in (False, True):
+        own = {"query_expansion": EXPANSION | {"attend": seen}, "processor_kwargs": LEFT}
+        encoder = load(write_today(tmp_path, **own))
+        (ids,) = encoder._tokenizer.encode(["w11 w5 w7"])
+        mask = encoder._tokenizer.index("[MASK]")
+        rows_ND, _ = encoder._loaded.model.encode(
+            [np.append([mask] * 4, ids).astype(np.int32)], None, [9 if seen else -5]
+        )
+        vectors = rows_ND @ projection().T
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        np.testing.assert_allclose(encoder.encode_query("w5 w7"), vectors, atol=1e-5)
+    with refused(CheckpointError, "padding_side"):
+        load(write_today(tmp_path, query_expansion=EXPANSION | {"strategy": "min"}, processor_kwargs=LEFT))
+
+
 def test_lengths_of_queries(tmp_path):
     for own, lengths in (
         ({"query_expansion": EXPANSION | {"strategy": "min", "length": 6}}, [7, 6, 6, 9, 7]),
@@ -338,8 +357,10 @@ def test_bad_files_are_one_clear_line(tmp_path):
 def test_vectors_of_tokens_are_those_of_sentence_transformers(tmp_path):
     theirs = pytest.importorskip("sentence_transformers", minversion="6.2")
     for attend in (False, True):
+        expansion = EXPANSION | {"attend": attend}
         folders = [
-            write_today(tmp_path / f"today {attend}", query_expansion=EXPANSION | {"attend": attend}),
+            write_today(tmp_path / f"today {attend}", query_expansion=expansion),
+            write_today(tmp_path / f"left {attend}", query_expansion=expansion, processor_kwargs=LEFT),
             write_pylate(tmp_path / f"pylate {attend}", attend_to_expansion_tokens=attend),
             write_original(tmp_path / f"original {attend}", {"attend_to_mask_tokens": attend}),
         ]
@@ -347,7 +368,9 @@ def test_vectors_of_tokens_are_those_of_sentence_transformers(tmp_path):
             peer, encoder = theirs.MultiVectorEncoder(str(folder), device="cpu"), load(folder)
             both = []
             for name in ("encode_query", "encode_document"):
-                expected, found = getattr(peer, name)(SOME, convert_to_numpy=True), getattr(encoder, name)(SOME)
+                # One at a time: what pads a batch on the left moves their positions.
+                expected = getattr(peer, name)(SOME, convert_to_numpy=True, batch_size=1)
+                found = getattr(encoder, name)(SOME)
                 both.append((expected, found))
                 for a, b in zip(found, expected, strict=True):
                     np.testing.assert_allclose(a, b, atol=1e-5)

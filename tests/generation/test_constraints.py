@@ -183,6 +183,10 @@ WRONG = [
     ({"json_schema": {"$ref": "https://example.invalid/x"}}, "json_schema: Resource "),
     ({"json_schema": {"enum": ["x" * 99] * 999}}, "json_schema should have at most 65536 characters, has "),
     ({"json_schema": {"$ref": "#"}}, "json_schema: no text matches it"),
+    ({"json_schema": {"not": {}}}, 'json_schema: Unimplemented keys: ["not"]'),
+    ({"json_schema": {"uniqueItems": True, "contains": {}}}, "json_schema: Unimplemented keys: "),
+    ({"json_schema": {"format": "zip"}}, "json_schema: Unknown format: zip"),
+    ({"json_schema": False}, "json_schema should be a dict or its JSON text, got bool"),
 ]
 
 
@@ -192,6 +196,30 @@ def test_what_cannot_be_compiled_is_a_line(generator, call, given, message):
     with pytest.raises(InputError) as caught:
         getattr(generator, call)("x", **given)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "remark", "pattern"),
+    [
+        (
+            {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 3}]},
+            "oneOf is followed as anyOf",
+            r"-?[\d.]+.*",
+        ),
+        (
+            {"type": "array", "items": {"enum": [1]}, "uniqueItems": True},
+            "uniqueItems is not followed",
+            r"\[[\s1,]*\]?",
+        ),
+        ({"oneOf": [{"const": 12}, {"const": "x"}]}, None, '12|"x"'),
+        (True, None, ".+"),
+        (" true ", None, ".+"),
+        ({"x-guidance": {"lenient": True}, "enum": [1], "not": {}}, 'Unimplemented keys: ["not"]', "1"),
+    ],
+)
+def test_keywords_of_which_a_wider_schema_is_followed(generator, recwarn, schema, remark, pattern):
+    assert re.fullmatch(pattern, generator.generate("the", json_schema=schema, max_new_tokens=9), re.DOTALL)
+    assert [str(warning.message) for warning in recwarn] == ([f"json_schema: {remark}"] if remark else [])
 
 
 def nested(depth):

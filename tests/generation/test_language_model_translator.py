@@ -111,6 +111,7 @@ def test_chats_go_through_the_template_and_stops_end_answers():
     )
     stop = alone[3:5]
     assert stop not in translator.translate("the", max_new_tokens=6, stop=stop)
+    assert translator.translate("the", max_new_tokens=6, stop=None) == alone.strip()
 
 
 def test_wrong_calls_are_refused(translator):

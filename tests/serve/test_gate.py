@@ -1,6 +1,7 @@
 """Limits, keys, the clock, clients that go away, the log; before models that compute nothing."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -112,6 +113,8 @@ def test_what_is_no_text_is_refused():
         with socket.create_connection(("127.0.0.1", asked.port)) as flood:
             flood.sendall(b"GET / HTTP/1.1\r\n" + b"x-flood: " + b"y" * 100_000)
             assert flood.recv(100).split()[1] in (b"400", b"431")
+        status, content, _ = asked.raw("GET", "/health", **{f"x-{n}": "y" * 8000 for n in range(5)})  # at once
+        assert status == 431 and b"may have 16384 bytes" in content
         assert asked.post("/translate", ask())[0] == 200
 
 
@@ -287,6 +290,55 @@ def test_a_head_has_a_clock_too(seen, monkeypatch):
         assert asked.post("/translate", ask())[0] == 200
 
 
+def test_an_answer_that_nobody_reads_has_a_place_and_a_clock(monkeypatch):
+    monkeypatch.setattr("fastattn.serve.server.WRITE_SECONDS", 0.3)
+    body = json.dumps(ask("a" * (16 << 20))).encode()  # more than the system's buffers take
+    with serving(models=MODELS, characters=20 << 20) as asked:
+        before = in_progress()
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", asked.port))
+            client.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n")
+            client.sendall(b"content-length: %d\r\n\r\n" % len(body) + body)
+            assert client.recv(1) == b"H" and in_progress() == before + 1
+            wait_until(lambda: in_progress() == before)
+            received = 0
+            with contextlib.suppress(ConnectionResetError):
+                while part := client.recv(1 << 16):
+                    received += len(part)
+            assert received < len(body)
+
+
+def test_a_client_that_only_ends_its_sending_is_answered(held):
+    with serving(models=MODELS) as asked:
+        body = json.dumps(ask()).encode()
+        with begin(asked, b"content-type: application/json\r\ncontent-length: %d" % len(body), body) as client:
+            assert held.begun.wait(60)
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(100) == b"HTTP/1.1 100 \r\n\r\n"
+            held.may_end.set()
+            answer = b"".join(iter(lambda: client.recv(1000), b""))
+        assert answer.startswith(b"HTTP/1.1 200 ") and b"Good morning. 0" in answer and not held.cancelled.is_set()
+
+
+def test_a_connection_of_two_lengths_is_closed():
+    chunked = b"transfer-encoding: chunked\r\ncontent-length: 4\r\ncontent-type: application/json"
+    with serving(models=MODELS) as asked, begin(asked, chunked, b"2\r\n{}\r\n0\r\n\r\n") as client:
+        answer = b"".join(iter(lambda: client.recv(1000), b""))
+        assert answer.startswith(b"HTTP/1.1 400 ") and b"\r\nconnection: close\r\n" in answer
+
+
+def test_a_fault_of_the_server_is_an_error_of_the_dialect(monkeypatch):
+    def broken(*given, **options):
+        raise ValueError("a secret of the house")
+
+    monkeypatch.setattr(Translator, "translate_async", broken)
+    with serving(models=MODELS) as asked:
+        fault = "the server has a fault, which its log has"
+        assert asked.post("/translate", ask()) == (500, {"error": fault})
+        assert asked.post("/v2/translate", {"text": "a", "target_lang": "PT"}) == (500, {"message": fault})
+
+
 def test_a_client_that_goes_away_ends_its_work(held, capfd):
     with serving(models=MODELS) as asked:
         body = json.dumps(ask()).encode()
@@ -310,19 +362,22 @@ def test_a_client_that_goes_away_ends_its_work(held, capfd):
 def test_the_log_has_a_line_a_request_and_no_text(capfd):
     with serving(models=MODELS) as asked:
         asked.raw("POST", "/translate", ask("Nobody reads this."), x_request_id="mine-1")
-        _, _, headers = asked.raw("POST", "/translate", ask(), x_request_id="not\tone")
+        _, _, headers = asked.raw("POST", "/translate", ask(), x_request_id="not\u00e9one")
         asked.raw("GET", "/unknown")
         metrics = asked.raw("GET", "/metrics")[1].decode()
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [(one["id"], one["path"], one["status"]) for one in lines][0] == ("mine-1", "/translate", 200)
     assert lines[0]["bytes"] == len(json.dumps(ask("Nobody reads this."))) and lines[0]["method"] == "POST"
-    assert headers["x-request-id"] == lines[1]["id"] != "not\tone" and "Nobody" not in str(lines)
+    assert headers["x-request-id"] == lines[1]["id"] != "not\u00e9one" and "Nobody" not in str(lines)
     assert 'fastattn_requests_total{path="/translate",status="200"}' in metrics
     assert 'path="other",status="404"' in metrics
     with serving(models=MODELS, log_texts=True) as asked:
         asked.post("/translate", {**ask("Somebody reads this."), "api_key": "hidden"})
+        asked.raw("POST", "/translate", b'{"q": "two", "api\\u005fkey": "hidden \\" hidden"}', **JSON)
+        asked.post("/translate", "q=three&api_key=hidden&api_key=hidden", **FORM)
+        asked.raw("POST", "/translate", b'{"api_key": "hidden"', **JSON)
     said = capfd.readouterr().err
-    assert "Somebody" in said and "hidden" not in said
+    assert all(text in said for text in ("Somebody", "two", "three", "no JSON")) and "hidden" not in said
 
 
 def test_a_lazy_server_loads_once_when_asked_and_puts_away(seen):

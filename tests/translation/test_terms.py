@@ -342,6 +342,8 @@ class Repeating(Backwards, StreamedTranslator):
                 yield FastattnError("no")
                 continue
             self.sizes.append(no_repeat_ngram_size)
+            if text == "once" and no_repeat_ngram_size:
+                raise FastattnError("no more")
             heavy = not 0 < no_repeat_ngram_size <= len(text.split())
             (found,) = super().translate_iter(["la la la la la" if heavy else text], details=details, **options)
             yield found
@@ -361,6 +363,10 @@ def test_it_is_decoded_again_until_it_is_none():
     assert guarded.translate("one", no_repeat_ngram_size=5) == "la la la la la" and translator.sizes == [5]
     mixed = list(guarded.translate_iter(["one", "refuse", "two"], return_exceptions=True))
     assert mixed[0] == "one" and isinstance(mixed[1], FastattnError) and mixed[2] == "two"
+    mixed = list(guarded.translate_iter(["once", "two"], return_exceptions=True))
+    assert str(mixed[0]) == "no more" and mixed[1] == "two"
+    with pytest.raises(FastattnError, match="^no more$"):
+        guarded.translate("once")
 
 
 def test_real_loops(translator):
@@ -424,6 +430,21 @@ def test_errors_are_not_kept(path):
                 cached.translate(["refuse."])
 
 
+def test_what_was_translated_before_a_caller_stopped_or_a_write_failed_is_kept(path):
+    translator = InOrder()
+    with CachedTranslator(translator, path, "a") as cached, sqlite3.connect(path) as database:
+        database.execute("create trigger full before insert on translations begin select raise(abort, 'full'); end")
+        database.commit()
+        with pytest.raises(FastattnError, match="cannot be written: full"):
+            cached.translate(["a b"])
+        database.execute("drop trigger full")
+        database.commit()
+        results = cached.translate_iter(["a b", "c d"])
+        assert next(results) == "xa xb"
+        results.close()
+        assert cached.translate(["a b"]) == ["xa xb"] and translator.texts.count("a b") == 2
+
+
 def test_it_is_bounded(path, monkeypatch):
     """What was used longest ago goes, on a clock that goes on when it is looked at."""
     monkeypatch.setattr("fastattn.translation.memory.time", SimpleNamespace(time=count().__next__))
@@ -475,6 +496,9 @@ def test_the_command_line(pulled, path, tmp_path):
     glossary = str(tmp_path / "g.tsv")
     for more in ("-b 3", "--precision float32", "--keep nothing", "--guard", f"--glossary {glossary}"):
         assert run(*arguments, *more.split(" ", 1), "Good morning.").stdout == "Bom dia.\n", more
+    memory = str(tmp_path / "m.tsv")
+    assert run(*arguments, "--memory", memory, "Good morning.").stdout == "M.\n"
+    assert run(*arguments, "--glossary", memory, "Good morning.").stdout != "M.\n"
     other = run("translate", "-m", str(pulled("zh-en")), "--cache", path, "Good morning.")
     assert other.exit_code == 0 and other.stdout != "Cached.\n"
     done = run(*arguments[:3], "--memory", str(tmp_path / "m.tsv"), "--json", "Good morning.", "Good morning!")

@@ -124,8 +124,9 @@ class BlockTensor:
         if minima_BG is None:  # from -8 to 7
             values_FGI, minima_BG = (values_FGI + np.int8(8)).view(np.uint8), scales_BG * np.float32(-8)
         low_FGJ, high_FGJ = np.split(values_FGI, 2, axis=2)
-        rounded = [array_BG.reshape(F, -1).astype(np.float16) for array_BG in (scales_BG, minima_BG)]
-        return Int4Tensor((low_FGJ | high_FGJ << np.uint8(4)).reshape(F, D // 2), *rounded)
+        parts = [array_BG.reshape(F, -1) for array_BG in (scales_BG, minima_BG)]
+        tensor = Int4Tensor((low_FGJ | high_FGJ << np.uint8(4)).reshape(F, D // 2), *parts)
+        return tensor if self.dtype == "Q4_K" else tensor.half()
 
 
 @dataclass(frozen=True)

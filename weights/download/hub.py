@@ -35,7 +35,7 @@ WEIGHTS = {
 INDEX = ".index.json"
 CARDS = r"README\.md|LICENSE(\.\w+)?"
 OTHERS = re.compile(
-    rf"{CARDS}|config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
+    rf"{CARDS}|(adapter_)?config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
     r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
     r"|chat_template\.jinja|tool_use\.jinja|special_tokens_map\.json|added_tokens\.json|vocab\.txt|merges\.txt|spiece\.model|spm\.model"
     r"|tokenizer\.model"

@@ -20,28 +20,37 @@ from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS
 DESCRIPTION = (
     "Hugging Face directory of an encoder, a language model or an encoder-decoder (config.json, weights, a tokenizer)"
 )
-MODEL_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
+ENCODER_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
     **dict.fromkeys(ENCODERS, read_encoder),
-    **dict.fromkeys(sorted(DECODERS.keys() - ENCODERS.keys()), read_decoder),
-    **dict.fromkeys(sorted(TRANSLATORS.keys() - ENCODERS.keys()), read_translator),
     "clip": images.read_clip,
     "vit": images.read_vit,
 }
+MODEL_TYPES = {
+    **dict.fromkeys(DECODERS, read_decoder),
+    **dict.fromkeys(TRANSLATORS, read_translator),
+    **ENCODER_TYPES,
+}
+ADAPTER = "adapter_config.json"
 
 
 def recognize(path: Path) -> bool:
-    return (path / "config.json").exists()
+    return (path / "config.json").exists() or (path / ADAPTER).exists()
 
 
 def read(folder: Folder) -> Checkpoint:
     """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
+    if folder.contains(ADAPTER):  # transformers would read the model that it names, and change its weights
+        raise CheckpointError(
+            f"{folder.where(ADAPTER)}: this is an adapter (PEFT), no model: merge it into its model "
+            "(merge_and_unload) and save that"
+        )
     config = read_object(folder, "config.json")
     if is_residual(config):
         return read_residual(folder)
     kind = config.string("model_type")
     if kind in REFUSED:
         raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported: {REFUSED[kind]}")
-    known_type(config, MODEL_TYPES)
+    known_type(config, ENCODER_TYPES if folder.part == "encoder" and kind not in MODEL_TYPES else MODEL_TYPES)
     if is_translator(config) and not (folder.part == "encoder" and kind in ENCODERS):
         return read_translator(folder)
     return read_decoder(folder) if is_decoder(config) else MODEL_TYPES[kind](folder)

@@ -63,9 +63,15 @@ def text_part(config: JsonObject) -> JsonObject:
 def _class_of(config: JsonObject) -> str:
     """The class that config.json names first; CheckpointError for one without a projection. "": it names none."""
     names = config.values.get("architectures") or [""]
-    if not isinstance(names, list) or not is_text(names[0]) or not (names[0] == "" or names[0].endswith(CLASSES)):
-        raise config.error("architectures", f"a class that ends in {', '.join(CLASSES)}", names)
-    return str(names[0])
+    if not isinstance(names, list) or not is_text(names[0]):
+        raise config.error("architectures", "a list of classes' names", names)
+    name = str(names[0])
+    if name and not name.endswith(CLASSES):
+        raise CheckpointError(
+            f"{config.where}: {shorten(name)} is not supported: of model type {config.string('model_type')} only "
+            f"language models are, whose classes end in {', '.join(CLASSES)}"
+        )
+    return name
 
 
 def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> GeneratorText:

@@ -12,13 +12,14 @@ from fastattn.spec.architecture import HeadSpec, ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.tensors import head_shapes
 from fastattn.spec.text_spec import EncoderText
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders import find_architecture
 from fastattn.weights.huggingface.encoders.architecture import Architecture, HeadSource
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
+from fastattn.weights.huggingface.vocabulary_files import CONFIG
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import (
     TensorSources,
@@ -37,7 +38,7 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
     config = read_object(folder, prefix + "config.json")
     spec, text = describe_encoder(folder, prefix, config, max_length)
     if is_original(config):
-        text = complete(read_original(folder, prefix, text), config.where)
+        text = complete(read_original(folder, prefix, text), read_optional(folder, prefix + CONFIG), config.where)
     return read_described(folder, prefix, config, spec, text)
 
 

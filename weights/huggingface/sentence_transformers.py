@@ -32,6 +32,7 @@ from fastattn.weights.huggingface.token_vectors import (
     read_mask,
     read_top,
 )
+from fastattn.weights.huggingface.vocabulary_files import CONFIG
 from fastattn.weights.huggingface.weights import read_weights
 
 TOP = "config_sentence_transformers.json"
@@ -135,7 +136,10 @@ def read(folder: Folder) -> Checkpoint:
         text = dataclasses.replace(text, multi_vector=read_lengths(own, text.multi_vector))
     for module, module_prefix in modules[1:]:
         text, width = READERS[module](folder, module_prefix, text, width)
-    checkpoint = read_described(folder, prefix, config, spec, complete(text, top.where))
+    tokens = read_optional(folder, prefix + CONFIG)
+    for name in ("tokenizer_args", "processor_kwargs"):
+        tokens.values.update(own.nested(name).values)
+    checkpoint = read_described(folder, prefix, config, spec, complete(text, tokens, top.where))
     checkpoint.format = "sentence-transformers"
     return checkpoint
 

@@ -101,14 +101,21 @@ def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText
     return dataclasses.replace(text, prompts=prompts, multi_vector=settings, normalize=True)
 
 
-def complete(text: EncoderText, where: str) -> EncoderText:
-    """``text`` with the token that fills queries: the mask, unless the files name another."""
+def complete(text: EncoderText, tokens: JsonObject, where: str) -> EncoderText:
+    """``text`` with the token that fills queries, the mask unless the files name another, and the side it fills.
+
+    tokens  tokenizer_config.json
+    """
     settings = text.multi_vector
-    if settings is None or settings.expansion == 0 or settings.expansion_token:
+    if settings is None or settings.expansion == 0:
         return text
-    if not text.mask_token:
+    if not settings.expansion_token and not text.mask_token:
         raise CheckpointError(f"{where}: queries are filled up, but the tokenizer has no mask token")
-    settings = dataclasses.replace(settings, expansion_token=text.mask_token)
+    side = tokens.choice("padding_side", ("right", "left"), "right")
+    if side == "left" and not settings.expansion_cuts:
+        raise tokens.error("padding_side", "'right' beside query_expansion's strategy 'min'", side)
+    token = settings.expansion_token or text.mask_token
+    settings = dataclasses.replace(settings, expansion_token=token, expansion_left=side == "left")
     return dataclasses.replace(text, multi_vector=settings)
 
 

@@ -36,6 +36,7 @@ FILES: dict[str, Reader] = {
 }
 INDEX = ".index.json"  # added to a name if the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
+VARIANTS = ("model.fp16.safetensors", "model.bf16.safetensors", "pytorch_model.fp16.bin", "consolidated.safetensors")
 MISFIT = "tensors do not fit config.json"
 
 
@@ -49,7 +50,9 @@ def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTens
     for name in UNSUPPORTED_FILES:
         if folder.contains(prefix + name):
             raise CheckpointError(f"{folder.where(prefix + name)}: not supported; save the model as safetensors")
-    raise CheckpointError(f"{folder.where(prefix + 'model.safetensors')}: no such file, nor {', '.join([*FILES][1:])}")
+    missing = f"{folder.where(prefix + 'model.safetensors')}: no such file, nor {', '.join([*FILES][1:])}"
+    variant = next((name for name in VARIANTS if folder.contains(prefix + name)), None)
+    raise CheckpointError(f"{missing}; rename {variant} if it is the model" if variant else missing)
 
 
 def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTensor], **parts: Any) -> Checkpoint:

@@ -157,7 +157,8 @@ def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
 
 def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     # Three tensors of one rounding, which is kept: in all a sixth of float32.
-    made = cache((unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)).whole)
+    unread_tensor = unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)
+    made = cache(lambda: unread_tensor.whole().half())
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
     return {
         name: NewTensor("U8", (F, D // 2), lambda: made().values_FE),

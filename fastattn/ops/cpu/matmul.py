@@ -212,6 +212,7 @@ def _pack_int8(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
 def _pack_int4(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
     if not isinstance(weight_FD, Int4Tensor):
         weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
+    weight_FD = weight_FD.half()
     (F, G), panels_PSN = weight_FD.scales_FG.shape, made.panels_PSN
     first = 0
     for array, width in ((weight_FD.values_FE, 4), (weight_FD.scales_FG, 2), (weight_FD.minima_FG, 2)):

@@ -59,7 +59,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     if precision == "int4":
         if not isinstance(weight_FD, Int4Tensor):
             weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
-        return ReferenceLinear(weight_FD.float32(), bias_F, quantize_row_groups)
+        return ReferenceLinear(weight_FD.half().float32(), bias_F, quantize_row_groups)
     if precision == "int8_groups":
         values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
         scales_FD = np.repeat(scales_FG.astype(np.float32), GROUP_INPUTS, axis=1)

@@ -36,11 +36,11 @@ def test_four_bits_with_scales_and_minima_of_32_columns(kind: str) -> None:
     tensor = parse(gguf_bytes({}, {"a": writer.random_blocks(np.random.default_rng(4), kind, (3, 512))}))["a"]
     matrix, whole = tensor.matrix(), tensor.float32()
     assert isinstance(matrix, Int4Tensor) and tensor.precision == "int4"
-    if kind == "Q4_K":  # its scales and minima are products that become float16
-        greatest = np.abs(matrix.minima_FG.astype(np.float32)).max() + 15 * matrix.scales_FG.astype(np.float32).max()
-        assert np.abs(matrix.float32() - whole).max() <= greatest * 2.0**-11
-    else:
-        assert np.array_equal(matrix.float32(), whole)
+    assert np.array_equal(matrix.float32(), whole)
+    half = matrix.half()
+    assert half.scales_FG.dtype == half.minima_FG.dtype == np.float16
+    greatest = np.abs(matrix.minima_FG.astype(np.float32)).max() + 15 * matrix.scales_FG.astype(np.float32).max()
+    assert np.abs(half.float32() - whole).max() <= (greatest * 2.0**-11 if kind == "Q4_K" else 0)
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_K"])

@@ -116,6 +116,20 @@ def test_configs_that_are_refused(tmp_path, rng, changes):
         read(write_bert(tmp_path, random_bert(rng), **changes))
 
 
+def test_known_types_are_those_that_the_caller_takes_the_nearest_first(tmp_path, rng):
+    write_bert(tmp_path, random_bert(rng), model_type="qwen4")
+    refusal(tmp_path, "'qwen4' is not supported; known: qwen2, qwen3, .*llama")
+    with pytest.raises(CheckpointError, match="known: qwen2, qwen3, .*bert") as caught:
+        read(tmp_path, part="encoder")
+    assert "llama" not in str(caught.value)
+
+
+def test_an_adapter_is_no_model(tmp_path, rng):
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    refusal(tmp_path, r"adapter_config\.json: this is an adapter \(PEFT\), no model")
+    refusal(write_bert(tmp_path, random_bert(rng)), "adapter")
+
+
 def test_missing_extra_and_misshapen_tensors_in_one_error(tmp_path, rng):
     tensors = random_bert(rng)
     del tensors["encoder.layer.0.attention.self.key.weight"]
@@ -134,7 +148,9 @@ def test_files_that_are_missing_or_of_another_framework(tmp_path, rng):
     (tmp_path / "model.safetensors").rename(tmp_path / "tf_model.h5")
     refusal(tmp_path, r"tf_model\.h5: not supported; save the model as safetensors")
     (tmp_path / "tf_model.h5").unlink()
-    refusal(tmp_path, r"model\.safetensors: no such file")
+    refusal(tmp_path, r"model\.safetensors: no such file, nor pytorch_model\.bin$")
+    (tmp_path / "model.fp16.safetensors").touch()
+    refusal(tmp_path, r"model\.safetensors: no such file, .*; rename model\.fp16\.safetensors if it is the model")
     (tmp_path / "config.json").write_text('{"a": 1, "a": 2}')
     refusal(tmp_path, "'a' is given twice")
 

@@ -29,6 +29,7 @@ from tests.messages import refused
 from tests.weights.native.folders import converted
 
 CONFIG = SIZES | DEBERTA_CONFIG
+NOTHING = JsonObject({}, "tokenizer_config.json")
 
 
 def tensors_of(config):
@@ -224,7 +225,7 @@ def test_what_is_refused(tmp_path):
         (partial(top, query_expansion={"strategy": "max", "length": 3}), "strategy"),
         (partial(top, model_type="ColBERT", skiplist_words="a"), "skiplist_words"),
         (partial(read_mask, Directory(tmp_path), "", TEXT, 8), "keep_only_token_ids"),
-        (partial(complete, top(query_length=9, base=EncoderText(b"", 64)), "here"), "no mask token"),
+        (partial(complete, top(query_length=9, base=EncoderText(b"", 64)), NOTHING, "here"), "no mask token"),
     ):
         with refused(CheckpointError, name):
             read()
@@ -245,4 +246,4 @@ def test_the_module_of_tokens_without_a_vector(tmp_path):
 def test_the_mask_fills_queries_where_no_other_token_is_named():
     named = {"query_expansion": {"strategy": "min", "length": 8, "token": "[X]"}}
     for values, token in (({"query_length": 9}, "[MASK]"), (named, "[X]"), ({"query_expansion": None}, "")):
-        assert complete(top(**values), "here").multi_vector.expansion_token == token
+        assert complete(top(**values), NOTHING, "here").multi_vector.expansion_token == token
