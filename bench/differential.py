@@ -5,9 +5,9 @@
     python bench/differential.py --kind decoders --seed 1234 --cases 1
 
 Runs where both are installed. Case after case is drawn from its seed: a base, such as a model type, and values for some
-of its settings. Of one that differs, settings are taken back while it still does;
-what is left is printed once. What fastattn refuses with an error
-is listed by the error; what the framework refuses is skipped. The exit status is 1 if something differs.
+of its settings. Of one that differs, settings are taken back while it still does; what is left is printed once. What
+fastattn refuses with an error is listed by the error; what the framework refuses, or fails at, is skipped. GGUF files
+need the package gguf, pictures Pillow. The exit status is 1 if something differs.
 """
 
 import argparse
