@@ -5,9 +5,9 @@
     python bench/differential.py --kind decoders --seed 1234 --cases 1
 
 Runs where both are installed. Case after case is drawn from its seed: a base, such as a model type, and values for some
-of its settings. Of one that differs, settings are taken back while it still does;
-what is left is printed once. What fastattn refuses with an error
-is listed by the error; what the framework refuses is skipped. The exit status is 1 if something differs.
+of its settings. Of one that differs, settings are taken back while it still does; what is left is printed once. What
+fastattn refuses with an error is listed by the error; what the framework refuses, or fails at, is skipped. GGUF files
+need the package gguf, pictures Pillow. The exit status is 1 if something differs.
 """
 
 import argparse
@@ -31,7 +31,7 @@ if not __package__:  # run as a file: what it imports is in this folder's packag
 from bench.differences import Case, Skipped
 from fastattn.errors import FastattnError
 
-KINDS = ("decoders", "encoders", "heads", "seq2seq")
+KINDS = ("chat", "decoders", "encoders", "gguf", "heads", "images", "seq2seq")
 MOST_CHOICES = 5
 
 

@@ -2,7 +2,8 @@
 
 A kind has CHOICES, for each of its bases (a model type, a form) the values that its settings may have, and a function
 compare(case, folder), which says in words what differs between fastattn and the source framework, "" if nothing does.
-It raises Skipped where the framework takes no such case, and lets fastattn's own errors through.
+It raises Skipped where the framework takes no such case, and lets fastattn's own errors through. Files of ``folders``,
+``gguf_files``, ``snippets`` and the templates serve the kinds.
 """
 
 from collections.abc import Mapping

@@ -16,6 +16,7 @@ SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embe
 SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 GPT2 |= {"bos_token_id": 1, "eos_token_id": 2}
+OWN_SIZES = {"gpt2": GPT2, "hunyuan_v1_dense": SIZES | {"head_dim": 8}}
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "quick_gelu", "relu2", "tanh", "mish", "sigmoid"]
 BASE = {"rope_theta": 1e4}
 ROPES: list[dict[str, Any]] = [
@@ -69,7 +70,7 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
 
 
 def compare(case: Case, folder: Path) -> str:
-    config = config_of(case, GPT2 if case.base == "gpt2" else SIZES)
+    config = config_of(case, OWN_SIZES.get(case.base, SIZES))
     try:
         write_model(case, folder, config, AutoModelForCausalLM)
     except (ValueError, RuntimeError, TypeError, AttributeError, KeyError, ZeroDivisionError) as error:

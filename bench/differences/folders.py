@@ -1,9 +1,10 @@
 """Tiny models of transformers with random weights in folders, changed as case's choices say."""
 
 import copy
+import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ FILES = {
 EDITS = "config.json "  # a choice of this beginning sets a field of config.json, or takes it out where it is ABSENT
 ABSENT = "absent"
 OPTION = "option "  # a choice of this beginning is an argument of the call that is compared
+RENAMED = {"gpt_neox": {"lm_head.weight": "embed_out.weight"}}  # in the files that transformers writes
 
 
 def write_tokenizer(folder: Path, single: str, pair: str, **settings: Any) -> None:
@@ -56,6 +58,7 @@ def write_model(case: Case, folder: Path, config: Any, model_class: Any) -> None
             weight.normal_(1.0 if is_norm else 0.0, 0.2 if is_norm else spread)
     model.save_pretrained(folder)
     ties = {of: to for of, to in (type(model)._tied_weights_keys or {}).items() if "shared" not in to}
+    ties = {RENAMED.get(case.base, {}).get(of, of): to for of, to in ties.items()}
     _change_weights(case, folder, ties)
     written = json.loads((folder / "config.json").read_text())
     for name, value in case.chosen.items():
@@ -119,4 +122,18 @@ def loaded(model_class: Any, folder: Path) -> Any:
         raise Skipped(str(error)) from None
     if report["missing_keys"] or report["mismatched_keys"]:
         raise Skipped(f"weights are made up: {sorted(report['missing_keys'])[:3]}")
+    model.forward = _skipping(model.forward)
     return model.eval()
+
+
+def _skipping(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A model's forward whose own errors are Skipped, such as T5's of texts beyond its greatest distance."""
+
+    @functools.wraps(forward)
+    def tried(*inputs: Any, **options: Any) -> Any:
+        try:
+            return forward(*inputs, **options)
+        except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
+            raise Skipped(" ".join(str(error).split())) from None
+
+    return tried

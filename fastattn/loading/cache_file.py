@@ -29,7 +29,7 @@ from fastattn.system.memory import mapped_by
 from fastattn.system.worker_threads import map_in_threads
 from fastattn.weights.folder import FileMap, map_opened
 
-VERSION = 8  # of the format and of what the files hold
+VERSION = 9  # of the format and of what the files hold
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and of the arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
 _PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time

@@ -57,8 +57,16 @@ class ChatTemplate:
             plain = {name: _plain(value, name) for name, value in given.items()}
         except RecursionError:
             raise InputError("messages and variables are nested too deeply") from None
+        bare = [{name: item for name, item in one.items() if item is not None} for one in plain["messages"]]
         try:
-            return self._template.render(plain)
+            try:
+                return self._template.render(plain | {"messages": bare})
+            except self._refused:
+                raise
+            except Exception:
+                if bare == plain["messages"]:
+                    raise
+                return self._template.render(plain)
         except self._refused as error:
             raise InputError(f"the chat template refuses these messages: {_shortened(error)}") from None
         except Exception as error:  # noqa: BLE001 - whatever the template's expressions raise
@@ -66,17 +74,15 @@ class ChatTemplate:
 
 
 def checked_messages(messages: Any) -> list[dict[str, Any]]:
-    """The messages as a template sees them; InputError unless each has a role and a content.
-
-    A content that is null is kept, as templates tell it from one that is not there.
-    """
+    """The messages without items that are None but for contents; InputError unless each has a role and a content."""
     listed: list[dict[str, Any]] = []
     for number, message in enumerate(check_several("messages", messages, "a list of messages")):
         if not isinstance(message, Mapping):
             raise InputError(
                 f'messages should hold {{"role": ..., "content": ...}}, number {number} is {described(message)}'
             )
-        listed.append(_with_reasoning(message))
+        kept = {name: item for name, item in message.items() if item is not None or name == "content"}
+        listed.append(_with_reasoning(kept))
         role, content = (listed[-1].get(name) for name in ("role", "content"))
         if not isinstance(role, str):
             raise InputError(f'message {number} should have a str as "role", got {described(role)}')
@@ -93,7 +99,7 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
 
 def _with_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
     """The message with what a model has thought under each name that templates have for it, as in transformers."""
-    reasoning = next((message[name] for name in REASONING if message.get(name) is not None), None)
+    reasoning = next((message[name] for name in REASONING if name in message), None)
     return dict(message) if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 

@@ -16,6 +16,7 @@ from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.spec.architecture import Rotary
 from fastattn.spec.text_spec import DecodingSettings, GeneratorText
+from fastattn.text.chat import ChatTemplate
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.decoder import text_part
@@ -306,8 +307,28 @@ def test_the_template_is_the_files_own_or_the_default_of_several(tmp_path_factor
     for files, template in (
         ({"tokenizer_config.json": {"chat_template": SEVERAL}}, "b"),
         ({"tokenizer_config.json": {"chat_template": "a"}, "chat_template.jinja": "c"}, "c"),
+        ({"tokenizer_config.json": {"chat_template": SEVERAL[:1]}}, ""),
         ({}, ""),
     ):
         folder = tmp_path_factory.mktemp("case")
         text = _text(folder, files)
         assert text.chat_template == template and text.end_ids == (2,) and text.decoding == DecodingSettings()
+
+
+# Templates whose ends are of interest, of usual conversations and of those with tools.
+ENDS = [("\n  a\n  ", "{{- messages|length }}\n\n"), ("{# b #}\r\n", "\n\n {%- if 1 %}c{% endif -%}\n")]
+
+
+@pytest.mark.parametrize("as_files", [False, True])
+def test_conversations_with_tools_have_a_template_of_their_own(tmp_path: Path, as_files: bool) -> None:
+    pytest.importorskip("jinja2")
+    for usual, of_tools in [*ENDS, *[pair[::-1] for pair in ENDS]]:
+        listed = [{"name": "default", "template": usual}, {"name": "tool_use", "template": of_tools}]
+        files: dict[str, Any] = {"tokenizer_config.json": {"chat_template": listed}}
+        if as_files:
+            (tmp_path / "additional_chat_templates").mkdir(exist_ok=True)
+            files = {"chat_template.jinja": usual, "additional_chat_templates/tool_use.jinja": of_tools}
+        template = ChatTemplate(_text(tmp_path, files).chat_template)
+        for source, tools in ((usual, None), (of_tools, []), (of_tools, [{"type": "function"}])):
+            messages = [{"role": "user", "content": "Hello"}]
+            assert template.render(messages, tools=tools) == ChatTemplate(source).render(messages, tools=tools)

@@ -134,6 +134,15 @@ def test_grey_pictures_show_what_their_channels_would(tmp_path):
         np.testing.assert_array_equal(np.asarray(open_picture(picture, "")), expected_YXC)
 
 
+@pytest.mark.parametrize(
+    ("step", "field", "value"), [("do_rescale", "factor", 1.0), ("do_normalize", "mean", (0.0,) * 3)]
+)
+def test_a_step_that_is_null_is_left_out(step, field, value, tmp_path):
+    write_golden_images(VIT, tmp_path)
+    change_json(tmp_path / PROCESSOR, {step: None})
+    assert getattr(read(tmp_path).pictures, field) == value
+
+
 def test_pixels_are_scaled_then_moved_then_divided():
     picture_YXC = pictures()[2]
     spec = PictureSpec((0, 0), 2, (0, 0), 1 / 128, (0.5, 0.25, -1.0), (0.5, 2.0, 4.0))
@@ -218,6 +227,7 @@ MISFITS = [
     *((PROCESSOR, {"do_pad": True}), ("config.json", {"image_size": 10**9}), ("config.json", {"patch_size": 0})),
     *(("config.json", {"patch_size": 12}), ("config.json", {"num_hidden_layers": 900})),
     ("config.json", {"num_channels": 1}),
+    (PROCESSOR, {"size": {"shortest_edge": 48, "longest_edge": 50}, "do_center_crop": True, "crop_size": [32, 48]}),
 ]
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from fastattn.errors import CheckpointError
+from fastattn.errors import CheckpointError, InputError
 from fastattn.text.chat import ChatTemplate
 
 HELLO = [{"role": "user", "content": "a b  c\n\td"}, {"role": "assistant", "content": "Yes."}]
@@ -96,16 +96,33 @@ def test_what_would_take_long_is_refused_at_once(message, monkeypatch):
         assert time.thread_time() - begun < 30, line  # of hours
 
 
-def test_null_and_absent_are_two_things():
-    template = ChatTemplate("{% for m in messages %}{{ m.content is none }} {{ m.content is defined }};{% endfor %}")
-    calls = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
-    messages = [{"role": "assistant", "content": None, "tool_calls": calls}, {"role": "assistant", "tool_calls": calls}]
-    assert template.render([*messages, {"role": "assistant", "content": None}]) == "True True;False False;True True;"
-    assert ChatTemplate("{{ messages[0].name is none }}").render([HELLO[0] | {"name": None}]) == "True"
+CALLS = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
+NULLS = {
+    "{{ 'content' in messages[0] }} {{ messages[0].content }}": "False ",
+    "{{ 'name' in messages[0] }} {{ messages[0].name is defined }}": "False False",
+    # Published templates that tell a null from a text, and fail without either.
+    "{{ 'null' if messages[0]['content'] is none else 'text ' + messages[0]['content'] }}": "null",
+    "{{ raise_exception('no') if messages[0].content is none else messages[0].content.strip() }}": None,
+}
+
+
+@pytest.mark.parametrize("source", NULLS)
+def test_nulls_are_left_out_but_for_contents_that_a_template_needs(source):
+    messages = [{"role": "assistant", "content": None, "name": None, "tool_calls": CALLS}]
+    if NULLS[source] is None:
+        with pytest.raises(InputError, match="refuses these messages: no"):
+            ChatTemplate(source).render(messages)
+    else:
+        assert ChatTemplate(source).render(messages) == NULLS[source]
 
 
 def test_reasoning_has_the_names_that_templates_read():
     template = ChatTemplate("{{ messages[0].thinking }}, {{ messages[0].reasoning_content }}")
     for name in ("reasoning_content", "thinking", "reasoning"):
-        assert template.render([HELLO[1] | {name: "Hm."}]) == "Hm., Hm."
+        nulls = dict.fromkeys(("reasoning_content", "thinking", "reasoning"))
+        assert (
+            template.render([HELLO[1] | {name: "Hm."}])
+            == template.render([HELLO[1] | nulls | {name: "Hm."}])
+            == "Hm., Hm."
+        )
     assert template.render([HELLO[1] | {"thinking": "A", "reasoning_content": "B"}]) == "A, B"

@@ -24,8 +24,8 @@ from fastattn.weights.marian.config import CONFIGURATION, MODEL, VOCABULARY
 
 # The hub's form of a name; a path of two parts may look the same.
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-# A module of sentence-transformers may have a folder of its own.
-FOLDER = re.compile(r"(\d+_[A-Za-z]+/)?([\w.-]+)", re.ASCII)
+# A module of sentence-transformers may have a folder of its own, and a chat template for tools.
+FOLDER = re.compile(r"(\d+_[A-Za-z]+/|additional_chat_templates/)?([\w.-]+)", re.ASCII)
 # In order of preference: file -> pattern of its shards, used if NAME.index.json exists instead of the file.
 WEIGHTS = {
     "model.safetensors": re.compile(r"model-\d+-of-(\d{1,9})\.safetensors", re.ASCII),
@@ -37,7 +37,7 @@ CARDS = r"README\.md|LICENSE(\.\w+)?"
 OTHERS = re.compile(
     rf"{CARDS}|(adapter_)?config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json"
     r"|vocab\.json|target_vocab\.json|source\.spm|target\.spm|sentencepiece(\.bpe)?\.model"
-    r"|chat_template\.jinja|special_tokens_map\.json|added_tokens\.json|vocab\.txt|merges\.txt|spiece\.model|spm\.model"
+    r"|chat_template\.jinja|tool_use\.jinja|special_tokens_map\.json|added_tokens\.json|vocab\.txt|merges\.txt|spiece\.model|spm\.model"
     r"|tokenizer\.model"
     r"|(shared|source|source_1|target)_vocabulary\.(json|txt)|vmap\.txt"
     r"|modules\.json|sentence_[\w-]+_config\.json|config_sentence_transformers\.json|artifact\.metadata",

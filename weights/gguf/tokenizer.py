@@ -16,9 +16,15 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
 from fastattn.weights.huggingface.sentencepiece_files import SPACE, merges_by_scores, spaces_decoder
-from fastattn.weights.huggingface.vocabulary_files import CL100K, assembled, pairs_model, template
+from fastattn.weights.huggingface.vocabulary_files import (
+    CL100K,
+    assembled,
+    chat_template,
+    pairs_model,
+    template,
+)
 
-KEYS = "tokenizer.ggml."
+KEYS, CHAT = "tokenizer.ggml.", "tokenizer.chat_template"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 LONGEST = 1000  # characters of a token
 # Expressions of pre-tokenizers, which each cut what the one before has left.
@@ -115,7 +121,7 @@ def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText
         tokenizer=json.dumps(tokenizer).encode(),
         max_length=max_length,
         end_ids=tuple(sorted(stated | listed)),
-        chat_template=metadata.string("tokenizer.chat_template", ""),
+        chat_template=chat_template(*(metadata.string(CHAT + end, "") for end in ("", ".tool_use"))),
         special_tokens={theirs: tokens[named[name]] for name, theirs in NAMES.items() if named[name] >= 0},
     )
 

@@ -12,11 +12,12 @@ from fastattn.weights.huggingface.encoders import ENCODERS
 from fastattn.weights.huggingface.encoders.architecture import refuse
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
 from fastattn.weights.huggingface.tokenizer import read_tokenizer, usual_pooling
-from fastattn.weights.huggingface.vocabulary_files import CONFIG, read_added_tokens
+from fastattn.weights.huggingface.vocabulary_files import CONFIG, chat_template, read_added_tokens
 from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import make_tensors
 
-TEMPLATE = "chat_template.jinja"
+# Chat templates by name: the usual one, and one for conversations with tools.
+TEMPLATES = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
 # What a config.json of several parts says for all of them.
 SHARED = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
 
@@ -101,18 +102,24 @@ def _end_ids(values: JsonObject, vocabulary: int) -> tuple[int, ...]:
 
 def _chat_template(folder: Folder, settings: JsonObject) -> str:
     """The template of a file of its own, else that of tokenizer_config.json: a string, or several of which one is the
-    default. "": there is none."""
-    if folder.contains(TEMPLATE):
-        try:
-            return bytes(folder.read(TEMPLATE)).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CheckpointError(f"{folder.where(TEMPLATE)}: not UTF-8 at byte {error.start}") from None
-    found = settings.values.get("chat_template")
-    if isinstance(found, list):
-        named = {
-            one.get("name"): one.get("template") for one in found if isinstance(one, dict) and is_text(one.get("name"))
-        }
-        found = named.get("default", "")
-    if found is not None and not is_text(found):
-        raise settings.error("chat_template", "a string, or several by name", found)
-    return str(found or "")
+    default and another may be for tools; the two become one template. "": there is none."""
+    named: dict[object, object] = {
+        name: _read_template(folder, file) for name, file in TEMPLATES.items() if folder.contains(file)
+    }
+    if not named:
+        found = settings.values.get("chat_template")
+        listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        named = {one.get("name"): one.get("template") for one in listed if is_text(one.get("name"))}
+        named = named if isinstance(found, list) else {"default": found}
+    usual, of_tools = ("" if named.get(name) is None else named[name] for name in TEMPLATES)
+    for source in (usual, of_tools):
+        if not is_text(source):
+            raise settings.error("chat_template", "a string, or several by name", source)
+    return chat_template(str(usual), str(of_tools))
+
+
+def _read_template(folder: Folder, name: str) -> str:
+    try:
+        return bytes(folder.read(name)).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None

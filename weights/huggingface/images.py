@@ -36,6 +36,12 @@ OPENAI = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
     "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224,
 }  # fmt: skip
+STEPS = (
+    "do_resize",
+    "do_center_crop",
+    "do_rescale",
+    "do_normalize",
+)  # left out where they are null, as by transformers
 
 _QKV = tuple(f"encoder.layer.#.attention.attention.{part}.*" for part in ("query", "key", "value"))
 VIT = {
@@ -171,11 +177,14 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
     if not config.values:
         config = read_optional(folder, "processor_config.json").nested("image_processor")
     refuse(config, do_pad=False, pad_size={})
-    config = _with(usual, config)
+    omitted = {step: False for step in STEPS if config.values.get(step, True) is None}
+    config = _with(usual, JsonObject(config.values | omitted, config.where))
     size, crop = (0, 0), (0, 0)
     if config.boolean("do_resize", True):
         stated = config.values["size"]
         shortest = stated.get("shortest_edge") if isinstance(stated, dict) else None
+        if shortest is not None and stated.get("longest_edge") is not None:
+            raise config.error("size", "a shortest edge without a longest one, or a height and a width", stated)
         if shortest is None and type(stated) is int and "crop_size" in usual:  # of files before there were names
             shortest = stated
         size = (

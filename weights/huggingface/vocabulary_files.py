@@ -1,5 +1,6 @@
 """Vocabularies and added tokens of older tokenizer files, from which a tokenizer.json is assembled."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -231,6 +232,15 @@ def added_with_ids(
             raise CheckpointError(f"{where}: lacks the {name} {shorten(content)}")
     added = tokens.with_ids(vocabulary, defaults)
     return added, vocabulary | {token["content"]: token["id"] for token in added}
+
+
+def chat_template(usual: str, of_tools: str) -> str:
+    """One Jinja template of two: the second for conversations with tools; either may be ""."""
+    if not usual or not of_tools:
+        return usual
+    # jinja2 takes away a line's end behind a tag and at a template's end, and nothing before a tag with "+".
+    usual, of_tools = (re.sub(r"(\r\n|\r|\n)\Z", "", source) for source in (usual, of_tools))
+    return f"{{% if tools is not none %}}\n{of_tools}{{%+ else %}}\n{usual}{{%+ endif %}}"
 
 
 def template(single: list[str], pair: list[str], ids: dict[str, int], second_type: int = 1) -> dict[str, Any]:

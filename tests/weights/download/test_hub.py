@@ -26,6 +26,7 @@ from tests.weights.marian import writer as marian_writer
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
 LICENSED = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A card\n"
+OF_TOOLS = "additional_chat_templates/tool_use.jinja"
 UNNEEDED = {"onnx/model.onnx": b"x", "rust_model.ot": b"x", "tf_model.h5": b"x", "1_Pooling/notes.txt": b"x"}
 
 
@@ -54,7 +55,7 @@ def repos(tmp_path_factory):
     weight = {"linear.weight": np.ones((2, 12), np.float32)}
     (bert / "2_Dense" / "model.safetensors").write_bytes(safetensors_bytes(weight))
     marian = files_of(shared(top / "marian")) | UNNEEDED
-    marian |= {"README.md": LICENSED, "pytorch_model.bin": b"not this one"}
+    marian |= {"README.md": LICENSED, "pytorch_model.bin": b"not this one", OF_TOOLS: b"{{ tools }}"}
     other = {"README.md": b"# nothing", "config.json": b"{}"}
     return {MARIAN: marian, BERT: files_of(bert) | UNNEEDED, OTHER: other}
 
@@ -144,7 +145,7 @@ def test_a_translator_and_an_encoder_by_name(server, tmp_path):
     assert [read(path).format for path in (marian, bert)] == ["huggingface", "sentence-transformers"]
     assert marian.is_relative_to(tmp_path) and marian.name == COMMIT
     assert not server.downloaded & {*UNNEEDED, "pytorch_model.bin"}
-    assert {"source.spm", "vocab.json", "2_Dense/config.json", "1_Pooling/config.json"} <= server.downloaded
+    assert {"source.spm", "vocab.json", "2_Dense/config.json", "1_Pooling/config.json", OF_TOOLS} <= server.downloaded
     assert set(files_of(marian)) == set(server.repos[MARIAN]) - {*UNNEEDED, "pytorch_model.bin"}
     assert resolve(None, tmp_path, MARIAN, BERT) == [str(marian), str(bert)]
 

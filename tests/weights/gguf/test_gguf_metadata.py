@@ -266,3 +266,5 @@ def test_tokens_that_end_an_answer_and_what_a_template_names():
     special = {"bos_token": "<|im_start|>", "eos_token": "<|im_start|>"}
     found = text.end_ids, text.special_tokens, text.chat_template
     assert found == ((3, 261, 262), special, "{{ messages }}")  # its own two, and <|im_end|>
+    both = text_of(bytes_metadata("qwen2", **more, **{"tokenizer.chat_template.tool_use": "{{ tools }}"})).chat_template
+    assert both == "{% if tools is not none %}\n{{ tools }}{%+ else %}\n{{ messages }}{%+ endif %}"
