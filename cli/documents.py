@@ -37,10 +37,10 @@ def planned(
     """
     if folder is None:
         found = form or (form_of(source) if source not in (None, "-") else None)
-        if found in (None, "txt") or (as_lines and form is None):
+        if found in (None, "txt"):
             return None
         if as_lines:
-            raise click.UsageError("--json, --scores and several hypotheses are for lines: leave out --format")
+            raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {found}: --format txt?")
         size = os.path.getsize(source) if source and os.path.isfile(source) else 0
         return [DocumentFile(source or "-", None, str(found), size)]
     if source is None or target is not None or as_lines:
@@ -101,7 +101,7 @@ def translate_documents(
             if document.target is None:
                 output.write(written)
             else:
-                os.makedirs(os.path.dirname(document.target) or os.curdir, exist_ok=True)
+                _make_folder(os.path.dirname(document.target) or os.curdir)
                 with open_file(document.target) as file:
                     file.write(written)
         except FastattnError as error:
@@ -117,6 +117,13 @@ def translate_documents(
     if failed:
         raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")
     return counted(len(documents), "file")
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise FastattnError(f"cannot make the folder {path}: {error.strerror}") from error
 
 
 def _read(document: DocumentFile) -> bytes:

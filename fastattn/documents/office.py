@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from lzma import LZMAError
 from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
@@ -112,7 +113,7 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
                 if read is not None:
                     content = yield from read(content, f"{name}, {part.filename}")
                 made.writestr(part, content)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, LZMAError, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise InputError(f"{name}: cannot be unpacked: {error}") from None
     return written.getvalue()
 

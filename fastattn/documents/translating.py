@@ -1,5 +1,6 @@
 """Documents through a translator, by their form."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -37,6 +38,7 @@ def translate_text(data: bytes, name: str) -> Steps:
     return "".join(answer.text for answer in answers).encode()
 
 
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _READERS: dict[str, Callable[..., Steps]] = {
     "txt": translate_text,
     "html": translate_html,
@@ -143,7 +145,8 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     told = {"details": True} | ({"return_attention": True} if aligns else {})
     answers = translator.translate_iter([one.text for one in marked], **options | told)
     moves = [
-        moved(one, answer.text, word_links(one.text, answer) if aligns else ()) for one, answer in zip(marked, answers)
+        moved(one, _writable(one.text, answer.text), word_links(one.text, answer) if aligns else ())
+        for one, answer in zip(marked, answers)
     ]
     wrong = [one for one, answer in zip(marked, moves) if not _keeps(one, answer)]
     pieces = (text.strip() for one in wrong for kind, text, _ in one.pieces() if kind == "text")
@@ -168,7 +171,13 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
 def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:
     """Each text's translation."""
     different = list(dict.fromkeys(texts))
-    return dict(zip(different, translator.translate_iter(different, **options)))
+    answers = zip(different, translator.translate_iter(different, **options))
+    return {text: _writable(text, answer) for text, answer in answers}
+
+
+def _writable(text: str, translation: str) -> str:
+    """A translation without what no file of text holds: controls and halves of surrogate pairs."""
+    return translation if translation == text else _FORBIDDEN.sub("\ufffd", translation)
 
 
 def _keeps(marked: Marked, answer: Marked) -> bool:

@@ -130,8 +130,11 @@ def test_what_is_asked_for_arrives(folder, monkeypatch):
 def test_lines_stay_lines(tmp_path):
     for name in ("a.html", "a.txt"):
         (tmp_path / name).write_bytes(b"one two\n")
-    for options in (("--format", "txt", "--json"), ("--json",)):
-        assert '"source": "one two", "translation": "two one"' in translate("-i", "a.html", *options).stdout
+    as_lines = translate("-i", "a.html", "--format", "txt", "--json")
+    assert '"source": "one two", "translation": "two one"' in as_lines.stdout
+    for options in (["--json"], ["--scores"], ["--alignments"], ["-n", 2]):
+        refused = translate("-i", "a.html", *options)
+        assert refused.exit_code == 2 and "are for lines, not html: --format txt?" in refused.stderr
     assert translate("-i", "a.txt", "--scores").stdout.endswith("\ttwo one\n")
 
 
@@ -153,11 +156,17 @@ def test_a_folder(folder):
 
 def test_a_damaged_file_in_a_folder(folder):
     (folder / "in" / "0.docx").write_bytes(b"PK\x03\x04 not an archive")
+    (folder / "out").mkdir()
+    (folder / "out" / "deep").write_text("a file")
     stopped = translate(*FOLDERS)
     assert stopped.exit_code == 2 and "0.docx: cannot be unpacked" in stopped.stderr
     assert not any((folder / "out").rglob("*.*"))
     done = translate(*FOLDERS, "--on-error", "skip")
-    assert done.exit_code == 5 and "1 of 4 files could not be translated, the first: " in done.stderr
+    assert done.exit_code == 5 and "3 of 4 files could not be translated, the first: " in done.stderr
+    assert sorted(one.name for one in (folder / "out").iterdir()) == ["a.html", "deep"]
+    (folder / "out" / "deep").unlink()
+    done = translate(*FOLDERS, "--on-error", "skip")
+    assert done.exit_code == 5 and "1 of 3 files could not be translated, the first: " in done.stderr
     assert len(list((folder / "out").rglob("*.*"))) == 3 and done.stderr.count("Traceback") == 0
 
 

@@ -13,12 +13,12 @@ CONTAINER = (
 )
 
 
-def archive(parts: dict[str, str | bytes], stored: str = "") -> bytes:
+def archive(parts: dict[str, str | bytes], stored: str = "", packed: int = zipfile.ZIP_DEFLATED) -> bytes:
     """A zip of parts; ``stored`` comes first and is not packed."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as made:
         for name in sorted(parts, key=lambda name: name != stored):
-            packing = zipfile.ZIP_STORED if name == stored else zipfile.ZIP_DEFLATED
+            packing = zipfile.ZIP_STORED if name == stored else packed
             made.writestr(name, parts[name], packing)
     return written.getvalue()
 

@@ -209,3 +209,15 @@ def test_what_a_translation_repeats_is_translated_piece_by_piece_or_left():
     assert translated("<p>the %s <b>one is %s</b> now</p>") == "<p>THE %s <b>ONE IS %s</b> NOW</p>"
     with pytest.warns(UserWarning, match="^the document: 1 text left untranslated: "):
         assert translated("<p>the %s <b>worst</b></p><p>a</p>") == "<p>the %s <b>worst</b></p><p>A</p>"
+
+
+def test_what_no_file_of_text_holds_is_not_written():
+    class Broken(Unchanged):
+        def translate_iter(self, texts, *, details=False, **options):
+            for text in texts:
+                yield Translation(text + "\x01\ud800", [text], [0.0], []) if details else text + "\x01\ud800"
+
+    assert (
+        translate_document(Broken(), b"<p>one <b>two</b></p>", "html") == "<p>one <b>two</b>\ufffd\ufffd</p>".encode()
+    )
+    assert translate_document(Broken(), b"one", "txt") == "one\ufffd\ufffd".encode()

@@ -140,6 +140,9 @@ def test_what_is_damaged(monkeypatch):
     torn = bytearray(docx(f"<w:p>{run('one two three four five six seven')}</w:p>"))
     at = torn.index(b"word/document.xml") + 40
     torn[at : at + 20] = bytes(20)
+    torn_lzma = bytearray(archive({"word/document.xml": bytes(range(256))}, packed=zipfile.ZIP_LZMA))
+    at = torn_lzma.index(b"word/document.xml") + 30
+    torn_lzma[at : at + 20] = bytes(20)
     monkeypatch.setattr(office, "LARGEST", 1 << 20)
     large = archive({"word/document.xml": b" " * (2 << 20)})
     assert len(large) < 5000
@@ -149,6 +152,7 @@ def test_what_is_damaged(monkeypatch):
         ("docx", archive({"word/document.xml": "<w:p>"}), "^a, word/document.xml: not XML: "),
         ("epub", b"", "^a: cannot be unpacked: "),
         ("docx", bytes(torn), "^a: cannot be unpacked: "),
+        ("docx", bytes(torn_lzma), "^a: cannot be unpacked: Corrupt input data"),
         (
             "docx",
             archive({"word/document.xml": "<w:p/>", "../x": ""}),
