@@ -1,10 +1,13 @@
 """Translators' files: gettext's .po and XLIFF 1.2 and 2; what is translated already stays."""
 
+import codecs
 import copy
 import gettext
 import re
+from contextlib import suppress
 from typing import Any
 
+from fastattn.documents.html import Page
 from fastattn.documents.marks import Marked
 from fastattn.documents.texts import Steps, decoded, needed
 from fastattn.documents.xml import Element, give_text, local, parsed, serialized, take_text
@@ -16,7 +19,8 @@ def translate_po(data: bytes, name: str) -> Steps:
     with needed("PO"):
         import polib
 
-    text = decoded(data, name)
+    charset = _charset(data)
+    text = _ESCAPE.sub(_unescaped, decoded(data, name, charset))
     if "msgid" not in text:
         raise InputError(f"{name}: not a PO file: it has no msgid")
     try:
@@ -24,21 +28,71 @@ def translate_po(data: bytes, name: str) -> Steps:
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
-    texts = [text for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
-    answers, (forms, singular) = iter((yield [Marked(text) for text in texts])), _plural_forms(catalog, name)
+    texts = [_Message(text) for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
+    answers, (forms, singular) = (yield [text for one in texts for text in one.texts]), _plural_forms(catalog, name)
+    iterator = iter(answers)
+    written_texts = iter([one.written([next(iterator) for _ in one.texts]) for one in texts])
     for entry in entries:
-        one = _like(entry.msgid, next(answers).text) if entry.msgid else ""
+        one = _like(entry.msgid, next(written_texts)) if entry.msgid else ""
         if entry.msgid_plural:
-            many = _like(entry.msgid_plural, next(answers).text)
+            many = _like(entry.msgid_plural, next(written_texts))
             numbers = range(forms) if forms else entry.msgstr_plural or (0, 1)
-            entry.msgstr_plural = {number: one if number == singular else many for number in numbers}
+            before = {} if entry.fuzzy else {int(number): text for number, text in entry.msgstr_plural.items()}
+            entry.msgstr_plural = {
+                number: before.get(number) or (one if number == singular else many) for number in map(int, numbers)
+            }
         else:
             entry.msgstr = one
         entry.flags = [flag for flag in entry.flags if flag != "fuzzy"]
     written = f"{catalog}".rstrip("\n") + "\n"
     if not re.search(r'^msgid ""\s*^msgstr', text, re.MULTILINE):
         written = written.replace('msgid ""\nmsgstr ""\n\n', "", 1)
-    return (written if text.startswith("#") else written.removeprefix("#\n")).encode()
+    written = written if text.startswith("#") else written.removeprefix("#\n")
+    written = written.replace("\n", "\r\n") if "\r\n" in text else written
+    named = _CHARSET_NAME.search(written)
+    try:
+        encoded = written.encode(charset)
+        if encoded.isascii() or named is None or codecs.lookup(named[2]).name == charset:
+            return encoded
+    except (UnicodeEncodeError, LookupError):
+        pass
+    return _CHARSET_NAME.sub(r"\1UTF-8", written, count=1).encode()
+
+
+class _Message:
+    """A message: plain text, or a piece of HTML where it has tags."""
+
+    def __init__(self, text: str):
+        self._page = Page(text) if _TAG.search(text) else None
+        self.texts = self._page.texts if self._page else [Marked(text)]
+
+    def written(self, answers: list[Marked]) -> str:
+        return self._page.written(answers) if self._page else answers[0].text
+
+
+def _charset(data: bytes) -> str:
+    """The one that a header names, unless the catalog is UTF-8 in fact."""
+    named = _CHARSET_NAME.search(data.decode("latin-1"))
+    with suppress(UnicodeDecodeError):
+        data.decode()
+        if named is None or not data.isascii():
+            return "utf-8"
+    try:
+        return codecs.lookup(named[2]).name if named else "utf-8"
+    except LookupError:  # such as CHARSET
+        return "utf-8"
+
+
+def _unescaped(match: "re.Match[str]") -> str:
+    """A character that is escaped by its number, unless it has to be; other escapes as they are."""
+    digits = match[1] or match[2]
+    character = chr(int(digits, 16 if match[1] else 8)) if digits else ""
+    return character if character.isprintable() and character not in '"\\' and character else match[0]
+
+
+_CHARSET_NAME = re.compile(r"(Content-Type:[^\n\\]*charset=)([\w.:-]+)", re.IGNORECASE)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|.)")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
 def _plural_forms(catalog: Any, name: str) -> tuple[int, int]:
@@ -66,8 +120,8 @@ def translate_xliff(data: bytes, name: str) -> Steps:
     if local(root) != "xliff":
         raise InputError(f"{name}: expected XLIFF, whose first element is xliff, found {local(root)}")
     targets = [_target_of(one) for one in root.iter() if local(one) == "source" and local(one.getparent()) in _UNITS]
-    empty = [one for one in targets if one is not None]
-    taken = [take_text(one, lambda child: local(child) in _ENCLOSE) for one in empty]
+    empty = [part for one in targets if one is not None for part in _segments(one)]
+    taken = [take_text(one, _encloses) for one in empty]
     for one, answer in zip(empty, (yield taken)):
         give_text(one, answer)
     return serialized(root)
@@ -78,18 +132,31 @@ _ENCLOSE = frozenset(("g", "mrk", "pc"))
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))
 
 
+def _segments(target: Element) -> list[Element]:
+    """The parts of a target that are sentences."""
+    return [one for one in target.iter() if local(one) == "mrk" and one.get("mtype") == "seg"] or [target]
+
+
+def _encloses(child: Element) -> bool:
+    protected = child.get("translate") == "no" or child.get("mtype") == "protected"
+    return local(child) in _ENCLOSE and not protected
+
+
 def _target_of(source: Element) -> Element | None:
-    """A copy of the source in the target's place, or None where there is a translation, or should be none."""
+    """A copy of the source, or of its segments, in the target's place; None where there is or should be none."""
     unit = source.getparent()
     around = [unit, *unit.iterancestors()]
     translate = next((one.get("translate") for one in around if one.get("translate")), "yes")
     found = next((one for one in unit if local(one) == "target"), None)
     if translate == "no" or (found is not None and "".join(found.itertext()).strip() and not _is_new(found, unit)):
         return None
-    target = copy.deepcopy(source)
-    target.tag, target.tail = source.tag.replace("}source", "}target") if "}" in source.tag else "target", source.tail
+    segmented = next((one for one in unit if local(one) == "seg-source"), source)
+    target = copy.deepcopy(segmented)
+    target.tag, target.tail = source.tag.removesuffix("source") + "target", segmented.tail
+    if unit.get("state") in _UNTRANSLATED:
+        unit.set("state", "translated")
     if found is None:
-        source.addnext(target)
+        segmented.addnext(target)
     else:
         target.tail = found.tail
         target.attrib.update(found.attrib)

@@ -17,6 +17,7 @@ OTHER_NAMES = {
 }
 # What is translated where it is asked for: remarks of a Word or OpenDocument text, title and description of Markdown.
 EXTRAS = ("comments", "front-matter")
+TEXT_FORMS = ("txt", "html", "md", "srt", "po", "csv", "tsv", "jsonl")  # XML and archives say their encodings
 WITH_FIELDS = ("csv", "tsv", "jsonl")
 
 

@@ -340,9 +340,9 @@ def _charset(data: bytes) -> str:
         return named  # which ``decoded`` tells
 
 
-def translate_html(data: bytes, name: str, language: str | None = None) -> Steps:
-    """A page; in the charset that it names, else UTF-8. A language that its root names becomes ``language``."""
-    charset = _charset(data)
+def translate_html(data: bytes, name: str, language: str | None = None, charset: str = "") -> Steps:
+    """A page; in ``charset``, or the one that it names, else UTF-8. A language of its root becomes ``language``."""
+    charset = charset or _charset(data)
     text = decoded(data, name, charset)
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset
     if language is not None:

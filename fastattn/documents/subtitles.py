@@ -3,11 +3,12 @@
 import re
 
 from fastattn.documents.marks import Mark, Marked
-from fastattn.documents.texts import Steps, decoded, in_lines, replaced
+from fastattn.documents.texts import Steps, decoded, in_lines, lines_of, replaced
 from fastattn.errors import InputError
 
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d+[.,]\d+")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}")
+_NOTE = re.compile(r"NOTE(?:[ \t]|\Z)")
 _ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
 _DASHES = ("-", "–", "—", "‐")
 _DASH = re.compile(r"\s*[-–—‐]\s*(?=\w)")
@@ -32,14 +33,16 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
 
 def _sentences(page: str, name: str) -> "list[list[Span]]":
     """The lines of each sentence. A line with tags is one; one that says who speaks begins one."""
-    found, held, at, spoken, any_times = list[list[Span]](), list[Span](), 0, False, False
-    for line in page.splitlines(keepends=True):
+    found, held, at, spoken, any_times, noted = list[list[Span]](), list[Span](), 0, False, False, False
+    for line in lines_of(page):
         text, span = line.rstrip("\r\n"), (at, at + len(line.rstrip("\r\n")))
         at += len(line)
-        if _TIMES.match(line):
+        if not spoken and _NOTE.match(text):
+            noted = True
+        elif _TIMES.match(line) and not noted:
             spoken = any_times = True
         elif not text.strip():
-            spoken = False
+            spoken = noted = False
             if held and page[: held[0][0]].rstrip(" \t").endswith(_DASHES):  # a speaker's words end with the cue
                 found.append(held)
                 held = []

@@ -1,56 +1,93 @@
 """Tables and records: CSV, TSV and JSON lines, of which chosen fields are translated."""
 
-import csv
-import io
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from fastattn.documents.marks import Marked
-from fastattn.documents.texts import Steps, decoded, replaced
+from fastattn.documents.texts import Steps, decoded, lines_of, replaced
 from fastattn.errors import InputError
 
 Path = tuple[str | int, ...]
 
 
+class Cell(NamedTuple):
+    """A cell of a table: where it stands in the page, and its text."""
+
+    start: int
+    end: int
+    text: str
+
+
 def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: str) -> Steps:
-    """A table; fields by their names in the first row, or by their numbers from 1, where that row is data too."""
-    text = decoded(data, name)
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    """A table; fields by their names in the first row, or by their numbers from 1, where that row is data too.
+
+    All else stays as it is written.
+    """
+    page = decoded(data, name)
     numbered = bool(fields) and all(one.isdecimal() for one in fields)
-    try:
-        delimiter, rows = _rows(text, delimiter, () if numbered else fields)
-    except csv.Error as error:
-        raise InputError(f"{name}: not a table: {error}") from None
-    kept = dict[str, Any](delimiter=delimiter, lineterminator="\r\n" if "\r\n" in text else "\n")
-    head = rows[0] if rows else []
+    delimiter, rows = _rows(page, delimiter, () if numbered else fields, name)
+    head = [cell.text for cell in rows[0]] if rows else []
     columns = [_column(one, head, numbered, name) for one in fields]
-    places = [(row, column) for row in rows[not numbered :] for column in columns if column < len(row)]
-    for (row, column), answer in zip(places, (yield [Marked(row[column]) for row, column in places])):
-        row[column] = answer.text
-    written = io.StringIO(newline="")
-    if delimiter == "\t" and not re.search(r'(?:^|[\t\r\n])"', text):  # plain TSV: a quote within a field is text
-        written.writelines(delimiter.join(row) + kept["lineterminator"] for row in rows)
-    else:
-        csv.writer(written, **kept).writerows(rows)
-    return written.getvalue().encode()
+    cells = [row[column] for row in rows[not numbered :] for column in columns if column < len(row)]
+    answers = yield [Marked(cell.text) for cell in cells]
+    edits = [
+        (cell.start, cell.end, _cell_source(page, cell, answer.text, delimiter))
+        for cell, answer in zip(cells, answers)
+        if answer.text != cell.text
+    ]
+    return replaced(page, edits).encode("utf-8", "surrogatepass")
 
 
-def _rows(text: str, delimiter: str, names: Sequence[str]) -> tuple[str, list[list[str]]]:
+def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
+    """A cell's text, in quotes where it had some or now needs them; TSV without quotes has no ends of lines."""
+    if page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"':
+        return '"' + text.replace('"', '""') + '"'
+    if delimiter == "\t":
+        return re.sub(r"[\t\r\n]+", " ", text)
+    return '"' + text.replace('"', '""') + '"' if re.search(rf'[{delimiter}"\r\n]|\A\s|\s\Z', text) else text
+
+
+def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[Cell]]]:
     """(the delimiter, the rows): a comma may be a semicolon in fact, as spreadsheets write where commas are decimal.
 
     names  of columns, by which it is told; without them by rows that all have one cell, or all have as many
     """
-    read = {
-        one: list(csv.reader(io.StringIO(text, newline=""), delimiter=one, strict=True))
-        for one in (delimiter, *(";" * (delimiter == ",")))
-    }
+    read = dict[str, list[list[Cell]]]()
+    for one in (delimiter, *(";" * (delimiter == ","))):
+        with suppress(InputError):
+            read[one] = list(_cells(page, one, name))
     for one, rows in read.items():
-        lengths = {len(row) for row in rows if row}
-        if rows and ({*names} <= {*rows[0]} if names else len(lengths) == 1 and lengths != {1}):
+        lengths = {len(row) for row in rows}
+        if rows and ({*names} <= {cell.text for cell in rows[0]} if names else len(lengths) == 1 and lengths != {1}):
             return one, rows
-    return delimiter, read[delimiter]
+    return delimiter, read.get(delimiter) or list(_cells(page, delimiter, name))
+
+
+def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
+    """The rows of a table that are not empty: RFC 4180, and TSV, where a quote that does not end a cell is text."""
+    quoted = re.compile(rf'"((?:[^"]|"")*)"(?=[{delimiter}\r\n]|\Z)')
+    plain, end = re.compile(rf"[^{delimiter}\r\n]*"), re.compile(r"\r\n|\r|\n|\Z")
+    at, row = 0, list[Cell]()
+    while at < len(page) or row:
+        match = quoted.match(page, at)
+        if match is None and delimiter != "\t" and page.startswith('"', at):
+            line = page.count("\n", 0, at) + 1
+            raise InputError(f"{name}: not a table: the quote in line {line} does not end a cell")
+        cell = match or plain.match(page, at)
+        assert cell is not None
+        row.append(Cell(*cell.span(), match[1].replace('""', '"') if match else cell[0]))
+        at = cell.end()
+        if page.startswith(delimiter, at):
+            at += 1
+            continue
+        if len(row) > 1 or row[0].end > row[0].start:
+            yield row
+        row = []
+        ended = end.match(page, at)
+        at = ended.end() if ended and ended.end() > at else len(page)
 
 
 def _column(field: str, head: list[str], numbered: bool, name: str) -> int:
@@ -71,7 +108,7 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps
     """
     page, at = decoded(data, name), 0
     places = dict[tuple[int, int], str]()  # where a text stands -> the text
-    for number, line in enumerate(page.splitlines(keepends=True), 1):
+    for number, line in enumerate(lines_of(page), 1):
         try:
             record = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError) as error:
@@ -85,7 +122,11 @@ def translate_json_lines(data: bytes, name: str, fields: Sequence[str]) -> Steps
     if page.strip() and not places:
         raise InputError(f"{name}: no record has a text in {' or '.join(fields)}")
     answers = yield [Marked(text) for text in places.values()]
-    edits = [(*span, json.dumps(answer.text, ensure_ascii=False)) for span, answer in zip(places, answers)]
+    edits = [
+        (*span, json.dumps(answer.text, ensure_ascii=False))
+        for (span, text), answer in zip(places.items(), answers)
+        if answer.text != text
+    ]
     return replaced(page, edits).encode("utf-8", "surrogatepass")
 
 

@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import io
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
@@ -32,6 +33,11 @@ def decoded(data: bytes, name: str, charset: str = "utf-8") -> str:
     if "\0" in text:
         raise InputError(f"{name}: a NUL byte, so this is not text")
     return text
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines with their ends, which are those of files: no separator of paragraphs is one."""
+    return list(io.StringIO(text, newline=""))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Documents through a translator, by their form."""
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fastattn.documents.catalogs import translate_po, translate_xliff
-from fastattn.documents.forms import EXTRAS, FORMS, WITH_FIELDS
+from fastattn.documents.forms import EXTRAS, FORMS, TEXT_FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import (
@@ -24,7 +25,7 @@ from fastattn.documents.marks import (
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
 from fastattn.documents.subtitles import translate_subtitles
 from fastattn.documents.tables import translate_json_lines, translate_table
-from fastattn.documents.texts import Steps, decoded, replaced
+from fastattn.documents.texts import Steps, decoded, lines_of, replaced
 from fastattn.errors import InputError, check_known, warn
 from fastattn.printable import counted
 from fastattn.system.files import BYTE_ORDER_MARK
@@ -34,10 +35,12 @@ from fastattn.translation.alignment import word_links
 
 def translate_text(data: bytes, name: str) -> Steps:
     """Plain text: its lines one by one, their ends and the blanks around them as they were."""
-    answers = yield [Marked(line) for line in decoded(data, name).splitlines(keepends=True)]
+    answers = yield [Marked(line) for line in lines_of(decoded(data, name))]
     return "".join(answer.text for answer in answers).encode()
 
 
+# Byte order marks -> the encoding that they tell, where it is not UTF-8.
+_MARKS = {BYTE_ORDER_MARK: "", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _READERS: dict[str, Callable[..., Steps]] = {
     "txt": translate_text,
@@ -95,12 +98,16 @@ def translate_document(
         raise InputError(f"{name}: {'name the fields to translate' if not fields else f'{form} has no fields'}")
     for extra in extras:
         check_known("extra", extra, EXTRAS)
-    mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
+    mark, wide = next((pair for pair in _MARKS.items() if data.startswith(pair[0])), (b"", ""))
+    content = data[len(mark) :]
+    if wide and form in TEXT_FORMS:
+        content = decoded(content, name, wide).encode()
     told: dict[str, Any] = {"fields": fields} if fields else {}
     told |= {"extras": extras} if form in ("md", "docx", "odt") else {}
     language = language or options.get("target_lang")
     told |= {"language": iso_code(language)} if isinstance(language, str) and form in ("html", "epub") else {}
-    steps = _READERS[form](data[len(mark) :], name, **told)
+    told |= {"charset": "utf-8"} if mark and form == "html" else {}
+    steps = _READERS[form](content if form in TEXT_FORMS else data, name, **told)
     kept = unchanged = 0
     try:
         texts = next(steps)
@@ -112,7 +119,10 @@ def translate_document(
     except StopIteration as end:
         if unchanged:
             warn(f"{name}: {counted(unchanged, 'text')} left untranslated: no translation keeps what stands for itself")
-        document = TranslatedDocument(mark + bytes(end.value))
+        written = bytes(end.value)
+        if form in TEXT_FORMS:
+            written = mark + (written.decode().encode(wide) if wide else written)
+        document = TranslatedDocument(written)
         document.kept_characters = kept
         return document
     except RecursionError:

@@ -1,5 +1,7 @@
 """Translators' files: what has no translation gets one."""
 
+import re
+
 import polib
 import pytest
 
@@ -118,6 +120,26 @@ def test_what_of_xliff_is_to_be_translated():
         found = translate_document(Backwards(), page.encode(), "xliff").decode()
         assert ("<target>two one</target>" in found) == is_translated, page
         assert is_translated or page in found
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        (
+            "<source>a <mrk mtype='protected'>b c</mrk> d</source>",
+            "<target>d a <mrk mtype='protected'>b c</mrk></target>",
+        ),
+        (
+            "<source>a b. c d.</source><seg-source><mrk mtype='seg' mid='1'>a b.</mrk> "
+            "<mrk mtype='seg' mid='2'>c d.</mrk></seg-source>",
+            "</seg-source><target><mrk mtype='seg' mid='1'>b. a</mrk> <mrk mtype='seg' mid='2'>d. c</mrk></target>",
+        ),
+    ],
+)
+def test_parts_of_a_unit(unit, expected):
+    document = f"<xliff version='1.2'><file><body><trans-unit id='1'>{unit}</trans-unit></body></file></xliff>"
+    found = translate_document(Backwards(), document.encode(), "xliff").decode()
+    assert re.sub(r"\s+", "", expected.replace("'", '"')) in re.sub(r"\s+", "", found)
 
 
 def test_xliff_2():

@@ -49,8 +49,9 @@ def test_quotes_in_tsv():
     quoted = 'a\tb\n"one\ttwo three"\t"say ""c d"""\n'
     assert translated("tsv", quoted, "b") == 'a\tb\n"one\ttwo three"\t"d"" ""c say"\n'
     assert translated("tsv", 'a\tb\n5" one\t6" two\n', "a") == 'a\tb\none 5"\t6" two\n'
-    with pytest.raises(InputError, match="not a table"):
-        translated("tsv", 'a\tb\n"one two\tc\n', "a")
+    assert translated("tsv", 'a\tb\n"one two\tc\n', "a") == 'a\tb\ntwo "one\tc\n'
+    with pytest.raises(InputError, match="not a table: the quote in line 2 does not end a cell"):
+        translated("csv", 'a,b\n"one two,c\n', "a")
 
 
 def test_json_lines():

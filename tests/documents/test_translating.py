@@ -5,7 +5,7 @@ import pytest
 from fastattn import Translator, translate_document
 from fastattn.documents.forms import FORMS, WITH_FIELDS, form_of
 from fastattn.errors import InputError
-from tests.documents.backwards import Backwards
+from tests.documents.backwards import Backwards, Unchanged
 
 
 def test_the_form_of_a_name():
@@ -32,6 +32,46 @@ def test_options_arrive_with_every_text():
     assert found == b"<p>two one</p><p><b>y</b> x</p>"
     given = {"beam_size": 3, "source_lang": "en"}
     assert translator.told == [("one two", given), ("x y", given | {"details": True, "return_attention": True})]
+
+
+HEADER = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\n'
+MESSAGE = 'msgid "{}"\nmsgstr "{}"\n'
+# A form, a document, its encoding, and what becomes of it where the words of each text are turned round.
+WRITTEN = [
+    ("po", HEADER.format("ISO-8859-1") + MESSAGE.format("a \xe9", ""), "latin-1", MESSAGE.format("a \xe9", "\xe9 a")),
+    ("po", HEADER.format("ISO-8859-1") + MESSAGE.format("a \u20ac", ""), "utf-8", HEADER.format("UTF-8")),
+    ("po", HEADER.format("CHARSET") + MESSAGE.format("a b", ""), "utf-8", HEADER.format("CHARSET")),
+    ("po", HEADER.format("CHARSET") + MESSAGE.format("a \u20ac", ""), "utf-8", HEADER.format("UTF-8")),
+    ("po", 'msgid "a b"\r\nmsgstr ""\r\n', "utf-8", 'msgid "a b"\r\nmsgstr "b a"\r\n'),
+    ("po", MESSAGE.format(r"\x41 \101b \"c\" \\d", ""), "utf-8", MESSAGE.format(r"A Ab \"c\" \\d", r"\\d \"c\" Ab A")),
+    ("po", MESSAGE.format("a <b>b c</b>", ""), "utf-8", MESSAGE.format("a <b>b c</b>", "<b>c b</b> a")),
+    (
+        "po",
+        'msgid "a b"\nmsgid_plural "c d"\nmsgstr[0] "x"\nmsgstr[1] ""\n',
+        "utf-8",
+        'msgid "a b"\nmsgid_plural "c d"\nmsgstr[0] "x"\nmsgstr[1] "d c"\n',
+    ),
+    ("csv", 'a,b\n"a\rb",x\n', "utf-8", 'a,b\n"b a",x\n'),
+    ("csv", 'a,"b"\r\na b, "x" \nc "d",x', "utf-8", 'a,"b"\r\nb a, "x" \n"""d"" c",x'),
+    ("tsv", 'a\tb\n"a b\tx\n"c d"\t"x\n"\n', "utf-8", 'a\tb\nb "a\tx\n"d c"\t"x\n"\n'),
+    ("jsonl", '{"a": "b \u2028c\x85d", "n": 0.10, "e": 1E400, "a": "x"}\n', "utf-8", None),
+    ("jsonl", '{"a": "\\ud800"}\n', "utf-8", None),
+    ("srt", "WEBVTT\n\nNOTE a\n0:0.1 --> 0:0.2 b c\n\n0:0.1 --> 0:0.2\na b\n", "utf-8", " b c\n\n0:0.1 --> 0:0.2\nb a"),
+    ("txt", "\ufeffa b\r\nc", "utf-16-be", "\ufeffb a\r\nc"),
+    ("html", "\ufeff<meta charset=latin1><p>a \u20ac", "utf-16-be", "\ufeff<meta charset=latin1><p>\u20ac a"),
+    ("html", "\ufeff<meta charset=latin1><p>a \u20ac", "utf-16-le", "\ufeff<meta charset=latin1><p>\u20ac a"),
+    ("html", "\ufeff<meta charset=latin1><p>a \u20ac", "utf-8", "\ufeff<meta charset=latin1><p>\u20ac a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "document", "encoding", "expected"), WRITTEN)
+def test_what_is_not_translated_stays_as_it_is_written(form, document, encoding, expected):
+    fields = ["a"] if form in WITH_FIELDS else []
+    found = translate_document(Backwards(), document.encode(encoding), form, fields=fields).decode(encoding)
+    assert (document if expected is None else expected) in found
+    if form != "po":
+        same = translate_document(Unchanged(), document.encode(encoding), form, fields=fields)
+        assert same == document.encode(encoding)
 
 
 # Of each form a document, the texts that are read of it, in order, and what becomes of it.
