@@ -1,5 +1,6 @@
 """``fastattn translate`` of documents: a file by its form, or a folder of them, each whole or not at all."""
 
+import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,12 +29,13 @@ class DocumentFile(NamedTuple):
 
 
 def planned(
-    source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool
+    source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool, key: str
 ) -> list[DocumentFile] | None:
     """What to translate; None where it is lines.
 
     folder    --out-dir: for all files of the folder ``source`` whose form is known and that are not translated yet
     as_lines  whether options ask for what lines alone have
+    key       what tells this translation from those of other models and options
     """
     if folder is None:
         found = form or (form_of(source) if source not in (None, "-") else None)
@@ -47,21 +49,34 @@ def planned(
         raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
     if not os.path.isdir(source):
         raise InputError(f"--out-dir is for a folder, and {source} is none")
-    return _of_folder(Path(source), Path(folder), form)
+    return _of_folder(Path(source), Path(folder), form, key)
 
 
-def _of_folder(source: Path, target: Path, form: str | None) -> list[DocumentFile]:
-    documents, done, other = list[DocumentFile](), 0, 0
+def _of_folder(source: Path, target: Path, form: str | None, key: str) -> list[DocumentFile]:
+    documents, done, other, since = list[DocumentFile](), 0, 0, _begin_folder(target, key)
     for path in _files(source, target):
         found, goal = form or form_of(path), target / path.relative_to(source)
         if found is None:
             other += 1
-        elif goal.exists() and goal.stat().st_mtime_ns >= path.stat().st_mtime_ns:
+        elif goal.exists() and goal.stat().st_mtime_ns >= max(since, path.stat().st_mtime_ns):
             done += 1
         else:
             documents.append(DocumentFile(str(path), str(goal), found, path.stat().st_size))
     say(f"fastattn: {counted(done, 'file')} translated already, {other:,} of other forms left out", err=True)
     return documents
+
+
+def _begin_folder(target: Path, key: str) -> int:
+    """When the folder began to be filled with these translations, in nanoseconds; those of before are none of them."""
+    stamp = target / ".fastattn"
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    try:
+        if not stamp.exists() or stamp.read_text() != digest:
+            os.makedirs(target, exist_ok=True)
+            stamp.write_text(digest)
+        return stamp.stat().st_mtime_ns
+    except (OSError, UnicodeDecodeError) as error:
+        raise FastattnError(f"cannot write {stamp}: {error}") from error
 
 
 def _files(folder: Path, but: Path) -> Iterator[Path]:

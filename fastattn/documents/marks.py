@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from typing import Any, Literal, NamedTuple
 
+from fastattn.text.kept import KEPT
 from fastattn.translation.alignment import WordLink
 
 
@@ -61,23 +62,6 @@ class Node:
         self.inner: list[Node] = []
 
 
-# What stands for itself in any language: addresses, code, printf's, Python's and templates' directives, emoji.
-# ICU's messages of several branches: {count, plural, one {# item} other {# items}}
-_BRANCH = r"\{[^{}]*\}"
-for _ in range(4):  # levels of braces within
-    _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
-MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
-KEPT = re.compile(
-    MESSAGE.pattern + r"|"
-    r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
-    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    r"|`[^`\n]+`"
-    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcs@](?![a-z])|%[A-Z][A-Z\d_]+%|%%"
-    r"|\$?\{{1,4} ?[\w.:!-]*(?:[:,][-+.,\w%<>^=#]*)? ?\}{1,4}|\b__\w+?__\b"
-    r"|[\U0001F000-\U0001FAFF\u2600-\u27BF\u2B50\u2B55][\U0001F3FB-\U0001F3FF\uFE0F\u200D\U0001F000-\U0001FAFF]*"
-)
-
-
 def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
     """``marked`` with marks around what stays untranslated, but for what other marks cut."""
     starts, ends = [mark.start for mark in marked.marks], sorted(mark.end for mark in marked.marks)
@@ -95,14 +79,6 @@ def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
         if not cut and not any(mark.keeps for mark in around):
             kept.append(Mark(start, end, None, True, len(around)))
     return Marked(marked.text, tuple(sorted((*marked.marks, *kept), key=lambda mark: mark.start)))
-
-
-def branches(message: str) -> list[tuple[int, int]]:
-    """Where the texts of an ICU message's branches stand, behind a number that they begin with."""
-    return [
-        (match.start() + 2 + len(match[0]) - 1 - len(re.sub(r"^\s*#\s+", "", match[0][1:])), match.end())
-        for match in re.finditer(_BRANCH, message[1:])
-    ]
 
 
 def unread(text: str) -> Marked:

@@ -12,10 +12,7 @@ from fastattn.documents.forms import EXTRAS, FORMS, TEXT_FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import (
-    KEPT,
-    MESSAGE,
     Marked,
-    branches,
     kept_characters,
     moved,
     stripped,
@@ -29,6 +26,7 @@ from fastattn.documents.texts import Steps, decoded, lines_of, replaced
 from fastattn.errors import InputError, check_known, warn
 from fastattn.printable import counted
 from fastattn.system.files import BYTE_ORDER_MARK
+from fastattn.text.kept import KEPT, MESSAGE, branches
 from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import word_links
 

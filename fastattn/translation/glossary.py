@@ -2,12 +2,14 @@
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from fastattn.errors import FastattnError, InputError, check_bool, check_text
 from fastattn.system.records import dataclass
+from fastattn.text.kept import KEPT
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
@@ -115,6 +117,11 @@ class GlossaryTranslator(StreamedTranslator):
             for match in self._pattern.finditer(text)
             if match.lastindex
         ]
+        if terms:  # what stands for itself, such as an address, has none
+            itself = [match.span() for match in KEPT.finditer(text)]
+            ends = [end for _, end in itself]
+            behind = [bisect_right(ends, term.start) for term in terms]
+            terms = [term for term, n in zip(terms, behind) if n == len(itself) or itself[n][0] >= term.end]
         found, at = list[Term](), 0
         for term in sorted(kept + terms, key=lambda one: one.start):
             if at <= term.start < term.end:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -149,7 +150,7 @@ class CachedTranslator(StreamedTranslator):
             try:
                 for key in keys:
                     if key in known:
-                        text, hypotheses, scores = json.loads(known[key])
+                        text, hypotheses, scores = known[key]
                         yield Translation(text, hypotheses, scores, []) if details else text
                         continue
                     answer = next(answers)
@@ -168,9 +169,15 @@ class CachedTranslator(StreamedTranslator):
         asked = json.dumps([self._model, options], sort_keys=True, default=repr)
         return hashlib.sha256(f"{asked}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
-    def _known(self, keys: list[bytes]) -> dict[bytes, str]:
+    def _known(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
+        """key -> (text, hypotheses, scores); a row that is damaged is not known."""
         marks = ",".join("?" * len(keys))
-        found = dict(self._execute(f"select key, result from translations where key in ({marks})", keys))
+        found = dict[bytes, tuple[str, list[str], list[float]]]()
+        for key, result in self._execute(f"select key, result from translations where key in ({marks})", keys):
+            with suppress(ValueError, TypeError, RecursionError):
+                text, hypotheses, scores = json.loads(result)
+                if isinstance(text, str) and isinstance(hypotheses, list) and isinstance(scores, list):
+                    found[key] = text, hypotheses, scores
         if found:
             marks = ",".join("?" * len(found))
             self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *found])

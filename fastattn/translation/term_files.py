@@ -88,9 +88,11 @@ def _language(element: Any) -> str:
 
 
 def _text(element: Any, name: str) -> str:
-    """The text of the first element of a name within, without inner markup's own."""
+    """The text of the first element of a name within, what is highlighted too, without the text of other markup."""
     found = next((one for one in element.iter() if _name(one) == name), None)
-    if found is None:
-        return ""
-    parts = [found.text or "", *(child.tail or "" for child in found)]
-    return " ".join("".join(parts).split())
+    return "" if found is None else " ".join(_read(found).split())
+
+
+def _read(element: Any) -> str:
+    inner = ((_read(child) if _name(child) == "hi" else "") + (child.tail or "") for child in element)
+    return (element.text or "") + "".join(inner)

@@ -73,6 +73,10 @@ class InOrder(StreamedTranslator):
         # What is kept comes before terms.
         ({"car": "auto"}, [r"car-\d"], "a car-5 or car", "xa car-5 xor auto"),
         ({}, [r"a\d", r"b\d"], "see a1 and b2", "xsee a1 xand b2"),
+        ({"car": "auto"}, [r"(?i)acme", r"(?P<x>b)(?P=x)", r"(c)\1"], "Acme bb cc car", "Acme bb cc auto"),
+        # An address has no term; a term beside Chinese signs is a word.
+        ({"car": "auto"}, (), "car http://car.com/x", "auto xhttp://car.com/x"),
+        ({"A": "b"}, (), "\u7ef4A\u5f88 A", "b b"),
     ],
 )
 def test_terms_are_where_their_words_were(glossary, keep, text, expected):
@@ -205,7 +209,7 @@ TMX = """<?xml version="1.0"?>
 <tmx version="1.4"><header srclang="en"/><body>
 <tu><tuv xml:lang="en-US"><seg>Good <bpt i="1">x</bpt>morning<ept i="1">y</ept>.</seg></tuv>
 <tuv xml:lang="pt-BR"><seg>Bom dia.</seg></tuv><tuv xml:lang="de"><seg>Guten Morgen.</seg></tuv></tu>
-<tu><tuv lang="EN"><seg>Yes</seg></tuv><tuv lang="de"><seg>Ja</seg></tuv></tu>
+<tu><tuv lang="EN"><seg>Y<hi>e</hi>s</seg></tuv><tuv lang="de"><seg>Ja</seg></tuv></tu>
 <tu><tuv xml:lang="en"><seg>No</seg></tuv></tu>
 <tu><tuv lang="en"><seg>A</seg></tuv><tuv lang="ja"><seg/></tuv><tuv lang="ja"><seg>B</seg></tuv></tu>
 </body></tmx>"""
@@ -450,6 +454,15 @@ def test_what_was_translated_before_a_caller_stopped_or_a_write_failed_is_kept(p
         assert next(results) == "xa xb"
         results.close()
         assert cached.translate(["a b"]) == ["xa xb"] and translator.texts.count("a b") == 2
+
+
+def test_a_damaged_row_of_a_cache_is_not_known(path):
+    with CachedTranslator(InOrder(), path, "a") as cached, sqlite3.connect(path) as database:
+        assert cached.translate(["a b"]) == ["xa xb"]
+        for row in ("not JSON", "[1, 2]", '["a", 1, 2]', "[" * 100_000, None):
+            database.execute("update translations set result = ?", [row])
+            database.commit()
+            assert cached.translate(["a b"]) == ["xa xb"]
 
 
 def test_it_is_bounded(path, monkeypatch):
