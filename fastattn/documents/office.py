@@ -200,6 +200,8 @@ class Paragraph:
 
     def __init__(self, element: Element):
         self._element = element
+        inner = next(element.iterdescendants(WORD + "p"), None)  # which is written into elements that are no copies
+        self._before = copy.deepcopy(list(element)) if inner is None else None
         for run in list(element.iter(WORD + "r")):
             _split(run)
         runs = list(self._runs(element))
@@ -276,10 +278,15 @@ class Paragraph:
         return _format_of(last.what) == _format_of(run)
 
     def write(self, answers: Iterator[Marked]) -> None:
-        """Put the translations in the texts' places."""
+        """Put the translations in the texts' places; a paragraph that has not changed stays as it was."""
+        given = [next(answers) for _ in self.texts]
+        if given == self.texts and self._before is not None:
+            self._element[:] = self._before
+            return
+        translations = iter(given)
         for part in self._parts:
             if part is None:
-                self._write(next(answers))
+                self._write(next(translations))
             else:
                 self._element.append(part)
 

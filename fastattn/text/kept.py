@@ -1,0 +1,26 @@
+"""What stands for itself in any language: addresses, code, directives of printf, Python and templates, emoji."""
+
+import re
+
+# ICU's messages of several branches: {count, plural, one {# item} other {# items}}
+_BRANCH = r"\{[^{}]*\}"
+for _ in range(4):  # levels of braces within
+    _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
+MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
+KEPT = re.compile(
+    MESSAGE.pattern + r"|"
+    r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|`[^`\n]+`"
+    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcs@](?![a-z])|%[A-Z][A-Z\d_]+%|%%"
+    r"|\$?\{{1,4} ?[\w.:!-]*(?:[:,][-+.,\w%<>^=#]*)? ?\}{1,4}|\b__\w+?__\b"
+    r"|[\U0001F000-\U0001FAFF\u2600-\u27BF\u2B50\u2B55][\U0001F3FB-\U0001F3FF\uFE0F\u200D\U0001F000-\U0001FAFF]*"
+)
+
+
+def branches(message: str) -> list[tuple[int, int]]:
+    """Where the texts of an ICU message's branches stand, behind a number that they begin with."""
+    return [
+        (match.start() + 2 + len(match[0]) - 1 - len(re.sub(r"^\s*#\s+", "", match[0][1:])), match.end())
+        for match in re.finditer(_BRANCH, message[1:])
+    ]

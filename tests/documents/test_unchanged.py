@@ -1,0 +1,87 @@
+"""Random documents through a translator that changes nothing come back: byte for byte, or XML by its canonical form."""
+
+import io
+import json
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from fastattn.documents.forms import WITH_FIELDS
+from fastattn.documents.translating import translate_document
+from tests.documents.archives import docx
+from tests.documents.backwards import Unchanged
+
+TEXTS = [
+    "one", " two", "H2O", "100%", "%s", "{x}", "a@b.org", "http://a.org/x?y=z&w", "\u00e9", "\u597d", "\U0001f600",
+    "  ", ".",
+]  # fmt: skip
+ENDS = ["\n", "\r\n", "\n\n", "\t"]
+SIGNS = [*"&<>\"'\\#*_-[]()|`;,:\u2028\x85\xa0"]
+TAGS = [
+    "<p>", "</p>", "<b>", "</b>", "<i class=x>", "</i>", "<a href='x?title=a' title='one two'>", "</a>", "<br>",
+    "<img alt=one src=x>", "<!-- one -->", "<pre>", "</pre>", "<code>", "</code>", "<script>", "</script>", "&amp;",
+    "&nbsp;", "&nbsp;&nbsp;", "&lt", "&copy", "&#39;", "<sub>2</sub>", "<p translate=no>", "<td>", "<!doctype html>",
+    "<html lang=en>", "<br/>",
+]  # fmt: skip
+MARKDOWN = [
+    "# ", "- ", "1. ", "> ", "**", "[a](b)", "[^1]", "[^1]: ", "![one](x.png 'two')", "```\n", "    ", "| a |\n|-|\n",
+    "---\n", "<b>",
+]  # fmt: skip
+TIMES = ["1\n00:00:01,000 --> 00:00:02,000\n", "\n", "NOTE one\n", "<i>", "</i>", "- "]
+RUNS = [
+    "<w:r><w:t>one</w:t></w:r>", "<w:r><w:rPr><w:b/></w:rPr><w:t xml:space='preserve'> two </w:t></w:r>",
+    "<w:r><w:t>a</w:t><w:br/><w:t>b</w:t></w:r>", "<w:r><w:tab/></w:r>",
+    "<w:hyperlink><w:r><w:t>link</w:t></w:r></w:hyperlink>",
+]  # fmt: skip
+PIECES = {
+    "txt": TEXTS + ENDS + SIGNS,
+    "html": TEXTS + ENDS + SIGNS + TAGS,
+    "md": TEXTS + ENDS + SIGNS + MARKDOWN,
+    "srt": TEXTS + ENDS + SIGNS + TIMES,
+}
+
+
+def pages(pieces, most=30):
+    return st.lists(st.sampled_from(pieces), max_size=most).map("".join)
+
+
+def documents(form):
+    """Random documents of a form."""
+    if form in PIECES:
+        return pages(PIECES[form]).map(lambda page: TIMES[0] * (form == "srt") + page)
+    if form in WITH_FIELDS:
+        cells = st.lists(st.sampled_from(TEXTS + SIGNS + ENDS), max_size=6).map("".join)
+        rows = st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5)
+        return st.tuples(rows, st.sampled_from(["\n", "\r\n"])).map(lambda drawn: table(form, *drawn))
+    return st.lists(st.sampled_from(RUNS), max_size=8).map(lambda runs: docx(f"<w:p>{''.join(runs)}</w:p>"))
+
+
+def table(form, rows, end):
+    if form == "jsonl":
+        return end.join(json.dumps({"a": row[0], "b": row}, ensure_ascii=len(row) > 2) for row in [["x"], *rows])
+    between = {"csv": ",", "tsv": "\t"}[form]
+    return end.join(between.join('"' + cell.replace('"', '""') + '"' for cell in row) for row in [["a", "b"], *rows])
+
+
+@pytest.mark.parametrize("form", [*PIECES, *WITH_FIELDS, "docx"])
+def test_a_translation_that_changes_nothing_gives_the_document_back(form):
+    @given(documents(form))
+    def check(document):
+        data = document if isinstance(document, bytes) else document.encode()
+        found = translate_document(Unchanged(), data, form, fields=["a"] if form in WITH_FIELDS else [])
+        assert canonical(found) == canonical(data) if form == "docx" else found == data
+
+    check()
+
+
+def canonical(data):
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    return {
+        name: etree.tostring(etree.fromstring(part), method="c14n")
+        for name, part in parts.items()
+        if name.endswith((".xml", ".rels"))
+    }
