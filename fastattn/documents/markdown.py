@@ -305,6 +305,7 @@ def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
             written += source
             begun.append(len(written)) if kind == "open" else begun.pop()
         elif kind == "kept" and sources:
+            written += " " * (written.endswith("`") and sources[0].startswith("`"))  # else they would be one
             written += _LINE_END.sub(" ", sources[0])
         else:
             written += "".join(_ESCAPES.get(one, one) if one in escaped else one for one in text)

@@ -12,7 +12,7 @@ _NOTE = re.compile(r"NOTE(?:[ \t]|\Z)")
 _ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
 _DASHES = ("-", "–", "—", "‐")
 _DASH = re.compile(r"\s*[-–—‐]\s*(?=\w)")
-_SPEAKS = re.compile(rf"{_DASH.pattern}|\s*(?:[(\[♪#♫]|[A-Z][\w .]{0, 20}:\s)")
+_SPEAKS = re.compile(rf"{_DASH.pattern}|\s*(?:[(\[♪#♫]|[A-Z][\w .]{{0,20}}:\s)")
 TOGETHER = 12  # lines, the most of a sentence: what has no full stops is no sentence
 
 Span = tuple[int, int]  # of a line, in the file

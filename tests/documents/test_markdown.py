@@ -26,6 +26,8 @@ PAGES = {
     "a [one two][ref]\n\n[ref]: http://a.org 'one two'\n": "[two one][ref] a\n\n[ref]: http://a.org 'one two'\n",
     "see [ref] now\n\n[ref]: x\n": "now [ref] see\n\n[ref]: x\n",
     "run `a b` or ``c ` d`` now": "now ``c ` d`` or `a b` run",
+    "`a` one `b`": "`b` one `a`",
+    "`a`, `b`": "`b` `a`,",
     "go to <https://a.org/x> now": "now <https://a.org/x> to go",
     "one ![two three](x.png) four": "four one ![three two](x.png)",
     "one <kbd>two</kbd> three<br/>": "three <kbd>two</kbd> one<br/>",

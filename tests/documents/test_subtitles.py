@@ -89,6 +89,13 @@ def test_a_line_with_tags_is_a_sentence():
     assert "\ntwo one\n" in found and "\n<i>four three</i>\n" in found and found.endswith("\nsix five\n")
 
 
+def test_a_line_that_says_who_speaks_begins_a_sentence():
+    cue = "1\n00:00:01,000 --> 00:00:02,000\n"
+    for first, second in (("so then", "MARY: one two"), ("so then", "Mr. Big: one two"), ("so then", "(Mary) one two")):
+        found = translate_document(Backwards(), f"{cue}{first}\n{second}\n".encode(), "srt").decode()
+        assert found == f"{cue}then so\n{' '.join(second.split()[::-1])}\n"
+
+
 def test_what_is_no_subtitle():
     with pytest.raises(InputError, match="^a.srt: expected subtitles, which have lines such as 00:00:01,000 -->"):
         translate_document(Backwards(), b"1\none two\n", "srt", name="a.srt")
