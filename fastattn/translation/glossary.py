@@ -14,7 +14,7 @@ from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details
+from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
 
 # A letter or digit of a script with blanks between words: in the others a word may stand beside any sign.
 SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
@@ -36,6 +36,7 @@ class TermSentence:
 
     text: str
     terms: list[Term]
+    own: dict[str, Any]
     found: Any = None
     tried: int = 0
 
@@ -84,29 +85,33 @@ class GlossaryTranslator(StreamedTranslator):
     def _translated(
         self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
     ) -> Iterator[Any]:
+        asked = OwnOptions(options)
         while window := list(islice(texts, WINDOW)):
-            for result in self._together(window, options):
+            for result in self._together(window, asked, asked.read(len(window))):
                 if isinstance(result, FastattnError) and not return_exceptions:
                     raise result
                 yield result if details or isinstance(result, FastattnError) else result.text
+        asked.read(0)
 
-    def _together(self, texts: list[str], options: dict[str, Any]) -> list[Any]:
+    def _together(self, texts: list[str], asked: OwnOptions, own: list[dict[str, Any]]) -> list[Any]:
         with_terms = {
-            b: self._sentences(text) for b, text in enumerate(texts) if isinstance(text, str) and self._terms(text)
+            b: self._sentences(text, own[b])
+            for b, text in enumerate(texts)
+            if isinstance(text, str) and self._terms(text)
         }
-        plain = [text for b, text in enumerate(texts) if b not in with_terms]
-        told = {"details": True, "return_exceptions": True}
-        answers = iter(self._translator.translate_iter(plain, **options | told))
-        self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], options)
+        plain = [b for b in range(len(texts)) if b not in with_terms]
+        told = {"details": True, "return_exceptions": True} | asked.of([own[b] for b in plain])
+        answers = iter(self._translator.translate_iter([texts[b] for b in plain], **told))
+        self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], asked)
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
-    def _sentences(self, text: str) -> list[Any]:
-        """The sentences of a text, and the blanks between them."""
+    def _sentences(self, text: str, own: dict[str, Any]) -> list[Any]:
+        """The sentences of a text, with its own options, and the blanks between them."""
         found: list[Any] = []
         for sentence in split_sentences(check_text("a text", text)):
             words = sentence.strip()
             before = sentence[: len(sentence) - len(sentence.lstrip())]
-            found += [before, TermSentence(words, self._terms(words)), sentence[len(before) + len(words) :]]
+            found += [before, TermSentence(words, self._terms(words), own), sentence[len(before) + len(words) :]]
         return found
 
     def _terms(self, text: str) -> list[Term]:
@@ -129,13 +134,14 @@ class GlossaryTranslator(StreamedTranslator):
                 at = term.end
         return found
 
-    def _decode(self, sentences: list[TermSentence], options: dict[str, Any]) -> None:
+    def _decode(self, sentences: list[TermSentence], asked: OwnOptions) -> None:
         """Translate sentences, then each that lacks a term again with it in place, until none does."""
         told = {"details": True, "return_attention": True, "return_exceptions": True}
         waiting, prefixes = sentences, [None] * len(sentences)
         while waiting:
             prefix = {"target_prefix": prefixes} if any(prefixes) else {}
-            answers = self._translator.translate_iter([one.text for one in waiting], **options | told | prefix)
+            options = asked.of([one.own for one in waiting]) | told | prefix
+            answers = self._translator.translate_iter([one.text for one in waiting], **options)
             for one, answer in zip(waiting, list(answers)):
                 one.found = answer
             further = []

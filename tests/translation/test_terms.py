@@ -169,6 +169,23 @@ def test_what_each_text_has_goes_with_it(tmp_path):
                 made.translate(["x", "y"], target_prefix=prefixes)
 
 
+def test_each_text_of_a_glossary_has_its_languages():
+    class Languages(InOrder):
+        def translate_iter(self, texts, *, source_lang=None, **options):
+            texts = list(texts)
+            self.languages += zip(texts, source_lang, strict=True)
+            return super().translate_iter(texts, **options)
+
+    translator = Languages()
+    translator.languages = []
+    texts = [f"car {n}. dog {n}." if n % 2 else f"cat {n}" for n in range(100)]
+    codes = [f"l{n}" for n in range(100)]
+    found = GlossaryTranslator(translator, {"car": "auto"}).translate(texts, source_lang=codes)
+    assert found[:2] == ["xcat x0", "auto x1. xdog x1."] and len(found) == 100
+    assert {code for _, code in translator.languages} == {*codes}
+    assert all(code == f"l{text.rstrip('.').split()[-1]}" for text, code in translator.languages)
+
+
 MEMORY = {
     "one two three four": "a",
     "one two three five": "b",
