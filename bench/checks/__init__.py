@@ -96,6 +96,7 @@ from bench.checks import (  # noqa: E402, F401
     conversion,
     document_forms,
     documents,
+    documents_round,
     encoding,
     generation,
     generation_process,

@@ -142,7 +142,7 @@ class Moving:
 
     def __init__(self, source: str, translation: str):
         self._source, self._translation = source, translation
-        self._found: dict[tuple[int, str], int] = {}  # a node and a text kept in it -> where it was found last
+        self._found: dict[tuple[int, str, int], int] = {}  # a node, a text kept in it, flags -> where it was found last
 
     def written(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
         """The translation within a node, with the marks within."""
@@ -177,9 +177,9 @@ class Moving:
     def _place(self, node: Node, words: Sequence[WordLink]) -> None:
         """Give each of the marks within a node a place; none overlaps another."""
         taken = list[tuple[int, int, Node]]()  # where marks stand in the translation, in order
-        for inner in node.inner:
-            if inner.mark.keeps and self._source[inner.mark.start : inner.mark.end].strip():
-                self._find_kept(inner, node, taken)
+        kept = [one for one in node.inner if one.mark.keeps and self._source[one.mark.start : one.mark.end].strip()]
+        for inner in sorted(kept, key=lambda one: one.mark.start - one.mark.end):  # a longer one may hold a shorter
+            self._find_kept(inner, node, taken)
         whole, words = words, self._place_within_words(node, words, taken)
         owners = self._owners(words, node.inner, taken)
         runs = dict[int, list[list[WordLink]]]()
@@ -262,19 +262,21 @@ class Moving:
         node.inner = left
 
     def _find_kept(self, inner: Node, node: Node, taken: list[tuple[int, int, Node]]) -> None:
-        """Place what is kept where the translation has it as it was: the next that no mark before it has."""
+        """Place what is kept where the translation has it, in other cases if need be: the next that is not taken."""
         text = self._source[inner.mark.start : inner.mark.end]
-        whole = re.compile(
-            rf"(?<!\w){re.escape(text)}(?!\w)" if text[0].isalnum() and text[-1].isalnum() else re.escape(text)
-        )
-        for match in whole.finditer(self._translation, self._found.get((id(node), text), node.start), node.end):
-            at = bisect_right(taken, match.start(), key=lambda place: place[1])
-            if at == len(taken) or taken[at][0] >= match.end():
-                inner.start, inner.end = match.span()
-                taken.insert(at, (*match.span(), inner))
-                self._found[id(node), text] = match.end()
-                return
-        self._found[id(node), text] = node.end  # for the next one with the same text
+        whole = rf"(?<!\w){re.escape(text)}(?!\w)" if text[0].isalnum() and text[-1].isalnum() else re.escape(text)
+        for flags in (0, re.IGNORECASE):
+            key = id(node), text, flags
+            for match in re.compile(whole, flags).finditer(
+                self._translation, self._found.get(key, node.start), node.end
+            ):
+                at = bisect_right(taken, match.start(), key=lambda place: place[1])
+                if at == len(taken) or taken[at][0] >= match.end():
+                    inner.start, inner.end = match.span()
+                    taken.insert(at, (*match.span(), inner))
+                    self._found[key] = match.end()
+                    return
+            self._found[key] = node.end  # for the next one with the same text
 
     @staticmethod
     def _owners(

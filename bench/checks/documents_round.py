@@ -1,0 +1,115 @@
+"""Real documents through translators whose words are known, and a model: what is not translated is as it was."""
+
+import re
+import sysconfig
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.checks import Data, Findings, check
+from fastattn import Translator, translate_document
+from fastattn.documents.forms import form_of
+from fastattn.documents.html import READ, SourceTokens
+from fastattn.errors import InputError
+from fastattn.text.kept import KEPT
+from fastattn.translation.calls import Translation
+
+DOCUMENTS, BY_MODEL, LARGEST, SHORT = 200, 40, 150_000, 6_000  # bytes of a document, and of one for the model
+PLACES = (Path("/usr/share/doc"), Path("/usr/lib/node_modules"), Path(sysconfig.get_path("purelib")))
+FORMS = ("html", "md", "srt", "po", "xliff")
+# What these tags have is read; a text of an attribute that is, too.
+SPOKEN = frozenset(("meta", "option", "optgroup", "track", "input", "button"))
+
+
+class Capitals:
+    """Writes words in capitals, and what stands for itself as it is."""
+
+    returns_attention = False
+
+    def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
+        for text in texts:
+            places = [0, *(place for match in KEPT.finditer(text) for place in match.span()), len(text)]
+            parts = [text[start:end] for start, end in zip(places, places[1:])]
+            said = "".join(part if number % 2 else part.upper() for number, part in enumerate(parts))
+            yield Translation(said, [said], [0.0], []) if details else said
+
+
+def structure(data: bytes, form: str) -> object:
+    """What a translation should leave as it is: tags, addresses, identifiers, code, times, keys."""
+    text = data.decode("utf-8", "replace")
+    if form == "html":
+        return Counter(
+            (token.kind, token.name, *sorted(one for one in token.attributes.items() if one[0] not in READ))
+            for token in SourceTokens(text).found
+            if token.kind in ("open", "close", "alone") and token.name not in SPOKEN
+        )
+    if form == "md":
+        from markdown_it import MarkdownIt
+
+        tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+        inner = [child for token in tokens for child in token.children or ()]
+        links = Counter(child.attrGet("href") or child.attrGet("src") for child in inner if child.attrs)
+        return [token.type for token in tokens], links, sum(child.type == "code_inline" for child in inner)
+    return re.findall(r"(?m)^.*-->.*$|^msgid.*$|^#.*$|id=\"[^\"]*\"", text)
+
+
+def found() -> list[Path]:
+    """Documents of this machine, as many of each form as there are, at most the same number of each."""
+    by_form: dict[str, list[Path]] = {form: [] for form in FORMS}
+    for place in PLACES:
+        for path in sorted(place.rglob("*.*")):
+            form = form_of(path)
+            if form in by_form and path.is_file() and not path.is_symlink() and 500 < path.stat().st_size < LARGEST:
+                by_form[form].append(path)
+    chosen = [path for paths in by_form.values() for path in paths[:: max(1, len(paths) // DOCUMENTS)][:DOCUMENTS]]
+    return chosen
+
+
+@check(
+    "documents-round",
+    f"{DOCUMENTS} and more documents of this machine: a translator in capitals leaves tags, addresses, identifiers, "
+    f"code and times as they were, one that changes nothing every byte, and so does en-pt in {BY_MODEL} short ones",
+)
+def documents_round(data: Data) -> tuple[bool, str]:
+    findings, documents = Findings(), [path for path in found() if _readable(path)]
+    faults = [path.name for path in documents if not _same(Capitals(), path)]
+    changed = [path.name for path in documents if not _unchanged(path)]
+    findings.at_least("documents", len(documents), "", DOCUMENTS)
+    findings.at_most("other structure", len(faults), ", ".join(faults[:5]), 0)
+    findings.at_most("other bytes", len(changed), ", ".join(changed[:5]), 0)
+    short = [path for path in documents if path.stat().st_size < SHORT]
+    with Translator("en-pt") as translator:
+        wrong = [
+            path.name for path in short[:: max(1, len(short) // BY_MODEL)][:BY_MODEL] if not _same(translator, path)
+        ]
+    findings.at_most("other structure by en-pt", len(wrong), ", ".join(wrong[:5]), 0)
+    return findings.verdict
+
+
+def _readable(path: Path) -> bool:
+    """Whether a document is in an encoding that it names."""
+    try:
+        return bool(_translated(Unchanged(), path))
+    except InputError:
+        return False
+
+
+class Unchanged(Capitals):
+    """Its translations are the texts."""
+
+    def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
+        return (Translation(text, [text], [0.0], []) if details else text for text in texts)
+
+
+def _translated(translator: Any, path: Path) -> bytes:
+    return translate_document(translator, path.read_bytes(), str(form_of(path)), name=str(path))
+
+
+def _same(translator: Any, path: Path) -> bool:
+    form = str(form_of(path))
+    return structure(path.read_bytes(), form) == structure(_translated(translator, path), form)
+
+
+def _unchanged(path: Path) -> bool:
+    return form_of(path) in ("po", "xliff") or _translated(Unchanged(), path) == path.read_bytes()
