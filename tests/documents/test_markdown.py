@@ -150,6 +150,12 @@ class Louder(Unchanged):
             yield Translation(said, [said], [0.0], []) if details else said
 
 
+def test_code_is_found_in_other_cases_and_within_longer_code():
+    page = "`name` in ``a ` `` or `${name}` and `<!-- x -->`, `'one'` or `'`"
+    found = translate_document(Louder(), page.encode(), "md").decode()
+    assert found == page.replace(" in ", " IN ").replace(" or ", " OR ").replace(" and ", " AND ")
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
 def test_any_page_keeps_its_blocks_and_lines(page):
