@@ -1,5 +1,6 @@
 """Each option of each command arrives in the call, or the output, that it is for: what option_cases.py says."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def see(here: Path, command: str, *arguments: Any) -> dict[str, Any]:
     written: dict[str, Any] = {}
     for path in set(here.iterdir()) - before:
         written[path.name] = path.read_bytes() if path.is_file() else True
-        path.unlink() if path.is_file() else path.rmdir()
+        path.unlink() if path.is_file() else shutil.rmtree(path)
     outcome = {"stdout": result.stdout, "stderr": result.stderr, "code": result.exit_code, "removed": removed}
     assert "Traceback" not in result.stderr
     return {**seen, **written, **outcome}
