@@ -72,7 +72,7 @@ def _begin_folder(target: Path, key: str) -> int:
     digest = hashlib.sha256(key.encode()).hexdigest()
     try:
         if not stamp.exists() or stamp.read_text() != digest:
-            os.makedirs(target, exist_ok=True)
+            _make_folder(str(target))
             stamp.write_text(digest)
         return stamp.stat().st_mtime_ns
     except (OSError, UnicodeDecodeError) as error:

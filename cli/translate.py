@@ -219,9 +219,9 @@ def translate(
     if shown is not None:
         _check_shown(shown, len(texts) == 1 and len(models) < 2 and source != AUTO and not any(around.values()))
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
-    names, speed = models or tuple(entry.name for entry in entries), ("threads", "processes")
-    search = {name: value for name, value in options.items() if name not in speed}
-    key = repr((names, source, target, quality, prompt, search, around, fields, extras))
+    names = models or tuple(entry.name for entry in entries)
+    choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
+    key = repr((names, source, target, quality, prompt, choices, around, fields, extras))
     documents = planned(input_path, output_path, out_dir, form, as_lines, key)
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")

@@ -4,7 +4,9 @@ import codecs
 import copy
 import gettext
 import re
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from fastattn.documents.html import Page
@@ -12,6 +14,10 @@ from fastattn.documents.marks import Marked
 from fastattn.documents.texts import Steps, decoded, needed
 from fastattn.documents.xml import Element, give_text, local, parsed, serialized, take_text
 from fastattn.errors import InputError
+
+_CHARSET_NAME = re.compile(r"(Content-Type:[^\n\\]*charset=)([\w.:-]+)", re.IGNORECASE)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|.)")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
 def translate_po(data: bytes, name: str) -> Steps:
@@ -29,13 +35,12 @@ def translate_po(data: bytes, name: str) -> Steps:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
     texts = [_Message(text) for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
-    answers, (forms, singular) = (yield [text for one in texts for text in one.texts]), _plural_forms(catalog, name)
-    iterator = iter(answers)
-    written_texts = iter([one.written([next(iterator) for _ in one.texts]) for one in texts])
+    answers = iter((yield [text for one in texts for text in one.texts]))
+    translations, (forms, singular) = (one.written(answers) for one in texts), _plural_forms(catalog, name)
     for entry in entries:
-        one = _like(entry.msgid, next(written_texts)) if entry.msgid else ""
+        one = _like(entry.msgid, next(translations)) if entry.msgid else ""
         if entry.msgid_plural:
-            many = _like(entry.msgid_plural, next(written_texts))
+            many = _like(entry.msgid_plural, next(translations))
             numbers = range(forms) if forms else entry.msgstr_plural or (0, 1)
             before = {} if entry.fuzzy else {int(number): text for number, text in entry.msgstr_plural.items()}
             entry.msgstr_plural = {
@@ -66,8 +71,10 @@ class _Message:
         self._page = Page(text) if _TAG.search(text) else None
         self.texts = self._page.texts if self._page else [Marked(text)]
 
-    def written(self, answers: list[Marked]) -> str:
-        return self._page.written(answers) if self._page else answers[0].text
+    def written(self, answers: Iterator[Marked]) -> str:
+        """Its translation, of as many answers as it has texts."""
+        own = list(islice(answers, len(self.texts)))
+        return self._page.written(own) if self._page else own[0].text
 
 
 def _charset(data: bytes) -> str:
@@ -88,11 +95,6 @@ def _unescaped(match: "re.Match[str]") -> str:
     digits = match[1] or match[2]
     character = chr(int(digits, 16 if match[1] else 8)) if digits else ""
     return character if character.isprintable() and character not in '"\\' and character else match[0]
-
-
-_CHARSET_NAME = re.compile(r"(Content-Type:[^\n\\]*charset=)([\w.:-]+)", re.IGNORECASE)
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|.)")
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
 def _plural_forms(catalog: Any, name: str) -> tuple[int, int]:

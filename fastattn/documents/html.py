@@ -9,7 +9,7 @@ from itertools import accumulate, cycle, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from fastattn.documents.marks import Mark, Marked, unread
-from fastattn.documents.texts import Steps, decoded
+from fastattn.documents.texts import Steps, decoded, replaced
 
 # These stand in a sentence; any other tag ends one. <br> ends one too.
 INLINE = frozenset(
@@ -24,7 +24,6 @@ WHOLE = frozenset("listing plaintext pre xmp".split())
 UNSEEN = frozenset("script style template".split())
 READ = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
 _ROOT = re.compile(r"<html\b[^>]*>", re.IGNORECASE)
-_LANG = re.compile(r"((?<![\w:-])(?:xml:)?lang\s*=\s*)(?:\"[^\"]*\"|'[^']*'|[^\s\"'=<>`]+)", re.IGNORECASE)
 METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTONS = frozenset(("button", "reset", "submit"))
 LABELLED = frozenset(("optgroup", "option", "track"))
@@ -198,14 +197,12 @@ class Page:
     def _tag(self, token: SourceToken, answers: list[Marked]) -> str:
         if token.parts:
             return "".join(self._tag(part, answers) for part in token.parts)
-        source = token.source
-        for start, end, number in sorted(self._values.get(id(token), ()), reverse=True):
-            if answers[number] == self.texts[number]:
-                continue
-            value = html.escape(answers[number].text)
-            quoted = value if source[start - 1] in "\"'" else f'"{value}"'
-            source = source[:start] + quoted + source[end:]
-        return source
+        edits = list[tuple[int, int, str]]()
+        for start, end, number in self._values.get(id(token), ()):
+            if answers[number] != self.texts[number]:
+                value = html.escape(answers[number].text)
+                edits.append((start, end, value if token.source[start - 1] in "\"'" else f'"{value}"'))
+        return replaced(token.source, edits)
 
     def _sentence(self, number: int, answers: list[Marked]) -> str:
         """A sentence's translation, blanks around it as they were; one that has not changed as it was."""
@@ -238,6 +235,15 @@ def _values(tag: str) -> dict[str, tuple[int, int]]:
     return found
 
 
+def _with_language(tag: str, language: str) -> str:
+    """A tag whose languages, where it names some, are another."""
+    spans, edits = _values(tag), list[tuple[int, int, str]]()
+    for start, end in (spans[name] for name in ("lang", "xml:lang") if name in spans):
+        quotes = tag[start - 1] in "\"'"
+        edits.append((start - quotes, end + quotes, f'"{language}"'))
+    return replaced(tag, edits)
+
+
 def _apart(token: SourceToken) -> Sequence[SourceToken]:
     """A text and the runs of blanks in it that a browser shows as they are."""
     runs = [match.span() for match in _SHOWN_BLANKS.finditer(token.source)] if token.kind == "text" else []
@@ -250,10 +256,10 @@ def _apart(token: SourceToken) -> Sequence[SourceToken]:
 def _joined(held: Sequence[SourceToken]) -> list[SourceToken]:
     """A sentence's tokens, those of an element without text as one, which stands for itself as a picture does."""
     closers, joined, at = partners([(token.kind, token.name) for token in held]), list[SourceToken](), 0
-    texts = list(accumulate((len(token.text) for token in held), initial=0))
+    said = list(accumulate((len(token.text) + (token.kind == "kept") for token in held), initial=0))
     while at < len(held):
         token, end = held[at], closers.get(at, at)
-        if at < end and texts[at] == texts[end] and not any(part.kind == "kept" for part in held[at:end]):
+        if at < end and said[at] == said[end]:
             parts = tuple(held[at : end + 1])
             token = SourceToken("alone", token.name, "".join(part.source for part in parts), {}, "", parts)
             at = end
@@ -346,6 +352,6 @@ def translate_html(data: bytes, name: str, language: str | None = None, charset:
     text = decoded(data, name, charset)
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset
     if language is not None:
-        text = _ROOT.sub(lambda root: _LANG.sub(rf'\1"{language}"', root[0]), text, count=1)
+        text = _ROOT.sub(lambda root: _with_language(root[0], language), text, count=1)
     page = Page(text)
     return page.written((yield page.texts)).encode(charset, "xmlcharrefreplace")

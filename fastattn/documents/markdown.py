@@ -142,7 +142,7 @@ def _sentences(page: str) -> Any:
         spans = list[tuple[int, int, int]]()  # of each line: where it begins in the paragraph, and in the page
         place, begin = at, 0
         for line in token.content.split("\n"):
-            forms = (line, line.replace("|", "\\|"))  # of a cell of a table
+            forms = {line, line.replace("|", "\\|")}  # of a cell of a table
             found, form = min((page.find(one, place) % (len(page) + 1), one) for one in forms)
             if found == len(page):
                 break

@@ -55,15 +55,14 @@ def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[s
 
     names  of columns, by which it is told; without them by rows that all have one cell, or all have as many
     """
-    read = dict[str, list[list[Cell]]]()
     for one in (delimiter, *(";" * (delimiter == ","))):
         with suppress(InputError):
-            read[one] = list(_cells(page, one, name))
-    for one, rows in read.items():
-        lengths = {len(row) for row in rows}
-        if rows and ({*names} <= {cell.text for cell in rows[0]} if names else len(lengths) == 1 and lengths != {1}):
-            return one, rows
-    return delimiter, read.get(delimiter) or list(_cells(page, delimiter, name))
+            rows = list(_cells(page, one, name))
+            lengths = {len(row) for row in rows}
+            named = rows and {*names} <= {cell.text for cell in rows[0]}
+            if named if names else len(lengths) == 1 and lengths != {1}:
+                return one, rows
+    return delimiter, list(_cells(page, delimiter, name))
 
 
 def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:

@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -148,32 +148,34 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     inner = [with_kept(one) for _, one, _ in read]
     with_letters = [one for one in inner if _has_letters(one)]
     plain = _plainly(translator, (one.text for one in with_letters if not one.marks), options)
-    marked = [one for one in with_letters if one.marks]
-    aligns = getattr(translator, "returns_attention", True)  # else words are taken to stay in order
-    told = {"details": True} | ({"return_attention": True} if aligns else {})
-    answers = translator.translate_iter([one.text for one in marked], **options | told)
-    moves = [
-        moved(one, _writable(one.text, answer.text), word_links(one.text, answer) if aligns else ())
-        for one, answer in zip(marked, answers)
-    ]
-    wrong = [one for one, answer in zip(marked, moves) if not _keeps(one, answer)]
-    pieces = (text.strip() for one in wrong for kind, text, _ in one.pieces() if kind == "text")
-    of_pieces = _plainly(translator, filter(_has_letter, pieces), options) if wrong else {}
-    left, with_marks = 0, iter(moves)
-    results = list[Marked]()
-    for one in inner:
-        answer = one if one.marks else Marked(plain.get(one.text, one.text))
-        if one.marks and _has_letters(one):
-            answer = next(with_marks)
-            if not _keeps(one, answer):
-                answer = _in_pieces(one, of_pieces)
-            if not _keeps(one, answer):
-                answer, left = one, left + 1
-        results.append(answer)
+    marked, left = _with_marks(translator, [one for one in with_letters if one.marks], options)
+    results = (
+        Marked(plain.get(one.text, one.text)) if not one.marks else next(marked) if _has_letters(one) else one
+        for one in inner
+    )
     return [
         text if answer == one else unstripped(before, answer, behind)
         for text, (before, _, behind), one, answer in zip(texts, read, inner, results)
     ], left
+
+
+def _with_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[Iterator[Marked], int]:
+    """(the translations of texts that have marks, how many stay as they were)."""
+    aligns = getattr(translator, "returns_attention", True)  # else words are taken to stay in order
+    told = {"details": True} | ({"return_attention": True} if aligns else {})
+    answers = [
+        moved(one, _writable(one.text, answer.text), word_links(one.text, answer) if aligns else ())
+        for one, answer in zip(texts, translator.translate_iter([one.text for one in texts], **options | told))
+    ]
+    wrong = [n for n, (one, answer) in enumerate(zip(texts, answers)) if not _keeps(one, answer)]
+    pieces = (text.strip() for n in wrong for kind, text, _ in texts[n].pieces() if kind == "text")
+    of_pieces = _plainly(translator, filter(_has_letter, pieces), options) if wrong else {}
+    left = 0
+    for n in wrong:
+        answers[n] = _in_pieces(texts[n], of_pieces)
+        if not _keeps(texts[n], answers[n]):
+            answers[n], left = texts[n], left + 1
+    return iter(answers), left
 
 
 def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:

@@ -265,10 +265,10 @@ class Answer:
             if self._has_two_lengths:
                 message["headers"].append((b"connection", b"close"))
         body = message.get("body", b"")
-        while len(body) > PART:  # a client that does not take them has an end of its own
-            await self._send({"type": message["type"], "body": body[:PART], "more_body": True})
-            body = body[PART:]
-        await self._send({**message, "body": body} if "body" in message else message)
+        last = max(0, len(body) - 1) // PART * PART
+        for start in range(0, last, PART):  # a client that does not take them has an end of its own
+            await self._send({"type": message["type"], "body": body[start : start + PART], "more_body": True})
+        await self._send({**message, "body": body[last:]} if last else message)
 
     async def refuse(self, refusal: Refusal, body: dict[str, Any]) -> None:
         """Answer with a refusal; a stream that has begun gets it as its last event, anything else can only be cut."""

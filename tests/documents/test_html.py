@@ -149,7 +149,8 @@ def test_the_language_of_the_root():
     for told in ({"language": "pt"}, {"language": "Portuguese"}, {"target_lang": "por_Latn"}):
         assert translate_document(Backwards(), page.encode(), "html", **told).decode() == expected
     assert backwards(page) == page.replace("one two", "two one")
-    assert translate_document(Backwards(), b"<html><p>a", "html", language="pt") == b"<html><p>a"
+    for page in (b"<html><p>a", b"<html data-x='y lang=en'><p>a"):
+        assert translate_document(Backwards(), page, "html", language="pt") == page
 
 
 def test_the_charset_that_it_names():

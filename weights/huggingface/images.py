@@ -36,12 +36,8 @@ OPENAI = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
     "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224,
 }  # fmt: skip
-STEPS = (
-    "do_resize",
-    "do_center_crop",
-    "do_rescale",
-    "do_normalize",
-)  # left out where they are null, as by transformers
+# Left out where they are null, as by transformers.
+STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize")
 
 _QKV = tuple(f"encoder.layer.#.attention.attention.{part}.*" for part in ("query", "key", "value"))
 VIT = {
