@@ -46,7 +46,7 @@ help:
 # $(call environment,FOLDER,REQUIREMENTS): uv installs in seconds what takes pip a minute, where it can be had.
 define environment
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "fastattn needs Python 3.10 or newer, $(PYTHON) is %d.%d; try make PYTHON=python3.12" % v[:2])'
-	@echo "== installing $(2) into $(1)"
+	@echo '== installing $(2) into $(1)'
 	@$(PYTHON) -m venv $(1)
 	@{ $(1)/$(PROGRAMS)/python -m pip install $(QUIET) uv && $(1)/$(PROGRAMS)/python -m uv pip install --quiet \
 		--python $(1) $(2); } 2>/dev/null || $(1)/$(PROGRAMS)/python -m pip install $(QUIET) $(2)

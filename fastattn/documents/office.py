@@ -24,9 +24,11 @@ WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 OPEN_TEXTS = frozenset(("p", "h", "title", "desc"))
 OPEN_ENCLOSES = frozenset(("span", "a", "meta", "ruby", "ruby-base"))
+# No elements of Word's: while a paragraph is read, they hold a field from its beginning to its end, and its result.
+FIELD, RESULT = "field", "result"
 # Runs of a Word document stand in these as they do in a paragraph.
 WORD_ENCLOSES = frozenset(
-    WORD + name for name in "hyperlink ins moveTo smartTag customXml fldSimple sdt dir bdo".split()
+    (FIELD, *(WORD + name for name in "hyperlink ins moveTo smartTag customXml fldSimple sdt dir bdo".split()))
 )
 WORD_PARTS = ("document.xml", "header", "footer", "footnotes.xml", "endnotes.xml", "comments.xml")
 # What a run may say -> the character that it is, or None for the element's own text; what it may have beside; where a
@@ -204,6 +206,7 @@ class Paragraph:
         self._before = copy.deepcopy(list(element)) if inner is None else None
         for run in list(element.iter(WORD + "r")):
             _split(run)
+        _gather_fields(element)
         runs = list(self._runs(element))
         lengths: Counter[bytes] = Counter()
         for run in runs:
@@ -289,6 +292,8 @@ class Paragraph:
                 self._write(next(translations))
             else:
                 self._element.append(part)
+        for field in list(self._element.iter(FIELD)):
+            _dissolve(field)
 
     def _write(self, answer: Marked) -> None:
         path = [self._element]
@@ -321,9 +326,47 @@ def _split(run: Element) -> None:
         run.getparent().remove(run)
 
 
+def _gather_fields(paragraph: Element) -> None:
+    """Put each field that has a result, and begins and ends among the same siblings, into an element FIELD."""
+    begins = [run for run in paragraph.iter(WORD + "r") if _field_end(run) == "begin"]
+    for begin in begins[::-1]:  # inner fields before outer ones
+        parts, depth = {"begin": [begin], "separate": list[Element](), "end": list[Element]()}, 0
+        part = "begin"
+        for run in begin.itersiblings():
+            end = _field_end(run)
+            if end is not None and depth == 0:
+                part = end if end in ("separate", "end") else part
+            depth += {"begin": 1, "end": -1}.get(end or "", 0)
+            parts[part].append(run)
+            if depth < 0:
+                break
+        result = parts["separate"][1:]
+        if not parts["end"] or not result or any(map(_breaks, result)):
+            continue
+        field, within = begin.makeelement(FIELD), begin.makeelement(RESULT)
+        begin.addprevious(field)
+        within.extend(result)
+        field.extend([*parts["begin"], parts["separate"][0], within, *parts["end"]])
+
+
+def _field_end(run: Element) -> str | None:
+    """Which end of a field a run is, "begin", "separate" (from its result) or "end"; None for another one."""
+    found = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
+    return None if found is None else found.get(WORD + "fldCharType")
+
+
+def _dissolve(field: Element) -> None:
+    """Put what a FIELD holds in its place."""
+    for child in list(field):
+        for part in list(child) if child.tag == RESULT else [child]:
+            field.addprevious(part)
+    field.getparent().remove(field)
+
+
 def _inside(element: Element) -> Element:
     """What holds the runs of an element that encloses some."""
-    return element.find(WORD + "sdtContent") if element.tag == WORD + "sdt" else element
+    name = {WORD + "sdt": WORD + "sdtContent", FIELD: RESULT}.get(element.tag)
+    return element if name is None else element.find(name)
 
 
 def _breaks(run: Element) -> bool:

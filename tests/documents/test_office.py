@@ -68,6 +68,21 @@ def test_runs_of_a_docx_that_stand_in_others():
     )
 
 
+def field(result: str, instruction: str = "<w:r><w:instrText>REF a</w:instrText></w:r>") -> str:
+    begin, separate, end = (f'<w:r><w:fldChar w:fldCharType="{one}"/></w:r>' for one in ("begin", "separate", "end"))
+    return f"{begin}{instruction}{separate}{result}{end}" if result else f"{begin}{instruction}{end}"
+
+
+def test_fields_of_a_docx_enclose_their_results():
+    for part in (field(run("12")), field(run("two")), field(run("2 two"), field(run("x"))), field(field(run("two")))):
+        moved = part.replace("2 two", "two 2")
+        found = body_of(docx(f"<w:p>{run('one ')}{part}{run(' three')}</w:p>"), "docx", "word/document.xml")
+        assert f"<w:p>{run('three ')}{moved}{run(' one')}</w:p>" in found
+    for part in (field(""), field("<w:r><w:tab/></w:r>"), field(run("one")).partition("<w:r><w:t")[0]):
+        found = body_of(docx(f"<w:p>{part}{run('two three')}</w:p>"), "docx", "word/document.xml")
+        assert f"<w:p>{part}{run('three two')}</w:p>" in found  # none that has a result to enclose
+
+
 def test_odt():
     body = (
         '<office:text><text:h>one two</text:h><text:p>one <text:span text:style-name="a">two</text:span> three'
