@@ -38,7 +38,7 @@ _CHARSET = re.compile(rb"<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*[\"']?(
 class SourceToken(NamedTuple):
     """A piece of the source: "open", "close", "alone" (a tag that encloses nothing), "text", or "other".
 
-    parts  the tags of an element without text, which is "alone"
+    parts  the tags of an element without text, which is "alone", or the first tag and the rest of one that is "kept"
     """
 
     kind: str
@@ -135,7 +135,8 @@ class Page:
             else:
                 self._end_sentence()
                 self._parts.append(token)
-            self._read_values(token)
+            if not _is_protected(token):
+                self._read_values(token)
             at = max(end, at + 1)
         self._end_sentence()
 
@@ -146,20 +147,21 @@ class Page:
         return is_field and "\n" in "".join(token.source for token in element[1:]).strip()
 
     def _keep(self, token: SourceToken, kept: list[SourceToken]) -> None:
-        source = "".join(one.source for one in kept)
+        source, text = ("".join(parts) for parts in zip(*((one.source, one.text) for one in kept)))
         if token.name in HIDDEN - UNSEEN | WHOLE | {"textarea"}:
-            self.texts.append(unread("".join(one.text for one in kept)))
+            self.texts.append(unread(text))
+        within = SourceToken("other", "", source[len(token.source) :], {}, "")
+        element = SourceToken("kept", token.name, source, {}, "" if token.name in HIDDEN else text, (token, within))
         if token.name in WHOLE or token.name == "textarea":
             self._end_sentence()
-            self._parts.append(source)
+            self._parts.append(element)
         else:
-            text = "" if token.name in HIDDEN else "".join(one.text for one in kept)
-            self._held.append(SourceToken("kept", token.name, source, {}, text))
+            self._held.append(element)
 
     def _end_sentence(self) -> None:
         held, self._held = _joined(self._held), []
         if not any(map(str.isalpha, "".join(token.text for token in held if token.kind == "text"))):
-            self._parts += [token if token.kind in ("open", "alone") else token.source for token in held]
+            self._parts += held
             return
         self._sentences[len(self.texts)] = held
         self._parts.append(len(self.texts))
@@ -218,7 +220,7 @@ class Page:
             elif kind == "close":
                 written += tags[1].source if tags[1] else ""
             elif kind == "kept" and tags:
-                written += tags[0].source
+                written += self._tag(tags[0], answers)
             else:
                 written += html.escape(text, quote=False)
         return written + last[len(last.rstrip()) :]
@@ -269,11 +271,13 @@ def _joined(held: Sequence[SourceToken]) -> list[SourceToken]:
 
 
 def _stays(token: SourceToken) -> bool:
-    """Whether an element stays as it is."""
-    untranslated = (
-        token.attributes.get("translate") == "no" or "notranslate" in token.attributes.get("class", "").split()
-    )
-    return token.kind == "open" and (untranslated or token.name in WORDS | HIDDEN | WHOLE)
+    """Whether an element's content stays as it is."""
+    return token.kind == "open" and (_is_protected(token) or token.name in WORDS | HIDDEN | WHOLE)
+
+
+def _is_protected(token: SourceToken) -> bool:
+    """Whether a page says that an element, its attributes too, is not to be translated."""
+    return token.attributes.get("translate") == "no" or "notranslate" in token.attributes.get("class", "").split()
 
 
 def _closers(tokens: Sequence[SourceToken]) -> dict[int, int]:

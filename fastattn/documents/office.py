@@ -46,6 +46,7 @@ READ = {
     WORD + "tblCaption": (WORD + "val",),
     WORD + "tblDescription": (WORD + "val",),
     WORD + "hyperlink": (WORD + "tooltip",),
+    WORD + "listItem": (WORD + "displayText",),
 }
 
 Reader = Callable[[bytes, str], Steps]
@@ -127,19 +128,21 @@ def _leaves(part: str) -> bool:
 
 
 def _open_part(data: bytes, name: str, comments: bool) -> Steps:
-    return (yield from _elements(parsed(data, name), OPEN_TEXTS, OPEN_ENCLOSES, () if comments else ("annotation",)))
+    root = parsed(data, name)
+    without = [] if comments else [one for one in root.iter() if local(one) == "annotation"]
+    return (yield from _elements(root, OPEN_TEXTS, OPEN_ENCLOSES, without))
 
 
 def _contents_part(data: bytes, name: str) -> Steps:
     return (yield from _elements(parsed(data, name), frozenset(("text",)), frozenset()))
 
 
-def _elements(root: Element, texts: frozenset[str], encloses: frozenset[str], without: Sequence[str] = ()) -> Steps:
+def _elements(root: Element, texts: frozenset[str], encloses: frozenset[str], without: Sequence[Element] = ()) -> Steps:
     """XML with the texts of elements of some names translated; inner ones, such as a note's, before outer ones.
 
     without  elements in which they stay
     """
-    stay = {id(inner): inner for one in root.iter() if local(one) in without for inner in one.iter()}
+    stay = {id(inner): inner for one in without for inner in one.iter()}
     found = [one for one in root.iter() if local(one) in texts and id(one) not in stay][::-1]
     taken, kept = list[Marked](), list[Marked]()
     for one in found:
@@ -188,11 +191,17 @@ def _drawing_part(data: bytes, name: str) -> Steps:
 
 
 def _properties_part(data: bytes, name: str, language: str | None = None) -> Steps:
-    """Titles, subjects, descriptions and keywords; a language that is named becomes ``language``."""
+    """Titles, subjects, descriptions and keywords; a language that is named becomes ``language``.
+
+    A description with tags, as books have, is read as HTML.
+    """
     root = parsed(data, name)
     for one in root.iter(DUBLIN + "language") if language else ():
         one.text = language
-    return (yield from _elements(root, PROPERTIES, frozenset()))
+    with_tags = [one for one in root.iter(DUBLIN + "description") if "</" in (one.text or "")]
+    for one in with_tags:
+        one.text = (yield from translate_html(one.text.encode(), name, charset="utf-8")).decode()
+    return (yield from _elements(root, PROPERTIES, frozenset(), with_tags))
 
 
 class Paragraph:

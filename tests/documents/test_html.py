@@ -121,9 +121,13 @@ def test_what_is_read_of_attributes():
     read += [("meta", "content=", f" {key}={name}") for name in told for key in ("name", "property")]
     for tag, name, more in read:
         assert backwards(f'<{tag}{more} {name}"one two">') == f'<{tag}{more} {name}"two one">'
+    for tag in ("iframe", "svg", "code", "pre", "object"):  # whose content stays
+        assert backwards(f'x y <{tag} title="one two">a b</{tag}>').count(f'<{tag} title="two one">a b</{tag}>') == 1
     for tag, name, more in (
-        ("p", "class=", ""),
+        ("p", "title=", " translate=no"),
+        ("pre", "title=", ' class="notranslate"'),
         ("meta", "content=", " name=author"),
+        ("p", "class=", ""),
         ("input", "value=", " type=text"),
     ):
         assert backwards(f'<{tag}{more} {name}"one two">') == f'<{tag}{more} {name}"one two">'

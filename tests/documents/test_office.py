@@ -130,10 +130,12 @@ def test_what_is_read_beside_paragraphs_of_an_odt():
 
 def test_properties_of_an_epub():
     parts = dict(parts_of(epub(one='<html lang="en"><p>one two</p><pre>a b</pre></html>')))
-    parts["book.opf"] = f"<p {DUBLIN}><dc:title>one two</dc:title><dc:language>en</dc:language></p>"
+    told = "<dc:description>&lt;p&gt;one &lt;b&gt;two&lt;/b&gt;&lt;/p&gt;</dc:description>"
+    parts["book.opf"] = f"<p {DUBLIN}><dc:title>one two</dc:title><dc:language>en</dc:language>{told}</p>"
     document = translate_document(Backwards(), archive(dict(parts), "mimetype"), "epub", language="por")
     found = parts_of(document)
-    assert "<dc:title>two one</dc:title><dc:language>pt</dc:language>" in found["book.opf"]
+    told = "<dc:description>&lt;p&gt;&lt;b&gt;two&lt;/b&gt; one&lt;/p&gt;</dc:description>"
+    assert f"<dc:title>two one</dc:title><dc:language>pt</dc:language>{told}" in found["book.opf"]
     assert found["one.xhtml"] == '<html lang="pt"><p>two one</p><pre>a b</pre></html>'
     assert document.kept_characters == 2
 

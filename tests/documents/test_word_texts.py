@@ -70,6 +70,7 @@ def test_charts_properties_and_alternative_texts():
     )
     table = '<w:tblPr><w:tblCaption w:val="one two"/><w:tblDescription w:val="x y"/></w:tblPr>'
     art = '<w:pict><v:textpath xmlns:v="urn:schemas-microsoft-com:vml" string="one two"/></w:pict>'
+    table += '<w:listItem w:displayText="one two" w:value="one two"/>'
     link = f'<w:hyperlink w:tooltip="one two">{TWO}</w:hyperlink><w:r>{art}</w:r>'
     parts = {
         "word/document.xml": f"{HEAD}<w:document {W}><w:body>{table}<w:p>{picture}{link}</w:p></w:body></w:document>",
@@ -82,6 +83,7 @@ def test_charts_properties_and_alternative_texts():
     assert 'name="a b" descr="two one" title="y x"' in found["word/document.xml"]
     assert '<w:tblCaption w:val="two one"/><w:tblDescription w:val="y x"/>' in found["word/document.xml"]
     assert '<w:hyperlink w:tooltip="two one">' in found["word/document.xml"]
+    assert '<w:listItem w:displayText="two one" w:value="one two"/>' in found["word/document.xml"]
     assert 'string="two one"' in found["word/document.xml"]
     assert "<a:t>two one</a:t><v>one two</v>" in found["word/charts/chart1.xml"]
     assert found["word/charts/style1.xml"] == parts["word/charts/style1.xml"]
