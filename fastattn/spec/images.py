@@ -205,6 +205,7 @@ class PictureSpec:
     size      (height, width) it is resized to; (0, n): its shorter side to n, the other in proportion; (0, 0): not
     resample  the number of Pillow's filter
     crop      (height, width) of the middle that is kept, zeros around a smaller one; (0, 0): all
+    white     whether a picture that is transparent in places is laid on white, else its colours there are taken
     rounds    whether the crop's beginning is rounded to the nearest even pixel, as by torchvision, else down
     factor    by which values from 0 to 255 are multiplied
     mean, deviation   of each channel: (x - mean) / deviation
@@ -219,3 +220,4 @@ class PictureSpec:
     deviation: tuple[float, ...]
     projection_ED: np.ndarray | None = None
     rounds: bool = False
+    white: bool = False

@@ -55,8 +55,9 @@ def plot_image_attention(
     names = checked_labels("labels", labels, len(maps_WYX))
     if model is not None and not hasattr(model, "image_spec"):
         raise InputError(f"model should be an Encoder or a Captioner, got {described(model)}")
-    picture = open_picture(image, "image")
-    area = [(0.0, 1.0)] * 2 if model is None else seen_area(picture.size, model.image_spec)
+    spec = None if model is None else model.image_spec
+    picture = open_picture(image, "image", spec is not None and spec.white)
+    area = [(0.0, 1.0)] * 2 if spec is None else seen_area(picture.size, spec)
     return ImageMaps(picture, area, maps_WYX, names, printable_text(title or ""), columns)
 
 

@@ -27,13 +27,14 @@ def is_picture(given: Any) -> bool:
     return isinstance(given, (str, os.PathLike, np.ndarray)) or hasattr(given, "convert")
 
 
-def open_picture(picture: Any, what: str) -> "Image":
+def open_picture(picture: Any, what: str, white: bool = False) -> "Image":
     """A picture as Pillow's image in RGB, turned as its EXIF says.
 
     picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
     what     its name in errors
-    Raises InputError for anything else, for a damaged file, and for more than MOST_PIXELS. Transparency is left out; of
-    16 bits a pixel 8 are used.
+    white    whether it is laid on white where it is transparent, else its colours there are taken
+    Raises InputError for anything else, for a damaged file, and for more than MOST_PIXELS. Of 16 bits a pixel 8 are
+    used.
     """
     try:
         from PIL import Image, ImageOps
@@ -55,6 +56,8 @@ def open_picture(picture: Any, what: str) -> "Image":
             turned = Image.fromarray((np.asarray(turned) >> 8).astype(np.uint8))
         if turned.mode in ("I", "F"):
             raise InputError(f"{what}: nobody knows the range of pixels of 32 bits: convert them to 8")
+        if white and turned.has_transparency_data:
+            turned = Image.alpha_composite(Image.new("RGBA", turned.size, "white"), turned.convert("RGBA"))
         return turned.convert("RGB")
     except InputError:
         raise
@@ -133,4 +136,4 @@ def load_image(picture: Any, number: int, spec: PictureSpec) -> np.ndarray:
     """The image float32 [3, Y, X] of the picture of that number; raises InputError as ``open_picture``."""
     named = isinstance(picture, (str, os.PathLike))
     what = f"picture {number}{f', {os.fspath(picture)!r}' if named else ''}"
-    return prepare(open_picture(picture, what), spec, what)
+    return prepare(open_picture(picture, what, spec.white), spec, what)

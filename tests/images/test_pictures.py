@@ -122,6 +122,24 @@ def test_pictures_of_every_mode(mode, vit, tmp_path):
     np.testing.assert_array_equal(vit.encode_images(path), vit.encode_images(expected))
 
 
+def test_transparent_pictures_are_laid_on_white_where_the_processor_converts_them(vit, clip, tmp_path):
+    """As transformers' convert_to_rgb does it (5.24); else their colours are taken."""
+    rgb_YXC = np.asarray(pictures()[0])
+    alpha_YX1 = np.linspace(0, 255, rgb_YXC[:, :, 0].size).astype(np.uint8).reshape(*rgb_YXC.shape[:2], 1)
+    opaque_YX1 = alpha_YX1 / 255
+    white_YXC = np.round(opaque_YX1 * rgb_YXC + (1 - opaque_YX1) * 255).astype(np.uint8)
+    given = Image.fromarray(np.concatenate([rgb_YXC, alpha_YX1], axis=2))
+    found_YXC = np.asarray(open_picture(given, "", white=True)).astype(int)
+    assert np.abs(found_YXC - white_YXC).max() <= 1
+    laid = Image.fromarray(found_YXC.astype(np.uint8))
+    for encoder in (vit, clip):
+        np.testing.assert_array_equal(encoder.encode_images(given), encoder.encode_images(laid))
+    for case, value in ((VIT, False), (CLIP, None)):
+        write_golden_images(replace(case, processor=case.processor | {"do_convert_rgb": value}), tmp_path)
+        encoder = Encoder(tmp_path)
+        np.testing.assert_array_equal(encoder.encode_images(given), encoder.encode_images(rgb_YXC))
+
+
 def test_grey_pictures_show_what_their_channels_would(tmp_path):
     """Of 8 bits and of 16, whose high ones count, in either order of bytes; as arrays, images and files."""
     grey_YX = np.random.default_rng(1).integers(0, 256, (7, 5), np.uint8)

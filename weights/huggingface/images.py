@@ -34,10 +34,10 @@ USUAL_TEXT = USUAL_CLIP | {
 HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2, "size": 224, "do_center_crop": False}
 OPENAI = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
-    "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224,
+    "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224, "do_convert_rgb": True,
 }  # fmt: skip
 # Left out where they are null, as by transformers.
-STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize")
+STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
 _QKV = tuple(f"encoder.layer.#.attention.attention.{part}.*" for part in ("query", "key", "value"))
 VIT = {
@@ -204,6 +204,7 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
         _factor(config) if config.boolean("do_rescale", True) else 1.0,
         channel_numbers(config, "image_mean") if normal else (0.0,) * 3,
         channel_numbers(config, "image_std") if normal else (1.0,) * 3,
+        white=config.boolean("do_convert_rgb", False),
     )
 
 
