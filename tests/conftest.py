@@ -23,7 +23,9 @@ ENVIRONMENT = {**os.environ, "FASTATTN_CACHE": str(cache_root().absolute())}
 os.environ.setdefault("FASTATTN_COMPILE_AHEAD", "0")
 
 # No test asserts a speed, its drawing of examples included; the suite as a whole draws the same ones each time.
-settings.register_profile("any speed", settings(derandomize=False), suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any speed", settings(derandomize=False, deadline=None), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("many", settings.get_profile("any speed"), max_examples=10_000)  # minutes: by hand
 settings.register_profile("same", settings.get_profile("any speed"), derandomize=True, database=None)
 settings.load_profile("any speed")
