@@ -146,6 +146,8 @@ class Moving:
 
     def written(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
         """The translation within a node, with the marks within."""
+        if not node.inner:
+            return Marked(self._translation[node.start : node.end])
         self._place(node, words)
         text, marks, at = "", list[Mark](), node.start
         for inner in sorted(node.inner, key=lambda one: (one.start, one.end)):
