@@ -49,6 +49,8 @@ def planned(
         raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
     if not os.path.isdir(source):
         raise InputError(f"--out-dir is for a folder, and {source} is none")
+    if _same(Path(source), Path(folder)):
+        raise InputError("--out-dir is the folder of -i, whose files would be lost: name another")
     return _of_folder(Path(source), Path(folder), form, key)
 
 

@@ -43,10 +43,13 @@ def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def known(translator: Any, paths: list[str], how: dict[str, Any], given: dict[str, Any]) -> Any:
+def known(
+    translator: Any, paths: list[str], how: dict[str, Any], given: dict[str, Any], languages: tuple[str, str]
+) -> Any:
     """The translator with what the options name around it.
 
     paths, how  of its models: their folders and options, which tell cached translations from others
+    languages   from which and to which it translates, "" where nothing tells
     """
     if not any(given[name] for name in NAMES):
         return translator
@@ -55,7 +58,6 @@ def known(translator: Any, paths: list[str], how: dict[str, Any], given: dict[st
     from fastattn.translation.memory import CachedTranslator, MemoryTranslator
     from fastattn.translation.term_files import read_glossary, read_memory
 
-    languages = [how.get(name, "") for name in ("source_lang", "target_lang")]
     if given["glossary"] or given["keep"]:
         terms = read_glossary(given["glossary"], *languages) if given["glossary"] else {}
         translator = GlossaryTranslator(translator, terms, given["keep"])

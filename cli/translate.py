@@ -1,7 +1,8 @@
 """``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -241,7 +242,8 @@ def translate(
                 search = given(**options) | DETAILS
                 translator = _detecting(target, quality, chosen, search, progress, around)
             else:
-                translator, search = _opened(paths, languages, prompt, chosen, given(**options), around)
+                pair = _pair(names, source, target)
+                translator, search = _opened(paths, languages, prompt, chosen, given(**options), around, pair)
             search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
@@ -303,6 +305,12 @@ DETAILS = {"details": True, "return_scores": False}
 _RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min_new_tokens"}
 
 
+def _pair(names: Sequence[str], source: str | None, target: str | None) -> tuple[str, str]:
+    """From which language to which models of these names translate, "" where neither options nor names tell."""
+    first, last = (re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", name) for name in (names[0], names[-1]))
+    return source or (first[1] if first else ""), target or (last[2] if last else "")
+
+
 def _opened(
     paths: list[str],
     languages: dict[str, Any],
@@ -310,10 +318,11 @@ def _opened(
     chosen: dict[str, Any],
     search: dict[str, Any],
     around: dict[str, Any],
+    pair: tuple[str, str],
 ) -> tuple[Any, dict[str, Any]]:
     """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's.
 
-    around  what is known of translations: ``known``
+    around, pair  what is known of translations, and from which language to which they are: ``known``
     """
     if prompt is None and "cache_precision" not in chosen:
         from fastattn.translation.translator import Translator
@@ -321,7 +330,7 @@ def _opened(
         try:
             opened = [Translator(path, **chosen) for path in paths]
             made = opened[0] if len(opened) == 1 else Translator.chain(*opened)
-            return known(made, paths, chosen | languages, around), search | languages | DETAILS
+            return known(made, paths, chosen | languages, around, pair), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
                 raise
@@ -349,7 +358,7 @@ def _detecting(
 
     def open_from(code: str) -> Any:
         paths = [located_entry(each, progress) for each in models_between(code, target, quality)]
-        translator = _opened(paths, {}, None, chosen, {}, around)[0]
+        translator = _opened(paths, {}, None, chosen, {}, around, (code, target or ""))[0]
         try:
             _begin(translator, search)
         except InputError as error:

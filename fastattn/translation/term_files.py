@@ -17,8 +17,9 @@ LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
     """term -> translation, of two columns with a tab between them, or of a .tbx file.
 
-    source, target  the languages of a .tbx file's terms: codes; "": the first two of each entry
-    Lines that are empty or begin with # are left out. Raises InputError for what is neither.
+    source, target  the languages of a .tbx file's terms: codes; "": the two of each entry, in their order
+    Lines that are empty or begin with # are left out. Raises InputError for what is neither, and for entries in more
+    than two languages where these are not named.
     """
     if PurePath(path).suffix.lower() == ".tbx":
         return dict(_pairs(_parsed(path), "termEntry conceptEntry", "langSet langSec", "term", source, target, path))
@@ -59,20 +60,29 @@ def _pairs(
     root: Any, entries: str, languages: str, texts: str, source: str, target: str, path: Any
 ) -> Iterator[tuple[str, str]]:
     """(text, translation) of each entry that has both languages."""
-    wanted, any_entry = [iso_code(code).partition("-")[0] if code else "" for code in (source, target)], False
+    wanted, any_entry = [iso_code(code) if code else "" for code in (source, target)], False
     for entry in root.iter():
         if _name(entry) not in entries.split():
             continue
         any_entry = True
         said = [(_language(one), _text(one, texts)) for one in entry.iter() if _name(one) in languages.split()]
         if all(wanted):
-            chosen = [next((text for code, text in said if code == one and text), "") for one in wanted]
+            chosen = [_in_language(said, one) for one in wanted]
+        elif len({code for code, _ in said}) > 2:
+            raise InputError(f"{path}: has {', '.join(code for code, _ in said[:9])}: name the two languages to use")
         else:
             chosen = [text for _, text in said[:2]]
         if len(chosen) == 2 and all(chosen):
             yield chosen[0], chosen[1]
     if not any_entry:
         raise InputError(f"{path}: has no {entries.replace(' ', ' or ')}")
+
+
+def _in_language(said: list[tuple[str, str]], wanted: str) -> str:
+    """The text in a language: the first in its region or script, else in any; "" for none."""
+    exact = (text for code, text in said if code == wanted and text)
+    base = wanted.partition("-")[0]
+    return next(exact, "") or next((text for code, text in said if code.partition("-")[0] == base and text), "")
 
 
 def _name(element: Any) -> str:
@@ -82,7 +92,7 @@ def _name(element: Any) -> str:
 def _language(element: Any) -> str:
     code = element.get(LANG) or element.get("lang") or ""
     try:
-        return iso_code(code.lower()).partition("-")[0]
+        return iso_code(code)
     except InputError:
         return ""
 

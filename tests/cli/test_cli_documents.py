@@ -178,6 +178,10 @@ def test_a_folder_within_itself(folder):
     for _ in range(2):
         done = translate("-i", "in", "--out-dir", "in/pt")
         assert done.exit_code == 0 and not (folder / "in" / "pt" / "pt").exists()
+    for same in ("in", "in/", "out/../in"):
+        done = translate("-i", "in", "--out-dir", same)
+        assert done.exit_code == 1 and "--out-dir is the folder of -i" in done.stderr
+    assert (folder / "in" / "a.html").read_bytes() == PAGE
 
 
 WRONG = [
@@ -244,3 +248,20 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
     assert len(after) == 8 and all(after[name] == known for name, known in before.items())
     assert all(content.count(b"</p>") == 60 for _, content in after.values())
     assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".html"] == [".fastattn"]
+
+
+def test_a_memory_is_read_in_the_languages_of_the_models(tmp_path, monkeypatch):
+    monkeypatch.setattr("fastattn.cli.translate.located_entry", lambda entry, progress: "any")
+    (tmp_path / "en-pt").mkdir()
+    texts = "".join(
+        f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in (("en", "A"), ("de", "B"), ("pt", "C"))
+    )
+    (tmp_path / "t.tmx").write_text(f"<tmx><body><tu>{texts}</tu></body></tmx>")
+    for languages in (
+        ("--from", "en", "--to", "pt"),
+        ("-m", "en-pt"),
+        ("-m", "any", "--from", "en", "--to", "Portuguese"),
+    ):
+        assert run("translate", *languages, "--memory", "t.tmx", "A").stdout == "C\n", languages
+    done = run("translate", "-m", "any", "--memory", "t.tmx", "A")
+    assert done.exit_code == 1 and "t.tmx: has en, de, pt: name the two languages" in done.stderr

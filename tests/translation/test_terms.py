@@ -251,7 +251,17 @@ def test_tmx(tmp_path, encoding):
     assert read_memory(path, "en", "pt") == {"Good morning.": "Bom dia."}
     assert read_memory(path, "en", "de") == {"Good morning.": "Guten Morgen.", "Yes": "Ja"}
     assert read_memory(path, "en", "ja") == {"A": "B"}
-    assert read_memory(path) == {"Good morning.": "Bom dia.", "Yes": "Ja"} and read_memory(path, "fr", "pt") == {}
+    assert read_memory(path, "fr", "pt") == {}
+    with pytest.raises(InputError, match="has en, pt, de: name the two languages"):
+        read_memory(path)
+
+
+def test_regions_and_scripts_of_a_memory(tmp_path):
+    said = (("en", "A"), ("zh-CN", "simplified"), ("zh-TW", "traditional"), ("pt-BR", "brazil"))
+    texts = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in said)
+    path = write(tmp_path, "a.tmx", f"<tmx><body><tu>{texts}</tu></body></tmx>")
+    for target, found in (("zh-TW", "traditional"), ("zh", "simplified"), ("pt-PT", "brazil"), ("pt", "brazil")):
+        assert read_memory(path, "en", target) == {"A": found}, target
 
 
 def test_tbx(tmp_path):
