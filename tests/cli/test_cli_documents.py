@@ -180,7 +180,7 @@ def test_a_folder_within_itself(folder):
         assert done.exit_code == 0 and not (folder / "in" / "pt" / "pt").exists()
     for same in ("in", "in/", "out/../in"):
         done = translate("-i", "in", "--out-dir", same)
-        assert done.exit_code == 1 and "--out-dir is the folder of -i" in done.stderr
+        assert done.exit_code == 2 and "--out-dir is the folder of -i" in done.stderr
     assert (folder / "in" / "a.html").read_bytes() == PAGE
 
 
@@ -264,4 +264,4 @@ def test_a_memory_is_read_in_the_languages_of_the_models(tmp_path, monkeypatch):
     ):
         assert run("translate", *languages, "--memory", "t.tmx", "A").stdout == "C\n", languages
     done = run("translate", "-m", "any", "--memory", "t.tmx", "A")
-    assert done.exit_code == 1 and "t.tmx: has en, de, pt: name the two languages" in done.stderr
+    assert done.exit_code == 2 and "t.tmx: has en, de, pt: name the two languages" in done.stderr
