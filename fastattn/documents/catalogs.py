@@ -3,7 +3,9 @@
 import codecs
 import copy
 import gettext
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -23,14 +25,14 @@ _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 def translate_po(data: bytes, name: str) -> Steps:
     """The entries without a translation, fuzzy ones included; plural forms but that of 1 get the plural's."""
     with needed("PO"):
-        import polib
+        import polib  # noqa: F401
 
     charset = _charset(data)
     text = _ESCAPE.sub(_unescaped, decoded(data, name, charset))
     if "msgid" not in text:
         raise InputError(f"{name}: not a PO file: it has no msgid")
     try:
-        catalog = polib.pofile(f"\n{text}", wrapwidth=78)  # a text without a line end could be a file's name
+        catalog = _parsed_po(text)
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
@@ -62,6 +64,17 @@ def translate_po(data: bytes, name: str) -> Steps:
     except (UnicodeEncodeError, LookupError):
         pass
     return _CHARSET_NAME.sub(r"\1UTF-8", written, count=1).encode()
+
+
+def _parsed_po(text: str) -> Any:
+    """polib's catalog of a file, whose lines end in line feeds; those of a str end in what else Unicode knows, too."""
+    import polib
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "catalog.po")
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        return polib.pofile(path, wrapwidth=78, encoding="utf-8")
 
 
 class _Message:

@@ -13,7 +13,8 @@ _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
 _ADDRESS = r"<[^<>\n]*>|(?:[^\s()\\<]|\\.|\((?:[^\s()\\]|\\.|\([^\s()]*\))*\))*"
 _LINK_END = re.compile(rf"\]\(\s*(?:{_ADDRESS})(?:\s+(?:{_TITLE}))?\s*\)|\]\[[^\[\]]*\]|\]")
 _LINK_TITLE = re.compile(rf"\s({_TITLE})\s*\)\Z")
-# Lines and ends of lines that are no text: front matter, a container's, a heading's identifier and classes.
+# Lines and parts of lines that are no text: front matter, a container's, a heading's identifier and classes, a note's
+# kind.
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _PLAIN = re.compile(
     r"(?!(?:true|false|null|yes|no|on|off|~)\Z)(?![-?:] )[^\W\d](?:(?!: | #)[^\n])*(?<![:\s])", re.IGNORECASE
@@ -24,14 +25,20 @@ _FRONT_VALUE = re.compile(
     r"[ \t]*(?:[ \t]#[^\n]*)?\r?$(?!\n[ \t]+\S)",
     re.MULTILINE,
 )
-_DIRECTIVE = re.compile(r"^[ \t]*:{3,}.*$|[ \t]*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$", re.MULTILINE)
+_DIRECTIVE = re.compile(
+    r"^[ \t]*:{3,}.*$|(?<![ \t])[ \t]*\{:?[ \t]*[#.][^{}\n]*\}[ \t]*$|(?<=[> ])\[!\w+\][-+]?|"
+    r"^[ \t]*(?:!!!|\?\?\?\+?)[ \t]+[\w-]+",
+    re.MULTILINE,
+)
 # The end of a reference whose text is its label.
 SHORT = ("]", "][]")
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
+_KEPT = re.compile(rf"{_FOOTNOTE.pattern}|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*(?<=[^\s\\])\$(?!\d)")  # formulas too
 _ESCAPES = {one: f"\\{one}" for one in "\\`*_[]<>|"} | {"&": "&amp;"}
 # Before a note's text. Its further paragraphs are indented as a list's are, for which the parser takes it.
 _NOTE = re.compile(rf"^ {{0,3}}{_FOOTNOTE.pattern}:[ \t]+(?=\S)", re.MULTILINE)
-_LINE_END = re.compile(r"[ \t]*\n[ \t]*")
+_DEFINITION = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # of a list of terms, each a paragraph like a list's
+_LINE_END = re.compile(r"(?<![ \t])[ \t]*\n[ \t]*")
 # A line that begins so would be a list, a heading, a quotation, a table or a rule.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
 
@@ -128,7 +135,7 @@ def _sentences(page: str) -> Any:
         from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    hidden = _NOTE.sub("-   ", _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page)))
+    hidden = _DEFINITION.sub(r"\1-", _NOTE.sub("-   ", _DIRECTIVE.sub(_blanks, _FRONT_MATTER.sub(_blanks, page))))
     starts = [0, *(match.end() for match in re.finditer("\n", page))]
     starts = [name.end() if (name := _NOTE.match(page, start)) else start for start in starts]
     at = 0
@@ -165,15 +172,15 @@ def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], 
     escaped  signs that the page has escaped beside those that pieces say
     """
     begin, pieces = _without_name(pieces)
-    held = list[SourcePiece]()
+    held, starts = list[SourcePiece](), [start for start, *_ in lines]
     last_piece = SourcePiece("hard", "")
     for piece in [*pieces, last_piece]:
         if piece.kind != "hard":
             held.append(piece)
             continue
         end = begin + sum(len(one.source) for one in held)
-        first = bisect_right([start for start, *_ in lines], begin) - 1
-        last = bisect_right([start for start, *_ in lines], max(begin, end - 1)) - 1
+        first = bisect_right(starts, begin) - 1
+        last = bisect_right(starts, max(begin, end - 1)) - 1
         spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
         if held:
             spans[0][0] += begin - lines[first][0]
@@ -208,7 +215,7 @@ def _form(token: Any) -> tuple[str, str, str]:
     if token.type == "text":
         return "text", re.escape(token.content), token.content
     if token.type == "text_special":
-        return "escaped", re.escape(token.markup), token.content
+        return "escaped" if token.content != token.markup else "text", re.escape(token.markup), token.content
     if token.type == "softbreak":
         return "text", r"[ \t]*\n[ \t]*", " "
     if token.type == "hardbreak":
@@ -291,7 +298,7 @@ def _marked(pieces: list[SourcePiece]) -> Marked:
             text += shown
             if number in closers:
                 around.append(len(marks) - 1)
-    return with_kept(Marked(text, tuple(marks)), _FOOTNOTE)
+    return with_kept(Marked(text, tuple(marks)), _KEPT)
 
 
 def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:

@@ -6,12 +6,22 @@ mark stays one, around the longest run of such words, so that a tree of marks st
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice, takewhile, zip_longest
 from typing import Any, Literal, NamedTuple
 
 from fastattn.text.kept import KEPT
 from fastattn.translation.alignment import WordLink
+
+# Of a kept text that is lower-case letters alone: fewer letters may be a word of the translation's by chance. How many
+# places in it are tried.
+LEAST_NAME, MOST_PLACES = 4, 32
+# Letters of marks that are words by themselves; marks of a word, and levels of marks, beyond which no sentence goes.
+LEAST_PIECE, MOST_IN_WORD, MOST_LEVELS = 3, 8, 64
+_NO_BLANKS = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff"  # scripts without any between words
+_WORD = re.compile(rf"[^\W{_NO_BLANKS}]+")
+_UNIT = re.compile(rf"[{_NO_BLANKS}]|[^\s{_NO_BLANKS}]+")
 
 
 class Mark(NamedTuple):
@@ -61,6 +71,13 @@ class Node:
         self.mark, self.start, self.end = mark, start, end
         self.inner: list[Node] = []
 
+    @property
+    def keeps(self) -> bool:
+        """Whether all of its text stays, perhaps by a mark within."""
+        if self.mark.keeps or len(self.inner) != 1:
+            return self.mark.keeps
+        return self.inner[0].mark[:2] == self.mark[:2] and self.inner[0].keeps
+
 
 def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
     """``marked`` with marks around what stays untranslated, but for what other marks cut."""
@@ -78,7 +95,50 @@ def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
         cut = any(bisect_right(places, start) < bisect_left(places, end) for places in (starts, ends))
         if not cut and not any(mark.keeps for mark in around):
             kept.append(Mark(start, end, None, True, len(around)))
+    kept += _signs(marked, [mark.start for mark in kept])
     return Marked(marked.text, tuple(sorted((*marked.marks, *kept), key=lambda mark: mark.start)))
+
+
+def _signs(marked: Marked, kept: Sequence[int]) -> Iterator[Mark]:
+    """What keeps the signs of marks around signs alone, such as a permalink's; ``kept``: where other marks keep."""
+    for mark, behind in zip_longest(marked.marks, marked.marks[1:]):
+        text = marked.text[mark.start : mark.end]
+        alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
+        if (
+            alone
+            and (behind is None or behind.start >= mark.end)
+            and bisect_left(kept, mark.start) == bisect_left(kept, mark.end)
+        ):
+            yield Mark(mark.start, mark.end, None, True, mark.depth + 1)
+
+
+def is_crowded(marked: Marked) -> bool:
+    """Whether a word holds more than MOST_IN_WORD marks, or more than MOST_LEVELS enclose one: it is no sentence."""
+    words = [match.span() for match in _WORD.finditer(marked.text)]
+    within = Counter[int]()
+    for mark in marked.marks:
+        word = bisect_right(words, (mark.start, len(marked.text))) - 1
+        within[word] += word >= 0 and mark.start < mark.end <= words[word][1]
+    return any(mark.depth > MOST_LEVELS for mark in marked.marks) or max(within.values(), default=0) > MOST_IN_WORD
+
+
+def nests(marked: Marked, answer: Marked) -> bool:
+    """Whether marks of several letters each stand within others in a translation, and beside them in the text."""
+    lengths = {id(mark.what): mark.end - mark.start for mark in marked.marks}
+    before, after = _outer_marks(marked), _outer_marks(answer)
+    moved = (what for what, outer in before.items() if after.get(what, outer) != outer)
+    return any(min(lengths[what], lengths.get(after[what], 0)) >= LEAST_PIECE for what in moved)
+
+
+def _outer_marks(marked: Marked) -> dict[int, int]:
+    """What a mark has, where no other has it -> what the mark around it has, 0 for none."""
+    found, around, count = dict[int, int](), list[int](), Counter(id(mark.what) for mark in marked.marks)
+    for mark in marked.marks:
+        del around[mark.depth :]
+        if count[id(mark.what)] == 1:
+            found[id(mark.what)] = around[-1] if around else 0
+        around.append(id(mark.what))
+    return found
 
 
 def unread(text: str) -> Marked:
@@ -133,7 +193,7 @@ def moved(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked
 
 def _in_order(text: str, translation: str) -> list[WordLink]:
     scale = len(text) / max(1, len(translation))
-    spans = [match.span() for match in re.finditer(r"\S+", translation)]
+    spans = [match.span() for match in _UNIT.finditer(translation)]
     return [WordLink((int(scale * start), 1 + int(scale * (end - 1))), (start, end)) for start, end in spans]
 
 
@@ -141,8 +201,8 @@ class Moving:
     """A text's marks on their way to its translation."""
 
     def __init__(self, source: str, translation: str):
-        self._source, self._translation = source, translation
-        self._found: dict[tuple[int, str, int], int] = {}  # a node, a text kept in it, flags -> where it was found last
+        self._source, self._translation, self._small = source, translation, translation.lower()
+        self._found: dict[tuple[int, str, bool], int] = {}  # a node, a text kept in it, as written -> where to go on
 
     def written(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
         """The translation within a node, with the marks within."""
@@ -179,9 +239,9 @@ class Moving:
     def _place(self, node: Node, words: Sequence[WordLink]) -> None:
         """Give each of the marks within a node a place; none overlaps another."""
         taken = list[tuple[int, int, Node]]()  # where marks stand in the translation, in order
-        kept = [one for one in node.inner if one.mark.keeps and self._source[one.mark.start : one.mark.end].strip()]
+        kept = [one for one in node.inner if one.keeps and self._source[one.mark.start : one.mark.end].strip()]
         for inner in sorted(kept, key=lambda one: one.mark.start - one.mark.end):  # a longer one may hold a shorter
-            self._find_kept(inner, node, taken)
+            self._find_kept(inner, node, taken, words)
         whole, words = words, self._place_within_words(node, words, taken)
         owners = self._owners(words, node.inner, taken)
         runs = dict[int, list[list[WordLink]]]()
@@ -197,9 +257,13 @@ class Moving:
                 self._take(inner, max(mine, key=lambda run: run[-1].target[1] - run[0].target[0]), node)
         self._share(node, owners, words)
         behind = self._behind(node, whole)
+        free = [word.target for word, owner in zip(words, owners) if owner is None]
         for inner in node.inner:
             if inner.start < 0:
                 inner.start = inner.end = behind(inner.mark)
+                if free and not inner.keeps and any(map(str.isalpha, self._source[inner.mark.start : inner.mark.end])):
+                    near = bisect_left(free, (inner.start,))
+                    inner.start, inner.end = free.pop(min(near, len(free) - 1))
 
     def _place_within_words(
         self, node: Node, words: Sequence[WordLink], taken: list[tuple[int, int, Node]]
@@ -240,10 +304,9 @@ class Moving:
             while number == len(pieces) - 1 and end < limit and not self._translation[end].isspace():
                 end += 1  # signs behind the word
             at = self._translation.find(text, start, end)
-            behind = bisect_right(taken, at, key=lambda place: place[1])
-            if at >= 0 and (behind == len(taken) or taken[behind][0] >= at + len(text)):
+            if at >= 0 and _fits(taken, at, at + len(text)):
                 inner.start, inner.end = at, at + len(text)
-                taken.insert(behind, (inner.start, inner.end, inner))
+                taken.insert(bisect_left(taken, (at, at)), (inner.start, inner.end, inner))
                 cut = [(start, at), (at, inner.end), (inner.end, end)]
                 pieces[number : number + 1] = [piece for piece in cut if piece[0] < piece[1]]
                 return
@@ -263,22 +326,49 @@ class Moving:
                 left.append(inner)
         node.inner = left
 
-    def _find_kept(self, inner: Node, node: Node, taken: list[tuple[int, int, Node]]) -> None:
-        """Place what is kept where the translation has it, in other cases if need be: the next that is not taken."""
+    def _find_kept(
+        self, inner: Node, node: Node, taken: list[tuple[int, int, Node]], words: Sequence[WordLink]
+    ) -> None:
+        """Place what is kept where the translation has it, in other cases if need be: the next that is not taken.
+
+        What could be a word of its own, such as code that is ``a``, is where a word looks at it.
+        """
         text = self._source[inner.mark.start : inner.mark.end]
-        whole = rf"(?<!\w){re.escape(text)}(?!\w)" if text[0].isalnum() and text[-1].isalnum() else re.escape(text)
-        for flags in (0, re.IGNORECASE):
-            key = id(node), text, flags
-            for match in re.compile(whole, flags).finditer(
-                self._translation, self._found.get(key, node.start), node.end
-            ):
-                at = bisect_right(taken, match.start(), key=lambda place: place[1])
-                if at == len(taken) or taken[at][0] >= match.end():
-                    inner.start, inner.end = match.span()
-                    taken.insert(at, (*match.span(), inner))
-                    self._found[key] = match.end()
-                    return
-            self._found[key] = node.end  # for the next one with the same text
+        is_word = text.isalpha() and text.islower()
+        for as_written in (True, False):
+            key = id(node), text, as_written
+            places = self._places(text, as_written, self._found.get(key, node.start), node.end)
+            free = ((start, start + len(text)) for start in places if _fits(taken, start, start + len(text)))
+            some = list(islice(free, MOST_PLACES if is_word else 1))
+            looked = (place for place in some if self._looks(inner.mark, *place, words))
+            first = some[0] if some and (not is_word or len(text) >= LEAST_NAME) else None
+            place = next(looked, first) if is_word else first
+            if place is not None:
+                inner.start, inner.end = place
+                taken.insert(bisect_left(taken, place), (*place, inner))
+            if not is_word:
+                self._found[key] = node.end if place is None else place[1]  # for the next one with the same text
+            if place is not None:
+                return
+
+    def _places(self, text: str, as_written: bool, start: int, end: int) -> Iterator[int]:
+        """Where the translation has a text between start and end, and no letters at it where it has some there."""
+        within = self._translation if as_written else self._small
+        if not as_written and (len(self._small) != len(self._translation) or len(text) != len(text.lower())):
+            return
+        text = text if as_written else text.lower()
+        signs = "-" if text.isalpha() else ""
+        while (found := within.find(text, start, end)) >= 0:
+            ends = (within[max(0, found - 1) : found], text[0]), (within[found + len(text) :][:1], text[-1])
+            if not any(inner.isalnum() and (outer.isalnum() or outer in ("_", *signs)) for outer, inner in ends):
+                yield found
+            start = found + 1
+
+    @staticmethod
+    def _looks(mark: Mark, start: int, end: int, words: Sequence[WordLink]) -> bool:
+        """Whether a word of the translation between start and end looks at a mark's."""
+        first = bisect_right(words, start, key=lambda word: word.target[1])
+        return any(_common(mark, word) > 0 for word in takewhile(lambda word: word.target[0] < end, words[first:]))
 
     @staticmethod
     def _owners(
@@ -340,6 +430,12 @@ class Moving:
             return placed[after][1] if after < len(placed) and placed[after][0] < at else at
 
         return place
+
+
+def _fits(taken: Sequence[tuple[int, int, Node]], start: int, end: int) -> bool:
+    """Whether nothing stands between start and end yet."""
+    behind = bisect_right(taken, start, key=lambda place: place[1])
+    return behind == len(taken) or taken[behind][0] >= end
 
 
 def _begin(word: WordLink) -> int:

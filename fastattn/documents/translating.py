@@ -13,8 +13,10 @@ from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import (
     Marked,
+    is_crowded,
     kept_characters,
     moved,
+    nests,
     stripped,
     unstripped,
     with_kept,
@@ -163,11 +165,13 @@ def _with_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     """(the translations of texts that have marks, how many stay as they were)."""
     aligns = getattr(translator, "returns_attention", True)  # else words are taken to stay in order
     told = {"details": True} | ({"return_attention": True} if aligns else {})
-    answers = [
-        moved(one, _writable(one.text, answer.text), word_links(one.text, answer) if aligns else ())
-        for one, answer in zip(texts, translator.translate_iter([one.text for one in texts], **options | told))
-    ]
-    wrong = [n for n, (one, answer) in enumerate(zip(texts, answers)) if not _keeps(one, answer)]
+    crowded = [is_crowded(one) for one in texts]
+    whole = [n for n in range(len(texts)) if not crowded[n]]
+    answers = list(texts)
+    for n, answer in zip(whole, translator.translate_iter([texts[n].text for n in whole], **options | told)):
+        links = word_links(texts[n].text, answer) if aligns else ()
+        answers[n] = moved(texts[n], _writable(texts[n].text, answer.text), links)
+    wrong = [n for n, one in enumerate(texts) if crowded[n] or not _keeps(one, answers[n])]
     pieces = (text.strip() for n in wrong for kind, text, _ in texts[n].pieces() if kind == "text")
     of_pieces = _plainly(translator, filter(_has_letter, pieces), options) if wrong else {}
     left = 0
@@ -197,7 +201,11 @@ def _keeps(marked: Marked, answer: Marked) -> bool:
     found = Counter(KEPT.findall(answer.text))
     if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, which others cut
         found = Counter({text: found[text] for text in wanted})
-    return wanted == found
+    braces = [KEPT.sub("", text).count("{") for text in (marked.text, answer.text)]  # of what is cut in two
+    names = {marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None}
+    before, after = marked.text.lower(), answer.text.lower()
+    doubled = (after.count(text) > before.count(text) for text in map(str.lower, names) if _has_letter(text))
+    return wanted == found and braces[0] >= braces[1] and not any(doubled) and not nests(marked, answer)
 
 
 def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:

@@ -178,7 +178,7 @@ def test_a_folder_within_itself(folder):
     for _ in range(2):
         done = translate("-i", "in", "--out-dir", "in/pt")
         assert done.exit_code == 0 and not (folder / "in" / "pt" / "pt").exists()
-    for same in ("in", "in/", "out/../in"):
+    for same in ("in", "in/", "./in"):
         done = translate("-i", "in", "--out-dir", same)
         assert done.exit_code == 2 and "--out-dir is the folder of -i" in done.stderr
     assert (folder / "in" / "a.html").read_bytes() == PAGE

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import tempfile
 import zipfile
 
 import polib
@@ -122,7 +123,10 @@ def test_a_translation_that_changes_nothing_gives_the_document_back(form):
 
 
 def entries(catalog):
-    return [(one.msgid, one.comment, one.msgstr) for one in polib.pofile("\n" + catalog.decode())]
+    with tempfile.NamedTemporaryFile(suffix=".po") as file:
+        file.write(catalog)
+        file.flush()
+        return [(one.msgid, one.comment, one.msgstr) for one in polib.pofile(file.name)]
 
 
 XML = (".xml", ".rels", ".ncx", ".opf")
