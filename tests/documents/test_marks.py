@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from fastattn.documents.marks import KEPT, Mark, Marked, moved, with_kept
 from fastattn.documents.translating import translate_document
-from fastattn.errors import InputError
 from fastattn.translation.alignment import WordLink
 from fastattn.translation.calls import Translation
 from tests.documents.backwards import Backwards, Unchanged, grows_as_its_length
