@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.errors import FastattnError, InputError, TokenizerError
+from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.subword_units import SubwordUnits
@@ -81,21 +81,6 @@ def test_what_cannot_be_followed_is_refused_in_one_line(message):
             call()
 
 
-@settings(deadline=None, max_examples=100)
-@given(data=st.data())
-def test_damage_never_escapes(data):
-    good = (GOLDENS / "text_unigram_suffix.model").read_bytes()
-    damaged = bytearray(good)
-    for _ in range(data.draw(st.integers(1, 5))):
-        damaged[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
-    kept = data.draw(st.integers(0, len(good))) if data.draw(st.booleans()) else len(good)
-    try:
-        model = SentencePiece(bytes(damaged[:kept]))
-        model.text(model.pieces("A estac\u0327a\u0303o  haha ｆｕｌｌ \u0915\u093c"))
-    except FastattnError as error:
-        assert "\n" not in str(error)
-
-
 def rule_of(length):
     """A table whose one rule makes "b" of that many "a"s."""
     units, at = [0] * 256 * (length + 2), 0
@@ -127,16 +112,15 @@ def test_how_long_a_rule_may_be_and_what_is_no_utf8():
 
 
 def test_memory_is_returned_at_once():
-    for name in GOLDEN:
-        model = SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
-        model.pieces("a few words")
-        parts = [weakref.ref(part) for part in (model, model._processor)]
-        gc.disable()
-        try:
-            del model
-            assert [part() for part in parts] == [None] * 2
-        finally:
-            gc.enable()
+    model = SentencePiece((GOLDENS / "text_unigram.model").read_bytes())
+    model.pieces("a few words")
+    parts = [weakref.ref(part) for part in (model, model._processor)]
+    gc.disable()
+    try:
+        del model
+        assert [part() for part in parts] == [None] * 2
+    finally:
+        gc.enable()
 
 
 def test_a_model_loaded_beside_is_the_same_model_and_without_a_thread_more_too(monkeypatch):
