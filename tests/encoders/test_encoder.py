@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from fastattn import quantize_vectors
@@ -28,7 +27,7 @@ from fastattn.vectors.search import SIMILARITIES, similarity, similarity_pairwis
 from fastattn.weights import read
 from tests import GOLDENS, ROOT
 from tests.children import run_child
-from tests.encoders.classifiers import write_json
+from tests.encoders.classifiers import write_classifier, write_json
 from tests.messages import refused
 from tests.models.encoder_cases import CASES, make_tensors
 from tests.scheduling.by_hand import ended
@@ -272,55 +271,24 @@ def test_ranges_that_no_vectors_tell(compiled):
 
 
 def _write_folder(folder):
-    """The tiny model as sentence-transformers saves one."""
-    spec, norms = SPEC.encoder, {"encoder.embedding_norm": "embeddings.LayerNorm"}
-    stored = {
-        "embeddings.word_embeddings.weight": TENSORS["encoder.embedding.weight"],
-        "embeddings.position_embeddings.weight": TENSORS["encoder.positions"] - 1,
-        "embeddings.token_type_embeddings.weight": np.ones((2, WIDTH), np.float32),
-    }
-    parts = {
-        "self_attention.output": "attention.output.dense", "self_attention.norm": "attention.output.LayerNorm",
-        "feed_forward.inner": "intermediate.dense", "feed_forward.outer": "output.dense",
-        "feed_forward.norm": "output.LayerNorm",
-    }  # fmt: skip
-    for i, kind in product(range(spec.layers), ("weight", "bias")):
-        ours, theirs = f"encoder.layers.{i}", f"encoder.layer.{i}"
-        norms |= {f"{ours}.{one}": f"{theirs}.{other}" for one, other in parts.items()}
-        thirds = np.split(TENSORS[f"{ours}.self_attention.qkv.{kind}"], 3)
-        for part, third in zip(("query", "key", "value"), thirds):
-            stored[f"{theirs}.attention.self.{part}.{kind}"] = third.copy()
-    stored |= {f"{new}.{kind}": TENSORS[f"{old}.{kind}"] for old, new in norms.items() for kind in ("weight", "bias")}
-    save_file(stored, folder / "model.safetensors")
-    (folder / "tokenizer.json").write_bytes(TEXT.tokenizer)
-    config = {
-        "model_type": "bert", "hidden_size": WIDTH, "num_hidden_layers": spec.layers,
-        "num_attention_heads": spec.attention.heads, "intermediate_size": spec.feed_forward.inner_width,
-        "vocab_size": spec.vocabulary, "max_position_embeddings": spec.positions.limit,
-    }  # fmt: skip
+    """A small model as sentence-transformers saves one."""
     modules = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
     files = {
-        "config.json": config,
         "modules.json": [{"type": f"sentence_transformers.models.{kind}", "path": modules[kind]} for kind in modules],
         "sentence_bert_config.json": {"max_seq_length": 32},
-        "1_Pooling/config.json": {"word_embedding_dimension": WIDTH, "pooling_mode_mean_tokens": True},
+        "1_Pooling/config.json": {"word_embedding_dimension": 36, "pooling_mode_mean_tokens": True},
         "config_sentence_transformers.json": {"prompts": TEXT.prompts, "similarity_fn_name": "dot"},
     }
-    write_json(folder, files)
+    write_json(write_classifier(folder, architectures=["BertModel"]), files)
 
 
 def test_a_folder_of_sentence_transformers(tmp_path):
     _write_folder(tmp_path)
-    compiled = _encoder(operations)
-    texts = ["", *_many_texts(5)]
-    for path in (tmp_path, str(tmp_path)):
-        encoder = Encoder(path, threads=1)
-        assert encoder.dimension == WIDTH and encoder.max_length == 32
-        np.testing.assert_allclose(encoder.encode(texts), compiled.encode(texts), atol=1e-6)
-        query = compiled.encode(texts, prompt_name="query")
-        np.testing.assert_allclose(encoder.encode(texts, prompt_name="query"), query, atol=1e-6)
-    vectors = 2 * compiled.encode(texts)
-    np.testing.assert_allclose(np.diag(encoder.similarity(vectors, vectors)), 4, rtol=1e-5)
+    encoder, plain = Encoder(str(tmp_path)), Encoder.from_checkpoint(read(write_classifier(tmp_path / "plain")))
+    assert (encoder.dimension, encoder.max_length, encoder.prompts) == (36, 32, TEXT.prompts)
+    vectors = plain.encode(["w5 w7", "query : w8"], pooling="mean", normalize_embeddings=True)
+    np.testing.assert_allclose(encoder.encode(["w5 w7", "query : w8"]), vectors, atol=1e-6)
+    np.testing.assert_allclose(np.diag(encoder.similarity(2 * vectors, vectors)), 2, rtol=1e-5)
 
 
 def test_minilm_as_sentence_transformers_computes_it(pulled):
