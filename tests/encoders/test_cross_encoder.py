@@ -241,27 +241,6 @@ def test_files_that_say_no_score_are_refused(tmp_path):
         slow(own)
 
 
-@pytest.mark.filterwarnings("ignore")  # theirs
-def test_scores_are_those_of_sentence_transformers(tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    pairs = [*some_pairs(20), *some_pairs(6, longest=60), ("w5 " * 50, "w6"), ("w5", "w6 " * 50)]
-    for name in (RERANKER, LABELS):
-        plain, saved = write_classifier(tmp_path / name / "plain", name), tmp_path / name / "saved"
-        peer = sentence_transformers.CrossEncoder(str(plain), device="cpu")
-        peer.save_pretrained(str(saved))
-        for folder in (plain, saved):
-            encoder = slow(folder)
-            np.testing.assert_allclose(encoder.predict(pairs), peer.predict(pairs), atol=1e-5)
-            softmax = peer.predict(pairs, apply_softmax=True)
-            np.testing.assert_allclose(encoder.predict(pairs, apply_softmax=True), softmax, atol=1e-5)
-        if name == RERANKER:
-            found = slow(saved).rank("w7", some_texts(8), 5, return_documents=True)
-            expected = peer.rank("w7", some_texts(8), top_k=5, return_documents=True)
-            for entry in (*found, *expected):
-                entry["score"] = round(entry["score"], 5)
-            assert found == expected
-
-
 @pytest.fixture(scope="module")
 def golden():
     with np.load(GOLDENS / "reranker.npz") as stored:

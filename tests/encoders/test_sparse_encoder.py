@@ -6,7 +6,6 @@ import sys
 import tracemalloc
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -161,23 +160,6 @@ def test_settings_survive_a_conversion(tmp_path):
     assert read(folder).text == original.text
     expected = SparseEncoder.from_checkpoint(original, ops=reference).encode(TEXTS).to_dense()
     np.testing.assert_array_equal(slow(folder).encode(TEXTS).to_dense(), expected)
-
-
-@pytest.mark.filterwarnings("ignore")  # theirs
-def test_vectors_are_those_of_sentence_transformers(tmp_path):
-    theirs = pytest.importorskip("sentence_transformers", minversion="6")
-    tops = [{}, {"max_active_dims": 3, "prompts": {"query": "w9 "}}]
-    for number, ((settings, _), top) in enumerate(product(FORMULAS, tops)):
-        folder = write_sparse(tmp_path / str(number), top, **settings)
-        peer, encoder = theirs.SparseEncoder(str(folder), device="cpu"), slow(folder)
-        for name in ("encode_query", "encode_document"):
-            expected, found = getattr(peer, name)(TEXTS), getattr(encoder, name)(TEXTS)
-            np.testing.assert_allclose(found.to_dense(), expected.to_dense().numpy(), rtol=1e-5, atol=3e-5)
-            similarities = peer.similarity(expected, expected)
-            np.testing.assert_allclose(encoder.similarity(found, found), similarities, rtol=1e-4)
-            assert [[token for token, _ in one] for one in encoder.decode(found, 1)] == [
-                [token for token, _ in one] for one in peer.decode(expected, top_k=1)
-            ]
 
 
 def test_splade_tiny_as_its_own_stack_computes_it(pulled):

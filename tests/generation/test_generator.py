@@ -407,16 +407,12 @@ def chat():
 
 def test_a_conversation_is_the_prompt_that_its_template_makes(chat):
     prompts = ["u: the end\na:", "s: an end\nu: the end\na:"]
-    alone = chat.generate(prompts, max_new_tokens=8)  # the tokenizer begins them with <s>
-    assert chat.generate(messages=[HELLO, OTHER], max_new_tokens=8) == alone
-    found, expected = (
-        chat.generate(**given, max_new_tokens=8, details=True)
-        for given in ({"messages": HELLO}, {"prompts": prompts[0]})
-    )
-    assert (found.text, found.prompt_length) == (alone[0], expected.prompt_length)
-    assert list(chat.generate_iter(messages=iter([HELLO, OTHER]), max_new_tokens=8)) == alone
-    bad = chat.generate_iter(messages=[HELLO, 5], max_new_tokens=8, return_exceptions=True)
-    assert next(bad) == alone[0] and isinstance(next(bad), InputError)
+    alone = chat.generate(prompts, max_new_tokens=8, details=True)  # the tokenizer begins them with <s>
+    assert chat.generate(messages=[HELLO, OTHER], max_new_tokens=8, details=True) == alone
+    assert chat.generate(messages=HELLO, max_new_tokens=8) == alone[0].text
+    found = chat.generate_iter(messages=iter([HELLO, 5, OTHER]), max_new_tokens=8, return_exceptions=True)
+    first, bad, last = found
+    assert [first, last] == [one.text for one in alone] and isinstance(bad, InputError)
     with refused(InputError, "messages"):
         chat.generate_iter(["a"], messages=[HELLO])
 

@@ -3,8 +3,6 @@
 import base64
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -250,7 +248,6 @@ def test_ids_that_no_int32_holds_are_refused():
         HuggingFaceTokenizer(tokenizer.to_str().encode(), 10).encode_pairs([("a", "b")])
 
 
-MODELS = ("unigram_bytes", "unigram_suffix", "bpe_across", "characters")
 UNITS = (
     "some words here ", "a", ". ", "1. A ", "This is one. ", "so, it; ", '"。"', "\n", " x  ", "J. R. ", "a\u0301",
     "中", "\U0001f600\u200d", "。", "12. ", 'e.g. a, "b" (c). D',
@@ -281,22 +278,3 @@ def test_splitting_takes_no_square_of_a_texts_length():
 
         assert "".join(split_to_fit(text, length_of, 100)) == text
         assert sum(measured) <= 30 * WHOLE, unit
-
-
-# In a process of its own, which can be ended: what takes the square of such a text's length would take many minutes.
-LONG_TEXTS = f"""
-import sys
-from pathlib import Path
-from fastattn.text.sentencepiece import SentencePiece
-
-for path in sys.argv[1:]:
-    model = SentencePiece(Path(path).read_bytes())
-    for unit in {UNITS[::4]}:
-        text = (unit * 50_000)[:50_000]
-        model.text(model.pieces(text))
-"""
-
-
-def test_pieces():
-    paths = [GOLDENS / f"text_{name}.model" for name in MODELS]
-    subprocess.run([sys.executable, "-c", LONG_TEXTS, *paths], check=True, timeout=120)

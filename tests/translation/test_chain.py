@@ -274,13 +274,13 @@ def test_real_models_by_themselves(pulled, monkeypatch):
     pulled("en-pt"), pulled("zh-en")
     found = Translator.for_languages("auto", "Portuguese").translate([ENGLISH, "Bom dia a todos os meus amigos."])
     assert found == [Translator("en-pt").translate(ENGLISH), "Bom dia a todos os meus amigos."]
-    result = run("translate", "--from", "auto", "--to", "pt", "--json", stdin=f"{ENGLISH}\nHello Maria\n".encode())
+    asked = ("translate", "--from", "auto", "--to", "pt", "--json")
+    result = run(*asked, stdin=f"{ENGLISH}\nHello Maria\n".encode())
     first, second = map(json.loads, result.stdout.splitlines())
     assert first["translation"] == found[0] and first["detected"]["language"] == "en"
     assert "the language of 1 of 2 lines is unsure, the first: standard input, line 2: en (" in result.stderr
     assert second["detected"]["language"] == "en" and second["detected"]["confidence"] < 0.8
-    asked = ("translate", "--from", "auto", "--to", "pt", "--timeout", "600", "--json")
-    through = run(*asked, CHINESE)  # which compiles first
+    through = run(*asked, "--timeout", "600", CHINESE)  # which compiles first
     assert json.loads(through.stdout)["through"] == Translator("zh-en").translate(CHINESE), through.stderr
     for arguments in (("--from", "auto"), ("--from", "auto", "--to", "pt", "-m", "en-pt")):
         assert "--from auto finds models itself" in fail(2, "translate", *arguments, "a")

@@ -121,21 +121,16 @@ def test_a_folder_with_a_mapping(tmp_path):
     assert (found.spec, found.input) == (made.spec, made.input)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda t: t.pop("decoder.projection.weight"),
-        lambda t: t.pop("decoder.attention.key.weight"),
-        lambda t: t.update({"encoder.layers.0.input.weight": np.ones((24, 3), np.float32)}),
-        lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}),
-    ],
-    ids=["projection", "key", "encoder", "decoder"],
-)
-def test_arrays_that_are_no_pointer_networks(tmp_path, change):
-    tensors = dict(checkpoint().tensors)
-    change(tensors)
-    with refused(CheckpointError):
-        PointerNetwork(saved(tmp_path, tensors))
+def test_arrays_that_are_no_pointer_networks(tmp_path):
+    for name, wrong in (
+        ("decoder.projection.weight", None),
+        ("decoder.attention.key.weight", None),
+        ("encoder.layers.0.input.weight", np.ones((24, 3), np.float32)),
+        ("decoder.layers.0.input.weight", np.ones(24, np.float32)),
+    ):
+        tensors = {**checkpoint().tensors, name: wrong}
+        with refused(CheckpointError):
+            PointerNetwork(saved(tmp_path, {key: tensor for key, tensor in tensors.items() if tensor is not None}))
 
 
 def test_other_inputs_and_options_are_refused():

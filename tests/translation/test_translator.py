@@ -604,21 +604,10 @@ def test_each_line_has_as_many_lines_however_few_its_hypotheses(plain, source_fi
 
 
 def test_lines_are_read_as_they_are_needed(plain, tmp_path, monkeypatch):
-    source_file, output = tmp_path / "source.txt", tmp_path / "output.txt"
-    source_file.write_text(f"{WORDS[4]}\n" * 1200, encoding="utf-8")
-    read, seen, read_at_first = [], [], []
-    original = files.as_text
-
-    def watched(line, number, name):
-        read.append(number)
-        return original(line, number, name)
-
-    def see(step):
-        seen.append(step.sentence)
-        read_at_first.append(len(read))
-
-    monkeypatch.setattr(files, "as_text", watched)
-    stats = plain.translate_file(source_file, output, beam_size=1, callback=see, max_decoding_length=1)
-    assert stats.num_examples == len(read) == 1200 and sorted(seen) == list(range(1200))
-    assert read_at_first[0] < 600
-    assert output.read_text(encoding="utf-8").count("\n") == 1200
+    (tmp_path / "source.txt").write_text(f"{WORDS[4]}\n" * 1200, encoding="utf-8")
+    read, told, as_text = [], {}, files.as_text
+    monkeypatch.setattr(files, "as_text", lambda *given: read.append(given) or as_text(*given))
+    options = SHORTEST | {"callback": lambda step: told.setdefault(step.sentence, len(read)) and None}
+    stats = plain.translate_file(tmp_path / "source.txt", tmp_path / "output.txt", **options)
+    assert stats.num_examples == len(read) == 1200 and told.keys() == {*range(1200)} and told[0] < 600
+    assert (tmp_path / "output.txt").read_text(encoding="utf-8").count("\n") == 1200

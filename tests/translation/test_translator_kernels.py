@@ -8,8 +8,6 @@ import pytest
 
 from fastattn import Translator
 from fastattn.errors import CheckpointError
-from fastattn.spec.checkpoint import PRECISIONS
-from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import read
 from tests.messages import refused
@@ -72,35 +70,6 @@ def test_a_forked_child_translates(model, precision):
 
 
 # What one chooses, and what is refused ---------------------------------------------------------------------------
-
-
-def scores_of(checkpoint, precision):
-    options = {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 6, "details": True}
-    translator = Translator.from_checkpoint(checkpoint, precision, threads=1)
-    return translator.translate("▁w1 ▁w5 ▁w2", **options).scores
-
-
-def quantized_checkpoint():
-    """random_checkpoint with its matrices in int8, as a file of that precision gives them."""
-    checkpoint = random_checkpoint()
-    rng = np.random.default_rng(1)
-    for name, tensor in checkpoint.tensors.items():
-        if tensor.ndim == 2:
-            values_FD = rng.integers(-127, 128, tensor.shape).astype(np.int8)
-            checkpoint.tensors[name] = QuantizedTensor(values_FD, np.full(len(tensor), 0.004, np.float32))
-    checkpoint.precision = "int8"
-    return checkpoint
-
-
-def test_auto_is_int8_for_what_is_int8_else_float32():
-    for checkpoint, chosen in ((random_checkpoint(), "float32"), (quantized_checkpoint(), "int8")):
-        scores = {precision: scores_of(checkpoint, precision) for precision in PRECISIONS}
-        assert scores.pop("auto") == scores[chosen]
-        # of weights that are int8 already int4 makes nothing else
-        ways = 3 + (chosen == "float32")
-        assert len({str(values) for values in scores.values()}) == ways, "each precision rounds in its own way"
-        for values in scores.values():
-            np.testing.assert_allclose(values, scores["float32"], atol=0.1)
 
 
 def test_weights_that_give_no_numbers_are_an_error_not_a_translation(precision):
