@@ -75,7 +75,7 @@ def test_a_score_for_each_pair(folder):
         np.testing.assert_allclose(encoder.predict(PAIRS, activation_fn=name), make(expected), rtol=1e-5)
     for same in (iter(PAIRS), np.array(PAIRS), [list(pair) for pair in PAIRS]):
         assert encoder.predict(same).tolist() == scores.tolist()
-    assert encoder.predict([]).shape == (0,)
+    assert encoder.predict([]).shape == (0,) and (encoder.predict(PAIRS, apply_softmax=True) == scores).all()
     assert (encoder.num_labels, encoder.precision, encoder.max_length) == (1, "float32", 40)
     assert encoder.predict(PAIRS[0]).shape == () and encoder.predict(list(PAIRS[0])) == encoder.predict([PAIRS[0]])[0]
 

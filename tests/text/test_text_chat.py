@@ -55,6 +55,10 @@ def test_wrong_messages_are_told_in_one_line():
     for messages in WRONG_MESSAGES:
         with refused(InputError):
             ChatTemplate("{{ messages }}").render(messages)
+    with refused(InputError):
+        ChatTemplate(r"{{ raise_exception('roles must\nalternate') }}").render(HELLO)
+    with refused(InputError, "add_generation_prompt"):
+        ChatTemplate("").render(HELLO, add_generation_prompt=1)
 
 
 def test_data_nested_without_end_is_refused():
@@ -253,13 +257,6 @@ def test_what_a_template_may_take_is_bounded_by_what_goes_in():
     assert len(template.render([HELLO[0] | {"content": content}])) == 6 * len(content) - 6
     many = HELLO * 3000
     assert ChatTemplate("{% for m in messages %}{{ messages|length == loop.length }}{% endfor %}").render(many)
-
-
-def test_the_refusal_of_a_template_is_one_line():
-    with refused(InputError):
-        ChatTemplate(r"{{ raise_exception('roles must\nalternate') }}").render(HELLO)
-    with refused(InputError, "add_generation_prompt"):
-        ChatTemplate("").render(HELLO, add_generation_prompt=1)
 
 
 def test_without_jinja2_one_line_says_what_to_install(monkeypatch):

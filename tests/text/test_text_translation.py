@@ -113,16 +113,18 @@ def translator_of(words):
     )
 
 
-@pytest.mark.parametrize("asked", ["translate", "translate_iter", "generate_tokens", "score"])
-def test_texts_without_the_sentencepiece_of_the_vocabulary_are_warned_of_once(asked):
-    translator = translator_of(1100)
-    options = {} if asked == "score" else {"max_decoding_length": 2}
-    arguments = {"translate_iter": (["w1"],), "score": ("w1", "w2")}.get(asked, ("w1",))
-    with pytest.warns(UserWarning, match=f"{TOLD}; {INSTEAD}") as told:
-        for _ in range(2):
-            result = getattr(translator, asked)(*arguments, **options)
-            list(result) if asked in ("translate_iter", "generate_tokens") else None
-    assert [warning.filename for warning in told] == [__file__]
+def test_texts_without_the_sentencepiece_of_the_vocabulary_are_warned_of_once():
+    for call in (
+        lambda made: made.translate("w1", max_decoding_length=2),
+        lambda made: list(made.translate_iter(["w1"], max_decoding_length=2)),
+        lambda made: list(made.generate_tokens("w1", max_decoding_length=2)),
+        lambda made: made.score("w1", "w2"),
+    ):
+        translator = translator_of(1100)
+        with pytest.warns(UserWarning, match=f"{TOLD}; {INSTEAD}") as told:
+            for _ in range(2):
+                call(translator)
+        assert [warning.filename for warning in told] == [__file__]
 
 
 def test_the_command_tells_too(tmp_path):
