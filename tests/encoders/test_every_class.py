@@ -53,7 +53,7 @@ from tests.encoders.classifiers import (
     write_sparse,
     write_today,
 )
-from tests.encoders.test_encoder import SPEC, TENSORS, TEXT, WIDTH, _encoder, _many_texts
+from tests.encoders.test_encoder import SPEC, TENSORS, TEXT, WIDTH, WORDS, _encoder, _many_texts
 from tests.messages import refused
 
 
@@ -167,6 +167,7 @@ REFUSED: dict[type[EncoderBase], list[tuple[str, str, tuple[Any, ...], dict[str,
         ("encode", "convert_to_numpy", (False,), {"texts": "a"}),
         ("count_tokens", "prompt_name", ("no",), {"texts": "a"}),
         ("encode_iter", "texts", ("a text",), {}),
+        ("decode", "ids", ([len(WORDS) + 4], [-1]), {}),  # beside its words it has four special tokens
         *(("encode submit encode_iter", option, values, {"texts": ["a"]}) for option, values in WRONG.items()),
     ],
     CrossEncoder: [

@@ -163,6 +163,7 @@ def test_options_of_translations(generator, translator, call):
     assert job.start == ids(generator, completion("the"))
     assert job.stop.found(ids(generator, "the end", False)) and job.traced and job.speculate == "prompt"
     assert not job.stop.found(ids(generator, "the en", False))
+    assert job.stop.found(ids(generator, "\nTranslate this from", False))  # as the prompt says
     (job, *_) = jobs_of(TRANSLATIONS[call], translator, special_tokens=False)
     assert job.start == ids(generator, completion("the"))  # the prompt is what the model was trained with
     pytest.importorskip("llguidance")

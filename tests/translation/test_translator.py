@@ -286,6 +286,7 @@ def test_an_end_that_is_there_outlives_the_cut():
         ("a b c d </s>", 3, {}, "a b </s>"),
         ("a b c </s> k", 4, {}, "a b </s> k"),
         ("a b c </s> k", 1, {}, "a"),
+        ("a b c </s>", 1, {}, "</s>"),
         ("a b c d </s>", 3, {"add_source_eos": True}, "a b"),
         ("a b c d", 4, {"add_source_bos": True}, "a b c"),
         ("a b", 1, {"add_source_bos": True, "add_source_eos": True}, ""),
