@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.decoding.jobs import Hypothesis
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
 from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
-from fastattn.translation.pointer import PointerNetwork, Pointing
+from fastattn.translation.pointer import PointerNetwork
 from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.recurrent.writer import pointer_files
@@ -156,12 +155,3 @@ def test_beams_have_room():
             network.point(np.ones((1, 2)), beam_size=17)
         (found,) = network.point(np.random.default_rng(2).uniform(size=(MOST, 2)), beam_size=1)  # the longest input
         assert all(0 <= row < MOST for row in found.rows)
-
-
-def test_what_a_search_finds_beyond_the_input_is_left_out(monkeypatch):
-    """The last row is the last place; a search whose beams are short of places takes any of those behind it."""
-    found = [Hypothesis(np.array(places, np.int32), -1.0, 2, -1.0) for places in ([1, 3], [1, 4], [5], [])]
-    with PointerNetwork.from_checkpoint(checkpoint()) as network:
-        monkeypatch.setattr(type(network._service.scheduler()), "run", lambda self, plan: [found])
-        best = network.point(np.ones((3, 2)), num_hypotheses=2)
-        assert best == [Pointing([0, 2], -1.0), Pointing([], -1.0)]

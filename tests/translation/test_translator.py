@@ -223,9 +223,8 @@ def test_what_a_translator_cannot_be_made_of():
             Translator.from_checkpoint(checkpoint, ops=steady_ops, **options)
     with refused(InputError):
         Translator(None)
-    checkpoint.text = EncoderText(b"", 8)
     with refused(CheckpointError):
-        Translator.from_checkpoint(checkpoint, ops=steady_ops)
+        Translator.from_checkpoint(dataclasses.replace(checkpoint, input=EncoderText(b"", 8)), ops=steady_ops)
 
 
 def test_a_callback_knows_texts_parts_and_tokens_by_name(translator):
@@ -555,12 +554,10 @@ def test_prefixes_hypotheses_and_scores(plain, source_file, tmp_path):
     prefixes.write_text("\n".join(wished) + "\n", encoding="utf-8")
     options = FEW | {"beam_size": 3, "num_hypotheses": 2}
     plain.translate_file(source_file, output, prefixes, with_scores=True, **options)
-    expected = [
-        f"{score:g} ||| {in_one_line(text)}"
-        for result in plain.translate(LINES, target_prefix=wished, details=True, **options)
-        for text, score in zip(result.hypotheses, result.scores)
-    ]
-    assert output.read_text(encoding="utf-8").split("\n") == [*expected, ""] and len(expected) == 10
+    found = plain.translate(LINES, target_prefix=wished, details=True, **options)
+    pairs = [pair for result in found for pair in zip(result.hypotheses, result.scores)]
+    lines = output.read_text(encoding="utf-8").split("\n")
+    assert lines == [*(f"{score:g} ||| {in_one_line(text)}" for text, score in pairs), ""] and len(pairs) == 10
 
 
 def test_a_fault_leaves_what_was_there(plain, tmp_path):

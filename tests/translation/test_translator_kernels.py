@@ -105,30 +105,11 @@ def test_penalties_of_any_size_can_be_followed(penalty):
 
 # A real model ----------------------------------------------------------------------------------------------------
 
-# Each with words of which the translation should have one.
-CHINESE = {
-    "我们明天去北京开会。": ("Beijing",),
-    "你好,世界!": ("Hello", "Hi", "hello"),
-    "这家餐馆的鱼很好吃。": ("fish",),
-    "中国的首都是北京,人口超过两千万。": ("capital",),
-    "火车晚点了,所以我们错过了会议的开头。": ("train",),
-    "尽管下着大雨,孩子们还是在公园里玩到了天黑,后来他们的父母才带着雨伞来接他们回家。": ("rain",),
-}
-
 
 def test_a_real_int8_model_gives_the_same_bits_in_any_company(pulled):
-    check_bits(pulled("zh-en"), "auto", list(CHINESE)[:6], (0, 3), beam_size=3)
-
-
-def test_a_real_model_says_in_fewer_bits_what_it_says_in_float32(pulled):
-    exact, texts = Translator(pulled("zh-en"), "float32"), list(CHINESE)[-3:]
-    own = exact.score(texts, exact.translate(texts, beam_size=1))
-    found = Translator(pulled("zh-en"), "int8").translate(texts, beam_size=1)
-    for text, words in zip(found, map(CHINESE.get, texts)):
-        assert any(word in text for word in words), (text, words)
-    # In float32 they are as probable as its own, or nearly.
-    for score, best in zip(exact.score(texts, found), own):
-        assert score.log_probs.mean() > best.log_probs.mean() - 0.1
+    texts = ["我们明天去北京开会。", "你好,世界!", "这家餐馆的鱼很好吃。", "中国的首都是北京,人口超过两千万。"]
+    found = check_bits(pulled("zh-en"), "auto", texts, (0, 3), beam_size=3)
+    assert "Beijing" in found[0].text and "fish" in found[2].text and "capital" in found[3].text
 
 
 # What translateLocally v0.0.2 writes with these models, its engine being Marian's and its sentences split.
