@@ -67,12 +67,6 @@ def test_details_hold_the_hypotheses_and_their_scores(translator):
     totals = [x + y for x, y in zip(one.parts[0].log_probabilities, two.parts[0].log_probabilities)]
     np.testing.assert_allclose(both.scores, np.divide(totals, lengths), rtol=1e-6)
     assert len(both.parts) == 2
-    options |= {"length_penalty": 0.5, "word_penalty": 0.25}
-    other = translator.translate("a b\nc d e", details=True, **options)
-    for rank, score in enumerate(other.scores):
-        length = sum(part.lengths[rank] for part in other.parts)
-        total = sum(part.log_probabilities[rank] for part in other.parts)
-        assert score == pytest.approx((total - 0.25 * length) / length**0.5)
     empty = translator.translate(" ", details=True, **options)
     assert empty.hypotheses == [" "] * 3 and empty.scores == [0.0] * 3 and empty.parts == []
 
@@ -246,15 +240,10 @@ def test_a_callback_knows_texts_parts_and_tokens_by_name(translator):
     assert numbers == set(range(600)) and set(many) == {translator.translate("a", **options)}
 
 
-def test_prefixes_are_read_alongside_the_texts():
-    translator, read = _translator(), []
-
-    def prefixes():
-        for number in range(5000):
-            read.append(number)
-            yield "m"
-
-    stream = translator.translate_iter(("a" for _ in range(5000)), target_prefix=prefixes(), beam_size=1, **SHORT)
+def test_prefixes_are_read_alongside_the_texts(translator):
+    read = []
+    prefixes = (read.append(number) or "m" for number in range(5000))
+    stream = translator.translate_iter(("a" for _ in range(5000)), target_prefix=prefixes, beam_size=1, **SHORT)
     assert next(stream).startswith("m ") and len(read) < 1000
     stream.close()
 
@@ -471,19 +460,11 @@ def short_windows(monkeypatch):
 @pytest.mark.parametrize(("count", "threads"), [(0, 1), (1, 2), (2, 1), (3, 2), (4, 1), (40, 2)])
 def test_windows_in_progress_together_give_what_one_call_does(short_windows, threads, count):
     plain = Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=threads)
-    texts, read = [text for text, _ in zip(source(count + 1, Broken()), range(count))], 0
-
-    def counted():
-        nonlocal read
-        for text in texts:
-            read += 1
-            yield text
-
-    given = []
-    for result in plain.translate_iter(counted(), **FEW):
-        assert read <= len(given) + 3 * short_windows // 3 and (given or read <= 2)
+    texts, read, given = [text for text, _ in zip(source(count + 1, Broken()), range(count))], [], []
+    for result in plain.translate_iter((read.append(text) or text for text in texts), **FEW):
+        assert len(read) <= len(given) + 3 * short_windows // 3 and (given or len(read) <= 2)
         given.append(result)
-    assert given == plain.translate(texts, **FEW) and read == count
+    assert given == plain.translate(texts, **FEW) and read == texts
 
 
 def test_a_stream_that_is_left_ends_its_work(plain, short_windows):
