@@ -171,6 +171,7 @@ WRONG = [
     ({"regex": 3}, "regex should be a str, got int"),
     ({"regex": "a", "json_schema": {}}, "give regex or json_schema, not both"),
     ({"regex": "a\ud800"}, "regex: "),
+    ({"regex": "a", "speculate": "prompt"}, "speculate goes with no regex"),
     ({"json_schema": "{"}, "json_schema: EOF while parsing an object"),
     ({"json_schema": [1]}, "json_schema should be a dict or its JSON text, got list"),
     ({"json_schema": {"type": {1}}}, "json_schema is no JSON: "),

@@ -159,7 +159,6 @@ def test_wrong_speculation():
     text = replace(given.text, tokenizer=given.text.tokenizer.replace(b'"nd"', b'"dn"').replace(b'"n","d"', b'"d","n"'))
     for error, options, named in [
         (InputError, {"speculate": "prompt", "beam_size": 2}, "beam_size"),
-        (InputError, {"speculate": "prompt", "regex": "a"}, "regex"),
         (InputError, {"speculate": "draft"}, "draft"),
         (InputError, {"speculate": 3}, "3"),
         (InputError, {"prompt_lookup_num_tokens": 3}, 'speculate="prompt"'),
