@@ -8,7 +8,6 @@ import pytest
 import sentencepiece
 from tokenizers import Tokenizer
 
-from fastattn import weights
 from fastattn.errors import CheckpointError
 from fastattn.weights.containers.gguf import parse_gguf
 from fastattn.weights.gguf.architecture import as_stored, make_config
@@ -169,7 +168,8 @@ def stack_of(name, **changes):
 floats, whole = partial(Value, "f32"), partial(Value, "u32")
 
 
-BASE, SCALE = "positions.rotary.base", "attention.query_scale"
+BASE, SCALE, STRETCH = "positions.rotary.base", "attention.query_scale", "positions.rotary.stretch"
+TURNED = "positions.rotary.scale"
 # (model, key, its value, where that arrives, what is there, what is there where the key is left out)
 KEYS = [
     ("llama", "rope.freq_base", floats(5e5), BASE, 5e5, 1e4),
@@ -192,6 +192,13 @@ KEYS = [
     ("phi3", "rope.dimension_count", whole(4), "positions.rotary.width", 4, 8),
     ("gptneox", "rope.freq_base", floats(99), BASE, 99, 1e4),
     ("gptneox", "use_parallel_residual", Value("bool", False), "parallel", False, True),
+    ("qwen2", "rope.scaling.yarn_beta_fast", floats(16), f"{STRETCH}.fast", 16, 32),
+    ("qwen2", "rope.scaling.yarn_beta_fast", floats(0), f"{STRETCH}.fast", 32, 32),
+    ("qwen2", "rope.scaling.yarn_beta_slow", floats(2), f"{STRETCH}.slow", 2, 1),
+    # A factor without a type is of linear scaling, as in llama.cpp, which knows the older name too.
+    ("llama", "rope.scaling.factor", floats(4), TURNED, 4, 1),
+    ("llama", "rope.scale_linear", floats(4), TURNED, 4, 1),
+    ("llama, biased", "rope.scaling.type", "none", TURNED, 1, 2),
 ]  # fmt: skip
 
 
@@ -202,20 +209,6 @@ def test_an_optional_key(name, key, value, place, given, left):
         for part in place.split("."):
             found = found and getattr(found, part)
         assert found == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    "fast, slow, expected",
-    [(None, None, (32, 1)), (16, None, (16, 1)), (None, 2, (32, 2)), (16, 2, (16, 2)), (0, 0, (32, 1))],
-)
-def test_turns_of_yarn(tmp_path, fast, slow, expected):
-    metadata, tensors = models.contents("qwen2")
-    turns = {"fast": fast, "slow": slow}.items()
-    metadata |= {f"qwen2.rope.scaling.yarn_beta_{name}": floats(n) for name, n in turns if n is not None}
-    (tmp_path / "m.gguf").write_bytes(gguf_bytes(metadata, tensors))
-    stretch = weights.read(tmp_path).spec.decoder.positions.rotary.stretch
-    assert (stretch.kind, stretch.factor, stretch.length) == ("yarn", 4, 8)
-    assert (stretch.fast, stretch.slow) == expected
 
 
 @pytest.mark.parametrize("name, deepest", [("gemma2", 46), ("gemma3", 62)])
@@ -231,15 +224,10 @@ def without(metadata, *names):
 
 def test_a_tokenizer_s_keys_that_are_left_out():
     scores, bytes_ = spm_metadata(), bytes_metadata("gpt-2")
-    # Sentencepiece's special tokens have their usual ids, and texts begin with the beginning token.
-    text = without(scores)
-    assert text.special_tokens == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    assert tokenizer_of(text).encode("a").ids[0] == 1 and text.end_ids == (2,)
     given = scores | {f"{name}_token_id": whole(i) for name, i in (("bos", 2), ("eos", 1), ("unknown", 3))}
     assert without(given).special_tokens == {"bos_token": "</s>", "eos_token": "<s>", "unk_token": scores["tokens"][3]}
     # Byte-level tokenizers have none but those that are named, nor begin with one unless they say so.
     assert without(bytes_, "bos_token_id", "eos_token_id").special_tokens == {}
-    assert tokenizer_of(without(bytes_)).encode("x").tokens == ["x"]
     adding = bytes_ | {"add_bos_token": Value("bool", True), "add_eos_token": Value("bool", True)}
     assert tokenizer_of(without(adding)).encode("x").tokens == ["<|im_start|>", "x", "<|im_end|>"]
     # Without kinds all tokens are plain text.
