@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from fastattn import Translator, weights
-from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.text.translation import TranslationTokenizer
 from tests import GOLDENS
-from tests.messages import refused
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import safetensors_bytes
 from tests.weights.huggingface.marian_cases import (
@@ -25,7 +23,7 @@ from tests.weights.huggingface.marian_cases import (
     write_files,
     write_model,
 )
-from tests.weights.refusals import refusal
+from tests.weights.refusals import refuses
 
 GOLDEN = np.load(GOLDENS / "huggingface_marian.npz")
 LIMIT = 29
@@ -149,42 +147,30 @@ CHANGES = [
     {"architectures": ["MarianForCausalLM"]}, {"quantization_config": {"bits": 4}}, {"bad_words_ids": [[10**9]]},
     {"pad_token_id": 10**9, "bad_words_ids": None}, {"pad_token_id": None}, {"decoder_start_token_id": 137},
     {"eos_token_id": 3}, {"eos_token_id": [0, 3]}, {"encoder_attention_heads": 3}, {"decoder_layers": 10**9},
-    {"decoder_layers": 3}, {"vocab_size": 10**12}, {"vocab_size": 10**6}, {"max_position_embeddings": 10**9},
+    {"decoder_layers": 3}, {"vocab_size": 10**12}, {"max_position_embeddings": 10**9},
     {"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings": False}, {"model_type": "prophetnet"},
     {"model_type": "whisper"}, {"model_type": "nllb-moe"},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", CHANGES, ids=str)
-def test_configs_that_are_refused(tmp_path, changes):
-    folder = write_model(tmp_path, CASES["shared"], **changes)
-    with refused(CheckpointError, str(folder)):
-        weights.read(folder)
+def test_configs_that_are_refused(tmp_path):
+    for changes in CHANGES:
+        refuses(write_model(tmp_path, CASES["shared"], **changes))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"x": 137}, {"x": -1}, {"x": "1"}, {"x": True}, {"x": 5}, {"\ud800": 5}, {"</s>": None}],
-    ids=ascii,
-)
-def test_vocabularies_that_are_refused(tmp_path, change):
-    folder = write_model(tmp_path, CASES["shared"])
-    source, _ = make_vocabularies(CASES["shared"])
-    (folder / "vocab.json").write_text(json.dumps(source | change))
-    with refused(CheckpointError, str(folder)):
-        weights.read(folder)
-
-
-def test_files_that_are_missing(tmp_path):
+def test_vocabularies_and_files_that_are_refused(tmp_path):
     folder = write_model(tmp_path, CASES["separate"])
-    for name in (*SPM, "vocab.json", "target_vocab.json"):
-        (folder / name).rename(folder / "elsewhere")
-        refusal(folder, f"{name}: no such file")
-        (folder / "elsewhere").rename(folder / name)
     source, _ = make_vocabularies(CASES["separate"])
     lacking = {token: number for token, number in source.items() if token not in ("<unk>", "</s>")}
-    (folder / "vocab.json").write_text(json.dumps(lacking))
-    refusal(folder, r"vocab\.json: lacks '<unk>', '</s>'")
+    faults = [{"x": 137}, {"x": -1}, {"x": "1"}, {"x": True}, {"x": 5}, {"\ud800": 5}, {"</s>": None}]
+    for wrong in (lacking, *(source | fault for fault in faults)):
+        (folder / "vocab.json").write_text(json.dumps(wrong))
+        refuses(folder)
+    (folder / "vocab.json").write_text(json.dumps(source))
+    for name in (*SPM, "vocab.json", "target_vocab.json"):
+        (folder / name).rename(folder / "elsewhere")
+        refuses(folder, f"{name}: no such file")
+        (folder / "elsewhere").rename(folder / name)
 
 
 def test_spare_rows_and_tokens_with_flags(tmp_path):

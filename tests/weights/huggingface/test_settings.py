@@ -13,7 +13,6 @@ from fastattn.errors import CheckpointError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
-from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
@@ -26,7 +25,6 @@ from tests.architectures.cases import DEBERTA_CONFIG
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
 from tests.messages import refused
-from tests.weights.native.folders import converted
 
 CONFIG = SIZES | DEBERTA_CONFIG
 NOTHING = JsonObject({}, "tokenizer_config.json")
@@ -48,17 +46,6 @@ def write_deberta(folder, config, tensors=None):
 def rows_of(folder):
     rows_ND, _ = build_model(weights.read(folder), operations).encode([np.arange(5, 30, dtype=np.int32)])
     return np.asarray(rows_ND)
-
-
-def test_settings_of_deberta_v3(tmp_path):
-    checkpoint = weights.read(write_deberta(tmp_path, CONFIG))
-    spec = checkpoint.spec.encoder
-    assert spec.convolution is None and spec.token_types == 0 == spec.embedding_width
-    assert spec.positions.disentangled == Disentangled(shared=True, norm=True)
-    assert (spec.positions.buckets, spec.positions.max_distance, spec.positions.limit) == (16, 160, 0)
-    assert spec.attention.query_scale == pytest.approx((12 * 3) ** -0.5)
-    assert checkpoint.text.max_length == 160  # what it was trained for; the tokenizer says nothing
-    assert set(checkpoint.tensors) == set(tensor_shapes(checkpoint.spec))
 
 
 @pytest.mark.parametrize(
@@ -88,13 +75,6 @@ def test_a_head_beside_it_and_tensors_without_use_change_nothing(tmp_path):
     np.testing.assert_array_equal(rows_of(headed), rows_of(plain))
 
 
-@pytest.mark.parametrize("changes", [{}, {"conv_kernel_size": 3, "embedding_size": 20, "share_att_key": False}])
-def test_its_own_folder_gives_the_same_bits(tmp_path, changes):
-    theirs = write_deberta(tmp_path / "theirs", CONFIG | changes)
-    own = converted(weights.read(theirs), tmp_path / "own", "float32")
-    np.testing.assert_array_equal(rows_of(own), rows_of(theirs))
-
-
 CHANGES = [
     {"pos_att_type": "c2p|p2p"}, {"pos_att_type": ["c2p", 3]}, {"pos_att_type": {"c2p": 1}},
     {"conv_kernel_size": 4}, {"conv_kernel_size": 3, "conv_groups": 2}, {"conv_kernel_size": 3, "conv_act": "prelu"},
@@ -104,15 +84,13 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: str(changes)[:60])
-def test_deberta_settings_that_are_refused(tmp_path, changes):
-    folder = write_deberta(tmp_path, CONFIG | changes, tensors_of(CONFIG))
-    with refused(CheckpointError):
-        weights.read(folder)
+def test_deberta_settings_that_are_refused(tmp_path):
+    for changes in CHANGES:
+        with refused(CheckpointError):
+            weights.read(write_deberta(tmp_path, CONFIG | changes, tensors_of(CONFIG)))
 
 
 FIRST = {"n_layer": 2, "n_embd": 24, "n_head": 3, "n_inner": 40, "vocab_size": 50}
-TODAY = {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40, "vocab_size": 50}
 
 
 # (setting, a value, where it arrives, what is there, what is there where it is left out)
@@ -139,11 +117,6 @@ def test_a_scaled_model_goes_as_far_as_it_was_trained():
         ({"n_positions": 512, "rotary_scaling_factor": 2}, 512),
     ):
         assert NOMIC.spec(JsonObject(FIRST | more, "config.json")).positions.limit == limit
-
-
-def test_both_forms_are_one_architecture():
-    first = NOMIC.spec(JsonObject(FIRST | {"rotary_emb_base": 1000}, "config.json"))
-    assert first == NOMIC.spec(JsonObject(TODAY, "config.json"))
 
 
 TEXT = EncoderText(b"", 64, mask_token="[MASK]", prompts={"query": "search: ", "document": "[D] "})
