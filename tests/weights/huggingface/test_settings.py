@@ -131,31 +131,27 @@ def original(folder, **values):
     return read_original(Directory(folder), "", TEXT)
 
 
-@pytest.mark.parametrize(
-    "values, expected",
-    [
-        ({}, {}),
-        ({"similarity_fn_name": "meanmaxsim"}, {"mean": True}),
-        ({"similarity_fn_name": "maxsim"}, {}),
-        ({"query_prefix": "[Q] "}, {"markers": ("[Q] ",), "expansion": 32}),
-        ({"query_prefix": "", "document_prefix": ""}, {"expansion": 32}),
-        ({"query_length": 9}, {"expansion": 9}),
-        ({"document_length": 70}, {"document_length": 70, "expansion": 32}),
-        ({"query_length": 9, "do_query_expansion": False}, {"query_length": 9}),
-        ({"attend_to_expansion_tokens": True}, {"expansion": 32, "expansion_seen": True}),
-        ({"attend_to_mask_tokens": True}, {"expansion": 32, "expansion_seen": True}),
-        ({"attend_to_expansion_tokens": False, "attend_to_mask_tokens": True}, {"expansion": 32}),
-        ({"query_length": 9, "query_expansion": None}, {"query_length": 9, "expansion": 0}),
-        (
-            {"query_expansion": {"strategy": "fixed", "length": 8, "attend": True, "token": "[X]"}},
-            {"expansion": 8, "expansion_cuts": True, "expansion_seen": True, "expansion_token": "[X]"},
-        ),
-        ({"query_expansion": {"strategy": "min", "length": 8}}, {"expansion": 8, "expansion_cuts": False}),
-        ({"model_type": "ColBERT"}, {"skipped": tuple(string.punctuation)}),
-        ({"model_type": "ColBERT", "skiplist_words": ["a", ","]}, {"skipped": ("a", ","), "expansion": 32}),
-        ({"skiplist_words": ["a"]}, {"expansion": 32}),  # of others their module says it
-    ],
-)
+FIXED = {"strategy": "fixed", "length": 8, "attend": True, "token": "[X]"}
+AS_FIXED = {"expansion": 8, "expansion_cuts": True, "expansion_seen": True, "expansion_token": "[X]"}
+BESIDE = [
+    ({}, {}), ({"similarity_fn_name": "meanmaxsim"}, {"mean": True}), ({"similarity_fn_name": "maxsim"}, {}),
+    ({"query_prefix": "[Q] "}, {"markers": ("[Q] ",), "expansion": 32}),
+    ({"query_prefix": "", "document_prefix": ""}, {"expansion": 32}), ({"query_length": 9}, {"expansion": 9}),
+    ({"document_length": 70}, {"document_length": 70, "expansion": 32}),
+    ({"query_length": 9, "do_query_expansion": False}, {"query_length": 9}),
+    ({"attend_to_expansion_tokens": True}, {"expansion": 32, "expansion_seen": True}),
+    ({"attend_to_mask_tokens": True}, {"expansion": 32, "expansion_seen": True}),
+    ({"attend_to_expansion_tokens": False, "attend_to_mask_tokens": True}, {"expansion": 32}),
+    ({"query_length": 9, "query_expansion": None}, {"query_length": 9, "expansion": 0}),
+    ({"query_expansion": FIXED}, AS_FIXED),
+    ({"query_expansion": {"strategy": "min", "length": 8}}, {"expansion": 8, "expansion_cuts": False}),
+    ({"model_type": "ColBERT"}, {"skipped": tuple(string.punctuation)}),
+    ({"model_type": "ColBERT", "skiplist_words": ["a", ","]}, {"skipped": ("a", ","), "expansion": 32}),
+    ({"skiplist_words": ["a"]}, {"expansion": 32}),  # of others their module says it
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values, expected", BESIDE)
 def test_settings_beside_the_modules(values, expected):
     text = top(**values)
     assert text.multi_vector == MultiVectorText(**expected)
