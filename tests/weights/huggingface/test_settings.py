@@ -93,30 +93,21 @@ def test_deberta_settings_that_are_refused(tmp_path):
 FIRST = {"n_layer": 2, "n_embd": 24, "n_head": 3, "n_inner": 40, "vocab_size": 50}
 
 
-# (setting, a value, where it arrives, what is there, what is there where it is left out)
-@pytest.mark.parametrize(
-    "name, value, place, given, left",
-    [
-        ("rotary_emb_base", 1000, "positions.rotary.base", 1000, 10_000),  # as their code has it, not as today's
-        ("n_positions", 64, "positions.limit", 64, 2048),
-        ("activation_function", "geglu", "feed_forward.activation", "gelu", "swish"),
-        ("layer_norm_epsilon", 1e-5, "norms.epsilon", 1e-5, 1e-12),
-        ("type_vocab_size", 0, "token_types", 0, 2),
-    ],
-)
-def test_a_setting_of_nomic(name, value, place, given, left):
-    for config, expected in ((FIRST | {name: value}, given), (FIRST, left)):
-        assert attrgetter(place)(NOMIC.spec(JsonObject(config, "config.json"))) == expected
+LIMIT, SCALED = "positions.limit", {"n_positions": 8192, "rotary_scaling_factor": 2}
+# NomicBERT's settings, where one arrives, what is there.
+NOMICS = [
+    ({}, "positions.rotary.base", 10_000), ({"rotary_emb_base": 1000}, "positions.rotary.base", 1000),
+    ({}, "feed_forward.activation", "swish"), ({"activation_function": "geglu"}, "feed_forward.activation", "gelu"),
+    ({}, "norms.epsilon", 1e-12), ({"layer_norm_epsilon": 1e-5}, "norms.epsilon", 1e-5), ({}, "token_types", 2),
+    ({"type_vocab_size": 0}, "token_types", 0), ({}, LIMIT, 2048), ({"n_positions": 64}, LIMIT, 64),
+    ({"n_positions": 8192}, LIMIT, 8192), (SCALED, LIMIT, 2048),  # as far as it was trained
+    (SCALED | {"max_trained_positions": 4096}, LIMIT, 4096), (SCALED | {"n_positions": 512}, LIMIT, 512),
+]  # fmt: skip
 
 
-def test_a_scaled_model_goes_as_far_as_it_was_trained():
-    for more, limit in (
-        ({"n_positions": 8192}, 8192),
-        ({"n_positions": 8192, "rotary_scaling_factor": 2}, 2048),
-        ({"n_positions": 8192, "rotary_scaling_factor": 2, "max_trained_positions": 4096}, 4096),
-        ({"n_positions": 512, "rotary_scaling_factor": 2}, 512),
-    ):
-        assert NOMIC.spec(JsonObject(FIRST | more, "config.json")).positions.limit == limit
+@pytest.mark.parametrize("stated, place, expected", NOMICS)
+def test_a_setting_of_nomic(stated, place, expected):
+    assert attrgetter(place)(NOMIC.spec(JsonObject(FIRST | stated, "config.json"))) == expected
 
 
 TEXT = EncoderText(b"", 64, mask_token="[MASK]", prompts={"query": "search: ", "document": "[D] "})
@@ -168,23 +159,21 @@ def test_a_transformers_own_lengths_win():
     assert found == MultiVectorText(query_length=6, document_length=50, expansion=7)
 
 
-@pytest.mark.parametrize(
-    "values, expected",
-    [
-        ({}, {}),
-        ({"similarity": "l2", "doc_maxlen": 180, "query_maxlen": 16}, {"document_length": 180, "expansion": 16}),
-        ({"attend_to_mask_tokens": True}, {"expansion_seen": True}),
-        ({"mask_punctuation": False}, {"skipped": ()}),
-        ({"query_token_id": "[q]", "doc_token_id": "[d]"}, {"markers": ("[q] ", "[d] ")}),
-    ],
-)
+ORIGINALS = [
+    ({}, {}), ({"mask_punctuation": False}, {"skipped": ()}),
+    ({"attend_to_mask_tokens": True}, {"expansion_seen": True}),
+    ({"similarity": "l2", "doc_maxlen": 180, "query_maxlen": 16}, {"document_length": 180, "expansion": 16}),
+    ({"query_token_id": "[q]", "doc_token_id": "[d]"}, {"markers": ("[q] ", "[d] ")}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values, expected", ORIGINALS)
 def test_the_originals_settings(tmp_path, values, expected):
     usual = {"expansion": 32, "expansion_token": "[MASK]", "skipped": tuple(string.punctuation)}
-    usual["markers"] = ("[unused0] ", "[unused1] ")
     text = original(tmp_path, **values)
-    assert text.multi_vector == MultiVectorText(**usual | expected) and text.normalize
-    query, document = text.multi_vector.markers
-    assert text.prompts == {"query": query, "document": document}
+    expected = MultiVectorText(**usual | {"markers": ("[unused0] ", "[unused1] ")} | expected)
+    assert text.multi_vector == expected and text.normalize
+    assert text.prompts == dict(zip(("query", "document"), expected.markers))
 
 
 def test_what_is_refused(tmp_path):
@@ -202,11 +191,10 @@ def test_what_is_refused(tmp_path):
 
 def test_the_module_of_tokens_without_a_vector(tmp_path):
     for values, skipped, tasks in (
-        ({}, (), ("document",)),
-        ({"skiplist_words": [".", "a"]}, (".", "a"), ("document",)),
+        ({}, (), ("document",)), ({"skiplist_words": [".", "a"]}, (".", "a"), ("document",)),
         ({"skiplist_words": ["a"], "skiplist_tasks": "query"}, ("a",), ("query",)),
         ({"skiplist_tasks": ["query", "document"]}, (), ("query", "document")),
-    ):
+    ):  # fmt: skip
         (tmp_path / "config.json").write_text(json.dumps(values))
         text, width = read_mask(Directory(tmp_path), "", TEXT, 8)
         assert (text.multi_vector.skipped, text.multi_vector.skipped_in, width) == (skipped, tasks, 8)
