@@ -141,14 +141,11 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", FAULTS, ids=lambda changes: str(changes)[:70])
-def test_a_tokenizer_that_is_not_read_is_refused_by_name(changes):
-    metadata = {name: value for name, value in (bytes_metadata("gpt-2") | changes).items() if value is not None}
-    with refused(CheckpointError, "x.gguf: "):
-        text_of(metadata)
-
-
-def test_more_tokens_than_rows():
+def test_a_tokenizer_that_is_not_read_is_refused_by_name():
+    for changes in FAULTS:
+        metadata = {name: value for name, value in (bytes_metadata("gpt-2") | changes).items() if value is not None}
+        with refused(CheckpointError, "x.gguf: "):
+            text_of(metadata)
     with refused(CheckpointError, "264 rows"):
         text_of(bytes_metadata("gpt-2"), rows=264)
     vocabulary = json.loads(text_of(bytes_metadata("gpt-2"), 265).tokenizer)["model"]["vocab"]

@@ -12,16 +12,16 @@ import pytest
 from fastattn.spec.architecture import Convolution, Disentangled, LocalSpec, ModelSpec, Rotary
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor, Tensor
-from fastattn.spec.rounding import bfloat16_bits
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights import read
-from fastattn.weights.containers.safetensors import ALIGNMENT, NewTensor, write_tensors
+from fastattn.weights.containers.safetensors import ALIGNMENT, read_tensors, write_tensors
+from fastattn.weights.folder import Directory
 from fastattn.weights.native import is_matrix
 from fastattn.weights.native.convert import weight_bytes
 from tests.models.encoder_cases import make_tensors
 from tests.models.tiny_models import random_checkpoint, stack_spec
 from tests.weights.ctranslate2 import writer
-from tests.weights.native.folders import converted, encoder_model, shortlisted, translation_model
+from tests.weights.native.folders import converted, encoder_model, shortlisted, stored, translation_model
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 VARIETIES = {
@@ -166,34 +166,21 @@ def test_tied_weights_and_equal_files_are_there_once(tmp_path, precision):
     assert again.text.target_vocabulary is again.text.source_vocabulary
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", (*PRECISIONS, "int4"))
 def test_the_library_reads_the_same_numbers(tmp_path, precision):
     library = pytest.importorskip("safetensors")
-    original = read(translation_model(tmp_path / "model"))
-    path = converted(original, tmp_path / "out", precision)
-    tensors = read(path).tensors
-    data = (path / "model.safetensors").read_bytes()
-    found = {name: (entry["dtype"], entry["shape"], entry["data"]) for name, entry in library.deserialize(data)}
-    for name, tensor in tensors.items():
-        dtype, shape, raw = found.pop(name)
-        assert tuple(shape) == tensor.shape
-        if isinstance(tensor, QuantizedTensor):
-            assert (dtype, bytes(raw)) == ("I8", tensor.values_FD.tobytes())
-            assert found.pop(f"{name}.multiplier") == ("F32", [tensor.shape[0]], tensor.multipliers_F.tobytes())
-        elif is_matrix(name, tensor.shape) and precision == "bfloat16":
-            assert (dtype, bytes(raw)) == ("BF16", bfloat16_bits(tensor).tobytes())
-        else:
-            assert (dtype, bytes(raw)) == ("F32", tensor.tobytes())
-    assert not found
+    path = converted(read(translation_model(tmp_path / "model", width=32)), tmp_path / "out", precision)
+    ours = read_tensors(Directory(path), "model.safetensors")
+    expected = {name: (one.dtype, list(one.shape), bytes(one.data)) for name, one in ours.items()}
+    found = library.deserialize((path / "model.safetensors").read_bytes())
+    assert {name: (one["dtype"], one["shape"], bytes(one["data"])) for name, one in found} == expected
 
 
 def test_arrays_lie_where_vectors_are_read_fast(tmp_path):
     shapes = {"odd": (3, 5), "even": (4, 32), "one": (1,), "none": (0, 7), "long": (640,)}
-    tensors = {
-        f"{dtype} {name}": NewTensor(dtype, shape, lambda shape=shape, kind=kind: np.ones(shape, kind))
-        for name, shape in shapes.items()
-        for dtype, kind in (("I8", np.int8), ("BF16", np.uint16), ("F32", np.float32))
-    }
+    kinds = {"I8": "i1", "BF16": "u2", "F32": "f4"}
+    arrays = {f"{dtype} {name}": np.ones(shapes[name], kinds[dtype]) for name in shapes for dtype in kinds}
+    tensors = {name: stored(array, name.split()[0]) for name, array in arrays.items()}
     steps = []
     with (tmp_path / "x").open("wb") as stream:
         write_tensors(stream, tensors, lambda done, total: steps.append((done, total)))
@@ -201,7 +188,7 @@ def test_arrays_lie_where_vectors_are_read_fast(tmp_path):
     length = int.from_bytes(data[:8], "little")
     for name, entry in json.loads(data[8 : 8 + length]).items():
         begin, end = entry["data_offsets"]
-        itemsize = {"I8": 1, "BF16": 2, "F32": 4}[entry["dtype"]]
+        itemsize = np.dtype(kinds[entry["dtype"]]).itemsize
         assert (8 + length + begin) % (itemsize if (end - begin) % ALIGNMENT else ALIGNMENT) == 0, name
     assert len(steps) == len(tensors) and steps[-1] == (len(data) - 8 - length,) * 2
     assert steps == sorted(steps)
