@@ -1,6 +1,5 @@
 """Models of the Hugging Face hub, from a server here, each in a process: settings are read but once."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.weights.ctranslate2.argos_writer import METADATA, pack
 from tests.weights.download.hub_server import COMMIT, LATER, HubServer, command, fails, files_of, run
 from tests.weights.huggingface.marian_cases import CASES, write_model
 from tests.weights.marian import writer as marian_writer
+from tests.weights.native.folders import edit
 
 MARIAN, BERT, OTHER = "Some-Lab/opus-mt-en-pt", "some-lab/all_bert.v2", "some-lab/no-weights"
 LICENSED = b"---\nlanguage: en\nlicense: cc-by-4.0\n---\n# A card\n"
@@ -197,17 +197,16 @@ def test_a_reason_is_the_first_sentence_or_else_the_kind():
 @pytest.mark.parametrize("after", ["api/models", "resolve"])
 def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(server, tmp_path, after):
     """After the first request of this kind: the one that lists the files, or the first file's."""
-    earlier = dict(server.repos)
-    changed = {name: dict.fromkeys(files, b"changed") for name, files in earlier.items()}
+    earlier = server.repos[MARIAN]
 
     def change(path):
         if after in path and server.commit == COMMIT:
-            server.change(LATER, changed)
+            server.change(LATER, {MARIAN: dict.fromkeys(earlier, b"changed")})
 
     server.answered = change
     (folder,) = map(Path, resolve(server, tmp_path, MARIAN))
     assert (server.commit, folder.name) == (LATER, COMMIT)
-    assert all(content == earlier[MARIAN][name] for name, content in files_of(folder).items())
+    assert all(content == earlier[name] for name, content in files_of(folder).items())
     if after == "resolve":
         return
     # What was fetched is what serves offline, by the name alone, to huggingface_hub's other users too.
@@ -229,16 +228,9 @@ def without(folder, name):
     return folder
 
 
-def xlnet(folder):
-    (folder / "config.json").write_text(json.dumps({"model_type": "xlnet"}))
-    (folder / "model.safetensors").write_bytes(b"x" * 1000)
-    return folder
-
-
 def native(folder):
     write_native(folder, read(bert(folder.parent)), "float32")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"version": 10**6}))
+    edit(folder, lambda config: config.update(version=10**6))
     return folder
 
 
@@ -249,11 +241,11 @@ def marian(folder, **config):
 
 # A check of each exporter's and of each file that is read before the weights; the rest is theirs.
 REFUSED = [
-    xlnet, partial(bert, hidden_act="prelu"), lambda folder: without(bert(folder), "tokenizer.json"),
+    partial(bert, model_type="xlnet"), partial(bert, hidden_act="prelu"), partial(modules, WordWeights={}), native,
+    lambda folder: without(bert(folder), "tokenizer.json"), partial(marian, vocabs=["x.spm"]),
     partial(shared, quantization_config={"bits": 4}), partial(shared, eos_token_id=3),
     lambda folder: without(shared(folder), "source.spm"), lambda folder: without(shared(folder), "vocab.json"),
-    partial(modules, WordWeights={}), partial(modules, Pooling={}, Dense={"in_features": 7, "out_features": 2}),
-    native, partial(marian, vocabs=["x.spm"]), partial(marian, ensemble=3),
+    partial(modules, Pooling={}, Dense={"in_features": 7, "out_features": 2}), partial(marian, ensemble=3),
 ]  # fmt: skip
 
 
