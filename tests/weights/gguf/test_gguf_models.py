@@ -89,16 +89,11 @@ def test_a_file_in_parts_is_one_model(tmp_path):
     refuses(folder)
     first.unlink()
     refuses(folder)
-
-
-def test_several_models_in_a_folder(tmp_path):
-    metadata, tensors = models.contents("qwen2")
-    first = written(tmp_path, metadata, tensors, "a.gguf")
-    written(tmp_path, metadata, tensors, "b.gguf")
-    refuses(tmp_path)
-    assert weights.read(first).format == "gguf"
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    assert not recognize(tmp_path)
+    whole_file = written(folder, metadata, tensors, "a.gguf")
+    refuses(folder)
+    assert weights.read(whole_file).format == "gguf"
+    (folder / "model.safetensors").write_bytes(b"")
+    assert not recognize(folder)
 
 
 CHANGED = [

@@ -54,12 +54,10 @@ def test_texts_become_fairseqs_ids(name):
 
 
 def test_what_fairseq_fixes_and_what_its_options_say(folder):
-    checkpoint = read(folder)
-    text = checkpoint.text
+    text, decoding = read(folder).text, read(folder).text.decoding
     assert (text.decoder_start_token, text.add_source_eos, text.words) == ("</s>", True, "")
-    decoding = text.decoding
-    assert (decoding.beam_size, decoding.suppress_sequences) == (5, ((1,),))  # never the padding
-    assert decoding.rules is not None and decoding.rules.early_stopping == "true"
+    assert (decoding.beam_size, decoding.rules.early_stopping) == (5, "true")
+    assert decoding.suppress_sequences == ((1,),)  # never the padding
     whole = read_whole(Directory(folder), "model.pt")
     given = fairseq._given(whole)
     for name, expected in (("gelu_fast", "gelu_tanh"), ("swish", "swish"), ("tanh", "tanh")):  # others: the answers
@@ -71,11 +69,9 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder):
 def test_the_languages_of_fairseq():
     for given, expected in (
         ({"source_lang": "yy", "target_lang": "xx", "data": "bin/en.xx-yy"}, ("yy", "xx")),
-        ({"data": "bin/en.xx-yy"}, ("xx", "yy")),
-        ({"data": ["bin/en.yy-xx", "more"]}, ("yy", "xx")),
-        ({"data": "bin/en-de"}, ("yy", "xx")),  # the only order that fits
-        ({}, ("yy", "xx")),
-    ):
+        ({"data": "bin/en.xx-yy"}, ("xx", "yy")), ({"data": ["bin/en.yy-xx", "more"]}, ("yy", "xx")),
+        ({"data": "bin/en-de"}, ("yy", "xx")), ({}, ("yy", "xx")),  # the only order that fits
+    ):  # fmt: skip
         assert fairseq._languages(given, {"xx": ["a"] * 3, "yy": ["a"] * 5}, (5, 3), "") == expected
 
 
@@ -110,11 +106,10 @@ def test_shared_embeddings_of_opennmt():
 def test_fairseqs_own_layout(folder):
     """The checkpoint in checkpoints/, the data in data/; also by the file."""
     whole = read(folder)
-    places = {"model.pt": "checkpoints/checkpoint_best.pt"}
-    for name, place in (places | {f"dict.{x}.txt": f"data/dict.{x}.txt" for x in ("xx", "yy")}).items():
-        target = folder / place
-        target.parent.mkdir(exist_ok=True)
-        (folder / name).rename(target)
+    places = {f"dict.{x}.txt": f"data/dict.{x}.txt" for x in ("xx", "yy")}
+    for name, place in (places | {"model.pt": "checkpoints/checkpoint_best.pt"}).items():
+        (folder / place).parent.mkdir(exist_ok=True)
+        (folder / name).rename(folder / place)
     (folder / "checkpoints" / "checkpoint_last.pt").write_bytes(b"")
     for path in (folder, folder / "checkpoints" / "checkpoint_best.pt"):
         found = read(path)
@@ -155,11 +150,8 @@ def test_options_of_fairseq(tmp_path):
     # Those of version 0.10, of the task too; so the folder is known to be fairseq's.
     width, pairs = {"encoder_embed_dim": 4}, plain({"lang_pairs": "en-de"})
     refused_option = plain(width | {"adaptive_input": True})
-    for entries in (
-        {"args": refused_option},
-        {"cfg": pickles.dict_of({"model": refused_option})},
-        {"cfg": pickles.dict_of({"model": plain(width), "task": pairs})},
-    ):
+    cfgs = ({"model": refused_option}, {"model": plain(width), "task": pairs})
+    for entries in ({"args": refused_option}, *({"cfg": pickles.dict_of(cfg)} for cfg in cfgs)):
         refuses(_saved(path, **entries, model=plain({})).parent)
     evil = pickles.call(pickles.name("posix", "system"), pickles.text("touch /tmp/evil"))
     opaque = pickles.call(pickles.name("numpy.core.multiarray", "scalar"), pickles.text("x"))
