@@ -209,10 +209,6 @@ def test_plain_http_needs_a_trusted_host_and_a_proxy_is_used(server, monkeypatch
         assert link.url == f"{index}/tiny-model/{FILE}"
 
 
-def test_no_answer_is_a_timeout(server):
-    assert reason(server, lambda handler: handler.server.released.wait(20), timeout=0.2) == "timed out"
-
-
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A file with a self-signed certificate for 127.0.0.1 and its key."""
@@ -326,7 +322,8 @@ def test_what_comes_at_first_does_not_count_later(server, slow_clock, monkeypatc
     assert re.fullmatch(r"stalled: \d\d? bytes in 11 seconds", said)
 
 
-def test_endless_interim_responses_are_refused(server, monkeypatch):
+def test_endless_interim_responses_and_none_are_refused(server, monkeypatch):
+    assert reason(server, lambda handler: handler.server.released.wait(20), timeout=0.2) == "timed out"
     monkeypatch.setattr(transport, "LONGEST_HEAD", 5000)
     assert reason(server, trickle(b"", CONTINUE * 100)) == "more than 5000 bytes of headers"
 

@@ -37,6 +37,11 @@ def folder_of(kind, path):
     return converted(MODELS[kind](path / "model"), path / "out", "int8")
 
 
+@pytest.fixture
+def folder(tmp_path):
+    return folder_of("translator", tmp_path)
+
+
 def test_a_folder_written_before_the_youngest_fields_loads(folder):
     new = read(folder)
 
@@ -84,16 +89,16 @@ def test_a_damaged_folder_of_the_first_version_is_refused(folder):
         refuses(folder)
 
 
-def test_all_wrong_fields_are_named_at_once(folder):
-    def change(config):
-        del config["details"], config["model"]["decoder"]["layers"]
-        config["colour"] = "red"
-        config["model"]["encoder"]["width"] = "16"
-        config["model"]["encoder"]["attention"]["heads"] = True
-        config["model"]["decoder"]["norms"]["epsilon"] = 1e300
-        config["text"]["add_source_bos"] = 1
+WRONG = [
+    ("colour", "red"), ("model.encoder.width", "16"), ("model.encoder.attention.heads", True),
+    ("model.decoder.norms.epsilon", 1e300), ("text.add_source_bos", 1),
+]  # fmt: skip
 
-    edit(folder, change)
+
+def test_all_wrong_fields_are_named_at_once(folder):
+    for place, value in WRONG:
+        set_field(folder, place.split("."), value)
+    edit(folder, lambda config: (config.pop("details"), config["model"]["decoder"].pop("layers")))
     refuses(folder)
 
 
