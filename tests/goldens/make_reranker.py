@@ -17,11 +17,9 @@ SIZES = {
     "initializer_range": 0.4,
 }  # fmt: skip
 PAIRS = [
-    ["What is the capital of China?", "The capital of China is Beijing."],
-    ["Explain the é", ""],
-    ["", "Gravity is a force."],
-    ["the", "longer than the context " * 30],
-]
+    ["What is the capital of China?", "The capital of China is Beijing."], ["Explain the é", ""],
+    ["", "Gravity is a force."], ["the", "longer than the context " * 30],
+]  # fmt: skip
 INSTRUCTIONS = ["Given a web search query, retrieve relevant passages that answer the query", "Find the code"]
 PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "

@@ -12,17 +12,8 @@ from fastattn.text.translation import TranslationTokenizer
 from tests import GOLDENS
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import safetensors_bytes
-from tests.weights.huggingface.marian_cases import (
-    CASES,
-    SPM,
-    TEXTS,
-    forced_ids,
-    make_config,
-    make_tensors,
-    make_vocabularies,
-    write_files,
-    write_model,
-)
+from tests.weights.huggingface import marian_cases as cases
+from tests.weights.huggingface.marian_cases import CASES, SPM, TEXTS
 from tests.weights.refusals import refuses
 
 GOLDEN = np.load(GOLDENS / "huggingface_marian.npz")
@@ -34,15 +25,15 @@ OPTIONS = {"max_decoding_length": LIMIT, "no_repeat_ngram_size": 2, "min_decodin
 def model(request, tmp_path_factory):
     """(name, directory, what transformers made of TEXTS)."""
     name = request.param
-    path = write_model(tmp_path_factory.mktemp(name), CASES[name])
+    path = cases.write_model(tmp_path_factory.mktemp(name), CASES[name])
     return name, path, json.loads(str(GOLDEN[f"{name}.text"]))
 
 
 def test_logits(model):
     name, path, golden = model
     ours = build_model(weights.read(path), reference)
-    never = make_config(CASES[name])["pad_token_id"]
-    forced = np.array(forced_ids(CASES[name]), np.int32)
+    never = cases.make_config(CASES[name])["pad_token_id"]
+    forced = np.array(cases.forced_ids(CASES[name]), np.int32)
     starts_B1 = np.array([0, len(forced)], np.int64)
     for ids, expected_TV in zip(golden["source"], GOLDEN[f"{name}.logits"], strict=True):
         hidden_ND, _ = ours.prefill(forced, starts_B1, ours.encode([np.array(ids, np.int32)]))
@@ -78,9 +69,9 @@ def test_what_is_generated(model, name, beam_size):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_from_pytorch_files(tmp_path, name):
-    expected = weights.read(write_model(tmp_path / "safetensors", CASES[name]))
-    folder = write_files(tmp_path / "pytorch", CASES[name])
-    (folder / "pytorch_model.bin").write_bytes(pytorch_bytes(as_torch_saves(make_tensors(CASES[name]))))
+    expected = weights.read(cases.write_model(tmp_path / "safetensors", CASES[name]))
+    folder = cases.write_files(tmp_path / "pytorch", CASES[name])
+    (folder / "pytorch_model.bin").write_bytes(pytorch_bytes(as_torch_saves(cases.make_tensors(CASES[name]))))
     ours = weights.read(folder)
     assert (ours.spec, ours.text, set(ours.tensors)) == (expected.spec, expected.text, set(expected.tensors))
     for key, value in expected.tensors.items():
@@ -107,19 +98,19 @@ def sharing(tensors):
 
 def test_a_model_saved_without_its_head(tmp_path):
     """MarianModel's names have no prefix, and there is no final_logits_bias."""
-    folder = write_files(tmp_path, CASES["shared"], architectures=["MarianModel"])
-    tensors = make_tensors(CASES["shared"])
+    folder = cases.write_files(tmp_path, CASES["shared"], architectures=["MarianModel"])
+    tensors = cases.make_tensors(CASES["shared"])
     del tensors["final_logits_bias"]
     bare = {name.removeprefix("model."): value for name, value in tensors.items()}
     (folder / "model.safetensors").write_bytes(safetensors_bytes(bare))
     bias_V = weights.read(folder).tensors["decoder.projection.bias"]
-    assert np.isneginf(bias_V).nonzero()[0].tolist() == [make_config(CASES["shared"])["pad_token_id"]]
+    assert np.isneginf(bias_V).nonzero()[0].tolist() == [cases.make_config(CASES["shared"])["pad_token_id"]]
     assert not bias_V[np.isfinite(bias_V)].any()
 
 
 def test_generation_config_says_what_is_never_produced(tmp_path):
-    folder = write_model(tmp_path, CASES["shared"], bad_words_ids=None, decoder_start_token_id=None)
-    pad = make_config(CASES["shared"])["pad_token_id"]
+    folder = cases.write_model(tmp_path, CASES["shared"], bad_words_ids=None, decoder_start_token_id=None)
+    pad = cases.make_config(CASES["shared"])["pad_token_id"]
     generation = {"bad_words_ids": [[7], [0]], "decoder_start_token_id": 5, "forced_bos_token_id": None}
     (folder / "generation_config.json").write_text(json.dumps(generation))
     checkpoint = weights.read(folder)
@@ -128,7 +119,7 @@ def test_generation_config_says_what_is_never_produced(tmp_path):
 
 
 def test_each_part_of_a_long_text_says_its_language(tmp_path, monkeypatch):
-    checkpoint = weights.read(write_model(tmp_path, CASES["shared"], max_position_embeddings=12))
+    checkpoint = weights.read(cases.write_model(tmp_path, CASES["shared"], max_position_embeddings=12))
     seen, translator = [], Translator.from_checkpoint(checkpoint)
     pipeline, plan = translator._pipeline, translator._pipeline.plan_parts
     monkeypatch.setattr(pipeline, "plan_parts", lambda parts, *rest: seen.extend(parts) or plan(parts, *rest))
@@ -151,12 +142,12 @@ CHANGES = [
 
 def test_configs_that_are_refused(tmp_path):
     for changes in CHANGES:
-        refuses(write_model(tmp_path, CASES["shared"], **changes))
+        refuses(cases.write_model(tmp_path, CASES["shared"], **changes))
 
 
 def test_vocabularies_and_files_that_are_refused(tmp_path):
-    folder = write_model(tmp_path, CASES["separate"])
-    source, _ = make_vocabularies(CASES["separate"])
+    folder = cases.write_model(tmp_path, CASES["separate"])
+    source, _ = cases.make_vocabularies(CASES["separate"])
     lacking = {token: number for token, number in source.items() if token not in ("<unk>", "</s>")}
     faults = [{"x": 137}, {"x": -1}, {"x": "1"}, {"x": True}, {"x": 5}, {"\ud800": 5}, {"</s>": None}]
     for wrong in (lacking, *(source | fault for fault in faults)):
@@ -171,8 +162,8 @@ def test_vocabularies_and_files_that_are_refused(tmp_path):
 
 def test_spare_rows_and_tokens_with_flags(tmp_path):
     """Ids that no token has are those of rows that were added to fill up; tokenizer_config.json may say more."""
-    folder = write_model(tmp_path, CASES["shared"])
-    kept = {token: number for token, number in make_vocabularies(CASES["shared"])[0].items() if number != 50}
+    folder = cases.write_model(tmp_path, CASES["shared"])
+    kept = {token: number for token, number in cases.make_vocabularies(CASES["shared"])[0].items() if number != 50}
     config = {"eos_token": {"content": "</s>", "lstrip": False}, "unk_token": "<unk>"}
     for name, content in (("vocab.json", kept), ("tokenizer_config.json", config)):
         (folder / name).write_text(json.dumps(content))
