@@ -71,7 +71,7 @@ def captioner() -> tuple[dict[str, np.ndarray], dict[str, tuple[int, ...]]]:
     return found | {"captioner: sentences": np.array(sentences)}, shapes
 
 
-def main() -> None:
+if __name__ == "__main__":
     written, shapes = {}, {}
     for case in cases.CASES:
         with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +83,3 @@ def main() -> None:
         written[f"{plain.name}: grid"], shapes[plain.name] = residual(plain)
     found, shapes["captioner"] = captioner()
     write_arrays("images", {"shapes": pack_shapes(shapes), **written, **found}, transformers, torch, PIL)
-
-
-if __name__ == "__main__":
-    main()

@@ -38,7 +38,7 @@ def make_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def main() -> None:
+if __name__ == "__main__":
     import torch
     import transformers
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
@@ -66,7 +66,3 @@ def main() -> None:
                 logits = model(torch.tensor([before + ids + after])).logits[0, -1]
             scores[i, b] = torch.log_softmax(torch.stack([logits[no], logits[yes]]), 0)[1].exp().item()
     write_arrays("reranker", {"scores": scores, **files}, transformers, torch)
-
-
-if __name__ == "__main__":
-    main()
