@@ -57,23 +57,16 @@ def test_every_option(machine):
     )  # fmt: skip
 
 
-def test_later_levels_win(machine, monkeypatch):
-    order = ["global", "legacy", "user", "site"]
-    for level in order:
+def test_later_levels_win_and_a_named_file_replaces_the_users(machine, monkeypatch):
+    for level in ("global", "legacy", "user", "site"):
         machine(level, f"[global]\nindex-url = https://{level}.invalid\n")
         assert read_settings().index_url == f"https://{level}.invalid"
-    named = machine("named", "[global]\nindex-url = https://named.invalid\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(named))
-    assert read_settings().index_url == "https://named.invalid"
-    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.invalid")
-    assert read_settings().index_url == "https://variable.invalid"
-
-
-def test_a_named_file_replaces_the_users(machine, monkeypatch):
     machine("user", "[global]\ntimeout = 3\n")
     machine("site", "[global]\nproxy = http://site.invalid\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(machine("named", "[global]\n")))
-    assert (read_settings().timeout, read_settings().proxy) == (15.0, "http://site.invalid")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(machine("named", "[global]\nindex-url = https://named.invalid\n")))
+    assert read_settings() == PipSettings(index_url="https://named.invalid", proxy="http://site.invalid")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.invalid")
+    assert read_settings().index_url == "https://variable.invalid"
 
 
 def test_the_section_of_the_download_command_wins_and_the_null_device_means_no_files(machine, monkeypatch):
