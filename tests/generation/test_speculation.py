@@ -16,7 +16,7 @@ from fastattn.decoding.speculation import look_up
 from fastattn.errors import FastattnError, InputError
 from fastattn.generation.generator import Generator
 from fastattn.models.decoder import Decoder
-from fastattn.spec.architecture import LocalSpec, PositionSpec
+from fastattn.spec.architecture import LocalSpec
 from tests.generation.language_models import VOCABULARY, checkpoint, make, with_stack
 from tests.generation.test_generator import STACKS as OTHERS
 from tests.generation.test_generator import answers, cache_of, told
@@ -107,17 +107,6 @@ def test_ends_inside_a_run(draft):
             assert found.accepted <= len(found.tokens)
             accepted += found.accepted
     assert accepted > 25
-
-
-def test_the_context_ends_inside_a_run():
-    generator, short = generator_of("positions"), make(stack=with_stack(positions=PositionSpec("table", limit=24)))
-    for draft in (generator, short, "prompt"):
-        for length in (3, 20, 50, 63):
-            prompt = ([7, 8, 9] * 21)[:length]
-            found = generator.generate(prompt, max_new_tokens=100, min_new_tokens=64, details=True, speculate=draft)
-            plain = generator.generate(prompt, max_new_tokens=100, min_new_tokens=64, details=True)
-            assert told(found) == told(plain) and len(found.tokens) == 64 - length
-            assert length > 24 or draft is not generator or found.accepted
 
 
 def test_streams_and_callbacks():

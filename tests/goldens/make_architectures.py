@@ -64,7 +64,7 @@ def translator(case: TranslatorCase, folder: Path, written: dict[str, np.ndarray
     }  # fmt: skip
 
 
-def main() -> None:
+if __name__ == "__main__":
     write("architectures", GOLDEN_CASES)
     write("decoders", GOLDEN_DECODERS)
     written, told = {}, {}
@@ -73,7 +73,3 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 told[case.name] = translator(case, Path(folder), written)
     write_arrays("translators", {"told": bytes_of(told), **written}, transformers, torch)
-
-
-if __name__ == "__main__":
-    main()

@@ -127,7 +127,7 @@ def written(data: np.ndarray) -> np.ndarray:
         return np.fromfile(path, np.uint8)
 
 
-def main() -> None:
+if __name__ == "__main__":
     generator, arrays = np.random.default_rng(31), {}
     for name in TYPES:
         arrays[f"{name} blocks"] = data = blocks(name, generator)
@@ -140,7 +140,3 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
             models |= make(name, config, Path(folder))
     write_arrays("gguf_models", models, hf, torch)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,11 +17,9 @@ SIZES = {
     "initializer_range": 0.4,
 }  # fmt: skip
 PAIRS = [
-    ["What is the capital of China?", "The capital of China is Beijing."],
-    ["Explain the é", ""],
-    ["", "Gravity is a force."],
-    ["the", "longer than the context " * 30],
-]
+    ["What is the capital of China?", "The capital of China is Beijing."], ["Explain the é", ""],
+    ["", "Gravity is a force."], ["the", "longer than the context " * 30],
+]  # fmt: skip
 INSTRUCTIONS = ["Given a web search query, retrieve relevant passages that answer the query", "Find the code"]
 PREFIX = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
@@ -40,7 +38,7 @@ def make_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def main() -> None:
+if __name__ == "__main__":
     import torch
     import transformers
     from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
@@ -68,7 +66,3 @@ def main() -> None:
                 logits = model(torch.tensor([before + ids + after])).logits[0, -1]
             scores[i, b] = torch.log_softmax(torch.stack([logits[no], logits[yes]]), 0)[1].exp().item()
     write_arrays("reranker", {"scores": scores, **files}, transformers, torch)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,20 +14,14 @@ import transformers
 from tests.goldens.writing import versions, write_arrays, write_json
 
 TEXTS = [
-    "",
-    "The cat sits on the mat.",
-    "Übergrößenträger, 日本語 and emoji 🙂 in one   line",
+    "", "The cat sits on the mat.", "Übergrößenträger, 日本語 and emoji 🙂 in one   line",
     "Attention is all you need, and a sentence far longer than the limit is cut. " * 30,
-]
+]  # fmt: skip
 SPARSE_TEXTS = [
-    "A man is eating food.",
-    "How many grams of protein should a woman eat a day?",
-    "Ação, naïve café, straße; 我们明天去北京开会。 Привет!",
-    "x",
-    "",
-    "the quick brown fox jumps over the lazy dog " * 6,
-    "retrieval of passages by learned sparse vectors " * 80,
-]
+    "A man is eating food.", "How many grams of protein should a woman eat a day?",
+    "Ação, naïve café, straße; 我们明天去北京开会。 Привет!", "x", "",
+    "the quick brown fox jumps over the lazy dog " * 6, "retrieval of passages by learned sparse vectors " * 80,
+]  # fmt: skip
 KEPT = 12
 
 

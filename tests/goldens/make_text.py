@@ -72,16 +72,10 @@ def rules() -> str:
 
 
 TYPED = [
-    "the [CLS] garden[SEP][MASK] [UNK] [PAD] [cls]",
-    "the <s> garden</s><mask> <mask> <unk> <pad> <S>",
-    "a <extra_id_1> b <new> <NEW>",
-    "``quoted'' it's they're 1,000, 2,",
-    "Ünïcödé ﬁ ½ Ⅷ İSTANBUL ΑΣ",
-    "a\xa0b\u2028c\u3000d",
-    "garden\u0301s quiet\u0327",
-    "テスト ｶﾞ 한국어 ไทย العربية",
-    "x" * 101,
-]
+    "the [CLS] garden[SEP][MASK] [UNK] [PAD] [cls]", "the <s> garden</s><mask> <mask> <unk> <pad> <S>",
+    "a <extra_id_1> b <new> <NEW>", "``quoted'' it's they're 1,000, 2,", "Ünïcödé ﬁ ½ Ⅷ İSTANBUL ΑΣ",
+    "a\xa0b\u2028c\u3000d", "garden\u0301s quiet\u0327", "テスト ｶﾞ 한국어 ไทย العربية", "x" * 101,
+]  # fmt: skip
 SAMPLES = [text if len(text) < 100 else text[:60] for text in TEXTS] + TYPED
 SECOND = "A quiet <mask> garden."
 CONTROL = ["[CLS]", "[SEP]", "[MASK]"]
@@ -230,12 +224,9 @@ def peer(folder: Path, name: str, settings: dict) -> tokenizers.Tokenizer:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     if not name.startswith("deberta"):
         return tokenizer.backend_tokenizer
-    original = SimpleNamespace(
-        vocab_file=str(folder / "spm.model"),
-        do_lower_case=settings.get("do_lower_case", False),
-        split_by_punct=settings.get("split_by_punct", False),
-        convert_tokens_to_ids=tokenizer.convert_tokens_to_ids,
-    )
+    stated = {name: settings.get(name, False) for name in ("do_lower_case", "split_by_punct")}
+    to_ids, file = tokenizer.convert_tokens_to_ids, str(folder / "spm.model")
+    original = SimpleNamespace(vocab_file=file, convert_tokens_to_ids=to_ids, **stated)
     converted = importlib.import_module("transformers.convert_slow_tokenizer").DebertaV2Converter(original).converted()
     converted.add_special_tokens(tokenizer.all_special_tokens)
     return converted

@@ -94,7 +94,7 @@ def saved() -> OrderedDict:
     return state
 
 
-def main() -> None:
+if __name__ == "__main__":
     for form, options in FORMS.items():
         torch.save(saved(), GOLDENS / f"pytorch_{form}.bin", **options)
     with torch.no_grad():
@@ -108,7 +108,3 @@ def main() -> None:
     views = {f"{number}{view}": one for number, (found, _) in enumerate(modules) for view, one in found.items()}
     shapes = pack_shapes({str(number): shapes for number, (_, shapes) in enumerate(modules)})
     write_arrays("vision", {"shapes": shapes, **views}, torch)
-
-
-if __name__ == "__main__":
-    main()

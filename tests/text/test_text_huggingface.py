@@ -3,8 +3,6 @@
 import base64
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -194,13 +192,10 @@ def test_threads_change_nothing(monkeypatch, two_threads):
 def test_the_pool_needs_leave(monkeypatch):
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     monkeypatch.setenv("RAYON_NUM_THREADS", "4")
-    assert huggingface._may_use_pool(4)
-    assert not huggingface._may_use_pool(3)
-    assert not huggingface._may_use_pool(1)
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "False")
-    assert not huggingface._may_use_pool(4)
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
-    assert huggingface._may_use_pool(4)
+    assert [count for count in range(1, 6) if huggingface._may_use_pool(count)] == [4, 5]
+    for leave in ("False", "true"):
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", leave)
+        assert huggingface._may_use_pool(4) == (leave == "true")
     monkeypatch.setattr(huggingface, "_IMPORTED_BY", os.getpid() + 1)  # as a forked child sees it
     assert not huggingface._may_use_pool(4)
 
@@ -212,19 +207,15 @@ def test_a_bad_file_is_refused_in_one_line():
         assert "\n" not in str(caught.value)
 
 
-def test_a_table_that_says_it_is_large_is_refused():
+def test_a_table_that_says_it_is_large_is_refused(monkeypatch):
     table = base64.b64encode((1 << 32 - 1).to_bytes(4, "little") + b"\0" * 20).decode()
     normalizer = {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": table}]}
     data = json.dumps(GOLDEN["tokenizer"] | {"normalizer": normalizer}, ensure_ascii=False)
     for written in (data, data.replace("charsmap", "\\u0063harsmap")):
         with refused(TokenizerError):
             HuggingFaceTokenizer(written.encode(), 8)
-
-
-def test_a_file_without_such_a_table_is_not_parsed_for_it(monkeypatch):
-    data = json.dumps(GOLDEN["tokenizer"]).replace('"[UNK]"', '"\\u005bUNK]"').encode()
     monkeypatch.setattr("fastattn.text.huggingface._check_pairs", lambda pairs: pytest.fail("parsed"))
-    HuggingFaceTokenizer(data, 8)
+    HuggingFaceTokenizer(FILE.replace(b'"[UNK]"', b'"\\u005bUNK]"'), 8)  # which has none
 
 
 def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
@@ -237,18 +228,11 @@ def test_what_a_file_lacks_for_a_text_is_a_tokenizer_error():
 
 
 def test_lone_surrogates_and_what_is_no_text_are_refused():
-    with pytest.raises(InputError, match=r"U\+DFFF"):
+    with refused(InputError, "U+DFFF"):
         HuggingFaceTokenizer(FILE, 8).encode(["fine", "bad \udfff"])
     for pair in (("fine", ["no text"]), ("fine", None)):
-        with pytest.raises(InputError, match="a text was expected, not"):
+        with refused(InputError):
             HuggingFaceTokenizer(FILES["bert"], 8).encode_pairs([pair])
-
-
-@settings(deadline=None, max_examples=60)
-@given(text=st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_gives_ids_within_the_limit(text):
-    ids = HuggingFaceTokenizer(FILE, 12).encode([text])[0].tolist()
-    assert ids[0] == 2 and ids[-1] == 3 and 2 <= len(ids) <= 12
 
 
 def test_ids_that_no_int32_holds_are_refused():
@@ -264,7 +248,6 @@ def test_ids_that_no_int32_holds_are_refused():
         HuggingFaceTokenizer(tokenizer.to_str().encode(), 10).encode_pairs([("a", "b")])
 
 
-MODELS = ("unigram_bytes", "unigram_suffix", "bpe_across", "characters")
 UNITS = (
     "some words here ", "a", ". ", "1. A ", "This is one. ", "so, it; ", '"。"', "\n", " x  ", "J. R. ", "a\u0301",
     "中", "\U0001f600\u200d", "。", "12. ", 'e.g. a, "b" (c). D',
@@ -295,22 +278,3 @@ def test_splitting_takes_no_square_of_a_texts_length():
 
         assert "".join(split_to_fit(text, length_of, 100)) == text
         assert sum(measured) <= 30 * WHOLE, unit
-
-
-# In a process of its own, which can be ended: what takes the square of such a text's length would take many minutes.
-LONG_TEXTS = f"""
-import sys
-from pathlib import Path
-from fastattn.text.sentencepiece import SentencePiece
-
-for path in sys.argv[1:]:
-    model = SentencePiece(Path(path).read_bytes())
-    for unit in {UNITS[::4]}:
-        text = (unit * 50_000)[:50_000]
-        model.text(model.pieces(text))
-"""
-
-
-def test_pieces():
-    paths = [GOLDENS / f"text_{name}.model" for name in MODELS]
-    subprocess.run([sys.executable, "-c", LONG_TEXTS, *paths], check=True, timeout=120)

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.errors import FastattnError, InputError, TokenizerError
+from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.subword_units import SubwordUnits
 from fastattn.text.words import WordsAndUnits
 from tests import GOLDENS
 from tests.messages import refused
-from tests.text.spm_bytes import PLAIN, UNKNOWN_PIECE, charsmap, field, piece, varint
+from tests.text.spm_bytes import PLAIN, charsmap, field, piece, varint
 from tests.weights.run_hostile import Steps
 
 GOLDEN = json.loads((GOLDENS / "text_sentencepiece.json").read_text(encoding="utf-8"))["models"]
@@ -40,75 +40,14 @@ def test_pieces_ids_and_text_equal_the_peers():
             assert model.text(pieces) == text, pieces
 
 
-def test_typed_control_pieces_are_text():
-    for name in GOLDEN:
-        model = load(name)
-        controls = [index for index in range(len(model.vocabulary)) if model._processor.is_control(index)]
-        assert controls
-        text = " ".join(model.vocabulary[index] for index in controls)
-        assert not set(controls) & set(model.ids(text))
-
-
-def test_unknown_runs_new_pieces_and_invalid_bytes():
+def test_unknown_runs_and_new_pieces():
     model = SentencePiece(PLAIN)
     assert model.pieces("a漢字a") == ["\u2581a", "漢字", "a"] and model.ids("a漢字a") == [3, model.unk_id, 2]
     assert model.text(["\u2581a", "漢字", "<unk>", "a"]) == "a漢字 \u2047 a"
     assert model.text(["\u2581new", "\u2581word", "s"]) == "new words"
-    assert load("unigram_bytes").text(["<0xE4>", "<0xBD>", "<0x41>", "<0xC3>", "<0xA9>"]) == "\ufffd\ufffdA\u00e9"
-
-
-def test_near_ties_are_settled_in_float32():
-    # In float64 the second way is better by 1e-7; in float32 the two are equal and the first found stays.
-    pieces = [("a", -1.0), ("b", -1.0), ("ab", -2.0 + 2**-23), ("abc", -3.0), ("c", -1.0)]
-    model = SentencePiece(
-        UNKNOWN_PIECE + b"".join(piece(text, score) for text, score in pieces) + field(3, field(3, 0))
-    )
-    assert model.pieces("abc") == ["abc"]
-
-
-def test_among_equal_pairs_the_leftmost_merges_first():
-    pieces = piece("a", -2.0) + piece("aa") + piece("b", -2.0) + piece("ab")
-    model = SentencePiece(UNKNOWN_PIECE + pieces + field(2, field(3, 2)) + field(3, field(3, 0)))
-    assert model.pieces("aaa") == ["aa", "a"]
-    assert model.pieces("aab") == ["aa", "b"]
-
-
-def test_spaces_at_the_start_vanish_all_where_extra_ones_do_else_one():
-    pieces = ["\u2581", "\u2581", "\u2581a", "\u2581"]
-    assert SentencePiece(PLAIN).text(pieces) == "a "
-    assert SentencePiece(PLAIN + field(3, field(4, 0))).text(pieces) == "  a "
-    assert SentencePiece(PLAIN + field(3, field(3, 0) + field(4, 0))).text(pieces) == "   a "
-
-
-@settings(deadline=None, max_examples=150)
-@given(
-    name=st.sampled_from(["unigram_bytes", "bpe_bytes"]),
-    text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581")),
-)
-def test_byte_fallback_loses_nothing(name, text):
-    model = load(name)
-    expected = text if name == "bpe_bytes" else " ".join(part for part in text.split(" ") if part)
-    assert model.text(model.pieces(text)) == expected
-
-
-COVERING = ["unigram", "unigram_symbols", "unigram_suffix", "bpe", "bpe_across", "characters"]
-
-
-@settings(deadline=None, max_examples=150)
-@given(name=st.sampled_from(COVERING), text=st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_is_covered(name, text):
-    model = load(name)
-    pieces = model.pieces(text)
-    assert "".join(pieces) == model._processor.normalize(text)
-    ids = dict(zip(model.vocabulary, range(len(model.vocabulary)), strict=True))
-    for surface, index in zip(pieces, model.ids(text), strict=True):
-        assert index == model.unk_id or index == ids[surface]
-
-
-def test_lone_surrogates_are_refused():
     for text in ("a\ud800", 3):
         with refused(InputError):
-            load("unigram").pieces(text)
+            model.pieces(text)
 
 
 REFUSED = {
@@ -127,17 +66,7 @@ REFUSED = {
     # the library's own words
     "a damaged protocol buffer": PLAIN + field(1, b"\x80"),
     "unk is not defined": piece("a"),
-    "unk is already defined": UNKNOWN_PIECE + piece("<u>", 0.0, 2),
-    "a is already defined": PLAIN + piece("a"),
-    "piece must not be empty": PLAIN + piece(""),
     "score is NaN or Inf": PLAIN + piece("b", float("nan")),
-    "score is NaN": PLAIN + piece("b", float("-inf")),
-    "null character": PLAIN + piece("b\0"),
-    "no pieces are loaded": UNKNOWN_PIECE,
-    "`byte_fallback` is false": PLAIN + piece("<0x41>", 0.0, 6),
-    "not 256 byte pieces": PLAIN + piece("<0x41>", 0.0, 6) + field(2, field(35, 1)),
-    "byte piece <0x4> is invalid": PLAIN + piece("<0x4>", 0.0, 6) + field(2, field(35, 1)),
-    "piece is too long": PLAIN + piece("a" * 20_000),
     "exceeds the input blob": PLAIN + field(3, field(2, b"\xff" * 12)),
 }
 
@@ -150,22 +79,6 @@ def test_what_cannot_be_followed_is_refused_in_one_line(message):
     for call in (lambda: SentencePiece(REFUSED[message]), *calls):
         with pytest.raises(TokenizerError, match=f"^[^\n]*{re.escape(message)}[^\n]*$"):
             call()
-
-
-@settings(deadline=None, max_examples=100)
-@given(data=st.data())
-def test_damage_never_escapes(data):
-    good = (GOLDENS / "text_unigram_suffix.model").read_bytes()
-    damaged = bytearray(good)
-    for _ in range(data.draw(st.integers(1, 5))):
-        damaged[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        model = SentencePiece(
-            bytes(damaged[: data.draw(st.integers(0, len(good)))] if data.draw(st.booleans()) else damaged)
-        )
-        model.text(model.pieces("A estac\u0327a\u0303o  haha ｆｕｌｌ \u0915\u093c"))
-    except FastattnError as error:
-        assert "\n" not in str(error)
 
 
 def rule_of(length):
@@ -182,39 +95,32 @@ def rule_of(length):
     return struct.pack("<I", len(trie)) + trie + b"b\0"
 
 
-def test_how_long_a_rule_may_be():
-    for specification in [3, 5]:
-        as_it_is = field(3, 0) + field(4, 0) + field(5, 0)  # spaces are
-        model = SentencePiece(PLAIN + field(specification, field(2, rule_of(128)) + as_it_is))
-        if specification == 3:
-            assert model.pieces("a" * 128) == ["b"]
-        else:
-            assert model.text(["\u2581a", *"a" * 127]) == "b"
-        with pytest.raises(TokenizerError, match="takes more than 128 bytes"):
-            SentencePiece(PLAIN + field(specification, field(2, rule_of(129))))
-        assert SentencePiece(PLAIN + field(specification, field(2, charsmap(1, b"b" * 128 + b"\0", True))))
-
-
-def test_what_is_no_utf8_is_told_when_it_is_met():
+def test_how_long_a_rule_may_be_and_what_is_no_utf8():
+    as_it_is = field(3, 0) + field(4, 0) + field(5, 0)  # spaces are
+    for number in (3, 5):
+        model = SentencePiece(PLAIN + field(number, field(2, rule_of(128)) + as_it_is))
+        assert (model.pieces("a" * 128) if number == 3 else [model.text(["\u2581a", *"a" * 127])]) == ["b"]
+        with refused(TokenizerError, "takes more than 128 bytes"):
+            SentencePiece(PLAIN + field(number, field(2, rule_of(129))))
+        assert SentencePiece(PLAIN + field(number, field(2, charsmap(1, b"b" * 128 + b"\0", True))))
     model = SentencePiece(PLAIN + field(1, field(1, b"b\xff")))
     assert model.pieces("a") == ["\u2581a"]
-    with pytest.raises(TokenizerError, match="a piece or a replacement is not UTF-8$"):
+    with refused(TokenizerError, "UTF-8"):
         assert model.vocabulary
-    with pytest.raises(TokenizerError, match="a piece or a replacement is not UTF-8$"):
+    with refused(TokenizerError, "UTF-8"):
         SentencePiece(PLAIN + field(3, field(2, charsmap(1, b"\xff\0", True)))).pieces("a")
 
 
 def test_memory_is_returned_at_once():
-    for name in GOLDEN:
-        model = SentencePiece((GOLDENS / f"text_{name}.model").read_bytes())
-        model.pieces("a few words")
-        parts = [weakref.ref(part) for part in (model, model._processor)]
-        gc.disable()
-        try:
-            del model
-            assert [part() for part in parts] == [None] * 2
-        finally:
-            gc.enable()
+    model = SentencePiece((GOLDENS / "text_unigram.model").read_bytes())
+    model.pieces("a few words")
+    parts = [weakref.ref(part) for part in (model, model._processor)]
+    gc.disable()
+    try:
+        del model
+        assert [part() for part in parts] == [None] * 2
+    finally:
+        gc.enable()
 
 
 def test_a_model_loaded_beside_is_the_same_model_and_without_a_thread_more_too(monkeypatch):

@@ -44,23 +44,16 @@ def count_words(text):
     return 2 + sum(-(-len(word) // 4) for word in text.split())
 
 
-@pytest.mark.parametrize(
-    ("limit", "parts"),
-    [
+def test_parts():
+    """What fits; sentences; clauses; words in equal shares; characters, but not within a cluster."""
+    for limit, parts in (
         (9, ["One. Two. Three."]),
         (5, ["One. ", "Two. ", "Three."]),
         (10, ["when it rains, they stay home, ", "when it shines, they go out"]),
         (7, ["aa bb cc dd ", "ee ff gg"]),
-    ],
-    ids=["fits", "sentences", "clauses", "words in equal shares"],
-)
-def test_parts(limit, parts):
-    assert split_to_fit("".join(parts), count_words, limit) == parts
-
-
-def test_then_characters_but_not_within_a_cluster():
-    parts = split_to_fit("e\u0301" * 30, len, 7)
-    assert all(part == "e\u0301" * (len(part) // 2) for part in parts)
+    ):
+        assert split_to_fit("".join(parts), count_words, limit) == parts
+    assert all(part == "e\u0301" * (len(part) // 2) for part in split_to_fit("e\u0301" * 30, len, 7))
     assert len(split_to_fit("x" * 100, len, 30)) == 4
 
 

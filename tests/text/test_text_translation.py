@@ -113,16 +113,18 @@ def translator_of(words):
     )
 
 
-@pytest.mark.parametrize("asked", ["translate", "translate_iter", "generate_tokens", "score"])
-def test_texts_without_the_sentencepiece_of_the_vocabulary_are_warned_of_once(asked):
-    translator = translator_of(1100)
-    options = {} if asked == "score" else {"max_decoding_length": 2}
-    arguments = {"translate_iter": (["w1"],), "score": ("w1", "w2")}.get(asked, ("w1",))
-    with pytest.warns(UserWarning, match=f"{TOLD}; {INSTEAD}") as told:
-        for _ in range(2):
-            result = getattr(translator, asked)(*arguments, **options)
-            list(result) if asked in ("translate_iter", "generate_tokens") else None
-    assert [warning.filename for warning in told] == [__file__]
+def test_texts_without_the_sentencepiece_of_the_vocabulary_are_warned_of_once():
+    for call in (
+        lambda made: made.translate("w1", max_decoding_length=2),
+        lambda made: list(made.translate_iter(["w1"], max_decoding_length=2)),
+        lambda made: list(made.generate_tokens("w1", max_decoding_length=2)),
+        lambda made: made.score("w1", "w2"),
+    ):
+        translator = translator_of(1100)
+        with pytest.warns(UserWarning, match=f"{TOLD}; {INSTEAD}") as told:
+            for _ in range(2):
+                call(translator)
+        assert [warning.filename for warning in told] == [__file__]
 
 
 def test_the_command_tells_too(tmp_path):
@@ -130,12 +132,10 @@ def test_the_command_tells_too(tmp_path):
     ctranslate2_writer.write_model(tmp_path, variables)
     ctranslate2_writer.write_vocabularies(tmp_path, vocabulary(1100), vocabulary(1100))
     ctranslate2_writer.write_config(tmp_path)
-    lacking = "tokens separated by spaces (no sentencepiece model lies beside this checkpoint)\n"
-    assert f"tokenizer      {lacking}" in succeed("inspect", tmp_path)
+    assert "tokens separated by spaces (no sentencepiece model" in succeed("inspect", tmp_path)
     with warnings.catch_warnings():
         warnings.resetwarnings()  # those of the suite are errors
         told = run("translate", "-m", tmp_path, "--max-length", 2, "w1", "w2")
-    assert told.exit_code == 0 and told.stdout.count("\n") == 2
     assert [line for line in told.stderr.splitlines() if "compiling" not in line] == [f"fastattn: {TOLD}; {INSTEAD}"]
 
 
@@ -212,54 +212,29 @@ def test_candidates_are_those_of_ctranslate2(lines, source):
     assert found.tolist() == naive(content, source) and found.dtype == np.int32
 
 
-def test_what_the_letters_mean():
-    read_map = built("\ta\na b\tc\na\td y\nb\te\nb\t\n")
-    assert read_map.candidates([]).tolist() == [0, 1, 2, IDS["a"]]
-    assert read_map.candidates(["a", "b"]).tolist() == [0, 1, 2, IDS["a"], IDS["c"], IDS["d"]]
-    assert read_map.candidates(["b"]).tolist() == [0, 1, 2, IDS["a"]], "the last line of an n-gram counts"
-    assert built("").candidates(["a"]).tolist() == [0, 1, 2]
-
-
 def test_lines_of_another_form_are_named():
     for content in ("\ta\nb c\n", "\n", "a\tb\tc", "a\tb\n\na\tb\n"):
         with refused(CheckpointError):
             built(content)
 
 
-def test_it_is_used_only_when_asked_for(tmp_path):
-    folder = cases.build("pre-norm", tmp_path / "model")
-    translator, sources = Translator(folder), cases.inputs("pre-norm")[0]
-    mapped = translator.translate_tokens(sources, shortlist=True, beam_size=3)
-    plain = translator.translate_tokens(sources, beam_size=3)
-    assert plain == translator.translate_tokens(sources, shortlist=False, beam_size=3) != mapped
-    assert not translator.default_options.shortlist
-    assert list(translator.generate_tokens(sources[3], shortlist=True)) != list(translator.generate_tokens(sources[3]))
-    together = translator.translate_tokens(sources * 3, shortlist=True, beam_size=3)
-    assert together == mapped * 3, "each sentence has a list of its own"
-    (folder / "vmap.txt").unlink()
-    assert Translator(folder).translate_tokens(sources, shortlist=True, beam_size=3) == plain
-
-
 def test_a_damaged_map_harms_nobody_who_does_not_ask_for_it(tmp_path):
-    folder = cases.build("pre-norm", tmp_path / "model")
-    (folder / "vmap.txt").write_bytes(b"\xff\xfe\nno tab")
-    translator, sources = Translator(folder), cases.inputs("pre-norm")[0]
-    assert translator.translate_tokens(sources)
-    with pytest.raises(CheckpointError, match="line 1 should be"):
-        translator.translate_tokens(sources, shortlist=True)
-
-
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_a_conversion_keeps_it(tmp_path, precision):
     folder, sources = cases.build("pre-norm", tmp_path / "model"), cases.inputs("pre-norm")[0]
-    original = read(folder)
+    (folder / "vmap.txt").write_bytes(b"\xff\xfe\nno tab")
+    translator = Translator(folder)
+    assert not translator.default_options.shortlist
+    plain = translator.translate_tokens(sources)
+    with refused(CheckpointError, "line 1"):
+        translator.translate_tokens(sources, shortlist=True)
+    (folder / "vmap.txt").unlink()
+    assert Translator(folder).translate_tokens(sources, shortlist=True) == plain
+
+
+def test_a_conversion_keeps_it(tmp_path):
+    original = read(cases.build("pre-norm", tmp_path / "model"))
     assert "vmap.txt" in original.details["vocabulary map"]
-    out = converted(original, tmp_path / "out", precision)
-    assert read(out).text == original.text
-    if precision == "float32":
-        options = {"shortlist": True, "beam_size": 2}
-        found, expected = Translator(out), Translator(folder)
-        assert found.translate_tokens(sources, **options) == expected.translate_tokens(sources, **options)
+    for precision in ("float32", "int8"):
+        assert read(converted(original, tmp_path / precision, precision)).text == original.text
 
 
 def test_packages_and_the_hub_carry_it(tmp_path):
@@ -313,9 +288,8 @@ def test_a_language_is_found_by_every_usual_name():
         ("de de_AT", "de-1996", "de"),  # four digits are no script
     ]:
         languages = Languages({each: f"__{each}__" for each in codes.split()})
-        assert {name: languages.code(name.replace("n_N", "n N")) for name in asked.split()} == dict.fromkeys(
-            asked.split(), code
-        )
+        found = {name: languages.code(name.replace("n_N", "n N")) for name in asked.split()}
+        assert found == dict.fromkeys(asked.split(), code)
 
 
 def test_another_language_is_refused_with_those_that_may_be_meant():
@@ -331,10 +305,7 @@ def test_the_forms_of_tokens_tell_the_model_and_its_names_are_of_one_table():
         ("__en__ __ast__", LanguageTokens({"en": "__en__", "ast": "__ast__"}, "before", "first")),
         ("eng_Latn fra_Latn", LanguageTokens({"eng_Latn": "eng_Latn", "fra_Latn": "fra_Latn"}, "before", "first")),
         ("en_XX fr_XX", LanguageTokens({"en_XX": "en_XX", "fr_XX": "fr_XX"}, "before", "first")),
-        (
-            "<2en> <2ta_Latn> <2back_translated>",
-            LanguageTokens({"en": "<2en>", "ta_Latn": "<2ta_Latn>"}, prefix="{target}"),
-        ),
+        ("<2en> <2ta_Latn> <2back_x>", LanguageTokens({"en": "<2en>", "ta_Latn": "<2ta_Latn>"}, prefix="{target}")),
         (">>por<< >>pt_br<<", LanguageTokens({"por": ">>por<<", "pt_br": ">>pt_br<<"}, prefix="{target}")),
         (">>por<<", None),
         ("__en__ <2en> de_DE", None),

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from fastattn import weights
-from fastattn.decoding.jobs import Hypothesis
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
 from fastattn.spec.recurrent import MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
-from fastattn.translation.pointer import PointerNetwork, Pointing
+from fastattn.translation.pointer import PointerNetwork
 from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint
 from tests.weights.recurrent.writer import pointer_files
@@ -86,8 +85,6 @@ def test_a_wide_beam_finds_what_trying_all_does():
         found = network.point(points, beam_size=16, num_hypotheses=16)
     tried = [rows for count in (0, 1, 2) for rows in permutations(range(3), count)]
     assert max(log_probability(exact, points, rows) for rows in tried) <= max(one.score for one in found) + 1e-5
-    for one in found:
-        assert one.score == pytest.approx(log_probability(exact, points, one.rows), abs=1e-5)
 
 
 def test_threads_and_company_change_no_bit():
@@ -96,10 +93,7 @@ def test_threads_and_company_change_no_bit():
     with PointerNetwork.from_checkpoint(made, threads=1) as one, PointerNetwork.from_checkpoint(made, threads=2) as two:
         together = one.point(points)
         assert together == two.point(points) == [two.point(array) for array in points]
-        assert all(
-            isinstance(found[0], Pointing) and max(found[0].rows, default=0) < len(x)
-            for found, x in zip(together, points)
-        )
+        assert all(max(found[0].rows, default=0) < len(x) for found, x in zip(together, points))
 
 
 def test_what_never_points_to_the_end_points_as_often_as_there_are_places():
@@ -126,21 +120,16 @@ def test_a_folder_with_a_mapping(tmp_path):
     assert (found.spec, found.input) == (made.spec, made.input)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda t: t.pop("decoder.projection.weight"),
-        lambda t: t.pop("decoder.attention.key.weight"),
-        lambda t: t.update({"encoder.layers.0.input.weight": np.ones((24, 3), np.float32)}),
-        lambda t: t.update({"decoder.layers.0.input.weight": np.ones(24, np.float32)}),
-    ],
-    ids=["projection", "key", "encoder", "decoder"],
-)
-def test_arrays_that_are_no_pointer_networks(tmp_path, change):
-    tensors = dict(checkpoint().tensors)
-    change(tensors)
-    with refused(CheckpointError):
-        PointerNetwork(saved(tmp_path, tensors))
+def test_arrays_that_are_no_pointer_networks(tmp_path):
+    for name, wrong in (
+        ("decoder.projection.weight", None),
+        ("decoder.attention.key.weight", None),
+        ("encoder.layers.0.input.weight", np.ones((24, 3), np.float32)),
+        ("decoder.layers.0.input.weight", np.ones(24, np.float32)),
+    ):
+        tensors = {**checkpoint().tensors, name: wrong}
+        with refused(CheckpointError):
+            PointerNetwork(saved(tmp_path, {key: tensor for key, tensor in tensors.items() if tensor is not None}))
 
 
 def test_other_inputs_and_options_are_refused():
@@ -166,12 +155,3 @@ def test_beams_have_room():
             network.point(np.ones((1, 2)), beam_size=17)
         (found,) = network.point(np.random.default_rng(2).uniform(size=(MOST, 2)), beam_size=1)  # the longest input
         assert all(0 <= row < MOST for row in found.rows)
-
-
-def test_what_a_search_finds_beyond_the_input_is_left_out(monkeypatch):
-    """The last row is the last place; a search whose beams are short of places takes any of those behind it."""
-    found = [Hypothesis(np.array(places, np.int32), -1.0, 2, -1.0) for places in ([1, 3], [1, 4], [5], [])]
-    with PointerNetwork.from_checkpoint(checkpoint()) as network:
-        monkeypatch.setattr(type(network._service.scheduler()), "run", lambda self, plan: [found])
-        best = network.point(np.ones((3, 2)), num_hypotheses=2)
-        assert best == [Pointing([0, 2], -1.0), Pointing([], -1.0)]

@@ -17,7 +17,7 @@ from fastattn.system import files
 from fastattn.text.translation import TranslationTokenizer
 from tests.encoders.test_encoder import _encoder
 from tests.messages import refused
-from tests.models.tiny_models import END, LETTERS, random_checkpoint, steady_ops, vocabulary
+from tests.models.tiny_models import LETTERS, random_checkpoint, steady_ops, vocabulary
 
 VOCABULARY = ("<unk>", "<s>", "</s>", *LETTERS)
 
@@ -45,7 +45,6 @@ def test_a_text_gives_a_text_and_a_list_a_list(translator):
     one = translator.translate("a b c", **SHORT)
     assert isinstance(one, str) and one.split() and set(one.split()) <= set(VOCABULARY)
     assert translator.translate(["a b c", "d"], **SHORT) == [one, translator.translate("d", **SHORT)]
-    assert translator.translate(iter(["a b c"]), **SHORT) == [one]
     assert translator.translate([], **SHORT) == []
 
 
@@ -68,12 +67,6 @@ def test_details_hold_the_hypotheses_and_their_scores(translator):
     totals = [x + y for x, y in zip(one.parts[0].log_probabilities, two.parts[0].log_probabilities)]
     np.testing.assert_allclose(both.scores, np.divide(totals, lengths), rtol=1e-6)
     assert len(both.parts) == 2
-    options |= {"length_penalty": 0.5, "word_penalty": 0.25}
-    other = translator.translate("a b\nc d e", details=True, **options)
-    for rank, score in enumerate(other.scores):
-        length = sum(part.lengths[rank] for part in other.parts)
-        total = sum(part.log_probabilities[rank] for part in other.parts)
-        assert score == pytest.approx((total - 0.25 * length) / length**0.5)
     empty = translator.translate(" ", details=True, **options)
     assert empty.hypotheses == [" "] * 3 and empty.scores == [0.0] * 3 and empty.parts == []
 
@@ -88,11 +81,13 @@ def test_attention_leaves_the_added_tokens_out():
 
 
 def test_a_target_prefix_begins_the_translation(translator):
-    assert translator.translate("a b", target_prefix="k l", **SHORT).startswith("k l ")
-    first, second = translator.translate(["a b", "c"], target_prefix=["m", "n o"], **SHORT)
-    assert first.startswith("m ") and second.startswith("n o ")
+    plain = translator.translate(["a b", "c", "d e"], **SHORT)
+    begun = translator.translate(["a b", "c", "d e"], target_prefix=[None, "m", ""], **SHORT)
+    assert begun[0] == plain[0] and begun[1].startswith("m ") and begun[2] == plain[2]
     lines = translator.translate("a b\nc", target_prefix="k l", **SHORT).split("\n")
-    assert lines[0].startswith("k l ") and lines[1] == translator.translate("c", **SHORT)
+    assert lines[0].startswith("k l ") and lines[1] == plain[1]
+    first, second = translator.translate_tokens([["a"], ["b"]], iter([None, ["k", "l"]]), **SHORT)
+    assert first == translator.translate_tokens([["a"]], **SHORT)[0] and second.tokens[:2] == ["k", "l"]
     assert translator.translate_tokens([[]], [["k", "nowhere"]])[0].tokens == ["k", "<unk>"]
     assert translator.translate_tokens([[]], [["k"] * 9], max_decoding_length=4)[0].tokens == ["k"] * 4
 
@@ -105,7 +100,7 @@ def test_long_text_is_split_and_nothing_is_lost():
     assert [token for part in details.parts for token in part.source] == words
     assert all(len(part.source) <= 7 for part in details.parts)
     assert details.text == " ".join(" ".join(part.tokens) for part in details.parts)
-    with pytest.raises(InputError, match="40 tokens, the model takes 7"):
+    with refused(InputError, "40 tokens"):
         translator.translate(" ".join(words), split="never")
 
 
@@ -117,9 +112,7 @@ def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
     text = "Some words. Other more. Last c"
     split = translator.translate(text, split="sentences", details=True, **SHORT)
     assert [" ".join(part.source) for part in split.parts] == ["Some words.", "Other more.", "Last c"]
-    assert split.text == " ".join(
-        translator.translate(part, **SHORT) for part in ("Some words.", "Other more.", "Last c")
-    )
+    assert split.text == " ".join(translator.translate([" ".join(part.source) for part in split.parts], **SHORT))
     assert len(translator.translate(text, details=True, **SHORT).parts) == 1
     checkpoint.text = dataclasses.replace(checkpoint.text, single_sentences=True)
     single = Translator.from_checkpoint(checkpoint, ops=steady_ops, threads=1)
@@ -130,14 +123,13 @@ def test_sentences_are_split_when_asked_or_when_the_model_is_made_for_them():
 
 def test_score_is_forced_decoding(translator):
     result = translator.translate("a b c", details=True, min_decoding_length=0, max_decoding_length=12)
-    score = translator.score("a b c", result.text)
-    assert score.tokens == [*result.text.split(), "</s>"] and score.log_probs.dtype == np.float32
     (part,) = result.parts
+    score, empty, ended = translator.score(["a b c", "", "d"], [result.text, "e f", ""])
+    assert score.tokens == [*result.text.split(), "</s>"] and score.log_probs.dtype == np.float32
     assert score.log_probs[: part.lengths[0]].sum() == pytest.approx(part.log_probabilities[0], rel=1e-5)
-    scores = translator.score(["a b c", "", "d"], [result.text, "e f", ""])
-    np.testing.assert_array_equal(scores[0].log_probs, score.log_probs)
-    assert scores[1].tokens == ["e", "f", "</s>"] and scores[1].log_probs.tolist() == [0, 0, 0]
-    assert scores[2].tokens == ["</s>"] and scores[2].log_probs[0] < 0
+    np.testing.assert_array_equal(translator.score("a b c", result.text).log_probs, score.log_probs)
+    assert empty.tokens == ["e", "f", "</s>"] and empty.log_probs.tolist() == [0, 0, 0]
+    assert ended.tokens == ["</s>"] and ended.log_probs[0] < 0
 
 
 def test_a_model_without_a_start_token_takes_it_from_the_prefix():
@@ -157,26 +149,26 @@ REFUSED = {
     "translate": [
         *(("a", option) for option in ({"split": "words"}, {"num_hypotheses": 2}, {"return_attention": True})),
         *(("a", option) for option in ({"beam_size": 0}, {"target_prefix": 5}, {"patience": 1e39})),
-        *((texts, {}) for texts in (["a", 3], "a \ud800", None)),
+        *((texts, {}) for texts in (["a", 3], "a \ud800")),
         *((["a"], {"target_prefix": prefixes}) for prefixes in (["b", "c"], [5])),
         *(("a", {"suppress_sequences": wrong}) for wrong in (["zzz"], "a b", 5, [["a"]])),
         *(("a", {"end_token": token}) for token in ("nowhere", 19, -1, [True], [], 2.5)),
         *(("a", {"max_input_length": length}) for length in (-1, "5")),
     ],
     "translate_iter": [
-        *((texts, {}) for texts in ("abc", None)),
-        *((["a"], option) for option in ({"beam": 3}, {"num_hypotheses": 2}, {"target_prefix": 5})),
+        ("abc", {}),
+        *((["a"], option) for option in ({"num_hypotheses": 2}, {"target_prefix": 5})),
         *((texts, {"target_prefix": iter(prefixes)}) for texts, prefixes in ((["a"], "bc"), (["a", "b"], "b"))),
     ],
     "translate_tokens": [
-        *((sources, {}) for sources in (None, "ab", ["ab"], [["a"], [5]])),
+        *((sources, {}) for sources in ("ab", ["ab"], [["a"], [5]])),
         ([["a"]], {"target_prefix": [["b"], ["c"]]}),
         ([["a"]], {"suppress_sequences": ["a b"]}),
     ],
-    "score": [*((source, {"target": target}) for source, target in (("a", ["a"]), (["a"], ["a", "b"]), (None, None)))],
+    "score": [("a", {"target": ["a"]}), (["a"], {"target": ["a", "b"]})],
     "generate_tokens": [
         *((["a"], option) for option in ({"beam_size": 2}, {"prefix_bias_beta": 0.5}, {"return_alternatives": True})),
-        *((["a"], option) for option in ({"callback": print}, {"beam": 1}, {"target_prefix": "a b"})),
+        *((["a"], option) for option in ({"callback": print}, {"target_prefix": "a b"})),
         ("a", {"target_prefix": ["b"]}),
     ],
 }
@@ -203,21 +195,19 @@ def test_tokens_over_the_limit_are_refused_not_cut():
     assert len(result.tokens) == 4, "the decoder has positions for no more"
 
 
-@pytest.mark.parametrize("threads", [None, 1, 3, 64])
-def test_no_more_threads_than_asked_for_nor_than_there_may_be(threads):
-    asked = set()
-    counting = SimpleNamespace(**vars(steady_ops))
+def test_no_more_threads_than_asked_for_nor_than_there_may_be():
+    asked, counting = set(), SimpleNamespace(**vars(steady_ops))
     counting.thread_limit = lambda: 8
     counting.use_threads = lambda count: asked.add(count) or contextlib.nullcontext()
-    translator = _translator(threads=threads, ops=counting)
-    for call in (
-        lambda: translator.translate("a b", **SHORT),
-        lambda: list(translator.generate_tokens("a b", **SHORT)),
-        lambda: translator.score("a b", "c"),
-    ):
-        call()
-        assert asked == {min(threads or 8, 8)}
-        asked.clear()
+    for threads, used in ((None, 8), (1, 1), (3, 3), (64, 8)):
+        for call in (
+            lambda made: made.translate("a b", **SHORT),
+            lambda made: list(made.generate_tokens("a b", **SHORT)),
+            lambda made: made.score("a b", "c"),
+        ):
+            asked.clear()
+            call(_translator(threads=threads, ops=counting))
+            assert asked == {used}
 
 
 def test_what_a_translator_cannot_be_made_of():
@@ -227,42 +217,8 @@ def test_what_a_translator_cannot_be_made_of():
             Translator.from_checkpoint(checkpoint, ops=steady_ops, **options)
     with refused(InputError):
         Translator(None)
-    checkpoint.text = EncoderText(b"", 8)
     with refused(CheckpointError):
-        Translator.from_checkpoint(checkpoint, ops=steady_ops)
-
-
-def test_extreme_penalties_and_numpy_numbers_are_numbers():
-    translator = Translator.from_checkpoint(random_checkpoint(), ops=steady_ops)
-    for penalty in (1000, -1e300):
-        detail = translator.translate("▁w1\n▁w2", details=True, length_penalty=penalty, max_decoding_length=4)
-        assert not np.isnan(detail.scores).any()
-    options = {"beam_size": np.int64(2), "length_penalty": np.float32(1), "max_decoding_length": np.int32(4)}
-    assert translator.translate("▁w1", **options) == translator.translate("▁w1", max_decoding_length=4)
-
-
-def test_sequences_are_texts_for_texts_and_tokens_for_tokens(translator):
-    tokens = translator.translate("a b", **SHORT).split()
-    assert len(tokens) > 2
-    for banned in (tokens[:2], tokens[1:2]):
-        text = translator.translate("a b", suppress_sequences=[" ".join(banned)], **SHORT)
-        assert f" {' '.join(banned)} " not in f" {text} "
-        (result,) = translator.translate_tokens([["a", "b"]], suppress_sequences=[banned], **SHORT)
-        assert " ".join(result.tokens) == text
-
-
-def test_unknown_tokens_are_replaced_by_what_they_attend_to():
-    translator = _translator({"add_source_bos": True}, seed=26)
-    source, prefix = ["c", "d", "nowhere"], ["k", "<unk>", "l", "<unk>"]
-    options = {"max_decoding_length": 8, "disable_unk": True}
-    (plain,) = translator.translate_tokens([source], [prefix], return_attention=True, **options)
-    (replaced,) = translator.translate_tokens([source], [prefix], replace_unknowns=True, **options)
-    assert plain.tokens[:4] == prefix and replaced.attention is None
-    expected = [
-        source[int(row_S.argmax())] if token == "<unk>" else token
-        for token, row_S in zip(plain.tokens, plain.attention[0], strict=True)
-    ]
-    assert replaced.tokens == expected and "<unk>" not in expected and expected[1] != expected[3]
+        Translator.from_checkpoint(dataclasses.replace(checkpoint, input=EncoderText(b"", 8)), ops=steady_ops)
 
 
 def test_a_callback_knows_texts_parts_and_tokens_by_name(translator):
@@ -284,61 +240,12 @@ def test_a_callback_knows_texts_parts_and_tokens_by_name(translator):
     assert numbers == set(range(600)) and set(many) == {translator.translate("a", **options)}
 
 
-def test_samples_of_a_text_do_not_depend_on_the_other_texts(translator):
-    options = SHORT | {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 4.0, "seed": 11}
-    texts = ["a b c", "d", "e f"]
-    together = translator.translate(texts, **options)
-    assert together == [translator.translate(text, **options) for text in texts]
-    assert together == list(translator.translate_iter(texts, **options))
-    assert together != translator.translate(texts, **options | {"seed": 12})
-    drawn = translator.translate("a b c", num_hypotheses=30, details=True, **options)
-    assert len(drawn.hypotheses) == 30 and drawn.scores == sorted(drawn.scores, reverse=True)
-    assert drawn.text == drawn.hypotheses[0] and len(set(drawn.hypotheses)) > 5
-
-
-def test_none_among_prefixes_is_none(translator):
-    plain = translator.translate(["a b", "c", "d e"], **SHORT)
-    begun = translator.translate(["a b", "c", "d e"], target_prefix=[None, "m", ""], **SHORT)
-    assert begun[0] == plain[0] and begun[1].startswith("m ") and begun[2] == plain[2]
-    alongside = translator.translate_iter(iter(["a b", "c", "d e"]), target_prefix=iter([None, "m", ""]), **SHORT)
-    assert list(alongside) == begun
-    first, second = translator.translate_tokens([["a"], ["b"]], iter([None, ["k", "l"]]), **SHORT)
-    assert first == translator.translate_tokens([["a"]], **SHORT)[0] and second.tokens[:2] == ["k", "l"]
-    assert translator.translate_tokens([["a"], ["b"]], [None, None], **SHORT) == translator.translate_tokens(
-        [["a"], ["b"]], **SHORT
-    )
-
-
-def test_prefixes_are_read_alongside_the_texts():
-    translator, read = _translator(), []
-
-    def prefixes():
-        for number in range(5000):
-            read.append(number)
-            yield "m"
-
-    stream = translator.translate_iter(("a" for _ in range(5000)), target_prefix=prefixes(), beam_size=1, **SHORT)
+def test_prefixes_are_read_alongside_the_texts(translator):
+    read = []
+    prefixes = (read.append(number) or "m" for number in range(5000))
+    stream = translator.translate_iter(("a" for _ in range(5000)), target_prefix=prefixes, beam_size=1, **SHORT)
     assert next(stream).startswith("m ") and len(read) < 1000
     stream.close()
-
-
-def test_another_token_ends_a_translation(translator):
-    (plain,) = translator.translate_tokens([["a", "b"]], min_decoding_length=6, **SHORT)
-    third = plain.tokens[2]
-    for token in (third, VOCABULARY.index(third), [third], np.array([VOCABULARY.index(third), END])):
-        (ended,) = translator.translate_tokens([["a", "b"]], beam_size=1, end_token=token, **SHORT)
-        (kept,) = translator.translate_tokens(
-            [["a", "b"]], beam_size=1, end_token=token, return_end_token=True, return_attention=True, **SHORT
-        )
-        assert third not in ended.tokens and kept.tokens[: len(ended.tokens)] == ended.tokens
-        assert set(kept.tokens[len(ended.tokens) :]) <= {third, "</s>"}
-        assert kept.attention[0].shape == (len(kept.tokens), 2)
-    text = translator.translate("a b", beam_size=1, end_token=third, return_end_token=True, min_decoding_length=0)
-    assert "</s>" not in text
-    assert translator.translate("a b", return_end_token=True, **SHORT) == translator.translate("a b", **SHORT)
-    assert translator.translate("a b", end_token="</s>", **SHORT) == translator.translate(
-        "a b", end_token=None, **SHORT
-    )
 
 
 def test_a_source_is_cut_after_so_many_tokens():
@@ -348,11 +255,7 @@ def test_a_source_is_cut_after_so_many_tokens():
     assert translator.translate_tokens(long, max_input_length=5, **SHORT) == expected
     assert translator.translate_tokens(long, max_input_length=0, **SHORT) == translator.translate_tokens(long, **SHORT)
     assert translator.translate("a b c d e", max_input_length=5, **SHORT) == translator.translate("a b c", **SHORT)
-    assert list(translator.translate_iter(["a b c d e\nf"], max_input_length=5, **SHORT)) == [
-        translator.translate("a b c\nf", **SHORT)
-    ]
     assert translator.translate(["a b"], max_input_length=1, **SHORT) == [""]
-    assert list(translator.generate_tokens("a b c d", max_input_length=4)) == list(translator.generate_tokens("a b"))
 
 
 def test_a_line_is_cut_before_it_is_split():
@@ -371,6 +274,7 @@ def test_an_end_that_is_there_outlives_the_cut():
         ("a b c d </s>", 3, {}, "a b </s>"),
         ("a b c </s> k", 4, {}, "a b </s> k"),
         ("a b c </s> k", 1, {}, "a"),
+        ("a b c </s>", 1, {}, "</s>"),
         ("a b c d </s>", 3, {"add_source_eos": True}, "a b"),
         ("a b c d", 4, {"add_source_bos": True}, "a b c"),
         ("a b", 1, {"add_source_bos": True, "add_source_eos": True}, ""),
@@ -442,32 +346,23 @@ def test_a_texts_parts_come_one_after_the_other():
     translator = build(single_sentences=True)
     text = f"{NAMES[4]} {NAMES[5]}\n\n{NAMES[6]}"
     steps = list(translator.generate_tokens(text, NAMES[9], **SHORT))
-    details = translator.translate(text, target_prefix=NAMES[9], details=True, beam_size=1, **SHORT)
+    parts = translator.translate(text, target_prefix=NAMES[9], details=True, beam_size=1, **SHORT).parts
     assert [step.part for step in steps] == sorted(step.part for step in steps)
-    for part, translated in enumerate(details.parts):
-        tokens = [step.token for step in steps if step.part == part]
-        assert tokens[: len(translated.tokens)] == translated.tokens and set(tokens[len(translated.tokens) :]) <= {
-            "</s>"
-        }
+    for part, translated in enumerate(parts):
+        tokens = [step.token for step in steps if step.part == part and step.token != "</s>"]
+        assert tokens == translated.tokens
     assert steps[0].token == NAMES[9] and steps[0].log_probability == 0
     assert list(translator.generate_tokens("")) == list(translator.generate_tokens([])) == []
 
 
-def counting(fails_at=None):
-    """Operations that count the projections of a step, and perhaps fail at one."""
+def test_who_asks_for_no_more_has_ended_the_work():
     counted = []
 
     def project(*arguments, **options):
         counted.append(threading.get_ident())
-        if len(counted) == fails_at:
-            raise MemoryError("no room")
         return steady_ops.project_top_k(*arguments, **options)
 
-    return SimpleNamespace(**vars(steady_ops) | {"project_top_k": project}), counted
-
-
-def test_who_asks_for_no_more_has_ended_the_work():
-    ops, counted = counting()
+    ops = SimpleNamespace(**vars(steady_ops) | {"project_top_k": project})
     translator, threads = build(ops), threading.active_count()
     steps = translator.generate_tokens(SOURCE, min_decoding_length=50, max_decoding_length=60)
     assert not counted, "nothing is done before it is asked for"
@@ -475,15 +370,6 @@ def test_who_asks_for_no_more_has_ended_the_work():
     assert len(counted) == 2 and threading.active_count() == threads
     steps.close()
     assert len(counted) == 2 and list(steps) == [] and set(counted) == {threading.get_ident()}
-
-
-def test_a_fault_reaches_the_caller():
-    ops, counted = counting(fails_at=3)
-    steps = build(ops).generate_tokens(SOURCE, min_decoding_length=9)
-    next(steps), next(steps)
-    with pytest.raises(MemoryError, match="no room"):
-        next(steps)
-    assert list(steps) == [] and len(counted) == 3
 
 
 def test_what_the_caller_computes_in_between_has_its_own_threads():
@@ -533,14 +419,12 @@ def test_texts_before_a_failing_source_are_translated(plain, count, error):
     assert len(given) == count and raised is error  # it is no text's
 
 
-@pytest.mark.parametrize("count", [0, 20])
-def test_texts_before_a_failing_source_are_encoded(count):
+def test_texts_before_a_failing_source_are_encoded():
     encoder, error = _encoder(), Broken("wire")
-    given, raised = drain(encoder.encode_iter(source(count, error)))
-    assert len(given) == count and raised is error
-    texts = [text for text, _ in zip(source(count + 1, error), range(count))]
-    if texts:
-        np.testing.assert_allclose(np.stack(given), encoder.encode(texts), atol=1e-6)
+    given, raised = drain(encoder.encode_iter(source(20, error)))
+    assert raised is error
+    texts = [text for text, _ in zip(source(21, error), range(20))]
+    np.testing.assert_allclose(np.stack(given), encoder.encode(texts), atol=1e-6)
     given, raised = drain(encoder.encode_iter(["a", None, "b"]))
     assert len(given) == 1 and isinstance(raised, InputError)
 
@@ -576,19 +460,11 @@ def short_windows(monkeypatch):
 @pytest.mark.parametrize(("count", "threads"), [(0, 1), (1, 2), (2, 1), (3, 2), (4, 1), (40, 2)])
 def test_windows_in_progress_together_give_what_one_call_does(short_windows, threads, count):
     plain = Translator.from_checkpoint(random_checkpoint(seed=21), ops=steady_ops, threads=threads)
-    texts, read = [text for text, _ in zip(source(count + 1, Broken()), range(count))], 0
-
-    def counted():
-        nonlocal read
-        for text in texts:
-            read += 1
-            yield text
-
-    given = []
-    for result in plain.translate_iter(counted(), **FEW):
-        assert read <= len(given) + 3 * short_windows // 3 and (given or read <= 2)
+    texts, read, given = [text for text, _ in zip(source(count + 1, Broken()), range(count))], [], []
+    for result in plain.translate_iter((read.append(text) or text for text in texts), **FEW):
+        assert len(read) <= len(given) + 3 * short_windows // 3 and (given or len(read) <= 2)
         given.append(result)
-    assert given == plain.translate(texts, **FEW) and read == count
+    assert given == plain.translate(texts, **FEW) and read == texts
 
 
 def test_a_stream_that_is_left_ends_its_work(plain, short_windows):
@@ -600,34 +476,23 @@ def test_a_stream_that_is_left_ends_its_work(plain, short_windows):
     assert plain.translate(WORDS[0], **FEW) == next(plain.translate_iter([WORDS[0]], **FEW))
 
 
-@pytest.mark.parametrize("number", [1, 5, 30])
-def test_a_failing_text_far_into_a_stream_comes_in_its_turn(plain, short_windows, number):
-    texts = [text for text, _ in zip(source(41, Broken()), range(40))]
-    expected = plain.translate(texts, **FEW)
-    texts[number] = None
-    given, raised = drain(plain.translate_iter(texts, **FEW))
-    assert given == expected[:number] and isinstance(raised, InputError)
-    results = list(plain.translate_iter(texts, return_exceptions=True, **FEW))
-    assert isinstance(results[number], InputError)
-    assert results[:number] + results[number + 1 :] == expected[:number] + expected[number + 1 :]
-
-
 @pytest.mark.parametrize("wrong", [" ".join(WORDS * 4), "\ud800", None])
-def test_a_text_that_cannot_be_read(plain, wrong):
+@pytest.mark.parametrize("number", [1, 5, 30])
+def test_a_text_that_cannot_be_read_far_into_a_stream(short_windows, wrong, number):
     """Its error comes in its turn, or takes its place."""
-    limited = Translator.from_checkpoint(
-        random_checkpoint(seed=21, positions="table", max_positions=20), ops=steady_ops, threads=1
-    )
-    texts = [WORDS[0], "", wrong, WORDS[3]]
-    options = FEW | {"split": "never"}
-    expected = limited.translate([WORDS[0], "", WORDS[3]], **options)
-    given, raised = drain(limited.translate_iter(texts, **options))
-    assert given == expected[:2] and isinstance(raised, InputError)
-    seen = []
-    options |= {"beam_size": 1, "callback": lambda step: seen.append(step.sentence)}
+    checkpoint = random_checkpoint(seed=21, positions="table", max_positions=20)
+    limited, options = Translator.from_checkpoint(checkpoint, ops=steady_ops, threads=1), FEW | {"split": "never"}
+    texts = [text for text, _ in zip(source(41, Broken()), range(40))]
+    expected = limited.translate(texts, beam_size=1, **options)
+    texts[number] = wrong
+    given, raised = drain(limited.translate_iter(texts, beam_size=1, **options))
+    assert given == expected[:number] and isinstance(raised, InputError)
+    seen = set()
+    options |= {"beam_size": 1, "callback": lambda step: seen.add(step.sentence)}
     results = list(limited.translate_iter(texts, return_exceptions=True, **options))
-    assert [isinstance(result, FastattnError) for result in results] == [False, False, True, False]
-    assert str(results[2]) == str(raised) and {*seen} == {0, 3}, "texts keep their numbers"
+    assert isinstance(results[number], FastattnError) and str(results[number]) == str(raised)
+    assert results[:number] + results[number + 1 :] == expected[:number] + expected[number + 1 :]
+    assert seen == {*range(40)} - {number}, "texts keep their numbers"
 
 
 LINES = [f"{WORDS[4]} {WORDS[5]}", "", WORDS[7], f"{WORDS[3]}\r{WORDS[8]}", WORDS[9]]
@@ -670,12 +535,10 @@ def test_prefixes_hypotheses_and_scores(plain, source_file, tmp_path):
     prefixes.write_text("\n".join(wished) + "\n", encoding="utf-8")
     options = FEW | {"beam_size": 3, "num_hypotheses": 2}
     plain.translate_file(source_file, output, prefixes, with_scores=True, **options)
-    expected = [
-        f"{score:g} ||| {in_one_line(text)}"
-        for result in plain.translate(LINES, target_prefix=wished, details=True, **options)
-        for text, score in zip(result.hypotheses, result.scores)
-    ]
-    assert output.read_text(encoding="utf-8").split("\n") == [*expected, ""] and len(expected) == 10
+    found = plain.translate(LINES, target_prefix=wished, details=True, **options)
+    pairs = [pair for result in found for pair in zip(result.hypotheses, result.scores)]
+    lines = output.read_text(encoding="utf-8").split("\n")
+    assert lines == [*(f"{score:g} ||| {in_one_line(text)}" for text, score in pairs), ""] and len(pairs) == 10
 
 
 def test_a_fault_leaves_what_was_there(plain, tmp_path):
@@ -689,11 +552,7 @@ def test_a_fault_leaves_what_was_there(plain, tmp_path):
         begun.write_bytes(prefixes or b"")
         with refused(InputError):
             plain.translate_file(lines, output, begun if prefixes else None, **FEW)
-        assert output.read_bytes() == b"before" and sorted(os.listdir(tmp_path)) == [
-            output.name,
-            begun.name,
-            lines.name,
-        ]
+        assert output.read_bytes() == b"before" and {*tmp_path.iterdir()} == {lines, output, begun}
 
 
 def test_what_cannot_be_opened_and_options_that_a_file_leaves_no_room_for(plain, source_file, tmp_path):
@@ -702,24 +561,18 @@ def test_what_cannot_be_opened_and_options_that_a_file_leaves_no_room_for(plain,
     paths += [(source_file, f"{tmp_path}/a\0b"), (0, output), (source_file, None)]
     wrong = [{"beam": 2}, {"details": True}, {"target_prefix": "a"}, {"return_exceptions": True}]
     wrong += [{"with_scores": True, "return_scores": False}]
-    for (source_path, target), options in [
-        *((pair, {}) for pair in paths),
-        *(((source_file, output), one) for one in wrong),
-    ]:
+    calls = [*((pair, {}) for pair in paths), *(((source_file, output), one) for one in wrong)]
+    for files_of_call, options in calls:
         with refused(InputError, *options):
-            plain.translate_file(source_path, target, **options)
+            plain.translate_file(*files_of_call, **options)
         assert os.listdir(tmp_path) == ["source.txt"]
 
 
 @pytest.mark.parametrize("with_scores", [False, True])
 def test_each_line_has_as_many_lines_however_few_its_hypotheses(plain, source_file, tmp_path, with_scores):
     """Few alternatives are as probable as this."""
-    options = FEW | {
-        "beam_size": 1,
-        "num_hypotheses": 4,
-        "return_alternatives": True,
-        "min_alternative_expansion_prob": 0.1,
-    }
+    options = FEW | {"beam_size": 1, "num_hypotheses": 4, "return_alternatives": True}
+    options["min_alternative_expansion_prob"] = 0.1
     found = [result.hypotheses for result in plain.translate(LINES, details=True, **options)]
     assert any(len(hypotheses) < 4 for hypotheses in found)
     plain.translate_file(source_file, tmp_path / "output.txt", with_scores=with_scores, **options)
@@ -730,21 +583,10 @@ def test_each_line_has_as_many_lines_however_few_its_hypotheses(plain, source_fi
 
 
 def test_lines_are_read_as_they_are_needed(plain, tmp_path, monkeypatch):
-    source_file, output = tmp_path / "source.txt", tmp_path / "output.txt"
-    source_file.write_text(f"{WORDS[4]}\n" * 1200, encoding="utf-8")
-    read, seen, read_at_first = [], [], []
-    original = files.as_text
-
-    def watched(line, number, name):
-        read.append(number)
-        return original(line, number, name)
-
-    def see(step):
-        seen.append(step.sentence)
-        read_at_first.append(len(read))
-
-    monkeypatch.setattr(files, "as_text", watched)
-    stats = plain.translate_file(source_file, output, beam_size=1, callback=see, max_decoding_length=1)
-    assert stats.num_examples == len(read) == 1200 and sorted(seen) == list(range(1200))
-    assert read_at_first[0] < 600
-    assert output.read_text(encoding="utf-8").count("\n") == 1200
+    (tmp_path / "source.txt").write_text(f"{WORDS[4]}\n" * 1200, encoding="utf-8")
+    read, told, as_text = [], {}, files.as_text
+    monkeypatch.setattr(files, "as_text", lambda *given: read.append(given) or as_text(*given))
+    options = SHORTEST | {"callback": lambda step: told.setdefault(step.sentence, len(read)) and None}
+    stats = plain.translate_file(tmp_path / "source.txt", tmp_path / "output.txt", **options)
+    assert stats.num_examples == len(read) == 1200 and told.keys() == {*range(1200)} and told[0] < 600
+    assert (tmp_path / "output.txt").read_text(encoding="utf-8").count("\n") == 1200

@@ -2,22 +2,16 @@
 
 import multiprocessing
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from fastattn import Translator
 from fastattn.errors import CheckpointError
-from fastattn.ops import cpu as operations
-from fastattn.ops import reference
-from fastattn.spec.checkpoint import PRECISIONS
-from fastattn.spec.quantized import QuantizedTensor
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import read
 from tests.messages import refused
-from tests.models.recurrent_varieties import recurrent_checkpoint
-from tests.models.tiny_models import LETTERS, random_checkpoint, vocabulary
+from tests.models.tiny_models import LETTERS, random_checkpoint
 from tests.translation.languages import write_folder
 
 
@@ -58,15 +52,6 @@ def test_the_same_bits_whatever_the_company_and_the_threads(model, precision):
         check_bits(model[0], precision, model[1], (0, 7, 39), max_decoding_length=20, **options)
 
 
-def test_several_threads_may_call_at_once(model, precision):
-    (folder, texts), options = model, {"beam_size": 2, "max_decoding_length": 12}
-    translator = Translator(folder, precision)
-    expected = translator.translate(texts, **options)
-    with ThreadPoolExecutor(8) as callers:
-        results = list(callers.map(lambda number: translator.translate(texts[number:], **options), range(8)))
-    assert all(result == expected[number:] for number, result in enumerate(results))
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_translates(model, precision):
@@ -85,35 +70,6 @@ def test_a_forked_child_translates(model, precision):
 
 
 # What one chooses, and what is refused ---------------------------------------------------------------------------
-
-
-def scores_of(checkpoint, precision):
-    options = {"beam_size": 3, "num_hypotheses": 3, "max_decoding_length": 6, "details": True}
-    translator = Translator.from_checkpoint(checkpoint, precision, threads=1)
-    return translator.translate("▁w1 ▁w5 ▁w2", **options).scores
-
-
-def quantized_checkpoint():
-    """random_checkpoint with its matrices in int8, as a file of that precision gives them."""
-    checkpoint = random_checkpoint()
-    rng = np.random.default_rng(1)
-    for name, tensor in checkpoint.tensors.items():
-        if tensor.ndim == 2:
-            values_FD = rng.integers(-127, 128, tensor.shape).astype(np.int8)
-            checkpoint.tensors[name] = QuantizedTensor(values_FD, np.full(len(tensor), 0.004, np.float32))
-    checkpoint.precision = "int8"
-    return checkpoint
-
-
-def test_auto_is_int8_for_what_is_int8_else_float32():
-    for checkpoint, chosen in ((random_checkpoint(), "float32"), (quantized_checkpoint(), "int8")):
-        scores = {precision: scores_of(checkpoint, precision) for precision in PRECISIONS}
-        assert scores.pop("auto") == scores[chosen]
-        # of weights that are int8 already int4 makes nothing else
-        ways = 3 + (chosen == "float32")
-        assert len({str(values) for values in scores.values()}) == ways, "each precision rounds in its own way"
-        for values in scores.values():
-            np.testing.assert_allclose(values, scores["float32"], atol=0.1)
 
 
 def test_weights_that_give_no_numbers_are_an_error_not_a_translation(precision):
@@ -143,38 +99,17 @@ def test_a_logit_that_becomes_infinite_is_an_error_with_and_without_scores():
 def test_penalties_of_any_size_can_be_followed(penalty):
     options = {"repetition_penalty": penalty, "max_decoding_length": 8, "details": True}
     for beam_size in (1, 2):
-        result = Translator.from_checkpoint(random_checkpoint(), "float32").translate(
-            "▁w3", beam_size=beam_size, **options
-        )
-        assert np.isfinite(result.scores).all()
+        translator = Translator.from_checkpoint(random_checkpoint(), "float32")
+        assert np.isfinite(translator.translate("▁w3", beam_size=beam_size, **options).scores).all()
 
 
 # A real model ----------------------------------------------------------------------------------------------------
 
-# Each with words of which the translation should have one.
-CHINESE = {
-    "我们明天去北京开会。": ("Beijing",),
-    "你好,世界!": ("Hello", "Hi", "hello"),
-    "这家餐馆的鱼很好吃。": ("fish",),
-    "中国的首都是北京,人口超过两千万。": ("capital",),
-    "火车晚点了,所以我们错过了会议的开头。": ("train",),
-    "尽管下着大雨,孩子们还是在公园里玩到了天黑,后来他们的父母才带着雨伞来接他们回家。": ("rain",),
-}
-
 
 def test_a_real_int8_model_gives_the_same_bits_in_any_company(pulled):
-    check_bits(pulled("zh-en"), "auto", list(CHINESE)[:6], (0, 3), beam_size=3)
-
-
-def test_a_real_model_says_in_fewer_bits_what_it_says_in_float32(pulled):
-    exact, texts = Translator(pulled("zh-en"), "float32"), list(CHINESE)[-3:]
-    own = exact.score(texts, exact.translate(texts, beam_size=1))
-    found = Translator(pulled("zh-en"), "int8").translate(texts, beam_size=1)
-    for text, words in zip(found, map(CHINESE.get, texts)):
-        assert any(word in text for word in words), (text, words)
-    # In float32 they are as probable as its own, or nearly.
-    for score, best in zip(exact.score(texts, found), own):
-        assert score.log_probs.mean() > best.log_probs.mean() - 0.1
+    texts = ["我们明天去北京开会。", "你好,世界!", "这家餐馆的鱼很好吃。", "中国的首都是北京,人口超过两千万。"]
+    found = check_bits(pulled("zh-en"), "auto", texts, (0, 3), beam_size=3)
+    assert "Beijing" in found[0].text and "fish" in found[2].text and "capital" in found[3].text
 
 
 # What translateLocally v0.0.2 writes with these models, its engine being Marian's and its sentences split.
@@ -232,47 +167,3 @@ def test_an_unknown_word_is_written_only_where_asked_for(pulled):
     assert np.isfinite(unknown.log_probs).all()
     never = {"beam_size": 1, "max_decoding_length": 3, "target_prefix": [["▁"]]}
     assert translator.translate_tokens([["▁漢"]], **never)[0].hypotheses[0].count("<unk>") == 0
-
-
-WORDS = vocabulary(19)
-TEXTS = [" ".join(WORDS[i] for i in ids) for ids in ((4, 9, 3, 12), (5,), (8, 8, 7, 4, 11, 6), (10, 3))]
-PREFIX = f"{WORDS[8]} {WORDS[6]}"
-OPTIONS = {
-    "greedy": {"beam_size": 1},
-    "best": {"beam_size": 4, "num_hypotheses": 4, "length_penalty": 0.6},
-    "patient": {"beam_size": 3, "patience": 2.0, "num_hypotheses": 5},
-    "penalties": {"repetition_penalty": 1.8, "no_repeat_ngram_size": 2, "min_decoding_length": 5, "word_penalty": 0.2},
-    "prefix": {"target_prefix": PREFIX, "beam_size": 3},
-    "favoured prefix": {"target_prefix": PREFIX, "prefix_bias_beta": 0.4},
-    "alternatives": {"target_prefix": WORDS[8], "return_alternatives": True, "num_hypotheses": 3},
-    "samples": {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 1.5, "num_hypotheses": 3, "seed": 5},
-    "nucleus": {"beam_size": 1, "sampling_topk": 0, "sampling_topp": 0.7, "seed": 6},
-    "suppressed": {"suppress_sequences": [WORDS[7], PREFIX], "disable_unk": True},
-    "another end": {"end_token": [WORDS[5], WORDS[6]], "return_end_token": True},
-    "cut": {"max_input_length": 2},
-    "attention": {"return_attention": True, "beam_size": 3},
-    "coverage": {"coverage_penalty": 0.7, "beam_size": 3},
-    "unknowns replaced": {"replace_unknowns": True},
-}
-SHORT = {"max_decoding_length": 7}
-ATTENDED = ("attention", "coverage", "unknowns replaced")
-
-
-@pytest.fixture(scope="module", params=["sutskever", "luong concat", "multi-head"])
-def translators(request):
-    """By the kernels, by the reference, and whether there is attention."""
-    made = recurrent_checkpoint(request.param)
-    both = (Translator.from_checkpoint(made, "float32", ops=ops, threads=2) for ops in (operations, reference))
-    return *both, made.spec.decoder.attention is not None
-
-
-def test_every_option_is_the_reference_s_whatever_the_batch(translators):
-    ours, oracle, attends = translators
-    for name in OPTIONS if attends else OPTIONS.keys() - ATTENDED:
-        options = OPTIONS[name] | SHORT
-        found, expected = (one.translate(TEXTS, details=True, **options) for one in (ours, oracle))
-        for one, other in zip(found, expected, strict=True):
-            assert one.hypotheses == other.hypotheses, name
-            np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4, atol=1e-5)
-        assert [repr(ours.translate(text, details=True, **options)) for text in TEXTS] == list(map(repr, found)), name
-        assert name != "greedy" or len({one.text for one in found}) > 1

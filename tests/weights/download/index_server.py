@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
 class IndexServer(ThreadingHTTPServer):
     """``with IndexServer() as server``: serves until the block ends.
 
-    answers   of paths, each its type and content, or a function of the handler; others are not found
+    answers   of paths, each its type and content, or a function of the handler; others but /file are not found
     released  frees answers that hang on it
     """
 
@@ -55,7 +55,7 @@ class IndexServer(ThreadingHTTPServer):
 
     def __init__(self, context=None, handler=Handler):
         super().__init__(("127.0.0.1", 0), handler)
-        self.answers, self.requests, self.released = {}, [], threading.Event()
+        self.answers, self.requests, self.released = {"/file": ("text/plain", b"ok")}, [], threading.Event()
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_side=True)
         self.url = f"{'http' if context is None else 'https'}://127.0.0.1:{self.server_address[1]}"

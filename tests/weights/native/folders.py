@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def edit(folder: Path, change: Any) -> None:
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def set_field(folder: Path, place: tuple[str, ...], value: object) -> None:
+def set_field(folder: Path, place: Sequence[str], value: object) -> None:
     """One field of config.json, at the end of these names."""
 
     def change(config: Any) -> None:
@@ -71,20 +72,21 @@ def set_field(folder: Path, place: tuple[str, ...], value: object) -> None:
     edit(folder, change)
 
 
-def rewrite(folder: Path, change: Any) -> None:
-    """Change the tensors of a folder's file, by name as NewTensors."""
-
-    def kept(tensor: Any) -> NewTensor:
-        kind = {"F32": "<f4", "BF16": "<u2", "I8": "i1"}[tensor.dtype]
-        values = np.frombuffer(bytes(tensor.data), kind).reshape(tensor.shape)
-        return NewTensor(tensor.dtype, tensor.shape, lambda: values)
-
-    tensors = {name: kept(tensor) for name, tensor in read_tensors(Directory(folder), "model.safetensors").items()}
-    change(tensors)
+def rewrite(folder: Path, changes: Mapping[str, NewTensor | None]) -> None:
+    """Change the tensors of a folder's file; None: it goes."""
+    kinds = {"F32": "<f4", "BF16": "<u2", "I8": "i1", "I32": "<i4", "U8": "u1", "F16": "<f2"}
+    tensors: dict[str, Any] = {}
+    for name, tensor in read_tensors(Directory(folder), "model.safetensors").items():
+        values = np.frombuffer(bytes(tensor.data), kinds[tensor.dtype]).reshape(tensor.shape)
+        tensors[name] = stored(values, tensor.dtype)
     with (folder / "changed").open("wb") as stream:
-        write_tensors(stream, tensors)
+        write_tensors(stream, {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None})
     (folder / "changed").replace(folder / "model.safetensors")
 
 
-def ones(dtype: str, *shape: int) -> NewTensor:
-    return NewTensor(dtype, shape, lambda: np.ones(shape, {"F32": "f4", "I8": "i1", "BF16": "u2"}[dtype]))
+def stored(values: np.ndarray, kind: str = "") -> NewTensor:
+    return NewTensor(kind or {"float32": "F32", "int32": "I32"}[values.dtype.name], values.shape, lambda: values)
+
+
+def filled(kind: str, *shape: int) -> NewTensor:
+    return stored(np.ones(shape, {"F32": "f4", "I8": "i1", "F16": "f2"}[kind]), kind)

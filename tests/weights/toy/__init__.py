@@ -5,16 +5,15 @@ toy.json says the sizes, the words, and the name and shape of each array; toy.fl
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object
+from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Directory
 from fastattn.weights.tensor_mapping import canonical_tensors, sources
 
@@ -41,24 +40,6 @@ TABLE = {
 }
 
 
-@dataclass(frozen=True)
-class Floats:
-    """An array over the bytes of toy.floats."""
-
-    stored: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.stored.shape
-
-    @property
-    def vector(self) -> np.ndarray:
-        return self.stored.reshape(-1)
-
-    def matrix(self, transposed: bool) -> np.ndarray:
-        return np.ascontiguousarray(self.stored.T) if transposed else self.stored
-
-
 def recognize(path: Path) -> bool:
     return (path / "toy.json").exists()
 
@@ -75,17 +56,13 @@ def read(folder: Directory) -> Checkpoint:
 
 
 def _spec(config: JsonObject) -> ModelSpec:
-    names = ("layers", "width", "heads", "inner_width")
-    sizes = {name: config.integer(name, minimum=1) for name in names}
-    if sizes["width"] % sizes["heads"]:
-        raise config.error("width", f"a multiple of heads {sizes['heads']}", sizes["width"])
-    stack = StackSpec(
-        layers=sizes["layers"],
-        width=sizes["width"],
-        vocabulary=len(_words(config)),
-        attention=AttentionSpec(sizes["heads"], sizes["heads"], sizes["width"] // sizes["heads"]),
-        feed_forward=FeedForwardSpec(sizes["inner_width"]),
+    layers, width, heads, inner = (
+        config.integer(name, minimum=1) for name in ("layers", "width", "heads", "inner_width")
     )
+    if width % heads:
+        raise config.error("width", f"a multiple of heads {heads}", width)
+    attention, words = AttentionSpec(heads, heads, width // heads), len(_words(config))
+    stack = StackSpec(layers, width, vocabulary=words, attention=attention, feed_forward=FeedForwardSpec(inner))
     return ModelSpec("encoder-decoder", stack, replace(stack, cross_attention=True, projection_bias=True))
 
 
@@ -96,15 +73,14 @@ def _words(config: JsonObject) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _arrays(shapes: JsonObject, data: memoryview, where: str) -> dict[str, Floats]:
+def _arrays(shapes: JsonObject, data: memoryview, where: str) -> dict[str, StoredTensor]:
+    """Arrays over the bytes of toy.floats."""
     arrays, begin = {}, 0
     for name, shape in shapes.values.items():
         if not isinstance(shape, list) or not all(type(size) is int and 0 < size < 1 << 31 for size in shape[:2]):
             raise shapes.error(name, "one size or two", shape)
         end = begin + 4 * math.prod(shape)
-        if len(shape) > 2 or end > len(data):
-            raise CheckpointError(f"{where}: {name} {shape} ends at byte {end}, the file at {len(data)}")
-        arrays[name] = Floats(np.ndarray(shape, "<f4", data[begin:end]))
+        arrays[name] = StoredTensor("F32", tuple(shape), data[begin:end], f"{where}: {name}")
         begin = end
     if begin != len(data):
         raise CheckpointError(f"{where}: the arrays take {begin} bytes, the file has {len(data)}")
