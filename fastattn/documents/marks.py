@@ -175,6 +175,32 @@ def unstripped(before: str, marked: Marked, behind: str) -> Marked:
     return Marked(before + marked.text + behind, marks)
 
 
+def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:
+    """A text in parts, which ``joined`` joins again: those between marks that end a sentence, which are parts too.
+
+    ends  whether what a mark has does so, where no other mark is around it
+    """
+    parts, first, at = list[Marked](), 0, 0
+    for number, mark in enumerate((*marked.marks, None)):
+        if mark is None or (mark.depth == 0 and ends(mark.what)):
+            end = len(marked.text) if mark is None else mark.start
+            within = marked.marks[first:number]
+            moved = (one._replace(start=one.start - at, end=one.end - at) for one in within)
+            parts.append(Marked(marked.text[at:end], tuple(moved)))
+            parts += [] if mark is None else [Marked("", (mark._replace(start=0, end=0),))]
+            first, at = number + 1, end
+    return parts
+
+
+def joined(parts: Iterable[Marked]) -> Marked:
+    """One text of several."""
+    text, marks = "", list[Mark]()
+    for part in parts:
+        marks += (one._replace(start=one.start + len(text), end=one.end + len(text)) for one in part.marks)
+        text += part.text
+    return Marked(text, tuple(marks))
+
+
 def moved(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked:
     """The translation of a marked text with its marks; without links words are taken to stay in order."""
     if not marked.marks or translation == marked.text:

@@ -7,12 +7,12 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from lzma import LZMAError
 from pathlib import PurePosixPath
 
 from fastattn.documents.html import translate_html
-from fastattn.documents.marks import Mark, Marked, unread
+from fastattn.documents.marks import Mark, Marked, joined, split_at, unread
 from fastattn.documents.texts import Steps
 from fastattn.documents.xml import Element, give_text, local, parsed, serialized, take_text
 from fastattn.errors import InputError
@@ -23,6 +23,7 @@ LARGEST = 1 << 30  # bytes of all that an archive holds
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 OPEN_TEXTS = frozenset(("p", "h", "title", "desc"))
+OPEN_BREAKS = frozenset(("line-break", "tab"))
 OPEN_ENCLOSES = frozenset(("span", "a", "meta", "ruby", "ruby-base"))
 # No elements of Word's: while a paragraph is read, they hold a field from its beginning to its end, and its result.
 FIELD, RESULT = "field", "result"
@@ -144,14 +145,21 @@ def _elements(root: Element, texts: frozenset[str], encloses: frozenset[str], wi
     """
     stay = {id(inner): inner for one in without for inner in one.iter()}
     found = [one for one in root.iter() if local(one) in texts and id(one) not in stay][::-1]
-    taken, kept = list[Marked](), list[Marked]()
+    parts, kept = list[list[Marked]](), list[Marked]()
     for one in found:
-        taken.append(take_text(one, lambda child: local(child) in encloses))
-        alone = [mark.what for mark in taken[-1].marks if local(mark.what) not in encloses]
+        text = take_text(one, lambda child: local(child) in encloses, _shows_blank)
+        alone = [mark.what for mark in text.marks if local(mark.what) not in encloses]
         kept += [unread("".join(_said(inner))) for inner in alone]
-    for one, answer in zip(found, (yield taken + kept)):
-        give_text(one, answer)
+        parts.append(split_at(text, lambda child: local(child) in OPEN_BREAKS))
+    answers = iter((yield [part for each in parts for part in each] + kept))
+    for one, each in zip(found, parts):
+        give_text(one, joined(islice(answers, len(each))))
     return serialized(root)
+
+
+def _shows_blank(element: Element, depth: int) -> bool:
+    """Whether a blank stands there; a break that no mark encloses ends a sentence."""
+    return local(element) == "s" or (local(element) in OPEN_BREAKS and depth > 0)
 
 
 def _said(element: Element) -> Iterator[str]:
@@ -307,7 +315,9 @@ class Paragraph:
     def _write(self, answer: Marked) -> None:
         path = [self._element]
         for kind, text, child in answer.pieces():
-            if kind == "open":
+            if kind == "open" and path[-1].tag == WORD + "r":  # formats of parts of a word, which has one
+                path.append(path[-1])
+            elif kind == "open":
                 path[-1].append(child)
                 path.append(_inside(child))
                 if _text_of(child) is not None:
@@ -375,7 +385,8 @@ def _dissolve(field: Element) -> None:
 def _inside(element: Element) -> Element:
     """What holds the runs of an element that encloses some."""
     name = {WORD + "sdt": WORD + "sdtContent", FIELD: RESULT}.get(element.tag)
-    return element if name is None else element.find(name)
+    within = None if name is None else element.find(name)
+    return element if within is None else within
 
 
 def _breaks(run: Element) -> bool:
@@ -395,7 +406,8 @@ def _format_of(run: Element) -> bytes:
     from lxml import etree
 
     found = run.find(WORD + "rPr")
-    return b"" if found is None else bytes(etree.tostring(found, method="c14n"))
+    # exclusive: the namespaces of what is around a run are not its format
+    return b"" if found is None else bytes(etree.tostring(found, method="c14n", exclusive=True))
 
 
 def _set_text(run: Element, text: str) -> None:

@@ -46,10 +46,13 @@ def local(element: Element) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
-def take_text(element: Element, encloses: Callable[[Element], bool]) -> Marked:
+def take_text(
+    element: Element, encloses: Callable[[Element], bool], blank: Callable[[Element, int], bool] | None = None
+) -> Marked:
     """The text of an element, and a mark for each element within, which is taken out of it.
 
     encloses  whether an element's text is a part of the sentence; others stay as they are
+    blank     whether an element, which so many marks enclose, is shown as a blank between words
     """
     text, marks = element.text or "", list[Mark]()
 
@@ -58,7 +61,10 @@ def take_text(element: Element, encloses: Callable[[Element], bool]) -> Marked:
         for child in list(parent):
             number = len(marks)
             marks.append(Mark(len(text), len(text), child, depth=depth))
-            if encloses(child):
+            if blank is not None and blank(child, depth):
+                text += " "
+                marks[number] = marks[number]._replace(end=len(text), keeps=True)
+            elif encloses(child):
                 text += child.text or ""
                 take(child, depth + 1)
                 child.text = None
@@ -80,6 +86,9 @@ def give_text(element: Element, answer: Marked) -> None:
             path[-1].append(child)
             path.append(child)
             last = None
+        elif kind == "kept" and child is not None:
+            path[-1].append(child)
+            last = child
         elif kind == "close":
             last = path.pop()
         elif not text:
