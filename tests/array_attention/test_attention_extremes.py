@@ -93,12 +93,6 @@ def test_scores_that_overflow_are_capped_all_the_same():
         agrees(query, key, value, softcap=30.0, **more, atol=2e-5)
 
 
-def test_a_scale_that_brings_large_queries_back():
-    query, key, value = arrays()
-    for scale in (1e-44, 3e-45):
-        agrees(query * np.float32(1e22), key * np.float32(1e22), value, scale=scale, atol=2e-5)
-
-
 def test_values_of_zero_and_hidden_rows_are_left_alone():
     """Their output is zero in ordinary calls too, and the weights are the kernel's."""
     query, key, value = arrays()
@@ -148,13 +142,6 @@ def test_blocks_of_a_ragged_batch_are_cut_to_each_sentence():
                 query[None, t:end_t], key[None, s:end_s], value[None, s:end_s], mask=mask, scale=scale
             )
             np.testing.assert_array_equal(out[t:end_t], one[0])
-
-
-def test_a_log_that_overflows_is_infinite():
-    query, key, value = (np.ones((1, 1, 1, 4), np.float32) for _ in range(3))
-    for scale, log in ((1e39, np.inf), (-1e39, -np.inf)):
-        _, found = fastattn.attention(query, key, value, scale=scale, return_logsumexp=True)
-        assert found == log
 
 
 def test_scores_of_minus_infinity_are_hidden_keys_at_any_scale():

@@ -1,5 +1,6 @@
 """Every operation of the table, compiled and in NumPy, against reference in float64; what holds beyond the table."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np

@@ -189,13 +189,6 @@ def test_more_functions_than_a_process_should_hold_are_told(monkeypatch):
     assert compile_function(mask, "mask_mod") is not None, "what is known goes on"
 
 
-def test_what_nests_too_deeply_is_told(written):
-    module = written("return t < " + " + ".join(["s"] * 150), "return t < " + " + ".join(["s"] * 600))
-    with pytest.raises(InputError, match="written_masks.py:3. is too deeply nested"):
-        compile_function(module.mask1, "mask_mod")
-    np.testing.assert_array_equal(seen(module.mask, 9, 9), expected_seen(module.mask, 9, 9))
-
-
 @pytest.mark.parametrize("join", [fastattn.and_masks, fastattn.or_masks])
 def test_masks_are_made_of_functions(join):
     with pytest.raises(InputError, match=f"{join.__name__}: expected functions \\(b, h, t, s\\), got a int"):
