@@ -174,7 +174,7 @@ def test_masks_as_ranges_arrays_and_blocks_have_the_same_bits():
         mask &= (at >= 0) | (not options.get("causal"))
         mask &= (at <= (S if left is None else left)) & (-at <= (S if right is None else right))
         np.testing.assert_array_equal(fastattn.attention(*given, mask=mask), ranges)
-        for block in (128, (64, 256), (100, 33)):
+        for block in (128, (100, 33)):
             blocks = fastattn.BlockMask.from_mask(mask, block)
             np.testing.assert_array_equal(fastattn.attention(*given, block_mask=blocks), ranges)
 
@@ -190,13 +190,3 @@ def test_blocks_that_are_skipped_are_not_read():
     np.testing.assert_array_equal(
         fastattn.attention(query[:, :128], key[:, 128:256], value[:, 128:256]), expected[:, :128]
     )
-
-
-def test_masked_rows_that_overflow_are_recomputed():
-    query, key, value = arrays(10)
-    bias = normal(1, 21)
-    bias[:3] = 3e38
-    rng = np.random.default_rng(1)
-    for options in ({"mask": rng.random((9, 21)) < 0.5}, {"window": (3, 3), "sinks": 2}, {"sinks": normal(2, 4)}):
-        check(query, key, value, bias=bias, **options)
-        check(query, key, value, scale=1e36, **options)

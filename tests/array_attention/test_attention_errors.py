@@ -1,6 +1,7 @@
 """Arguments of attention on arrays that do not fit are refused in one line."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,15 +16,7 @@ from tests.messages import refused
 X, V = np.zeros((2, 3, 4, 8), np.float32), np.ones((4, 8), np.float32)
 ONE = np.ones((1, 1), int)
 ROWS, HUGE, OF_4_KEYS = (X.reshape(6, 4, 8),) * 3, -(10**5000), BlockMask(ONE, 3, 4)
-
-
-class Tensor:
-    """As much of a tensor of torch's as a message looks at."""
-
-    dtype = "torch.bfloat16"
-
-    def detach(self):
-        raise AssertionError("it is not read")
+TENSOR = SimpleNamespace(dtype="torch.bfloat16", detach=None)  # as much of torch's as a message looks at
 
 
 # Option -> values of it; of several options: all that is given.
@@ -35,7 +28,7 @@ UNFIT = {
         X.astype(np.float64),
         dict.fromkeys(("query", "key", "value"), np.empty((1 << 40, 0, 1, 8), np.float32)),
     ],
-    "key": [X.astype(np.float16), X[:1], X.tolist(), Tensor(), {"key": X[:, :, :3], "value": X[:, :, :3]}],
+    "key": [X.astype(np.float16), X[:1], X.tolist(), TENSOR, {"key": X[:, :, :3], "value": X[:, :, :3]}],
     "value": [X[:, :2], X.tolist()],
     "window": [3, (HUGE, 0), (-1, 0)],
     "lengths": [np.full(2, 9), [1, 2, 3], [1, 4], [1.0, 2.0], [[1], [2, 3]], np.uint64(2**64 - 1)],
@@ -45,12 +38,8 @@ UNFIT = {
     "sinks": [HUGE, -1, np.zeros(3, np.float32), 1.5],
     "scale": [float("nan"), float("inf"), 10**400, "0.5", True],
     "softcap": [-1, float("nan")],
-    "mask": [np.ones((3, 3), np.float32), np.ones((3, 4), bool), Tensor(), X[0, 0]],
-    "bias": [
-        *(np.zeros(shape, np.float32) for shape in ((2, 4, 3, 4), (1, 2, 4, 3, 3))),
-        np.zeros(3),
-        np.zeros(3, int),
-    ],
+    "mask": [np.ones((3, 3), np.float32), np.ones((3, 4), bool), TENSOR, X[0, 0]],
+    "bias": [*(np.zeros(shape, np.float32) for shape in ((2, 4, 3, 4), (1, 2, 4, 3, 3))), np.zeros(3)],
     "block_mask": [3, *(BlockMask(np.ones(shape, int), 3, 3) for shape in ((3, 1, 1, 1), (2, 1, 1))), OF_4_KEYS],
     "out": [np.zeros((2, 3, 4, 9), np.float32), X, X[:, ::-1], np.broadcast_to(np.float32(0), X.shape)],
     "score_mod": [3],
@@ -134,24 +123,18 @@ def test_arrays_of_more_than_all_memory_are_told():
             fastattn.attention(*(np.broadcast_to(np.float32(1), shape) for shape in (queries, keys, keys)), **options)
 
 
-CACHE = fastattn.KVCache(2, 4, 8)
-ATTENTIONS = {
-    "attention": partial(fastattn.attention, X, X, X),
-    "attention_ragged": partial(fastattn.attention_ragged, *ROWS, [0, 6], [0, 6]),
-    "additive_attention": partial(additive_attention, X, X, X, V),
-    "attend": partial(CACHE.attend, X),
-}
 ELSEWHERE = "softmax_scale", "compute_type", "sofcap", "colour"
 UNKNOWN = {
-    "attention": (*ELSEWHERE, "is_causal"),
-    "attention_ragged": (*ELSEWHERE, "layout", "additive_vector", "vector_HD"),
-    "additive_attention": ("scale", "additive_vector", "colour"),
-    "attend": (*ELSEWHERE, "causal"),
+    fastattn.attention: ((X, X, X), (*ELSEWHERE, "is_causal")),
+    fastattn.attention_ragged: ((*ROWS, [0, 6], [0, 6]), ("layout", "additive_vector", "vector_HD")),
+    additive_attention: ((X, X, X, V), ("scale", "additive_vector", "colour")),
+    fastattn.KVCache(2, 4, 8).attend: ((X,), ("sofcap", "causal")),
 }
 
 
-@pytest.mark.parametrize("function", UNKNOWN)
+@pytest.mark.parametrize("function", UNKNOWN, ids=lambda function: function.__name__)
 def test_unknown_options_are_told_and_what_they_are_called_here(function):
-    for name in UNKNOWN[function]:
-        with refused(TypeError, f"{function}() got an unexpected keyword argument '{name}'"):
-            ATTENTIONS[function](**{name: 1})
+    given, names = UNKNOWN[function]
+    for name in names:
+        with refused(TypeError, f"{function.__name__}() got an unexpected keyword argument '{name}'"):
+            function(*given, **{name: 1})

@@ -95,14 +95,6 @@ def test_precisions(precision):
         assert np.abs(y - near).max() < 2 * error
 
 
-def test_bits_depend_on_no_other_sentence_and_no_thread():
-    mha, x = fastattn.MultiHeadAttention(make_weights(H=8, G=8, K=64, V=64, D=300, M=300), 8), normal(1, 3, 70, 300)
-    y = mha(x, threads=1)
-    np.testing.assert_array_equal(mha(x, threads=2), y)
-    for b in range(3):
-        np.testing.assert_array_equal(mha(x[b : b + 1]), y[b : b + 1])
-
-
 def golden(case):
     with np.load(GOLDEN) as file:
         return {name.removeprefix(f"{case}/"): file[name] for name in file.files if name.startswith(f"{case}/")}

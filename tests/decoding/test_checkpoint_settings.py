@@ -73,14 +73,11 @@ def test_what_is_given_wins():
 
 
 def test_a_beam_that_is_too_narrow_is_refused_where_it_was_given():
-    for options in (
-        {"num_hypotheses": 3, "beam_size": 2},
-        {"num_hypotheses": 5000},
-        {"num_hypotheses": "3"},
-        {"sampling": 3, "beam_size": 2, "sampling_topk": 3},
-    ):
-        with refused(InputError, next(iter(options))):
-            resolve_options({}, {name: value for name, value in options.items() if name != "sampling"})
+    for given in ({"num_hypotheses": 3, "beam_size": 2}, {"num_hypotheses": 5000}, {"num_hypotheses": "3"}):
+        with refused(InputError, "num_hypotheses"):
+            resolve_options({}, given)
+    with refused(InputError, "sampling"):
+        resolve_options({}, {"beam_size": 2, "sampling_topk": 3})
 
 
 def test_limits_of_the_length():
