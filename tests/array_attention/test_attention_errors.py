@@ -114,7 +114,6 @@ def test_a_result_whose_numbers_have_one_place_is_told():
 
 
 def test_arrays_of_more_than_all_memory_are_told():
-    """Broadcast arrays take none themselves."""
     for queries, keys, options in (
         ((1 << 10, 1 << 30, 1, 8), (1 << 10, 1, 1, 8), {}),
         ((1, 1 << 20, 1 << 9, 1), (1, 1 << 40, 1, 1), {"return_weights": True}),

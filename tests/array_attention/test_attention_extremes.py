@@ -45,7 +45,6 @@ BIASES = {
 
 @pytest.mark.parametrize("name", BIASES)
 def test_a_bias_of_any_size(name, monkeypatch):
-    """In one row of several: the others keep their bits."""
     mask = np.random.default_rng(1).random((5, 9)) < 0.6
     for options in ({}, {"causal": True}, {"mask": mask}, {"window": (2, 2), "sinks": 2}, {"sinks": normal(2, 4)}):
         monkeypatch.setattr(float64_attention, "CHUNK", 10)
@@ -82,7 +81,6 @@ def test_scores_that_overflow_are_capped_all_the_same():
 
 
 def test_values_of_zero_and_hidden_rows_are_left_alone():
-    """Their output is zero in ordinary calls too, and the weights are the kernel's."""
     query, key, value = arrays()
     bias = normal(6, 5, 9)
     bias[2] = -np.inf

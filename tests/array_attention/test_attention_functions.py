@@ -118,7 +118,6 @@ def test_blocks_that_were_changed_are_told():
 
 
 def test_rows_of_blocks_take_no_memory_each():
-    """But a piece of scratch for each thread."""
     later = mixed_of(0, LENGTHS)
     BlockMask.from_function(later, 1, 1, 3, 1, block=(1, 1))  # compiled
     tracemalloc.start()

@@ -50,13 +50,15 @@ def agrees(got, query, key, value, **options):
 @given(
     cuts=st.lists(st.integers(0, 45), max_size=5),
     dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
-    window=st.none() | st.tuples(st.none() | st.integers(0, 50), st.none() | st.integers(0, 3)),
-    softcap=st.sampled_from([0.0, 1.5]),
-    scale=st.sampled_from([None, 0.0, -0.7]),
+    options=st.fixed_dictionaries({
+        "window": st.none() | st.tuples(st.none() | st.integers(0, 50), st.none() | st.integers(0, 3)),
+        "softcap": st.sampled_from([0.0, 1.5]),
+        "scale": st.sampled_from([None, 0.0, -0.7]),
+    }),
     biased=st.sampled_from(["", "full", "positions", "keys", "heads", "rows"]),
     capacity=st.sampled_from([0, 7, 45, 100]),
-)
-def test_any_chunks(cuts, dtype, window, softcap, scale, biased, capacity):
+)  # fmt: skip
+def test_any_chunks(cuts, dtype, options, biased, capacity):
     query, key, value = arrays(T=45)
     shape = {"full": (2, H, 45, 45), "positions": (45, 45), "keys": (45,), "heads": (H, 1, 45), "rows": (2, 1, 45, 1)}
     bias = normal(7, *shape[biased]) if biased else None
@@ -69,16 +71,14 @@ def test_any_chunks(cuts, dtype, window, softcap, scale, biased, capacity):
         if biased:
             rows = slice(first, stop) if bias.ndim > 1 and bias.shape[-2] > 1 else slice(None)
             part = bias[..., rows, :stop] if bias.ndim > 1 else bias[:stop]
-        options = {"window": window, "softcap": softcap, "scale": scale, "bias": part}
-        out, weights = cache.attend(query[:, first:stop], **options, return_weights=True)
+        out, weights = cache.attend(query[:, first:stop], **options, bias=part, return_weights=True)
         keys, values = rounded(key[:, :stop], dtype), rounded(value[:, :stop], dtype)
-        agrees((out, weights), query[:, first:stop], keys, values, **options)
+        agrees((out, weights), query[:, first:stop], keys, values, **options, bias=part)
         found.append(out)
         np.testing.assert_array_equal(cache.lengths, [stop] * 2)
-    whole = cache.attend(query, window=window, softcap=softcap, scale=scale, bias=bias)
+    whole = cache.attend(query, **options, bias=bias)
     np.testing.assert_array_equal(np.concatenate(found, axis=1), whole)
-    options = {"window": window, "softcap": softcap, "scale": scale, "bias": bias}
-    other = fastattn.attention(query, rounded(key, dtype), rounded(value, dtype), causal=True, **options)
+    other = fastattn.attention(query, rounded(key, dtype), rounded(value, dtype), causal=True, bias=bias, **options)
     np.testing.assert_allclose(whole, other, atol=1e-5)
 
 
@@ -250,16 +250,6 @@ def test_a_copy_is_a_fork(copied):
         cache.append(-key, -value)
         cache.truncate(0)
     np.testing.assert_array_equal(other.attend(query), expected)
-
-
-def test_beams_write_one_row_each():
-    _, key, value = arrays(B=1, T=40)
-    cache = fastattn.KVCache(1, G, K, V, capacity=44)
-    cache.append(key, value)
-    cache.reorder([0, 0, 0, 0])
-    table = cache._store.table
-    cache.append(normal(1, 4, 1, G, K), normal(2, 4, 1, G, V))
-    assert cache._store.table is table and len(set(cache.rows())) == 44
 
 
 def test_forks_in_threads_of_their_own():

@@ -52,10 +52,9 @@ CHOICES = [(5, 1.0, 1.0), (0, 0.7, 1.0), (8, 0.8, 1.6), (0, 1.0, 0.6)]
 def test_first_tokens_follow_the_distribution(top_k, top_p, temperature):
     model = random_model(seed=41, ops=operations, sharpness=2.0)
     options = {"sampling_topk": top_k, "sampling_topp": top_p, "sampling_temperature": temperature}
+    options |= {"num_hypotheses": SAMPLES, "max_decoding_length": 1, "disable_unk": True}
     (source,) = random_sources(1, seed=42)
-    (hypotheses,) = _decode(
-        model, [source], num_hypotheses=SAMPLES, max_decoding_length=1, disable_unk=True, seed=43, **options
-    )
+    (hypotheses,) = _decode(model, [source], seed=43, **options)
     log_probs_V = next_log_probs(random_model(seed=41, dtype=np.float64, sharpness=2.0), source, [START], [UNK, END])
     counts = np.bincount([h.tokens[0] for h in hypotheses], minlength=19)
     assert not improbable(counts, _exact(log_probs_V, top_k, top_p, temperature))

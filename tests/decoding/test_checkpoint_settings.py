@@ -165,7 +165,6 @@ def test_generation_config_is_followed_as_transformers_does(tmp_path, name):
 
 
 def test_settings_of_config_json_hold_where_there_is_no_generation_config(tmp_path):
-    """And count for nothing beside one."""
     own = {"num_beams": 5, "max_length": 33, "length_penalty": 0.8, "diversity_penalty": 0.5}
     write_model(tmp_path, CASE, **own)
     rules = SearchRules("true", forced_end=True, renormalized=True)

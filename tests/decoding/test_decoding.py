@@ -7,7 +7,6 @@ import warnings
 from fractions import Fraction
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +108,6 @@ def _padded(histories):
 
 @pytest.mark.parametrize("ops", [operations, steady_ops], ids=["kernels", "reference"])
 def test_without_scores_the_same_tokens_come(ops):
-    """And those that decide are there unasked."""
     model, sources = random_model(3, ops), random_sources(3, 9)
     least, sampling = {"min_decoding_length": 4}, {"sampling_topk": 3, "seed": 1}
     for options in ({}, least, {"repetition_penalty": 1.5, "num_hypotheses": 2, "patience": 2}, sampling):
@@ -143,24 +141,6 @@ def test_what_a_history_forbids(histories, size, sequences):
     assert _listed(without_repeats(past[0])) == list(map(set, histories))
 
 
-@pytest.mark.parametrize("variety", ["zero start", "relative"])
-def test_alternatives_score_as_forced_decoding_does(variety):
-    model = random_model(seed=9, dtype=np.float64, sharpness=4.0, **VARIETIES[variety])
-    sources, prefix = random_sources(4, seed=10), [4, 8, 5]
-    options = {"beam_size": 1, "length_penalty": 0.0, "min_decoding_length": 0, "max_decoding_length": 9}
-    results = search(model, sources, [prefix] * 4, return_alternatives=True, num_hypotheses=5, **options)
-    for source, hypotheses in zip(sources, results):
-        first_V = next_log_probs(model, source, [START, *prefix], [END])
-        assert [h.tokens[3] for h in hypotheses] == np.argsort(-first_V)[:5].tolist()
-        ruled_out = next_log_probs(model, source, [START, *prefix])[hypotheses[0].tokens[3]] - first_V.max()
-        for h in hypotheses:
-            assert h.tokens[:3].tolist() == prefix
-            target = np.array([START, *h.tokens] + [END] * (len(h.tokens) < 9), np.int32)
-            (log_probs_T,) = score(model, [source], [target])
-            assert h.log_probability == pytest.approx(log_probs_T[3:].sum() - ruled_out, rel=1e-6)
-            assert h.score == pytest.approx(h.log_probability) and h.length == len(target) - 4
-
-
 def test_alternatives_that_are_too_improbable_are_left_out_but_for_the_best():
     model, sources = random_model(seed=9), random_sources(3, seed=10)
     options = {"return_alternatives": True, "num_hypotheses": 8, "max_decoding_length": 3}
@@ -180,10 +160,9 @@ def test_alternatives_that_are_too_improbable_are_left_out_but_for_the_best():
 def test_nothing_left_to_say_still_ends():
     model, sources = random_model(seed=9), random_sources(2, seed=10)
     everything = [[token] for token in range(19) if token != END]
+    options = {"suppress_sequences": everything, "min_decoding_length": 2, "max_decoding_length": 4}
     for beam in (1, 3):
-        results = search(
-            model, sources, suppress_sequences=everything, min_decoding_length=2, max_decoding_length=4, beam_size=beam
-        )
+        results = search(model, sources, beam_size=beam, **options)
         assert all(0 <= token < 19 for hypotheses in results for h in hypotheses for token in h.tokens)
 
 
@@ -352,22 +331,11 @@ def test_edits_of_the_whole_vocabulary_and_of_its_best(penalty: float, renormali
     "penalty, renormalized, whole", [(0.8, False, 1), (1.3, True, 1), (1.3, False, 0), (1, True, 0)]
 )
 def test_which_searches_edit_the_whole_vocabulary(monkeypatch, penalty: float, renormalized: bool, whole: int) -> None:
-    calls = []
-
-    def spy(*given: Any) -> Any:
-        calls.append(given[-1])
-        return edited_whole(*given)
-
-    monkeypatch.setattr(candidates, "edited_whole", spy)
-    output = SimpleNamespace(all_log_probs=lambda hidden, edits, subsets: np.log(np.full((2, 9), 1 / 9, np.float32)))
-    output.top_k = lambda *given, **named: (np.zeros((2, 4), np.float32), np.zeros((2, 4), np.int32))
-    output.shortlist = None
-    model: Any = SimpleNamespace(output=output, sizes=SimpleNamespace(vocabulary=9))
-    options = DecodingOptions(beam_size=2, repetition_penalty=penalty, rules=SearchRules(renormalized=renormalized))
-    rows = candidates.CandidateRows(np.array([1, 1]))
-    rows.past_RT, rows.lengths_R = np.array([[3], [4]], np.int32), np.array([1, 1])
-    candidates.Candidates(model, options, 0, 1).best(np.zeros((2, 4), np.float32), rows, 4)
-    assert calls == [renormalized] * whole
+    calls: list[bool] = []
+    monkeypatch.setattr(candidates, "edited_whole", lambda *given: calls.append(given[-1]) or edited_whole(*given))
+    options = {"repetition_penalty": penalty, "rules": SearchRules(renormalized=renormalized)}
+    search(random_model(), random_sources(1), beam_size=2, max_decoding_length=3, **options)
+    assert set(calls) == ({renormalized} if whole else set())
 
 
 @pytest.mark.parametrize(

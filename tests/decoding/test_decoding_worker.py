@@ -127,7 +127,6 @@ def rows_in_use(cache):
 
 @pytest.fixture
 def caches(monkeypatch):
-    """Every cache that is made."""
     made = []
     original = KeyValueCache.__init__
 
@@ -181,7 +180,6 @@ def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
 
 @pytest.mark.parametrize("least", [key_value_cache.LEAST_ROWS, 8])
 def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
-    """That of memories too, where sentences that go on have their rows among the others'."""
     monkeypatch.setattr(key_value_cache, "LEAST_ROWS", least)
     model = MODELS["transformer, int8"]
     scheduler = by_hand(model, 1)
@@ -206,10 +204,8 @@ def test_what_the_decoder_starts_from_is_no_part_of_the_target():
     started = decode(MODEL, [Job(source, [START, 7, 8]) for source in SOURCES], replace(options, max_decoding_length=9))
     begun = [Job(source, [START], [7, 8], context=2) for source in SOURCES]
     prefixed = decode(MODEL, begun, replace(options, max_decoding_length=11, min_decoding_length=3))
-    for one, other in zip(started, prefixed, strict=True):
-        assert [(h.tokens.tolist(), h.score, h.length) for h in one] == [
-            (h.tokens.tolist()[2:], h.score, h.length) for h in other
-        ]
+    found = [[(h.tokens.tolist(), h.score, h.length) for h in hypotheses] for hypotheses in started]
+    assert found == [[(h.tokens.tolist()[2:], h.score, h.length) for h in hypotheses] for hypotheses in prefixed]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -457,9 +453,7 @@ def test_the_other_texts_stay_as_they_are(name):
         results = list(translator.translate_iter(TEXTS, return_exceptions=True, timeout=timeout, **options))
         late = [isinstance(result, SearchTimeout) for result in results]
         assert any(late) or timeout > 1
-        assert [result for result, is_late in zip(results, late) if not is_late] == [
-            result for result, is_late in zip(expected, late) if not is_late
-        ]
+        assert all(is_late or result == other for result, other, is_late in zip(results, expected, late, strict=True))
     assert any(late) < len(late), "some are never late"
     assert list(translator.translate_iter(TEXTS, return_exceptions=True, timeout=1000, **options)) == expected
 
@@ -486,7 +480,6 @@ def test_a_text_has_its_time_for_all_its_parts():
 @pytest.mark.parametrize("timeout", [None, 1000])
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_other_callers_cost_nothing(timeout, beam_size):
-    """Whether they have a timeout or none, and whether their beams are of the same size."""
     short, other = exactly(6, timeout=2), exactly(6, beam_size, timeout=timeout)
     scheduler = by_hand(random_model(seed=21, ops=steady_ops), 1)
 

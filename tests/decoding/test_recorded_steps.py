@@ -33,7 +33,6 @@ IN_NUMPY = ("zero start", "windows", "predicted windows", "hard")
 
 
 def steps_by_themselves():
-    """No step is recorded."""
     return mock.patch.object(operations, "recorder", lambda: None)
 
 
@@ -132,7 +131,6 @@ def alone(name, number, options):
 
 @pytest.mark.parametrize("least", [9, 20])
 def test_steps_that_may_not_end_yet(least):
-    """Which they may do before others here, whose prefixes are longer."""
     jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:9])]
     options = DecodingOptions(beam_size=1, min_decoding_length=least, max_decoding_length=20)
     made = recorded(MODELS["attention, float32"], jobs, options)

@@ -43,7 +43,6 @@ def test_bias_that_hides_whole_blocks_of_keys():
 
 
 def test_scores_that_grow_and_fall_along_the_keys():
-    """Each block of keys raises the maximum, or none after the first does."""
     key = np.linspace(-60, 60, 3 * KEYS + 7, dtype=np.float32)[:, None] * np.ones(4, np.float32)
     value = normal(3, len(key), 4)
     for one in (key, key[::-1].copy()):
@@ -115,7 +114,6 @@ def test_later_keys_and_queries_change_no_bit_of_causal_attention(length, extra,
 
 @pytest.mark.parametrize("length", [1, ROWS + 1, COLUMNS, KEYS, KEYS + 1, 307])
 def test_products_in_bfloat16(length):
-    """Off by no more than that rounds, and a sentence has the same bits alone, in a batch and on two threads."""
     heads = Heads(4, 2, 2 * COLUMNS, key_column=8 * COLUMNS, value_column=12 * COLUMNS, value_width=21, narrow=True)
     sentences = [normal(n, count, 12 * COLUMNS + 42) for n, count in enumerate((length, 9, 40))]
 

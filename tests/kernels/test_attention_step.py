@@ -99,7 +99,6 @@ def test_rows_that_share_keys_give_what_they_give_alone(parents, width, additive
 
 
 def test_heads_of_int8_with_their_scales():
-    """As the oracle reads and writes them, and a row's bits are its own, whatever rows are beside it."""
     for width in (3, 16, 64):
         heads, rows = Heads(4, 2, width, value_column=2 * width), TOGETHER + 1
         values_NE, query_RE = normal(1, 40, 5 * width), normal(2, rows, 4 * width)

@@ -53,7 +53,6 @@ def test_sums_of_integers_are_exact(precision):
 
 
 def test_a_projection_and_an_embedding_of_8_bits():
-    """Panels in groups once ran over their end there."""
     for rows in (1, 5, GROUPED_ROWS):
         rng = np.random.default_rng(rows)
         x, weight = (rng.standard_normal((count, 64), np.float32) for count in (rows, 3 * NR - 5))
@@ -78,7 +77,6 @@ def test_groups_of_8_bits_are_found_again_and_no_faults_are_kept():
 
 
 def test_a_group_is_rounded_by_its_own_greatest_magnitude_wherever_that_is():
-    """Once the lanes' maximum was right at even places alone."""
     ones = grouped(np.random.default_rng(0), 1, 64, 0, 1)
     x = np.full((64, 64), 0.3, np.float32)
     x[range(64), range(64)] = -127

@@ -15,7 +15,6 @@ from tests.kernels.promises import PROMISES
 
 @pytest.mark.parametrize("operation", BY_OPERATION)
 def test_reference_one_thread_and_two_agree(operation: str):
-    """At every awkward size: float32 with float64 within rounding, the numbers of threads bit for bit."""
     for case in BY_OPERATION[operation]:
         for result in case.call(reference, case.arrays):
             assert result.dtype in (np.float32, np.int32), case.name
@@ -30,7 +29,6 @@ def test_reference_one_thread_and_two_agree(operation: str):
 
 
 def test_layer_norm_of_rows_far_from_zero():
-    """What rounding leaves in the mean, much beside such deviations, is taken off: only the mean's own step stays."""
     mean, deviation = 1000, 1e-3
     for width in (384, 1024):
         x_ND = (np.random.default_rng(2).standard_normal((9, width)) * deviation + mean).astype(np.float32)

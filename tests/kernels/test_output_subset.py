@@ -19,7 +19,6 @@ TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-4, "int8": 2e-5}
 
 
 def make_layer(precision: str, width: int, quantized: bool = False, input_scale: float | None = None) -> SubsetRows:
-    """One row of a list, and then many."""
     weight = np.random.default_rng(width).standard_normal((V, width), np.float32)
     if quantized:
         weight = replace(quantize(weight, ""), input_scale=input_scale)

@@ -64,7 +64,6 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
 
 @precisions
 def test_numbers_of_any_size_and_what_is_none(precision):
-    """Rows of zeros, of tiny and of huge numbers; a fault in a row's first or last place stays in its row."""
     packed, x = operations.pack_linear(np.ones((5, 64), np.float32), None, precision), np.zeros((4, 64), np.float32)
     x[1], x[2] = 1e-38, 1e36
     found = operations.linear(x, packed)

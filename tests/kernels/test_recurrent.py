@@ -116,7 +116,6 @@ def test_steps_have_the_bits_of_whole_sentences(cell: str, precision: str) -> No
 
 
 def test_no_state_has_the_bits_of_a_state_of_zeros() -> None:
-    """Whether its product is left out, or is one of others' rows."""
     for cell in CELLS:
         for precision in PRECISIONS:
             layer, lengths = Layer(cell, precision, NR + 5), [3, 1, 5]

@@ -36,7 +36,6 @@ def asked(monkeypatch):
     [(0, ""), (errno.ENOSPC, "a signal stack"), (errno.EPERM, "not permitted"), (errno.EINVAL, "Inv")],
 )
 def test_linux_is_asked_once_and_its_refusal_is_told(asked, monkeypatch, fault, words):
-    """It leaves what the CPU does without."""
     requests = asked(fault)
     refusals = {target.refusal() for _ in range(3)}
     assert requests == [fault] and (words in refusals.pop() if words else refusals == {""})
