@@ -34,7 +34,7 @@ UNFIT = {
     "lengths": [np.full(2, 9), [1, 2, 3], [1, 4], [1.0, 2.0], [[1], [2, 3]], np.uint64(2**64 - 1)],
     "causal": ["no"],
     "offset": [{"offset": "start", "causal": True}],
-    "threads": [{"query": X[:0], "key": X[:0], "value": X[:0], "threads": 0}],
+    "threads": [np.ones((9, 9)), {"query": X[:0], "key": X[:0], "value": X[:0], "threads": 0}],
     "sinks": [HUGE, -1, np.zeros(3, np.float32), 1.5],
     "scale": [float("nan"), float("inf"), 10**400, "0.5", True],
     "softcap": [-1, float("nan")],

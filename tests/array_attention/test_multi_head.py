@@ -52,7 +52,8 @@ def test_is_the_formula():
         for biases in (False, True):
             for B, T, S in ((2, 9, 9), (1, 1, 1), (3, 1, 130), (2, 70, 3), (0, 4, 4), (2, 0, 5), (2, 3, 0)):
                 weights = make_weights(H, G, M=17, biases=biases)
-                x, memory = normal(1, B, T, 20), normal(2, B, S, 17)
+                x, memory = normal(1, B, 2 * T, 20)[:, ::-2], np.asfortranarray(normal(2, B, S, 17))
+                x.flags.writeable = memory.flags.writeable = False
                 mha = fastattn.MultiHeadAttention(weights, H)
                 *got, logs = mha(x, memory, return_weights=True, return_logsumexp=True)
                 agrees(got, weights, H, x, memory)

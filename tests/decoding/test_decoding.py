@@ -157,6 +157,14 @@ def test_alternatives_that_are_too_improbable_are_left_out_but_for_the_best():
     assert [len(hypotheses) for hypotheses in wide] == [18] * 3, "as many as there are tokens, but for the end"
 
 
+@pytest.mark.parametrize("prefix", [[], [4, 5]])
+def test_alternatives_are_as_long_as_the_factor_allows(prefix):
+    sources, options = random_sources(3, seed=10), {"return_alternatives": True, "num_hypotheses": 3}
+    options |= {"max_length_factor": 1.5, "suppress_sequences": [[END]], "min_decoding_length": 0}
+    for source, hypotheses in zip(sources, search(random_model(seed=9), sources, [prefix] * 3, **options)):
+        assert {len(h.tokens) for h in hypotheses} == {len(prefix) + math.ceil(1.5 * len(source))}
+
+
 def test_nothing_left_to_say_still_ends():
     model, sources = random_model(seed=9), random_sources(2, seed=10)
     everything = [[token] for token in range(19) if token != END]

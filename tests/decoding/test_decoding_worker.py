@@ -229,7 +229,7 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
 
 
 def test_what_is_shared_may_be_the_whole_of_another_and_have_attention():
-    """In both orders, at once and while the other is there."""
+    """In both orders, at once, while the other is there and when both are gone."""
     whole = Job(SOURCES[0], [START], [5, 6, 7, 8], OPTIONS[2], shared=4)
     pairs = [(whole, replace(whole, options=replace(OPTIONS[2], return_attention=True)))]
     pairs.append((replace(whole, shared=3), Job(SOURCES[0], [START], [5, 6], OPTIONS[2])))
@@ -237,11 +237,12 @@ def test_what_is_shared_may_be_the_whole_of_another_and_have_attention():
         single = [plain(decode(MODEL, [job], job.options)) for job in pair]
         assert together(MODEL, *([job] for job in pair)) == single
         scheduler, requests = by_hand(MODEL, 1), []
-        for job in pair:
+        for number, job in enumerate(pair * 2):
             requests.append(ask(scheduler, [job]))
             scheduler.tick()
-        scheduler.finish_all()
-        assert [plain(request.result(0)) for request in requests] == single and not scheduler.failures
+            if number % 2:
+                scheduler.finish_all()
+        assert [plain(request.result(0)) for request in requests] == single * 2 and not scheduler.failures
 
 
 def test_samples_of_a_sentence_share_its_memory(caches):

@@ -112,6 +112,14 @@ def test_later_keys_and_queries_change_no_bit_of_causal_attention(length, extra,
     np.testing.assert_array_equal(step[:, 0], shorter[:, -1])
 
 
+def test_padding_changes_no_bit():
+    query, key, lengths = normal(1, 3, 9, 2, 16), normal(2, 3, 50, 2, 16), [0, 5, 37]
+    padded = np.where((np.arange(50) < np.array(lengths)[:, None])[:, :, None, None], key, np.float32(np.nan))
+    for softcap in (0.0, 0.7):
+        attention = partial(fastattn.attention, query, lengths=lengths, softcap=softcap)
+        np.testing.assert_array_equal(attention(padded, padded), attention(key, key))
+
+
 @pytest.mark.parametrize("length", [1, ROWS + 1, COLUMNS, KEYS, KEYS + 1, 307])
 def test_products_in_bfloat16(length):
     heads = Heads(4, 2, 2 * COLUMNS, key_column=8 * COLUMNS, value_column=12 * COLUMNS, value_width=21, narrow=True)
