@@ -55,12 +55,13 @@ def agrees(got, query, key, value, **options):
         "softcap": st.sampled_from([0.0, 1.5]),
         "scale": st.sampled_from([None, 0.0, -0.7]),
     }),
-    biased=st.sampled_from(["", "full", "positions", "keys", "heads", "rows"]),
+    biased=st.sampled_from(["", "full", "positions", "keys", "heads", "rows", "sentences"]),
     capacity=st.sampled_from([0, 7, 45, 100]),
 )  # fmt: skip
 def test_any_chunks(cuts, dtype, options, biased, capacity):
     query, key, value = arrays(T=45)
     shape = {"full": (2, H, 45, 45), "positions": (45, 45), "keys": (45,), "heads": (H, 1, 45), "rows": (2, 1, 45, 1)}
+    shape["sentences"] = 2, 1, 1, 45
     bias = normal(7, *shape[biased]) if biased else None
     cache = fastattn.KVCache(2, G, K, V, dtype, capacity)
     ends = [0, *sorted(cuts), 45]
