@@ -63,6 +63,8 @@ def test_any_chunks(cuts, dtype, options, biased, capacity):
     shape = {"full": (2, H, 45, 45), "positions": (45, 45), "keys": (45,), "heads": (H, 1, 45), "rows": (2, 1, 45, 1)}
     shape["sentences"] = 2, 1, 1, 45
     bias = normal(7, *shape[biased]) if biased else None
+    if biased:
+        bias[bias > 1] = -np.inf
     cache = fastattn.KVCache(2, G, K, V, dtype, capacity)
     ends = [0, *sorted(cuts), 45]
     found = []
@@ -208,15 +210,6 @@ def test_scores_beyond_float32():
         for one, oracle in zip(got, attend(query, key, value, causal=True, **options)):
             np.testing.assert_allclose(one, oracle, atol=1e-5)
         np.testing.assert_array_equal(cache.attend(query, **options), got[0])
-
-
-def test_a_hidden_key_and_all_hidden():
-    cache, query, key, value = filled()
-    bias = np.zeros((2, 1, 3, 3), np.float32)
-    bias[0, :, :, 0], bias[1] = -np.inf, -np.inf
-    out, weights = cache.attend(query, bias=bias, return_weights=True)
-    assert not out[1].any() and not weights[1].any() and not out[0, 0].any()
-    agrees((out, weights), query, key, value, mask=np.isfinite(bias))
 
 
 def test_rows_are_used_again():

@@ -67,15 +67,12 @@ def test_every_float16_is_its_number():
 
 
 @pytest.mark.parametrize("queries", [1, QUERIES])
-def test_equal_scores_and_what_is_no_number(queries):
+def test_equal_scores_lengths_and_what_is_no_number(queries):
+    length_of_rows_that_have_none(search)
     what_is_no_number_displaces_none(search, queries)
     for threads in (1, 2):
         with use_threads(threads):
             equal_scores_are_in_the_order_of_ids(search, queries, 500)
-
-
-def test_length_of_rows_that_have_none():
-    length_of_rows_that_have_none(search)
 
 
 def test_sums_of_extremes_are_exact():
