@@ -8,18 +8,14 @@ from tests.kernels.cases import near
 def seen_keys(T, S, *, lengths_B, causal=False, offset_B=(0,), window=None, sinks=0):
     """bool [B, 1, T, S]."""
     t_T1, s_S = np.arange(T)[:, None], np.arange(S)
-    left, right = window or (None, None)
+    left, right = (np.inf if side is None else side for side in window or (None, None))
     seen = []
     for length, offset in zip(lengths_B, offset_B):
         at_T1 = t_T1 + offset
         shown_TS = np.broadcast_to(s_S < length, (T, S))
         if causal:
             shown_TS = shown_TS & (s_S <= at_T1)
-        one_TS = shown_TS.copy()
-        if left is not None:
-            one_TS &= s_S >= at_T1 - left
-        if right is not None:
-            one_TS &= s_S <= at_T1 + right
+        one_TS = shown_TS & (s_S >= at_T1 - left) & (s_S <= at_T1 + right)
         seen.append(one_TS | (shown_TS & (s_S < sinks) & one_TS.any(axis=1, keepdims=True)))
     return np.array(seen).reshape(len(lengths_B), 1, T, S)
 

@@ -34,14 +34,12 @@ def filled(T=3, size=1.0, **options):
 
 
 def rounded(array, dtype):
-    """As a cache of this type keeps it, in float32."""
     if dtype == "float16":
         return array.astype(np.float16).astype(np.float32)
     return as_floats(bfloat16_bits(array)) if dtype == "bfloat16" else array
 
 
 def agrees(got, query, key, value, **options):
-    """The result and weights are those of the formula."""
     options = {"causal": True, "offset": "end", **options}
     check_near(got, lambda dtype: attend(query, key, value, dtype=dtype, **options))
 

@@ -113,9 +113,8 @@ def test_as_torch():
 
 def test_from_files(tmp_path):
     arrays, file = golden("itself"), tmp_path / "model.safetensors"
-    for prefix in ("", "layers.0.attention."):
+    for prefix, others in (("", {}), ("layers.0.attention.", {"layers.1.norm": np.ones(3, np.float32)})):
         state = state_of(arrays, prefix)
-        others = {"layers.1.norm": np.ones(3, np.float32)} if prefix else {}
         file.write_bytes(safetensors_bytes({**state, **others}))
         expected = fastattn.MultiHeadAttention.from_torch(state, 3, prefix)(arrays["x"])
         for path in (file, str(file)):

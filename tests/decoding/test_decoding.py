@@ -14,13 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.decoding import candidates, service, worker
-from fastattn.decoding.candidates import (
-    best_candidates,
-    completed_sequences,
-    early_ends,
-    repeated_ngrams,
-    without_repeats,
-)
+from fastattn.decoding.candidates import best_candidates, completed_sequences, repeated_ngrams, without_repeats
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.scores import edited, edited_whole, may_improve
@@ -96,11 +90,6 @@ def test_best_candidates_are_sorted_and_ties_go_to_the_lower_beam():
     assert found == [[[-2.0, -2.0, -2.5]], [[7, 9, 6]], [[0, 1, 1]]]
     scores_BC, _, beams_BC = best_candidates(*given, 6)
     assert scores_BC[0, 4:].tolist() == [-np.inf, -np.inf] and beams_BC[0, 4:].tolist() == [0, 0]
-
-
-def test_ends_are_early_below_the_least_length_alone():
-    assert early_ends(np.array([1, 2]), 1, [END]).shape == (2, 0)
-    assert early_ends(np.array([0, 2, 1]), 1, [END]).tolist() == [[END], [-1], [-1]]
 
 
 def _listed(ids_RJ):
