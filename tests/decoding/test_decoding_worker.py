@@ -351,7 +351,7 @@ def test_what_others_have_scored_costs_a_search_no_time(monkeypatch):
 
     monkeypatch.setattr(Scoring, "run", run_long)
     scheduler = by_hand(MODEL, 1)
-    searched = ask(scheduler, jobs_of([1], exactly(4, timeout=5.0), allowance=Allowance(5.0)), "search")
+    searched = ask(scheduler, jobs_of([1], exactly(4, 2, timeout=5.0), allowance=Allowance(5.0)), "search")
     scheduler.tick()
     scheduler.submit(partial(score_plan, SOURCES[:1], [np.array([START, 5, 6], np.int32)]), "score")
     scheduler.finish_all()
