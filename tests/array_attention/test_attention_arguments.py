@@ -29,45 +29,36 @@ def check(query, key, value, **options):
     np.testing.assert_array_equal(fastattn.attention(query, key, value, **given), got[0])
 
 
-lengths_of = st.lists(st.integers(0, 21), min_size=2, max_size=2)
 sides = st.tuples(st.none() | st.integers(0, 12), st.none() | st.integers(0, 12))
+DRAWN = {
+    "lengths": st.none() | st.lists(st.integers(0, 21), min_size=2, max_size=2),
+    "causal": st.booleans(),
+    "offset": st.sampled_from([None, 3, "end", [-2, 15]]),
+    "window": st.none() | sides,
+    "sinks": st.sampled_from([None, 0, 3, 40, normal(7, 4)]),
+    "scale": st.sampled_from([None, 0.0, -0.3, 2.0]),
+    "softcap": st.sampled_from([0.0, 1.5]),
+    "layout": st.sampled_from(["BTHK", "BHTK"]),
+}
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    lengths=st.none() | lengths_of,
-    causal=st.booleans(),
-    offset=st.sampled_from([None, 3, "end", [-2, 15]]),
-    window=st.none() | sides,
-    sinks=st.sampled_from([None, 0, 3, 40, "logits"]),
+    options=st.fixed_dictionaries(DRAWN),
     masked=st.sampled_from(["", "full", "keys", "rows", "heads"]),
     biased=st.sampled_from(["", "full", "sentences", "keys", "rows", "heads"]),
-    scale=st.sampled_from([None, 0.0, -0.3, 2.0]),
-    softcap=st.sampled_from([0.0, 1.5]),
-    layout=st.sampled_from(["BTHK", "BHTK"]),
     rows=st.sampled_from([1, 2, 9]),
     seed=st.integers(0, 5),
 )
-def test_arguments_together(lengths, causal, offset, window, sinks, masked, biased, scale, softcap, layout, rows, seed):
+def test_arguments_together(options, masked, biased, rows, seed):
     """Queries are columns of wider rows, as of fused projections."""
-    rng = np.random.default_rng(seed)
     shape = {"full": (2, 4, rows, 21), "sentences": (2, 1, rows, 21)}
     shape |= {"keys": (21,), "rows": (rows, 1), "heads": (4, 1, 21)}
-    options = {
-        "lengths": lengths,
-        "causal": causal,
-        "offset": offset,
-        "window": window,
-        "sinks": normal(7, 4) if sinks == "logits" else sinks,
-        "mask": rng.random(shape[masked]) < 0.6 if masked else None,
-        "bias": normal(8, *shape[biased]) if biased else None,
-        "scale": scale,
-        "softcap": softcap,
-        "layout": layout,
-    }
+    options["mask"] = np.random.default_rng(seed).random(shape[masked]) < 0.6 if masked else None
+    options["bias"] = normal(8, *shape[biased]) if biased else None
     query, *given = arrays(seed, T=rows)
     given = [np.concatenate([query, query], axis=3)[..., :12], *given]
-    check(*(given if layout == "BTHK" else [x.swapaxes(1, 2) for x in given]), **options)
+    check(*(given if options["layout"] == "BTHK" else [x.swapaxes(1, 2) for x in given]), **options)
 
 
 def test_rows_and_keys_around_the_tiles():
@@ -81,13 +72,9 @@ def test_rows_and_keys_around_the_tiles():
             check(*given, window=(KEYS // 2, 3), offset=S - T, sinks=5)
 
 
-def test_a_mask_that_hides_everything():
-    given = arrays()
-    out, weights, logs = fastattn.attention(
-        *given, mask=np.zeros((1, 21), bool), return_weights=True, return_logsumexp=True
-    )
-    assert not out.any() and not weights.any() and np.isneginf(logs).all()
-    check(*given, mask=np.zeros((9, 21), bool), sinks=normal(1, 4))
+def test_first_keys_are_seen_on_both_sides_of_a_window():
+    for options in ({}, {"causal": True}, {"lengths": [3]}, {"offset": -4}, {"lengths": [6], "offset": 2}):
+        check(*arrays(0, 1, 9, 21), window=(1, 1), sinks=5, **options)
 
 
 def test_narrow_numbers():
@@ -146,34 +133,24 @@ def test_no_copy_of_arrays_whose_heads_are_whole(monkeypatch):
         q.flags.writeable = True
 
 
-def test_a_result_into_an_array_given():
-    given = arrays()
-    whole = np.full((2, 9, 5, 20), np.nan, np.float32)
-    got = fastattn.attention(*given, out=whole[:, :, :4])
-    assert np.shares_memory(got, whole) and np.isnan(whole[:, :, 4]).all()
-    np.testing.assert_array_equal(got, fastattn.attention(*given))
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=4),
-    causal=st.booleans(),
+    options=st.fixed_dictionaries({name: DRAWN[name] for name in ("causal", "window", "sinks", "softcap")}),
     end=st.booleans(),
     seed=st.integers(0, 9),
 )
-def test_a_ragged_batch_is_its_sentences(lengths, causal, end, seed):
+def test_a_ragged_batch_is_its_sentences(lengths, options, end, seed):
     sentences = [arrays(seed + n, 1, T, S, 4, 2, 8, 8) for n, (T, S) in enumerate(lengths)]
     rows = [np.concatenate([one[n][0] for one in sentences]) for n in range(3)]
     starts = [np.cumsum([0, *(pair[n] for pair in lengths)]) for n in range(2)]
-    options = {"causal": causal, "offset": "end" if end and causal else None, "sinks": normal(3, 4)}
-    out, weights, logs = fastattn.attention_ragged(
-        *rows, *starts, **options, return_weights=True, return_logsumexp=True
-    )
+    options |= {"offset": "end" if end else None, "return_weights": True, "return_logsumexp": True}
+    out, weights, logs = fastattn.attention_ragged(*rows, *starts, **options)
     assert weights.shape == (len(lengths), 4, max(t for t, _ in lengths), max(s for _, s in lengths))
     for b, one in enumerate(sentences):
         mine = slice(starts[0][b], starts[0][b + 1])
         T, S = lengths[b]
-        alone = fastattn.attention(*one, **options, return_weights=True, return_logsumexp=True)
+        alone = fastattn.attention(*one, **options)
         np.testing.assert_array_equal(out[mine], alone[0][0])
         np.testing.assert_array_equal(weights[b, :, :T, :S], alone[1][0])
         np.testing.assert_array_equal(logs[mine], alone[2][0].T)
@@ -190,7 +167,7 @@ def test_masks_as_ranges_arrays_and_blocks_have_the_same_bits():
         mask &= (at >= 0) | (not options.get("causal"))
         mask &= (at <= (S if left is None else left)) & (-at <= (S if right is None else right))
         np.testing.assert_array_equal(fastattn.attention(*given, mask=mask), ranges)
-        for block in (128, (64, 256), (100, 33)):
+        for block in (128, (100, 33)):
             blocks = fastattn.BlockMask.from_mask(mask, block)
             np.testing.assert_array_equal(fastattn.attention(*given, block_mask=blocks), ranges)
 
@@ -203,28 +180,5 @@ def test_blocks_that_are_skipped_are_not_read():
     expected = fastattn.attention(query, key, value, block_mask=blocks)
     key[:, 256:768] = np.nan
     np.testing.assert_array_equal(fastattn.attention(query, key, value, block_mask=blocks), expected)
-    np.testing.assert_array_equal(
-        fastattn.attention(query[:, :128], key[:, 128:256], value[:, 128:256]), expected[:, :128]
-    )
-
-
-def test_masked_rows_that_overflow_are_recomputed():
-    query, key, value = arrays(10)
-    bias = normal(1, 21)
-    bias[:3] = 3e38
-    rng = np.random.default_rng(1)
-    for options in ({"mask": rng.random((9, 21)) < 0.5}, {"window": (3, 3), "sinks": 2}, {"sinks": normal(2, 4)}):
-        check(query, key, value, bias=bias, **options)
-        check(query, key, value, scale=1e36, **options)
-
-
-def test_first_keys_are_seen_on_both_sides_of_a_window():
-    given = arrays(0, 1, 9, 21)
-    for options in ({}, {"causal": True}, {"lengths": [3]}, {"offset": -4}, {"lengths": [6], "offset": 2}):
-        check(*given, window=(1, 1), sinks=5, **options)
-    _, weights = fastattn.attention(*given, window=(0, 0), sinks=4, return_weights=True)
-    assert (weights[0, 0, 0] > 0).nonzero()[0].tolist() == [0, 1, 2, 3]
-    ragged = [x[0] for x in given]
-    whole = fastattn.attention_ragged(*ragged, [0, 4, 9], [0, 9, 21], window=(1, 0), sinks=3)
-    second = fastattn.attention(*(x[:, i:] for x, i in zip(given, (4, 9, 9))), window=(1, 0), sinks=3)
-    np.testing.assert_array_equal(whole[4:], second[0])
+    first = fastattn.attention(query[:, :128], key[:, 128:256], value[:, 128:256])
+    np.testing.assert_array_equal(first, expected[:, :128])

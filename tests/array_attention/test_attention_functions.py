@@ -8,7 +8,6 @@ import pytest
 import fastattn
 from fastattn import BlockMask, attention
 from fastattn.errors import InputError
-from fastattn.runtime.compiling import on_compile
 from tests.array_attention.formula import attend
 from tests.messages import refused
 from tests.user_functions.kernels import seen
@@ -46,10 +45,6 @@ def sloped(slopes):
     return lambda score, b, h, t, s: 2 * score + slopes[h] * (s - t)
 
 
-def distances(slopes, T, S):
-    return slopes[:, None, None] * (np.arange(S) - np.arange(T)[:, None])
-
-
 mixed = mixed_of(150, LENGTHS)
 
 
@@ -81,30 +76,13 @@ def test_a_mask_as_function_array_and_blocks_has_the_same_bits(rows):
 def test_a_function_of_scores_comes_after_the_cap_and_before_the_bias():
     query, key, value = arrays()
     bias = RNG.standard_normal((T, S)).astype(np.float32)
-    distance = distances(SLOPES, T, S)
+    distance = SLOPES[:, None, None] * (np.arange(S) - np.arange(T)[:, None])
     options = {"softcap": 3.0, "bias": bias}
     expected = attend(query, key, value, **options, mask=MASK, score_mod=lambda scores: 2 * scores + distance)
     functions = {"score_mod": sloped(SLOPES), "mask_mod": mixed}
     got = attention(query, key, value, **options, **functions, return_weights=True, return_logsumexp=True)
     for one, oracle in zip(got, expected, strict=True):
         np.testing.assert_allclose(one, oracle, rtol=2e-5, atol=5e-5)  # scores of 150
-
-
-def test_captured_values_that_change_compile_nothing():
-    query, key, value = arrays(9, 20)
-    slopes = np.zeros(H, np.float32)
-    functions = {"score_mod": sloped(slopes), "mask_mod": mixed}
-    attention(query, key, value, **functions)
-    compiled = []
-    on_compile(compiled.append)
-    for seed in range(3):
-        slopes[...] = np.random.default_rng(seed).standard_normal(H)
-        distance = distances(slopes, 9, 20)
-        got = attention(query, key, value, **functions)
-        scores = {"score_mod": lambda scores: 2 * scores + distance}  # noqa: B023
-        expected = attend(query, key, value, mask=MASK[:, :, :9, :20], **scores)[0]
-        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
-    assert not compiled
 
 
 def test_a_ragged_batch_counts_positions_within_its_sentences():
@@ -140,7 +118,6 @@ def test_blocks_that_were_changed_are_told():
 
 
 def test_rows_of_blocks_take_no_memory_each():
-    """But a piece of scratch for each thread."""
     later = mixed_of(0, LENGTHS)
     BlockMask.from_function(later, 1, 1, 3, 1, block=(1, 1))  # compiled
     tracemalloc.start()

@@ -63,7 +63,6 @@ def test_no_option_is_forgotten_here():
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_it_changes_the_result_to_the_formula(name):
-    """In a layer's attention too."""
     beside = {"causal": True} if name == "offset" else {}
     option = {name: CHANGES[name], **beside}
     told = {"mask": MASK} if name == "block_mask" else option
@@ -101,9 +100,10 @@ def test_threads_are_those_asked_for(monkeypatch):
 
 def test_sinks_of_any_number_and_without_keys():
     np.testing.assert_array_equal(dense(window=(1, 0), sinks=2**70), dense(window=(1, 0), sinks=S))
-    np.testing.assert_array_equal(dense(window=(1, 0), sinks=2**63), dense(window=(1, 0), sinks=10 * S))
     out, logs = fastattn.attention(QUERY, KEY[:, :0], VALUE[:, :0], sinks=LOGITS, return_logsumexp=True)
     assert not out.any()
+    nothing = fastattn.attention(QUERY[:0], KEY[:0], VALUE[:0], lengths=[], causal=True, offset=[])
+    assert nothing.shape == (0, T, H, V)
     np.testing.assert_array_equal(logs, np.broadcast_to(LOGITS[:, None], (B, H, T)))
     rows = QUERY[0], KEY[0, :0], VALUE[0, :0], [0, T], [0, 0]
     _, logs = fastattn.attention_ragged(*rows, sinks=LOGITS, return_logsumexp=True)

@@ -20,7 +20,6 @@ from fastattn.layers import key_value_cache
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
-from fastattn.ops import reference
 from fastattn.spec.checkpoint import Shortlist
 from fastattn.translation.translator import Translator
 from tests.decoding.searching import by_hand, decode, interleaved, little_room, plain
@@ -68,6 +67,11 @@ def jobs_of(numbers, options, **changes):
     return [Job(SOURCES[n], [START], (), options, **changes) for n in numbers]
 
 
+def exactly(length, beam_size=1, **options):
+    """Options of hypotheses of that length."""
+    return DecodingOptions(beam_size, min_decoding_length=length, max_decoding_length=length, **options)
+
+
 def ask(scheduler, jobs, caller=0):
     return scheduler.submit(partial(search_plan, jobs, SIZES), caller)
 
@@ -99,17 +103,6 @@ def test_any_interleaving_of_any_options(name, data, slots):
         assert results == [alone(name, *each)[0] for each in which]
 
 
-def test_searches_scores_and_failures_share_a_worker():
-    scheduler = by_hand(MODEL, 1)
-    good, bad = ask(scheduler, [job_of(3, 2)], "good"), ask(scheduler, [Job(np.array([999], np.int32), [START])], "bad")
-    targets = [np.array([START, 5, 6, END], np.int32)]
-    scored = scheduler.submit(partial(score_plan, SOURCES[:1], targets), "scored")
-    scheduler.finish_all()
-    assert plain(good.result(0)) == alone("transformer, float32", 3, 2) and len(scored.result(0)[0]) == 3
-    with refused(InputError, "999"):
-        bad.result(0)
-
-
 def test_a_callback_that_raises_ends_its_own_job_alone():
     scheduler, seen = by_hand(MODEL, 1), []
 
@@ -118,7 +111,7 @@ def test_a_callback_that_raises_ends_its_own_job_alone():
         if step.position == 2:
             raise RuntimeError("enough")
 
-    options = DecodingOptions(beam_size=1, min_decoding_length=8, max_decoding_length=10, callback=fail)
+    options = exactly(8, callback=fail)
     others = [ask(scheduler, [job_of(n, 0)], n) for n in range(4)]
     request = ask(scheduler, jobs_of([5], options), "failing")
     scheduler.finish_all()
@@ -134,7 +127,6 @@ def rows_in_use(cache):
 
 @pytest.fixture
 def caches(monkeypatch):
-    """Every cache that is made."""
     made = []
     original = KeyValueCache.__init__
 
@@ -163,8 +155,7 @@ def test_everything_is_given_back(caches):
 
 def test_what_is_cancelled_is_free_after_a_step(caches):
     scheduler = by_hand(MODEL, 1)
-    options = DecodingOptions(beam_size=4, min_decoding_length=40, max_decoding_length=40)
-    long, short = ask(scheduler, jobs_of(range(8), options), "long"), ask(scheduler, jobs_of([8], options), "short")
+    long, short = (ask(scheduler, jobs_of(numbers, exactly(40, 4)), len(numbers)) for numbers in (range(8), [8]))
     for _ in range(10):
         scheduler.tick()
     (cache,) = caches
@@ -181,8 +172,7 @@ def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
     """Four beams of sixty tokens write 240 rows, of which the histories of those that live share most."""
     monkeypatch.setattr(worker, "expected_rows", lambda job: 150)
     model = random_model(seed=3, ops=operations, sharpness=1.0)
-    options = DecodingOptions(beam_size=4, min_decoding_length=60, max_decoding_length=60)
-    (hypotheses,) = decode(model, [Job(SOURCES[0], [START])], options)
+    (hypotheses,) = decode(model, [Job(SOURCES[0], [START])], exactly(60, 4))
     (cache,) = caches
     assert len(hypotheses[0].tokens) == 60
     assert cache.target.rows == 150, "240 rows were written"
@@ -190,12 +180,10 @@ def test_beams_that_ended_leave_their_rows(caches, monkeypatch):
 
 @pytest.mark.parametrize("least", [key_value_cache.LEAST_ROWS, 8])
 def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
-    """That of memories too, where sentences that go on have their rows among the others'."""
     monkeypatch.setattr(key_value_cache, "LEAST_ROWS", least)
     model = MODELS["transformer, int8"]
     scheduler = by_hand(model, 1)
-    many = DecodingOptions(beam_size=2, min_decoding_length=30, max_decoding_length=30, return_attention=True)
-    few = replace(many, min_decoding_length=60, max_decoding_length=60)
+    many, few = (exactly(length, 2, return_attention=True) for length in (30, 60))
     asked = [(n, few if n in (3, 20) else many) for n in range(24)]
     results = [ask(scheduler, jobs_of([n], options), n) for n, options in asked]
     for _ in range(35):
@@ -211,36 +199,18 @@ def test_pools_shrink_when_fewer_sentences_come(least, caches, monkeypatch):
         assert plain(request.result(0)) == plain(decode(model, jobs_of([n], options), options))
 
 
-def test_a_memory_pool_that_shrinks_keeps_the_rows_of_those_that_go_on(monkeypatch):
-    monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 4)
-    cache = KeyValueCache(reference, replace(SIZES, memory_widths=(3,)), 8, 64)
-    memory_slots, rows = cache.add_memory_slots(np.array([0, 9, 12, 30]))
-    slots = [cache.add_slots(memory_slot, 1) for memory_slot in memory_slots]
-    values = np.arange(30 * 3, dtype=np.float32).reshape(30, 3)
-    cache.memory.layers[0] = reference.empty_table(64, 3, np.float32)
-    reference.write_rows(cache.memory.layers[0], rows, values, 0)
-    for n in (0, 2):
-        cache.release(memory_slots[n], slots[n])
-    cache.shrink(8, 4)
-    assert cache.memory.rows == 4
-    index, lengths = cache.memory_index(slots[1])
-    np.testing.assert_array_equal(cache.memory.layers[0][index[0, : lengths[0]]], values[9:12])
-
-
 def test_what_the_decoder_starts_from_is_no_part_of_the_target():
     options = OPTIONS[2]
     started = decode(MODEL, [Job(source, [START, 7, 8]) for source in SOURCES], replace(options, max_decoding_length=9))
     begun = [Job(source, [START], [7, 8], context=2) for source in SOURCES]
     prefixed = decode(MODEL, begun, replace(options, max_decoding_length=11, min_decoding_length=3))
-    for one, other in zip(started, prefixed, strict=True):
-        assert [(h.tokens.tolist(), h.score, h.length) for h in one] == [
-            (h.tokens.tolist()[2:], h.score, h.length) for h in other
-        ]
+    found = [[(h.tokens.tolist(), h.score, h.length) for h in hypotheses] for hypotheses in started]
+    assert found == [[(h.tokens.tolist()[2:], h.score, h.length) for h in hypotheses] for hypotheses in prefixed]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
-    model, options = MODELS[name], replace(OPTIONS[2], min_decoding_length=20, max_decoding_length=20)
+    model, options = MODELS[name], exactly(20, 3, num_hypotheses=3)
     jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8, 9, 10 + n], options, shared=6) for n in range(4)]
     single = [plain(decode(model, [job], options)) for job in jobs]
     caches.clear()
@@ -258,26 +228,21 @@ def test_a_shared_beginning_is_kept_once_and_changes_nothing(name, caches):
     assert rows_in_use(cache) == (0, 0) and not scheduler.failures
 
 
-def test_a_shared_beginning_has_attention_where_it_is_wanted():
-    """Also of one that comes while the same beginning is there without."""
-    options = [replace(OPTIONS[2], min_decoding_length=9, return_attention=wanted) for wanted in (False, True)]
-    jobs = [Job(SOURCES[0], [START], [5, 6, 7, 8], each, shared=4) for each in options]
-    scheduler, requests = by_hand(MODEL, 1), []
-    for job in jobs:
-        requests.append(ask(scheduler, [job]))
-        scheduler.tick()
-    scheduler.finish_all()
-    single = [plain(decode(MODEL, [job], job.options)) for job in jobs]
-    assert [plain(request.result(0)) for request in requests] == single and not scheduler.failures
-
-
-def test_what_is_shared_may_be_the_whole_of_another():
-    """Both orders: one of them begins with what the other shares, and has no more of its own."""
-    longer = Job(SOURCES[0], [START], [5, 6, 7, 8], OPTIONS[2], shared=3)
-    shorter = Job(SOURCES[0], [START], [5, 6], OPTIONS[2])
-    single = [plain(decode(MODEL, [job], OPTIONS[2]))[0] for job in (longer, shorter)]
-    for order in (1, -1):
-        assert together(MODEL, [longer, shorter][::order]) == [single[::order]]
+def test_what_is_shared_may_be_the_whole_of_another_and_have_attention():
+    """In both orders, at once, while the other is there and when both are gone."""
+    whole = Job(SOURCES[0], [START], [5, 6, 7, 8], OPTIONS[2], shared=4)
+    pairs = [(whole, replace(whole, options=replace(OPTIONS[2], return_attention=True)))]
+    pairs.append((replace(whole, shared=3), Job(SOURCES[0], [START], [5, 6], OPTIONS[2])))
+    for pair in (*pairs, *(pair[::-1] for pair in pairs)):
+        single = [plain(decode(MODEL, [job], job.options)) for job in pair]
+        assert together(MODEL, *([job] for job in pair)) == single
+        scheduler, requests = by_hand(MODEL, 1), []
+        for number, job in enumerate(pair * 2):
+            requests.append(ask(scheduler, [job]))
+            scheduler.tick()
+            if number % 2:
+                scheduler.finish_all()
+        assert [plain(request.result(0)) for request in requests] == single * 2 and not scheduler.failures
 
 
 def test_samples_of_a_sentence_share_its_memory(caches):
@@ -331,43 +296,25 @@ def test_time_that_ends_while_sentences_come_in_loses_none(monkeypatch):
     assert len(request.result(0)) == 3 and scheduler.is_at_rest
 
 
-def test_a_callback_beside_a_search_without_scores():
-    seen = []
-    options = DecodingOptions(beam_size=1, max_decoding_length=6, min_decoding_length=6, return_scores=False)
-    shown = jobs_of([2], replace(options, callback=lambda step: seen.append(repr(step.log_probability))))
-    together(MODEL, shown)
-    told = [*seen]
-    for beside in ([1, 3], [3]):
-        seen.clear()
-        first, *others = together(MODEL, *(jobs_of([n], options) for n in beside[:-1]), shown, jobs_of([3], options))
-        others = [first, *others]
-        others.pop(len(beside) - 1)
-        assert seen == told and others == [together(MODEL, jobs_of([n], options))[0] for n in beside]
-
-
 def test_attention_of_few_among_rows_of_many(monkeypatch):
     """The pool grows and shrinks while nobody wants attention, and rows that have none stay."""
     monkeypatch.setattr(key_value_cache, "LEAST_ROWS", 16)
     scheduler = by_hand(MODEL, 1)
     with_attention = DecodingOptions(beam_size=1, max_decoding_length=3, return_attention=True)
-    long = DecodingOptions(beam_size=2, min_decoding_length=150, max_decoding_length=150)
-    short = DecodingOptions(beam_size=2, min_decoding_length=100, max_decoding_length=100)
-    requests = [ask(scheduler, jobs_of([1], with_attention), 0), ask(scheduler, jobs_of([2], long), 1)]
-    requests += [ask(scheduler, jobs_of([n], short), n) for n in range(3, 12)]
+    requests = [ask(scheduler, jobs_of([1], with_attention), 0), ask(scheduler, jobs_of([2], exactly(150, 2)), 1)]
+    requests += [ask(scheduler, jobs_of([n], exactly(100, 2)), n) for n in range(3, 12)]
     for _ in range(105):
         scheduler.tick()
-    last = ask(scheduler, jobs_of([5], with_attention), 99)
+    requests.append(ask(scheduler, jobs_of([5], with_attention), 99))
     scheduler.finish_all()
-    assert not scheduler.failures
-    assert plain(last.result(0)) and all(request.result(0) for request in requests)
+    assert not scheduler.failures and all(request.result(0) for request in requests)
 
 
 def test_a_search_goes_on_while_another_has_much_scored(monkeypatch):
     monkeypatch.setattr(worker, "TURN", -1.0)
     monkeypatch.setattr(worker, "PASS_ROWS", 40)
     scheduler = by_hand(MODEL, 1)
-    options = DecodingOptions(beam_size=1, min_decoding_length=4, max_decoding_length=4)
-    search_request = ask(scheduler, jobs_of([1], options), "search")
+    search_request = ask(scheduler, jobs_of([1], exactly(4)), "search")
     scheduler.tick()
     targets = [np.array([START, 5, 6, 7], np.int32)] * 200
     scored = scheduler.submit(partial(score_plan, [SOURCES[1]] * 200, targets), "score")
@@ -404,8 +351,7 @@ def test_what_others_have_scored_costs_a_search_no_time(monkeypatch):
 
     monkeypatch.setattr(Scoring, "run", run_long)
     scheduler = by_hand(MODEL, 1)
-    options = DecodingOptions(beam_size=1, min_decoding_length=4, max_decoding_length=4, timeout=5.0)
-    searched = ask(scheduler, jobs_of([1], options, allowance=Allowance(5.0)), "search")
+    searched = ask(scheduler, jobs_of([1], exactly(4, 2, timeout=5.0), allowance=Allowance(5.0)), "search")
     scheduler.tick()
     scheduler.submit(partial(score_plan, SOURCES[:1], [np.array([START, 5, 6], np.int32)]), "score")
     scheduler.finish_all()
@@ -508,28 +454,9 @@ def test_the_other_texts_stay_as_they_are(name):
         results = list(translator.translate_iter(TEXTS, return_exceptions=True, timeout=timeout, **options))
         late = [isinstance(result, SearchTimeout) for result in results]
         assert any(late) or timeout > 1
-        assert [result for result, is_late in zip(results, late) if not is_late] == [
-            result for result, is_late in zip(expected, late) if not is_late
-        ]
+        assert all(is_late or result == other for result, other, is_late in zip(results, expected, late, strict=True))
     assert any(late) < len(late), "some are never late"
     assert list(translator.translate_iter(TEXTS, return_exceptions=True, timeout=1000, **options)) == expected
-
-
-@pytest.mark.usefixtures("clock")
-def test_a_late_text_is_one_error_and_what_came_before_is_given_out():
-    translator = _translator()
-    options = {"beam_size": 1, "min_decoding_length": 9, "max_decoding_length": 9, "timeout": 3}
-    for call in (
-        lambda: translator.translate(WORDS[0], **options),
-        lambda: translator.translate_tokens([[WORDS[0]]], **options),
-        lambda: list(translator.generate_tokens(WORDS[0], **options)),
-    ):
-        with refused(SearchTimeout):
-            call()
-    stream = translator.translate_iter(["", "", WORDS[0]], **options)
-    assert [next(stream), next(stream)] == ["", ""]
-    with refused(SearchTimeout):
-        next(stream)
 
 
 @pytest.mark.usefixtures("clock")
@@ -539,8 +466,10 @@ def test_a_text_has_its_time_for_all_its_parts():
     options = {"beam_size": 1, "min_decoding_length": 6, "max_decoding_length": 6}
     translator.translate(WORDS[0], timeout=7, **options)
     assert translator.translate(text, timeout=35, **options)
-    with pytest.raises(SearchTimeout):
+    with refused(SearchTimeout):
         translator.translate("\n".join(WORDS), timeout=2, **options)
+    with refused(SearchTimeout):
+        translator.translate_tokens([WORDS[:1]], timeout=2, **options)
     steps = []
     with pytest.raises(SearchTimeout):
         for step in translator.generate_tokens(text, timeout=11, **options):
@@ -552,12 +481,8 @@ def test_a_text_has_its_time_for_all_its_parts():
 @pytest.mark.parametrize("timeout", [None, 1000])
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_other_callers_cost_nothing(timeout, beam_size):
-    """Whether they have a timeout or none, and whether their beams are of the same size."""
-    short = DecodingOptions(1, min_decoding_length=6, max_decoding_length=6, timeout=2)
-    other, scheduler = (
-        replace(short, beam_size=beam_size, timeout=timeout),
-        by_hand(random_model(seed=21, ops=steady_ops), 1),
-    )
+    short, other = exactly(6, timeout=2), exactly(6, beam_size, timeout=timeout)
+    scheduler = by_hand(random_model(seed=21, ops=steady_ops), 1)
 
     def asked(caller, options):
         return ask(scheduler, jobs_of([0], options, allowance=allowances([0], options).get(0)), caller)

@@ -4,6 +4,7 @@ import itertools
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from fastattn.decoding import recorded_steps, worker
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.recorded_steps import RecordedSteps, padded
+from fastattn.decoding.recorded_steps import RecordedSteps
 from fastattn.decoding.service import DecodingService, search_plan
 from fastattn.errors import CheckpointError
 from fastattn.models.decoder import OutputProjection
@@ -31,12 +32,8 @@ SOURCES = random_sources(40, seed=2, longest=12)
 IN_NUMPY = ("zero start", "windows", "predicted windows", "hard")
 
 
-@contextmanager
 def steps_by_themselves():
-    """No step is recorded."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operations, "recorder", lambda: None)
-        yield
+    return mock.patch.object(operations, "recorder", lambda: None)
 
 
 @contextmanager
@@ -50,8 +47,7 @@ def counted_runs():
             made.append(int((ran[0].steps_B - beams.steps_B).max()) + 1)
         return ran
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RecordedSteps, "run", count)
+    with mock.patch.object(RecordedSteps, "run", count):
         yield made
 
 
@@ -85,16 +81,22 @@ OPTIONS = [
 ]
 
 
+def recorded(model, jobs, options, *threads):
+    """How many steps each run made of a search that finds what steps by themselves do."""
+    with counted_runs() as made:
+        found = [plain(decode(model, jobs, options, number)) for number in threads or [1]]
+    with steps_by_themselves():
+        assert found == [plain(decode(model, jobs, options))] * len(found)
+    return made
+
+
 @pytest.mark.parametrize("variety", VARIETIES)
 def test_models_of_every_variety(variety):
     precision = ("float32", "int8")[list(VARIETIES).index(variety) % 2]
     model = random_model(seed=7, ops=operations, precision=precision, **VARIETIES[variety])
     jobs = [Job(source, [START]) for source in SOURCES[:7]]
-    options = replace(OPTIONS[0], max_decoding_length=35)  # more than the tables have room for at first
-    with counted_runs() as made:
-        found = plain(decode(model, jobs, options))
-    with steps_by_themselves():
-        assert found == plain(decode(model, jobs, options))
+    # more than the tables have room for at first
+    made = recorded(model, jobs, replace(OPTIONS[0], max_decoding_length=35))
     assert (sum(made) == 0) == (variety in IN_NUMPY)
     assert not made or max(made) > 1
 
@@ -103,11 +105,7 @@ def test_models_of_every_variety(variety):
 @pytest.mark.parametrize("name", MODELS)
 def test_options_and_lists_of_words(name, options):
     jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:14])]
-    with counted_runs() as made:
-        found = [plain(decode(MODELS[name], jobs, options, threads)) for threads in (1, 2)]
-    assert made
-    with steps_by_themselves():
-        assert found == [plain(decode(MODELS[name], jobs, options))] * 2
+    assert recorded(MODELS[name], jobs, options, 1, 2)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -133,23 +131,10 @@ def alone(name, number, options):
 
 @pytest.mark.parametrize("least", [9, 20])
 def test_steps_that_may_not_end_yet(least):
-    """Which they may do before others here, whose prefixes are longer."""
     jobs = [Job(source, [START], [5, 6][: b % 3]) for b, source in enumerate(SOURCES[:9])]
     options = DecodingOptions(beam_size=1, min_decoding_length=least, max_decoding_length=20)
-    model = MODELS["attention, float32"]
-    with counted_runs() as made:
-        found = plain(decode(model, jobs, options))
-    with steps_by_themselves():
-        assert found == plain(decode(model, jobs, options))
+    made = recorded(MODELS["attention, float32"], jobs, options)
     assert max(made) > 5 and sum(made) > 14
-
-
-def test_sentences_that_end_at_their_limit_end_there():
-    jobs = [Job(source, [START]) for source in SOURCES[:9]]
-    for limit in (1, 2, 31, 32, 33):
-        options = DecodingOptions(beam_size=1, min_decoding_length=limit, max_decoding_length=limit)
-        found = decode(MODELS["recurrent, int8"], jobs, options)
-        assert [len(hypotheses[0].tokens) for hypotheses in found] == [limit] * 9
 
 
 def test_callbacks_get_every_token_by_itself():
@@ -207,12 +192,6 @@ def test_a_worker_leaves_its_steps_to_the_next(monkeypatch):
     search(0)
     search(0)
     assert recorded
-
-
-def test_rows_are_padded_to_few_numbers():
-    numbers = [padded(rows) for rows in range(1, 600)]
-    assert all(rows <= number < rows + 16 for rows, number in enumerate(numbers, 1))
-    assert numbers[:4] == [1, 2, 3, 4] and len({*numbers[:240]}) < 32
 
 
 def rows_in_the_middle(rng, rows, live):

@@ -1,11 +1,12 @@
 """Weights of 4 and 8 bits in groups: exact sums; weights in panels: the bits of NumPy's product in every form."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from fastattn.errors import CheckpointError
 from fastattn.kernels.arguments import GROUP, NR
-from fastattn.kernels.arguments import PACKED_COLUMNS as COLUMNS
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.simd.arguments import GROUPED_ROWS
@@ -52,7 +53,6 @@ def test_sums_of_integers_are_exact(precision):
 
 
 def test_a_projection_and_an_embedding_of_8_bits():
-    """Panels in groups once ran over their end there."""
     for rows in (1, 5, GROUPED_ROWS):
         rng = np.random.default_rng(rows)
         x, weight = (rng.standard_normal((count, 64), np.float32) for count in (rows, 3 * NR - 5))
@@ -77,7 +77,6 @@ def test_groups_of_8_bits_are_found_again_and_no_faults_are_kept():
 
 
 def test_a_group_is_rounded_by_its_own_greatest_magnitude_wherever_that_is():
-    """Once the lanes' maximum was right at even places alone."""
     ones = grouped(np.random.default_rng(0), 1, 64, 0, 1)
     x = np.full((64, 64), 0.3, np.float32)
     x[range(64), range(64)] = -127
@@ -87,52 +86,18 @@ def test_a_group_is_rounded_by_its_own_greatest_magnitude_wherever_that_is():
 
 def test_other_precisions_take_what_the_numbers_stand_for():
     rng = np.random.default_rng(4)
-    tensor = quantize_groups(rng.standard_normal((50, 64), np.float32), "")
-    x = rng.standard_normal((3, 64), np.float32)
-    for precision in ("float32", "bfloat16", "int8"):
-        for ops in (operations, reference):
-            one, other = (ops.linear(x, ops.pack_linear(w, None, precision)) for w in (tensor, tensor.float32()))
+    x, groups = rng.standard_normal((3, 64), np.float32), quantize_groups(rng.standard_normal((50, 64), np.float32), "")
+    for precision, tensor in itertools.product(("float32", "bfloat16", "int8"), (groups, quantized(50, 64))):
+        wide = tensor.float32()
+        for ops in (operations, reference) if precision != "int8" or tensor is groups else ():
+            one, other = (ops.linear(x, ops.pack_linear(w, None, precision)) for w in (tensor, wide))
             np.testing.assert_array_equal(one, other)
-
-
-# (outputs, inputs) around the widths of panels, vectors and blocks; nothing at all.
-SIZES = [(1, 1), (NR - 1, 7), (NR, 8), (NR + 1, 9), (3, 0), (0, 3)]
-SIZES += [(2 * NR, COLUMNS - 1), (2 * NR + 3, COLUMNS), (37, COLUMNS + 1), (50, 3 * COLUMNS + 13)]
 
 
 def quantized(rows: int, columns: int) -> QuantizedTensor:
     rng = np.random.default_rng(rows * 7919 + columns)
     values_FD = rng.integers(-128, 128, (rows, columns)).astype(np.int8)
     return QuantizedTensor(values_FD, np.exp(rng.normal(-5, 3, rows)).astype(np.float32))
-
-
-def panels(weight_FD: np.ndarray) -> np.ndarray:
-    """The layout in plain NumPy."""
-    outputs, inputs = weight_FD.shape
-    padded = np.zeros((-(-outputs // NR), NR, inputs), np.float32)
-    padded.reshape(padded.shape[0] * NR, inputs)[:outputs] = weight_FD
-    return padded.swapaxes(1, 2)
-
-
-def test_both_types_give_the_panels_of_their_float32() -> None:
-    for size in SIZES:
-        for threads in (1, 2):
-            tensor = quantized(*size)
-            expected = panels(tensor.float32())
-            with operations.use_threads(threads):
-                for weight in (tensor, tensor.float32(), np.asfortranarray(tensor.float32())):
-                    packed = operations.pack_linear(weight, np.arange(size[0], dtype=np.float32))
-                    np.testing.assert_array_equal(packed.panels_PSN, expected)
-                    assert (packed.outputs, packed.inputs) == size
-                    np.testing.assert_array_equal(packed.bias[: size[0]], np.arange(size[0]))
-                    assert np.isneginf(packed.bias[size[0] :]).all()
-
-
-def test_float32_keeps_every_bit() -> None:
-    weight = np.array([[-0.0, np.inf, -np.inf, 1e-45, 3.4e38, np.nan]], np.float32)
-    packed = operations.pack_linear(weight).panels_PSN[0, :, 0]
-    np.testing.assert_array_equal(packed, weight[0])
-    assert np.signbit(packed[0])
 
 
 def test_rows_of_an_int8_table_have_the_bits_of_the_float32_table() -> None:
@@ -148,11 +113,3 @@ def test_rows_of_an_int8_table_have_the_bits_of_the_float32_table() -> None:
                         got_ND = ops.embed(ids_N, stored, scale, *places)
                         np.testing.assert_array_equal(got_ND, ops.embed(ids_N, table.float32(), scale, *places))
                         assert got_ND.dtype == np.float32
-
-
-def test_the_reference_computes_with_what_an_int8_weight_stands_for() -> None:
-    tensor, x_ND = quantized(5, 7), np.ones((2, 7), np.float32)
-    np.testing.assert_array_equal(
-        reference.linear(x_ND, reference.pack_linear(tensor)),
-        x_ND @ (tensor.values_FD * tensor.multipliers_F[:, None]).T,
-    )

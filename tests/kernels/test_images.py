@@ -38,7 +38,6 @@ NARROW = [
 
 
 def test_narrow_convolutions_follow_the_oracle():
-    """Each window is rounded by itself, as a row of a product is."""
     for precision, window, channels, outputs, groups in NARROW:
         grid = PixelGrid(2, 7, 9)
         x_ND = normal(channels, grid.rows, channels)

@@ -8,7 +8,6 @@ import pytest
 from fastattn.kernels.arguments import CHUNK, SUBSET_ROWS
 from fastattn.ops import cpu as operations
 from fastattn.ops.cpu.project import log_softmax
-from fastattn.ops.steps import Edits
 from fastattn.simd.target import LANES
 from fastattn.spec.rounding import quantize
 from tests.kernels.promises import SubsetRows, choices_agree_with_the_oracle
@@ -20,7 +19,6 @@ TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-4, "int8": 2e-5}
 
 
 def make_layer(precision: str, width: int, quantized: bool = False, input_scale: float | None = None) -> SubsetRows:
-    """One row of a list, and then many."""
     weight = np.random.default_rng(width).standard_normal((V, width), np.float32)
     if quantized:
         weight = replace(quantize(weight, ""), input_scale=input_scale)
@@ -66,29 +64,6 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(precision):
     for rows in (np.s_[:], np.s_[:1], np.s_[3:5], np.s_[2::3], np.s_[::-1], np.s_[20:]):
         for found, expected in zip(run(rows, 2), whole, strict=True):
             np.testing.assert_array_equal(found, expected[rows])
-
-
-def test_the_words_around_a_word_change_no_logit():
-    """Differences of log-probabilities are those of logits, in any list."""
-    rng = np.random.default_rng(1)
-    weight, x = rng.integers(-3, 4, (V, 32)).astype(np.float32), rng.integers(-3, 4, (1, 32)).astype(np.float32)
-    rows = operations.pack_rows(weight, operations.pack_linear(weight))
-    logits = (x @ weight.T)[0]
-    for first in range(0, 40, 7):
-        ids = np.r_[first, 41 : 60 + first].astype(np.int32)
-        (found,) = operations.project_all(x, [operations.select_outputs(rows, ids)])
-        np.testing.assert_allclose(found[ids] - found[first], logits[ids] - logits[first], atol=1e-5)
-
-
-def test_fewer_words_than_asked_for_none_left_and_ties():
-    rows = operations.pack_rows(np.eye(6, dtype=np.float32), operations.pack_linear(np.eye(6, dtype=np.float32)))
-    x, subset = np.ones((2, 6), np.float32), operations.select_outputs(rows, np.array([1, 4, 5], np.int32))
-    values, ids = operations.project_top_k(x, [subset] * 2, 5)
-    assert ids.tolist() == [[1, 4, 5, -1, -1]] * 2
-    np.testing.assert_allclose(values[:, :3], -np.log(3), rtol=1e-6)
-    assert np.isneginf(values[:, 3:]).all()
-    values, ids = operations.project_top_k(x, [subset] * 2, 2, Edits(np.array([[1, 4, 5], [4, 0, 1]], np.int32)))
-    assert np.isneginf(values[0]).all() and ids.tolist() == [[-1, -1], [5, -1]] and values[1, 0] == 0
 
 
 def test_nan_stays_in_its_row():

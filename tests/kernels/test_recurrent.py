@@ -2,20 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from bench.operations.recurrent import recur
 from bench.operations.table import normal, starts_of
 from fastattn.kernels.arguments import MR, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.recurrent import Columns, States
+from fastattn.ops.recurrent import States
 from fastattn.runtime import recording
 from fastattn.spec.quantized import take
 from fastattn.spec.recurrent import CELLS
 from tests import ROOT
-from tests.kernels.cases import check
 from tests.kernels.recurrent_cases import NUMBER, draw, run
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -120,7 +116,6 @@ def test_steps_have_the_bits_of_whole_sentences(cell: str, precision: str) -> No
 
 
 def test_no_state_has_the_bits_of_a_state_of_zeros() -> None:
-    """Whether its product is left out, or is one of others' rows."""
     for cell in CELLS:
         for precision in PRECISIONS:
             layer, lengths = Layer(cell, precision, NR + 5), [3, 1, 5]
@@ -148,46 +143,3 @@ def test_nan_stays_in_its_sentence() -> None:
     found, _ = layer(inputs_NE, [2, 2, 2], [-1] * 3)
     np.testing.assert_array_equal(found[[0, 1, 4, 5]], expected[[0, 1, 4, 5]])
     assert np.isnan(found[2:4]).any()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from(sorted(CELLS)),
-    st.lists(st.integers(0, 9), max_size=20).map(tuple),
-    st.integers(1, 40),
-    st.integers(1, 3 * NR),
-    st.integers(1, 2),
-    st.floats(0, 1),
-)
-def test_any_shape(cell: str, lengths: tuple[int, ...], inputs: int, units: int, directions: int, goes_on: float):
-    check(recur(cell, lengths, inputs, units, directions, goes_on), operations)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_recorded_step_is_made_again_with_what_its_arrays_hold_then(cell: str) -> None:
-    layer, sentences = Layer(cell, "int8", NR + 5, directions=1), 3
-    table_MW, starts_B1 = layer.table_MW, np.arange(sentences + 1)
-    inputs_NE = normal(layer.rng, sentences, layer.inputs)
-    previous_B, rows_B = np.full(sentences, -1, np.int32), np.arange(3, 6, dtype=np.int32)
-    out_NF = np.empty((sentences, 2 * layer.units + 2), np.float32)
-
-    def step() -> np.ndarray:
-        places = States(table_MW, previous_B, table_MW, rows_B, 0, layer.units)
-        rows_NH = operations.recur(inputs_NE, layer.weights, cell, layer.units, starts_B1, places)
-        part = Columns(table_MW, 1, layer.units, previous_B)
-        joined_NF = operations.join_columns([Columns(rows_NH, 0, layer.units), part, Columns(inputs_NE, 3, 2)])
-        operations.write_rows(out_NF, np.arange(sentences, dtype=np.int32), joined_NF, 0)
-        return joined_NF
-
-    recorder = operations.recorder()
-    if recorder is None:
-        pytest.skip("Numba's threads run kernels")
-    step()  # compiled
-    program, stop_1 = recorder.record(step), np.zeros(1, np.int64)
-    for previous in ([2, -1, 0], [-1, -1, -1], [0, 1, 2]):
-        previous_B[:] = previous
-        inputs_NE[:] = normal(layer.rng, *inputs_NE.shape)
-        program.run(1, stop_1)
-        found, last_MW = out_NF.copy(), table_MW.copy()
-        np.testing.assert_array_equal(found, step())
-        np.testing.assert_array_equal(last_MW, table_MW)

@@ -58,15 +58,6 @@ def test_threads_and_other_queries_change_no_bit():
             same(search(queries_QD[1:4], corpus_ND, 9, **form), [part[1:4] for part in whole])
 
 
-def test_rows_lie_at_any_distance():
-    for dtype, form in SEARCHES:
-        queries_QD, wide_NE = drawn(3, 200, 90, dtype, 2)
-        corpora = wide_NE[:, :71], wide_NE[::3, 5:76], wide_NE[::-1, :71], np.broadcast_to(wide_NE[:1, :71], (40, 71))
-        for corpus_ND in corpora:
-            apart = search(np.ascontiguousarray(queries_QD[:, :71]), corpus_ND, 11, **form)
-            same(apart, search(np.ascontiguousarray(queries_QD[:, :71]), np.ascontiguousarray(corpus_ND), 11, **form))
-
-
 def test_every_float16_is_its_number():
     corpus_N1 = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
     scores_Qk, ids_Qk = search(np.ones((1, 1), np.float32), corpus_N1, len(corpus_N1))
@@ -76,24 +67,12 @@ def test_every_float16_is_its_number():
 
 
 @pytest.mark.parametrize("queries", [1, QUERIES])
-def test_equal_scores_and_what_is_no_number(queries):
+def test_equal_scores_lengths_and_what_is_no_number(queries):
+    length_of_rows_that_have_none(search)
     what_is_no_number_displaces_none(search, queries)
     for threads in (1, 2):
         with use_threads(threads):
             equal_scores_are_in_the_order_of_ids(search, queries, 500)
-
-
-def test_scores_in_order_of_the_corpus():
-    for order in (1, -1):
-        corpus_ND = np.arange(BLOCK, dtype=np.float32)[::order].reshape(-1, 1)
-        for k in (1, 2, 64, 500):
-            scores_Qk, ids_Qk = search(np.ones((1, 1), np.float32), corpus_ND, k)
-            np.testing.assert_array_equal(scores_Qk[0], np.arange(BLOCK - 1, BLOCK - 1 - k, -1))
-            np.testing.assert_array_equal(corpus_ND[ids_Qk[0], 0], scores_Qk[0])
-
-
-def test_length_of_rows_that_have_none():
-    length_of_rows_that_have_none(search)
 
 
 def test_sums_of_extremes_are_exact():

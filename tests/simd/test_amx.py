@@ -35,10 +35,12 @@ def asked(monkeypatch):
     ("fault", "words"),
     [(0, ""), (errno.ENOSPC, "a signal stack"), (errno.EPERM, "not permitted"), (errno.EINVAL, "Inv")],
 )
-def test_linux_is_asked_once_and_its_refusal_is_told(asked, fault, words):
+def test_linux_is_asked_once_and_its_refusal_is_told(asked, monkeypatch, fault, words):
     requests = asked(fault)
     refusals = {target.refusal() for _ in range(3)}
     assert requests == [fault] and (words in refusals.pop() if words else refusals == {""})
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", ",".join(f"+{name}" for name in BASE | TILES))
+    assert target.compiled_features() == (BASE if fault else BASE | TILES)
 
 
 def test_nobody_is_asked_where_tiles_are_switched_off_or_not_compiled_for(asked, monkeypatch):
@@ -49,13 +51,6 @@ def test_nobody_is_asked_where_tiles_are_switched_off_or_not_compiled_for(asked,
     monkeypatch.setenv("FASTATTN_AMX", "0")
     assert target.compiled_features() == {"avx512f"} and not requests
     assert "FASTATTN_AMX" in target.refusal()
-
-
-@pytest.mark.parametrize("refused", [True, False])
-def test_a_refusal_leaves_what_the_cpu_does_without(asked, monkeypatch, refused):
-    asked(errno.ENOSPC if refused else 0)
-    monkeypatch.setenv("NUMBA_CPU_FEATURES", ",".join(f"+{name}" for name in BASE | TILES))
-    assert target.compiled_features() == (BASE if refused else BASE | TILES)
 
 
 def test_inspect_says_which_instructions_multiply(asked, monkeypatch):
@@ -81,12 +76,9 @@ def test_linux_refuses_what_the_cpu_has_not():
 def test_everything_narrow_by_the_model_of_the_registers(tmp_path):
     files = ("simd/test_amx_products", "kernels/test_precision", "kernels/test_output_subset")
     # what starts processes of its own would find the model's kernels in its cache
-    run_by_model(tmp_path, *(f"tests/{file}.py" for file in files), "-k", "not fewer_instructions")
-
-
-def run_by_model(folder, *arguments):
-    command = [sys.executable, "-m", "pytest", "-p", "tests.simd.amx_model", "-p", "no:cacheprovider", *arguments]
+    chosen = [*(f"tests/{file}.py" for file in files), "-k", "not fewer_instructions"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.simd.amx_model", "-p", "no:cacheprovider", *chosen]
     # a second process would compile for the CPU as it is
-    environment = {**os.environ, "FASTATTN_CACHE": str(folder), "FASTATTN_COMPILE_AHEAD": "0"}
+    environment = {**os.environ, "FASTATTN_CACHE": str(tmp_path), "FASTATTN_COMPILE_AHEAD": "0"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " passed" in done.stdout and "skipped" not in done.stdout, done.stdout[-4000:]

@@ -6,7 +6,7 @@ import pytest
 from fastattn.kernels.arguments import GROUP, NR
 from fastattn.kernels.matmul import LEAST_AMX_ROWS
 from fastattn.ops import cpu as operations
-from fastattn.ops.cpu.matmul import ROW_BLOCK, packed_layout, packed_shapes
+from fastattn.ops.cpu.matmul import ROW_BLOCK, packed_layout
 from fastattn.simd.arguments import LINE, TILE_STEPS
 from fastattn.simd.target import TARGET, tiles_refusal
 from fastattn.spec.quantized import QuantizedTensor
@@ -26,12 +26,6 @@ SHAPES = [
 def drawn(*shapes):
     rng = np.random.default_rng(sum(map(sum, shapes)))
     return [rng.standard_normal(shape, np.float32) for shape in shapes]
-
-
-def by_few(function, x_ND, *others):
-    """A function of rows, called with fewer than tiles take."""
-    parts = [slice(r, r + LEAST_AMX_ROWS - 1) for r in range(0, len(x_ND), LEAST_AMX_ROWS - 1)]
-    return np.concatenate([function(x_ND[part], *(other[part] for other in others)) for part in parts])
 
 
 def sums_of_bfloat16(x_ND, weight_FD):
@@ -66,61 +60,27 @@ def test_bfloat16_flushes_what_is_too_small_and_keeps_what_is_no_number():
     assert not found[1].any() and np.isnan(found[2]).all() and not np.isnan(np.delete(found, (2, 3), 0)).any()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] >= LEAST_AMX_ROWS], ids=str)
-def test_int8_has_the_bits_of_vectors(shape, threads):
-    rows, outputs, inputs = shape
-    x, weight, bias, residual = drawn((rows, inputs), (outputs, inputs), (outputs,), (rows, outputs))
-    x[rows // 2] = np.nan
-    packed = operations.pack_linear(weight, bias, "int8")
-    with operations.use_threads(threads):
-        for activation, given in (("none", ()), ("none", (residual,)), ("gelu", (residual, 2 * residual))):
-            found = operations.linear(x, packed, activation, *given)
-            few = by_few(lambda *one: operations.linear(one[0], packed, activation, *one[1:]), x, *given)  # noqa: B023
-            np.testing.assert_array_equal(found, few)
-
-
 def test_int8_has_the_bits_of_vectors_with_a_given_scale_and_balanced_inputs():
     values, x = np.random.default_rng(1).integers(-127, 128, (NR + 3, 70)).astype(np.int8), drawn((21, 70))[0]
     multipliers, factors = np.full(len(values), 1e-3, np.float32), np.linspace(0.5, 2, 70, dtype=np.float32)
     given = QuantizedTensor(values, multipliers, 20.0), QuantizedTensor(values, multipliers, None, factors)
     for packed in (operations.pack_linear(tensor, None, "int8") for tensor in given):
-        few = by_few(lambda part: operations.linear(part, packed), x)  # noqa: B023
-        np.testing.assert_array_equal(operations.linear(x, packed), few)
+        step = LEAST_AMX_ROWS - 1  # fewer than tiles take
+        few = [operations.linear(x[r : r + step], packed) for r in range(0, len(x), step)]
+        np.testing.assert_array_equal(operations.linear(x, packed), np.concatenate(few))
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_gated_products_have_the_bits_of_two(precision):
-    x, weight, gate = drawn((37, 45), (NR + 9, 45), (NR + 9, 45))
-    packed, gate = operations.pack_linear(weight, None, precision), operations.pack_linear(gate, None, precision)
+def test_what_is_made_of_products_has_their_bits(precision):
+    x, weight, gate = drawn((40, 45), (GROUP * NR + 20, 45), (GROUP * NR + 20, 45))
+    packed, gate = (operations.pack_linear(array, None, precision) for array in (weight, gate))
+    logits, starts = operations.linear(x, packed), np.array([0, 3, 3, 25, 40])
     expected = operations.linear(x, packed, "swish", None, operations.linear(x, gate))
     np.testing.assert_array_equal(operations.gated(x, packed, gate, "swish"), expected)
-
-
-@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_a_projection_chooses_the_same_in_any_company(precision):
-    x, weight, bias = drawn((45, 40), (GROUP * NR * 2 + 11, 40), (GROUP * NR * 2 + 11,))
-    packed = operations.pack_linear(weight, bias, precision)
-    values, ids = operations.project_top_k(x, packed, 4)
-    np.testing.assert_array_equal(by_few(lambda part: operations.project_top_k(part, packed, 4)[0], x), values)
-    np.testing.assert_array_equal(by_few(lambda part: operations.project_top_k(part, packed, 4)[1], x), ids)
-    logits = operations.linear(x, packed)
-    np.testing.assert_array_equal(np.argsort(-logits, axis=1, kind="stable")[:, :4], ids)
-
-
-@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_peaks_are_those_of_the_product(precision):
-    x, weight = drawn((40, 33), (GROUP * NR + 20, 33))
-    packed, starts = operations.pack_linear(weight, None, precision), np.array([0, 3, 3, 25, 40])
-    logits = np.maximum(operations.linear(x, packed), 0)
     expected = [logits[first:last].max(axis=0, initial=0) for first, last in zip(starts, starts[1:])]
     np.testing.assert_array_equal(operations.project_peaks(x, starts, packed), expected)
-
-
-@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_packed_weights_of_whole_blocks_have_a_name_of_their_own(precision):
-    packed = operations.pack_linear(drawn((50, 37))[0], None, precision)
-    assert packed.panels_PSN.shape == packed_shapes(50, 37, precision, False)["panels_PSN"]
+    _, ids = operations.project_top_k(x, packed, 4)
+    np.testing.assert_array_equal(ids, np.argsort(-logits, axis=1, kind="stable")[:, :4])
     assert packed.panels_PSN.shape[1] % TILE_STEPS == packed.panels_PSN.ctypes.data % LINE == 0
     assert packed_layout(precision).endswith(f"-{TILE_STEPS}") and not packed_layout("float32").endswith("-16")
 

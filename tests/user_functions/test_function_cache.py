@@ -45,9 +45,9 @@ def helper(x):
 """
 
 
-def run(folder, masks=MASKS, *more, **variables):
+def run(folder, masks=MASKS, *more):
     (folder / "masks.py").write_text(masks)
-    environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache"), **variables}
+    environment = {**os.environ, "FASTATTN_CACHE": str(folder / "cache")}
     done = run_forked("-c", CHILD, str(folder), *more, environment=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -86,12 +86,6 @@ def test_functions_of_scores_are_kept_too(tmp_path):
     assert again[-1].startswith(f"explained vectorised scalar: {tmp_path}/masks.py:9: a function that only Numba knows")
 
 
-@pytest.mark.slow
-def test_numba_s_own_threads(tmp_path):
-    plain, numbas = run(tmp_path, MASKS, "whole"), run(tmp_path, MASKS, "whole", FASTATTN_THREADING="numba")
-    assert plain[-2:] == numbas[-2:]
-
-
 def test_all_that_functions_are_made_of_is_in_the_caches_name():
     sources = kernel_sources(ROOT / "fastattn")
     for room in ("user_functions", "simd"):
@@ -116,7 +110,6 @@ print("as they are")
 
 
 def test_a_function_of_the_same_name_and_other_source(tmp_path):
-    """As a notebook's cell that is run again."""
     done = run_forked("-c", REDEFINED, environment={**os.environ, "FASTATTN_CACHE": str(tmp_path)})
     assert (done.stdout, done.stderr) == ("as they are\n", "")
 

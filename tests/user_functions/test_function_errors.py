@@ -35,30 +35,23 @@ FAULTS = {
     "of_complex": "return score + COMPLEX[s]",
     "of_nested": "return score + NESTED[s]",
     "too_few": "return score + CUBE[s]",
-    "too_many": "return score + CUBE[s, s, s, s]",
     "not_anywhere": "return np.nothing(score)",
     "an_array": "return CUBE",
     "itself": "return itself(score, b, h, t, s)",
-    "shifted": "return score << 2",
     "of_an_object": "return score if s < sys.flags.hash_randomization else 0",
     "like_numpy": "return OTHER.tanh(score)",
     "by_names": "return np.clip(score, min=0, max=1)",
-    "digits": "return round(score, 2)",
     "two_kinds": "found = CUBE[h]\nwhile t < 0:\n    found = score\nreturn found",
-    "thrice": "return np.hypot(score, t, s)",
     "split": "return math.frexp(score) + math.modf(score)[0]",
     "by_a_float": "return CUBE[score, 1, 1]",
     "bits_of_a_float": "return score & 1",
     "factorial": "return math.factorial(s)",
     "try_to": "try:\n    return score\nexcept ValueError:\n    return 0",
     "of_a_slice": "return score + CUBE[0, :, s]",
-    "not_here": "return np.sinc(score)",
     "a_method": "return score.clip(0)",
-    "a_list": "return [score]",
     "some_path": "if s > t:\n    return score",
     "by_is": "return score if s is t else 0",
     "elsewhere": "return os.getpid()",
-    "two_of_one": "return np.exp(score, score)",
     "among_names": "return score if s in NESTED else 0",
     "over_an_array": "for x in CUBE:\n    score += x\nreturn score",
     "to_two": "x, y = score, s\nreturn x + y",
@@ -189,13 +182,6 @@ def test_more_functions_than_a_process_should_hold_are_told(monkeypatch):
     assert compile_function(mask, "mask_mod") is not None, "what is known goes on"
 
 
-def test_what_nests_too_deeply_is_told(written):
-    module = written("return t < " + " + ".join(["s"] * 150), "return t < " + " + ".join(["s"] * 600))
-    with pytest.raises(InputError, match="written_masks.py:3. is too deeply nested"):
-        compile_function(module.mask1, "mask_mod")
-    np.testing.assert_array_equal(seen(module.mask, 9, 9), expected_seen(module.mask, 9, 9))
-
-
 @pytest.mark.parametrize("join", [fastattn.and_masks, fastattn.or_masks])
 def test_masks_are_made_of_functions(join):
     with pytest.raises(InputError, match=f"{join.__name__}: expected functions \\(b, h, t, s\\), got a int"):
@@ -203,7 +189,6 @@ def test_masks_are_made_of_functions(join):
 
 
 def test_a_variable_that_is_not_there_is_told(monkeypatch):
-    """Not yet, or not any more since the last call."""
     monkeypatch.setitem(globals(), "FLEETING", 3)
     module = types.ModuleType("passing")
 
