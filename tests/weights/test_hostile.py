@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import zipfile
@@ -175,7 +176,7 @@ def test_hostile_files(tmp_path: Path, name: str) -> None:
     arguments = (case.reader, str(tmp_path / "file.html"), str(case.steps), str(tmp_path / "text"))
     done = run_forked("-m", "tests.weights.run_hostile", *arguments, timeout=HANG)
     assert done.returncode == 0, done.stderr[-3000:]
-    check(done.stdout.strip())
+    check(re.sub(r"\d{6,}", "N", done.stdout.strip()))  # sizes depend on zlib
 
 
 LIKE_ALBERT = sequence(
