@@ -24,7 +24,6 @@ from tests.weights.containers.pytorch_writer import (
     integer,
     name,
     pickled,
-    pytorch_bytes,
     storage,
     stream_bytes,
     tensor,
@@ -33,6 +32,7 @@ from tests.weights.containers.pytorch_writer import (
     zip_bytes,
 )
 from tests.weights.refusals import refusal
+from tests.weights.sound_files import bert_files, bert_files_of_pytorch, unpacked
 
 BASE = np.arange(24, dtype=np.float32).reshape(4, 6)
 # What tests/goldens/make_torch.py saved, as float32.
@@ -71,13 +71,6 @@ def test_what_torch_saved(form: str) -> None:
     # In place where they may be: what lies in the file alone is one memory for all who share it.
     assert np.shares_memory(stored["base"].float32(), stored["rows"].float32()) == (form != "stream")
     assert not np.shares_memory(stored["base"].float32(), stored["transposed"].float32())
-
-
-@pytest.mark.parametrize("form", ("zip", "stream"))
-def test_the_tests_own_writer(form: str) -> None:
-    tensors = {"a": BASE, "b": BASE, "c": np.ones(3, np.float16)}
-    for key, value in read(pytorch_bytes(tensors, form)).items():
-        np.testing.assert_array_equal(value, tensors[key].astype(np.float32))
 
 
 # What runs if it is unpickled, by each of the ways there are to run something: (opcodes, what is said of them).
@@ -231,7 +224,6 @@ BOMBS = [
 ]
 REFUSE_BOMBS = """
 from tests.weights.containers.test_pytorch import BOMBS, CheckpointError, pickled, read, zip_bytes
-from tests.weights.refusals import refusal
 for body in BOMBS:
     try: read(zip_bytes(pickled(body), {}))
     except CheckpointError: continue
@@ -339,48 +331,14 @@ def test_a_storage_of_two_types_is_refused() -> None:
         read(stream_bytes(pickled(dict_of(parts)), [("k", 2, FOUR)]))
 
 
-def directories() -> dict[str, Callable[[Path], Path]]:
-    """Ways to write the same BERT."""
-    from tests.weights.containers.safetensors_writer import random_bert, write_bert, write_json
-
-    def bert(folder: Path) -> dict[str, np.ndarray]:
-        write_bert(folder, tensors)
-        (folder / "model.safetensors").unlink()
-        return tensors
-
-    def whole(form: str) -> Callable[[Path], Path]:
-        def write(folder: Path) -> Path:
-            (folder / "pytorch_model.bin").write_bytes(pytorch_bytes(bert(folder), form))
-            return folder
-
-        return write
-
-    def shards(folder: Path) -> Path:
-        names = sorted(bert(folder))
-        files = [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]
-        for i, file in enumerate(files):
-            (folder / file).write_bytes(pytorch_bytes({key: tensors[key] for key in names[i::2]}))
-        index = {key: files[i % 2] for i, key in enumerate(names)}
-        write_json(folder / "pytorch_model.bin.index.json", {"metadata": {}, "weight_map": index})
-        return folder
-
-    tensors = random_bert(np.random.default_rng(5))
-    return {
-        "safetensors": lambda folder: write_bert(folder, tensors),
-        "zip": whole("zip"),
-        "stream": whole("stream"),
-        "shards": shards,
-    }
-
-
 def test_a_directory_by_any_of_its_files(tmp_path: Path) -> None:
-    read = {kind: weights.read(write(tmp_path / kind)) for kind, write in directories().items()}
-    expected = read.pop("safetensors")
-    for checkpoint in read.values():
-        assert checkpoint.spec == expected.spec and checkpoint.precision == expected.precision
-        assert set(checkpoint.tensors) == set(expected.tensors)
+    expected = weights.read(unpacked(bert_files(), tmp_path / "safetensors"))
+    for form in ("zip", "stream", "shards"):
+        found = weights.read(unpacked(bert_files_of_pytorch(form), tmp_path / form))
+        assert (found.spec, found.precision) == (expected.spec, expected.precision)
+        assert set(found.tensors) == set(expected.tensors)
         for key, value in expected.tensors.items():
-            np.testing.assert_array_equal(checkpoint.tensors[key], value)
+            np.testing.assert_array_equal(found.tensors[key], value)
     index = tmp_path / "shards" / "pytorch_model.bin.index.json"
-    index.write_text(index.read_text().replace("pytorch_model-00001-of-00002.bin", "../zip/pytorch_model.bin"))
+    index.write_text(index.read_text().replace("pytorch_model-1.bin", "../zip/pytorch_model.bin"))
     refusal(tmp_path / "shards", r"should be in a \.bin file here, is in '\.\./zip")

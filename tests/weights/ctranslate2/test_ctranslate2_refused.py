@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
 from fastattn.weights.ctranslate2.file import parse
 from tests.weights.ctranslate2 import writer
-from tests.weights.mutators import damaged_copies
 from tests.weights.refusals import refusal
 
 
@@ -304,38 +302,3 @@ def test_text_of_the_wrong_type_is_not_written_out(tmp_path: Path) -> None:
     writer.write_model(tmp_path, variables | {"unk_token": np.zeros(1_000_000, np.float32)}, version=5)
     writer.write_vocabularies(tmp_path, writer.vocabulary(23), writer.vocabulary(19))
     assert peak_of_refusal(tmp_path) < 1 << 20
-
-
-def tiny_model() -> bytes:
-    variables = writer.random_transformer(
-        np.random.default_rng(0), encoder_layers=1, decoder_layers=1, width=4, heads=2, inner_width=4,
-        source_vocabulary=4, target_vocabulary=4,
-    )  # fmt: skip
-    del variables["decoder/projection/weight"]
-    aliases = {"decoder/projection/weight": "decoder/embeddings/weight"}
-    return writer.model_bytes(writer.quantize(variables, "int8"), aliases=aliases)
-
-
-TINY = tiny_model()
-
-
-def read_tiny(path: Path, data: bytes) -> None:
-    (path / "model.bin").write_bytes(data)
-    writer.write_vocabularies(path, writer.vocabulary(4))
-    writer.write_config(path)
-    weights.read(path)
-
-
-def test_the_model_to_mutate_is_sound(tmp_path: Path) -> None:
-    read_tiny(tmp_path, TINY)
-
-
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-@given(damaged=damaged_copies(TINY))
-def test_mutated_files_load_or_raise_a_checkpoint_error(tmp_path: Path, damaged: bytes) -> None:
-    try:
-        read_tiny(tmp_path, damaged)
-    except CheckpointError as error:
-        assert len(str(error).splitlines()) == 1
