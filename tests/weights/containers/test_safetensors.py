@@ -22,7 +22,6 @@ def with_entries(entries: dict, body: bytes) -> bytes:
 DAMAGED = {
     "expected 8 bytes of header length, the file has 3": b"abc",
     "header says 99 bytes, 2 follow": struct.pack("<Q", 99) + b"{}",
-    "header says 18446744073709551615 bytes": struct.pack("<Q", 2**64 - 1) + b"{}",
     "not JSON": with_header(b"{", b""),
     "not UTF-8 at byte 0": with_header(b"\xff\xff", b""),
     "the header should be a JSON object": with_header(b"[]", b""),
@@ -35,7 +34,6 @@ DAMAGED = {
     "shape should be a list of sizes, is [True]": with_entries(entry(shape=[True]), bytes(8)),
     "shape should be at most 8 dimensions": with_entries(entry(shape=[1] * 9), bytes(8)),
     "takes 16 bytes, not 8": with_entries(entry(shape=[4]), bytes(8)),
-    "takes 0 bytes, not 8": with_entries(entry(shape=[0, 10**30]), bytes(8)),
     "shape should be sizes that the file could hold": with_entries(entry(shape=[0, 10**30], offsets=[0, 0]), b""),
     "a range within 8 bytes, is [0, 16]": with_entries(entry(shape=[4], offsets=[0, 16]), bytes(8)),
     "a range within 8 bytes, is [8, 0]": with_entries(entry(offsets=[8, 0]), bytes(8)),

@@ -31,15 +31,8 @@ SCALE = "encoder/embeddings_0/weight_scale"
 REFUSED: list[tuple[dict, Changes, str]] = [
     ({}, {FIRST + "self_attention/relative_position_keys": zeros(9, 4)}, "relative position representations"),
     ({}, {FIRST + "self_attention/q_norm/gamma": zeros(4)}, "norms of queries and keys"),
-    ({}, {OTHER + "self_attention/v_norm/gamma": zeros(4)}, "norms of values"),
-    ({}, {OTHER + "shared_layer_norm/gamma": zeros(16)}, "parallel residual connections"),
-    ({}, {FIRST + "pre_feedforward_layer_norm/gamma": zeros(16)}, "norms before and after each block"),
     ({}, {OTHER + "external_pre_encoder_attention_layer_norm/gamma": zeros(16)}, "norms around the cross-attention"),
-    ({}, {OTHER + "self_attention/memory_kv/weight": zeros(32, 16)}, "self-attention merged with cross-attention"),
-    ({}, {"decoder/project_in/weight": zeros(16, 16)}, "a projection after the embedding"),
     ({}, {OTHER + "ffn/linear_0/weight_zero": zeros(24, 16)}, "4-bit weights"),
-    ({}, {"decoder/sliding_window": np.int32(9)}, "sliding window attention"),
-    ({}, {"decoder/final_logit_softcapping": np.float32(30)}, "final_logit_softcapping"),
     ({}, {OTHER + "layer_scalar": np.float32(0.5)}, "layer_scalar"),
     ({}, {"encoder/embeddings_1/weight": zeros(23, 16)}, "source features"),
     ({}, {OTHER + "self_attention/num_heads_kv": np.int32(2)}, "num_heads_kv that differs between layers"),
@@ -47,7 +40,6 @@ REFUSED: list[tuple[dict, Changes, str]] = [
     ({}, {FIRST + "self_attention/rotary_dim": np.int32(0)}, "rotary_dim that is not the same in every"),
     ({}, {"encoder/activation": np.int8(9)}, "activation should be one of"),
     ({}, {"encoder/num_heads": np.int16(0)}, "num_heads should be at least 1"),
-    ({}, {"encoder/num_heads": np.int16(99)}, "heads of width"),
     ({}, {"encoder/num_heads": np.ones(3, np.float32)}, "should be a single value"),
     ({}, {"encoder/scale_embeddings": np.float32(np.nan)}, "should be a finite number"),
     ({}, {"decoder/alignment_layer": np.int16(2)}, "alignment_layer"),
@@ -56,7 +48,6 @@ REFUSED: list[tuple[dict, Changes, str]] = [
     ({}, {"decoder/embeddings/weight": np.ones(19, np.float32)}, "should have 2 dimensions"),
     ({}, {"decoder/layer_4294967295/ffn/linear_0/bias": np.ones(24, np.float32)}, "unexpected"),
     ({"rotary": True}, {"*/rotary_scaling_type": np.int8(1)}, "su rotary scaling"),
-    ({"rotary": True}, {"*/rotary_scaling_type": np.int8(2)}, "llama3 rotary scaling"),
     ({"rotary": True}, {"*/rotary_dim": np.int32(3)}, "even number"),
     ({"rotary": True}, {"*/rotary_base": np.float32(-1)}, "base -1"),
     (
@@ -68,7 +59,6 @@ REFUSED: list[tuple[dict, Changes, str]] = [
     ({"precision": "int8"}, {SCALE: np.ones(5, np.float32)}, "should be float32 [23] for int8"),
     ({"precision": "int8"}, {SCALE: np.ones(23, np.int32)}, "should be float32 [23] for int8"),
     ({"precision": "int8"}, {SCALE: zeros(23)}, "should be above 1e-30 everywhere"),
-    ({"precision": "int8"}, {SCALE: np.full(23, 1e-38, np.float32)}, "should be above 1e-30 everywhere"),
     ({"precision": "int8"}, {SCALE: np.full(23, np.nan, np.float32)}, "should be above 1e-30 everywhere"),
 ]
 
