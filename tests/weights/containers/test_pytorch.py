@@ -220,37 +220,30 @@ def one(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: 
     )
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (one((5,)), "a should lie within the 4 numbers of its storage"),
-        (one((4,), offset=1), "should lie within the 4 numbers"),
-        (one((2, 2), (3, 1)), "should lie within the 4 numbers"),
-        (one((1 << 40,), (0,)), "should lie within the 4 numbers"),
-        (one((3, 3), (0, 1)), "should lie within the 4 numbers"),
-        (one((0,), offset=5), "should lie within the 4 numbers"),
-        (one((0, 1 << 40)), "should lie within the 4 numbers"),
-        (one((1,) * 9), "a should have at most 8 dimensions, has 9"),
-        (one((4,), count=5), "its member 'archive/data/0' should hold 5 F32, has 16 bytes"),
-        (zip_bytes(pickled(dict_of({"a": tensor(storage("float32", "../0", 4), (4,))})), {"0": FOUR}), "lacks the mem"),
-        (zip_bytes(pickled(dict_of({})), {}, more={"byteorder": b"big"}), "byte order should be little"),
-        (zip_bytes(pickled(dict_of({})), {}, more={"x/data.pkl": b""}), None),
-        (zip_bytes(pickled(dict_of({})), {}, top="a/b"), "one member NAME/data.pkl"),
-        (packed({"archive/data.pkl": pickled(dict_of({})) * 50}), "should be stored as it is, is compressed"),
-        (one((4,))[:-1], "not a sound zip archive"),
-        (one((4,))[:40], "not a sound zip archive"),
-        (b"", "neither of torch.save's forms"),
-        (b"\x80\x02.", "lacks an operand"),
-        (pickled(integer(7)), "neither of torch.save's forms"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "neither of torch.save's forms"),
-    ],
-)
-def test_files_that_are_refused(data: bytes, said: str | None) -> None:
-    if said is None:
-        assert read(data) == {}
-        return
-    with pytest.raises(CheckpointError, match=said):
-        read(data)
+STREAMED = pickled(dict_of({"a": tensor(storage("float32", "k", 4, b"N"), (4,))}))
+DAMAGED = [
+    one((5,)), one((4,), offset=1), one((2, 2), (3, 1)), one((2,), (4,)), one((1 << 40,), (0,)), one((3, 3), (0, 1)),
+    one((0,), offset=5), one((0, 1 << 40)), one((1,) * 9), one((4,), count=5), one((1,), count=1 << 62),
+    zip_bytes(pickled(dict_of({"a": tensor(storage("float32", "../0", 4), (4,))})), {"0": FOUR}),
+    zip_bytes(pickled(dict_of({})), {}, more={"byteorder": b"big"}), zip_bytes(pickled(dict_of({})), {}, top="a/b"),
+    b"", b"PK", b"\x80\x02.", pickled(integer(7)), b"version https://git-lfs.github.com/spec/v1\n",
+    packed({"archive/data.pkl": pickled(dict_of({})) * 50}), stream_bytes(STREAMED, [("k", 5, FOUR)]),
+    stream_bytes(STREAMED, [("k", -1, FOUR)]), stream_bytes(STREAMED, [("other", 4, FOUR)]), stream_bytes(STREAMED, []),
+    stream_bytes(STREAMED, [("k", 4, FOUR), ("k", 4, FOUR)]),
+    stream_bytes(STREAMED, [("k", 4, FOUR)], keys=pickled(b"}")), stream_bytes(STREAMED, [("k", 4, FOUR[:-1])]),
+    stream_bytes(STREAMED, [("k", 4, FOUR + b"x")]),
+]  # fmt: skip
+
+
+def test_files_that_are_refused() -> None:
+    for data in DAMAGED:
+        with refused(CheckpointError, "here: "):
+            read(data)
+    for size in (-1, 40):
+        with pytest.raises(CheckpointError, match="not a sound zip archive"):
+            read(one((4,))[:size])
+    assert read(zip_bytes(pickled(dict_of({})), {}, more={"x/data.pkl": b""})) == {}
+    np.testing.assert_array_equal(read(stream_bytes(STREAMED, [("k", 4, FOUR)]))["a"], np.arange(4))
 
 
 def test_tensors_that_share_more_than_a_file_holds_are_refused() -> None:
@@ -259,28 +252,6 @@ def test_tensors_that_share_more_than_a_file_holds_are_refused() -> None:
     items = b"".join(text(f"t{i}") + (shared + b"q\x00" if i == 0 else b"h\x00") for i in range(100))
     with pytest.raises(CheckpointError, match=r"its tensors take 1638400 bytes, more than 16 times the file's"):
         read(zip_bytes(pickled(b"}(" + items + b"u"), {"0": data}))
-
-
-STREAMED = pickled(dict_of({"a": tensor(storage("float32", "k", 4, b"N"), (4,))}))
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (stream_bytes(STREAMED, [("k", 5, FOUR)]), "its storage 'k' should have 4 numbers, has 5"),
-        (stream_bytes(STREAMED, [("k", -1, FOUR)]), "should have 4 numbers, has -1"),
-        (stream_bytes(STREAMED, [("other", 4, FOUR)]), "its list of storages does not fit its tensors"),
-        (stream_bytes(STREAMED, []), "its list of storages does not fit its tensors"),
-        (stream_bytes(STREAMED, [("k", 4, FOUR), ("k", 4, FOUR)]), "its list of storages does not fit"),
-        (stream_bytes(STREAMED, [("k", 4, FOUR)], keys=pickled(b"}")), "its list of storages does not fit"),
-        (stream_bytes(STREAMED, [("k", 4, FOUR[:-1])]), "should have 16 bytes from byte"),
-        (stream_bytes(STREAMED, [("k", 4, FOUR + b"x")]), "1 bytes follow its last storage"),
-    ],
-)
-def test_streams_that_are_refused(data: bytes, said: str) -> None:
-    np.testing.assert_array_equal(read(stream_bytes(STREAMED, [("k", 4, FOUR)]))["a"], np.arange(4))
-    with pytest.raises(CheckpointError, match=said):
-        read(data)
 
 
 def test_a_storage_of_two_types_is_refused() -> None:
