@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tests.text.spm_bytes import field, varint
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import TYPES, with_header
@@ -151,23 +152,6 @@ def pointer(seed: int = 5, units: int = 6, places: int = 12) -> Weights:
 
 def pointer_files(weights: Weights) -> dict[str, bytes]:
     return {"fastattn.toml": b'like = "pointer"', "model.pt": pytorch_bytes(weights)}
-
-
-# Protocol buffers, as much as ONNX's writers need.
-
-
-def varint(value: int) -> bytes:
-    data = b""
-    while value > 127:
-        data, value = data + bytes([value & 127 | 128]), value >> 7
-    return data + bytes([value])
-
-
-def field(number: int, value: int | bytes | str) -> bytes:
-    if isinstance(value, int):
-        return varint(8 * number) + varint(value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(8 * number + 2) + varint(len(data)) + data
 
 
 def initializer(name: str, value: np.ndarray, packed: bool = False) -> bytes:
