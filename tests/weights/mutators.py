@@ -196,7 +196,7 @@ def _ctranslate2(data: bytes, rng: random.Random) -> bytes:
     _change(variables, rng)
     aliases = {alias: target for alias, target in file.aliases.items() if target in variables}
     how = {"version": file.version, "spec": file.spec, "revision": file.revision}
-    return ctranslate2_writer.model_bytes(variables, aliases=aliases, **how)  # type: ignore[arg-type]
+    return ctranslate2_writer.model_bytes(variables, aliases=aliases, **how)
 
 
 @np.errstate(all="ignore")

@@ -1,9 +1,7 @@
 """A small sound example of every format that is read, file by file."""
 
 import gzip
-import io
 import json
-import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +24,7 @@ from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
 from tests.weights.ctranslate2 import writer
+from tests.weights.download.index_server import tarred
 from tests.weights.huggingface.marian_cases import CASES, write_files
 from tests.weights.huggingface.marian_cases import make_tensors as marian_mt_tensors
 from tests.weights.marian import writer as marian_writer
@@ -257,13 +256,7 @@ def archive_files(name: str) -> Files:
     members = {"top/config.json": _json({"a": 1}), "top/model.bin": bytes(range(256)) * 16}
     if name.endswith(".zip"):
         return {name: packed(members)}
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for member, content in members.items():
-            info = tarfile.TarInfo(member)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return {name: gzip.compress(buffer.getvalue(), mtime=0)}
+    return {name: gzip.compress(gzip.decompress(tarred(members)), mtime=0)}
 
 
 def architecture_files(case: Case) -> Files:

@@ -11,7 +11,6 @@ from fastattn.spec.architecture import PositionSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.positions import sinusoid_table
 from fastattn.spec.quantized import QuantizedTensor, as_float32
-from fastattn.spec.text_spec import TranslationText
 from fastattn.weights import read
 from fastattn.weights.ctranslate2 import convert as ctranslate2
 from fastattn.weights.huggingface import convert as huggingface
@@ -52,7 +51,7 @@ def test_ctranslate2_int8(tmp_path: Path) -> None:
         assert found.precision == "int8"
         for canonical, tensor in checkpoint.tensors.items():
             if isinstance(tensor, QuantizedTensor):
-                np.testing.assert_array_equal(found.tensors[canonical].values_FD, tensor.values_FD)  # type: ignore[union-attr]
+                np.testing.assert_array_equal(found.tensors[canonical].values_FD, tensor.values_FD)
             np.testing.assert_allclose(as_float32(found.tensors[canonical]), as_float32(tensor), rtol=3e-7)
 
 
@@ -106,19 +105,19 @@ def test_sinusoids_become_a_table_as_long_as_the_model_counts(tmp_path: Path) ->
 
 def test_rows_without_a_token_get_one_each_for_ctranslate2(tmp_path: Path) -> None:
     checkpoint = random_checkpoint()
-    words = (*checkpoint.text.target_vocabulary[:-2], "", "")  # type: ignore[union-attr]
-    spare = dataclasses.replace(checkpoint.text, source_vocabulary=words, target_vocabulary=words)  # type: ignore[type-var]
+    words = (*checkpoint.text.target_vocabulary[:-2], "", "")
+    spare = dataclasses.replace(checkpoint.text, source_vocabulary=words, target_vocabulary=words)
     ctranslate2.write(tmp_path, dataclasses.replace(checkpoint, input=spare), "float32")
     found = read(tmp_path).text
-    assert found.target_vocabulary == (*words[:-2], "<unused17>", "<unused18>")  # type: ignore[union-attr]
+    assert found.target_vocabulary == (*words[:-2], "<unused17>", "<unused18>")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.bin", "shared_vocabulary.json"]
 
 
 def test_norms_of_two_epsilons(tmp_path: Path) -> None:
     checkpoint = random_checkpoint()
     decoder = checkpoint.spec.decoder
-    norms = dataclasses.replace(decoder.norms, epsilon=1e-3)  # type: ignore[union-attr]
-    spec = dataclasses.replace(checkpoint.spec, decoder=dataclasses.replace(decoder, norms=norms))  # type: ignore[type-var]
+    norms = dataclasses.replace(decoder.norms, epsilon=1e-3)
+    spec = dataclasses.replace(checkpoint.spec, decoder=dataclasses.replace(decoder, norms=norms))
     with pytest.raises(CheckpointError, match="cannot say norms of two epsilons of this model"):
         ctranslate2.write(tmp_path, dataclasses.replace(checkpoint, spec=spec), "float32")
 
@@ -134,8 +133,8 @@ def test_a_fairseq_model_for_ctranslate2(tmp_path: Path) -> None:
     checkpoint = read(TRAINERS / "fairseq_before")
     ctranslate2.write(tmp_path, checkpoint, "float32")
     found = read(tmp_path)
-    assert found.spec.encoder.positions.kind == "table" and found.text.codes == checkpoint.text.codes  # type: ignore[union-attr]
-    assert found.text.source_vocabulary == checkpoint.text.source_vocabulary  # type: ignore[union-attr]
+    assert found.spec.encoder.positions.kind == "table" and found.text.codes == checkpoint.text.codes
+    assert found.text.source_vocabulary == checkpoint.text.source_vocabulary
 
 
 @pytest.mark.parametrize("name", ["shared", "separate"])
@@ -145,7 +144,7 @@ def test_marian_for_transformers(tmp_path: Path, name: str) -> None:
     huggingface.write(tmp_path / "to", checkpoint, "float32")
     found = read(tmp_path / "to")
     assert found.spec == checkpoint.spec
-    assert dataclasses.replace(found.text, decoding=checkpoint.text.decoding) == checkpoint.text  # type: ignore[type-var]
+    assert dataclasses.replace(found.text, decoding=checkpoint.text.decoding) == checkpoint.text
     same(found, checkpoint)
 
 
@@ -174,7 +173,7 @@ def test_architectures_for_transformers(tmp_path: Path, case) -> None:
 
 def test_an_encoder_with_its_pooling(tmp_path: Path) -> None:
     checkpoint = read(unpacked(sentence_transformer_files(), tmp_path / "from"))
-    plain = dataclasses.replace(checkpoint, input=dataclasses.replace(checkpoint.text, dense=()))  # type: ignore[type-var]
+    plain = dataclasses.replace(checkpoint, input=dataclasses.replace(checkpoint.text, dense=()))
     (tmp_path / "to").mkdir()
     huggingface.write(tmp_path / "to", plain, "float32")
     found = read(tmp_path / "to")
@@ -185,12 +184,11 @@ def test_an_encoder_with_its_pooling(tmp_path: Path) -> None:
 
 def test_what_cannot_be_said(tmp_path: Path) -> None:
     checkpoint = read(translation_model(tmp_path / "from"))
-    assert isinstance(checkpoint.text, TranslationText)
     with pytest.raises(CheckpointError, match="written as float32 or int8, not as int4"):
         ctranslate2.write(tmp_path, checkpoint, "int4")
     with pytest.raises(CheckpointError, match="written as float32 or bfloat16, not as int8"):
         huggingface.write(tmp_path, checkpoint, "int8")
-    decoder = dataclasses.replace(checkpoint.spec.decoder, output_cap=3.0)  # type: ignore[type-var]
+    decoder = dataclasses.replace(checkpoint.spec.decoder, output_cap=3.0)
     other = dataclasses.replace(checkpoint, spec=dataclasses.replace(checkpoint.spec, decoder=decoder))
     with pytest.raises(CheckpointError, match="CTranslate2's format cannot say the decoder's output cap of this model"):
         ctranslate2.write(tmp_path, other, "float32")

@@ -129,7 +129,7 @@ def test_an_array_is_not_copied_and_made_once_whatever_its_names() -> None:
 
 
 BYTES = np.arange(6, dtype=np.int8)
-FLOATS = memoryview(np.arange(6, dtype=np.float32).tobytes())  # type: ignore[arg-type]
+FLOATS = memoryview(np.arange(6, dtype=np.float32).tobytes())
 MULTIPLIERS = StoredTensor("F32", (2,), memoryview(np.full(2, 0.5, np.float32).tobytes()), "m")
 SAVED_INT8 = StoredTensor("I8", (2, 3), memoryview(BYTES.tobytes()), "i")
 CONTAINERS = {

@@ -11,7 +11,6 @@ from fastattn import weights
 from fastattn.spec.architecture import Alibi, PositionSpec, Rotary
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor
-from fastattn.spec.text_spec import EncoderText, TranslationText
 from tests.weights.ctranslate2 import writer
 from tests.weights.refusals import refusal
 
@@ -21,12 +20,6 @@ PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int16")
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
-
-
-def read_text(path: Path) -> TranslationText:
-    text = weights.read(path).text
-    assert isinstance(text, TranslationText)
-    return text
 
 
 def assert_same(checkpoint: Checkpoint, variables: dict, tolerance: float = 0.0) -> None:
@@ -132,7 +125,6 @@ def test_an_alias_is_the_same_array(tmp_path: Path, rng: np.random.Generator, pr
     assert tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
     assert tensors["encoder.embedding.weight"] is tensors["decoder.embedding.weight"]
     text = checkpoint.text
-    assert isinstance(text, TranslationText)
     assert text.source_vocabulary is text.target_vocabulary
 
 
@@ -143,7 +135,6 @@ def test_revisions_before_5_share_attributes_between_stacks(tmp_path: Path, rng:
     kept |= {name: variables[f"decoder/{name}"] for name in shared & {"num_heads", "pre_norm", "activation"}}
     spec = weights.read(writer.write_folder(tmp_path, kept, version=4, revision=4)).spec
     for stack in (spec.encoder, spec.decoder):
-        assert stack is not None
         assert (stack.attention.heads, stack.feed_forward.activation) == (4, "swish")
         assert (stack.norms.before, stack.norms.final) == (False, False)
 
@@ -184,7 +175,7 @@ def test_special_tokens_and_sentencepiece_files(tmp_path: Path, rng: np.random.G
     writer.write_config(tmp_path, decoder_start_token=None, add_source_bos=True, add_source_eos=True)
     (tmp_path / "source.spm").write_bytes(b"source")
     (tmp_path / "target.spm").write_bytes(b"target")
-    text = read_text(tmp_path)
+    text = weights.read(tmp_path).text
     assert (text.decoder_start_token, text.add_source_bos, text.add_source_eos) == (None, True, True)
     assert (text.source_model, text.target_model) == (b"source", b"target")
     assert text.source_vocabulary == tuple(writer.vocabulary(23))
@@ -205,7 +196,7 @@ def test_old_versions_keep_special_tokens_in_attributes(
 ) -> None:
     variables = writer.random_transformer(rng) | {name: np.int8(value) for name, value in attributes.items()}
     variables["unk_token"] = np.frombuffer("▁w3".encode(), np.int8)
-    text = read_text(writer.write_folder(tmp_path, variables, version=5))
+    text = weights.read(writer.write_folder(tmp_path, variables, version=5)).text
     assert text.decoder_start_token == start
     assert (text.add_source_bos, text.add_source_eos) == (bool(attributes.get("with_source_bos")),) * 2
     assert text.unk_token == "▁w3"
@@ -221,7 +212,7 @@ def test_text_vocabularies_keep_carriage_returns_unless_all_lines_have_one(
     (tmp_path / "target_vocabulary.txt").write_bytes("".join(token + "\r\n" for token in tokens).encode())
     mixed = [*writer.vocabulary(22), "x\r"]
     (tmp_path / "source_vocabulary.txt").write_bytes("\n".join(mixed).encode())
-    text = read_text(tmp_path)
+    text = weights.read(tmp_path).text
     assert text.target_vocabulary == tuple(tokens)
     assert text.source_vocabulary == tuple(mixed)
 
@@ -229,7 +220,7 @@ def test_text_vocabularies_keep_carriage_returns_unless_all_lines_have_one(
 def test_unk_is_appended_where_a_vocabulary_lacks_it(tmp_path: Path, rng: np.random.Generator) -> None:
     writer.write_folder(tmp_path, writer.random_transformer(rng))
     writer.write_vocabularies(tmp_path, writer.vocabulary(23), writer.vocabulary(19)[1:], json_files=True)
-    text = read_text(tmp_path)
+    text = weights.read(tmp_path).text
     assert text.target_vocabulary[-1] == "<unk>" and text.target_vocabulary[0] == "<s>"
 
 
@@ -251,5 +242,4 @@ def test_an_encoder_alone_folds_its_token_types(tmp_path: Path, rng: np.random.G
     checkpoint = weights.read(tmp_path)
     assert checkpoint.spec.kind == "encoder" and checkpoint.spec.decoder is None
     np.testing.assert_array_equal(checkpoint.tensors["encoder.positions"], positions + 2 * types[0])
-    assert isinstance(checkpoint.text, EncoderText)
     assert (checkpoint.text.tokenizer, checkpoint.text.max_length) == (b"{}", 9)

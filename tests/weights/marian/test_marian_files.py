@@ -11,10 +11,8 @@ import pytest
 from fastattn import weights
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor
-from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.marian import model_file
 from fastattn.weights.marian.yml import parse_options, parse_vocabulary
-from fastattn.weights.native import convert
 from tests.text.spm_bytes import CONTROL, NORMAL, UNKNOWN, spm_bytes
 from tests.weights.ctranslate2.writer import as_float32
 from tests.weights.marian import writer
@@ -24,11 +22,6 @@ RECURRENT = {"transformer_decoder_autoreg": "rnn", "dec_cell": "ssru"}
 
 def read(path: Path, arrays: writer.Arrays, options: dict, model: str = "model.npz", **config: object) -> Checkpoint:
     return weights.read(writer.write(path, writer.files(arrays, options, model, **config)))
-
-
-def text_of(checkpoint: Checkpoint) -> TranslationText:
-    assert isinstance(checkpoint.text, TranslationText)
-    return checkpoint.text
 
 
 def assert_same(found: Checkpoint, expected: Checkpoint) -> None:
@@ -45,7 +38,7 @@ def test_a_bin_holds_what_the_npz_holds(tmp_path: Path) -> None:
     assert npz.format == bin_.format == "marian" and npz.precision == bin_.precision == "float32"
     assert npz.details["Marian version"] == "v1.11.0 f00d 2022-02-08"
     assert [path.name for path in npz.files] == ["config.yml", "model.npz", "vocab.yml"]
-    text = text_of(npz)
+    text = npz.text
     assert text.source_vocabulary is text.target_vocabulary and text.source_vocabulary == tuple(writer.vocabulary())
     assert (text.eos_token, text.unk_token, text.add_source_eos, text.add_source_bos) == ("</s>", "<unk>", True, False)
     assert text.source_model is None
@@ -55,7 +48,7 @@ def test_a_bin_holds_what_the_npz_holds(tmp_path: Path) -> None:
 def test_the_layer_whose_attention_is_an_alignment(tmp_path: Path, written: object, layer: int) -> None:
     arrays, options = writer.random_model(1, transformer_guided_alignment_layer=written)
     spec = read(tmp_path, arrays, options).spec
-    assert spec.decoder is not None and spec.decoder.alignment.layer == layer
+    assert spec.decoder.alignment.layer == layer
 
 
 @pytest.mark.parametrize(
@@ -65,7 +58,7 @@ def test_unknown_words_are_written_where_the_configuration_allows_them(
     tmp_path: Path, stated: dict[str, bool], written: bool
 ) -> None:
     arrays, options = writer.random_model(1)
-    assert text_of(read(tmp_path, arrays, options, **stated)).writes_unknowns == written
+    assert read(tmp_path, arrays, options, **stated).text.writes_unknowns == written
 
 
 def test_a_deflated_npz_and_float16(tmp_path: Path) -> None:
@@ -157,7 +150,7 @@ def test_spm_vocabularies(tmp_path: Path) -> None:
     for size in (64, 200):
         arrays, options = writer.random_model(1, size, dim_vocabs=[size, size])
         contents = writer.files(arrays, options, vocabs=["vocab.spm", "vocab.spm"]) | {"vocab.spm": _spm(64)}
-        text = text_of(weights.read(writer.write(tmp_path / str(size), contents)))
+        text = weights.read(writer.write(tmp_path / str(size), contents)).text
         assert text.source_vocabulary is text.target_vocabulary and text.source_model == text.target_model == _spm(64)
         assert text.source_vocabulary[:3] == ("</s>", "<unk>", "▁p2") and len(text.source_vocabulary) == size
         pieces = len([token for token in text.source_vocabulary if token])
@@ -176,7 +169,7 @@ def test_two_vocabularies_and_files_of_opus_mt(tmp_path: Path) -> None:
     contents["decoder.yml"] = contents.pop("config.yml")
     contents |= {"source.spm": _spm(20), "target.spm": _spm(30)}
     contents |= {"a.yml": contents.pop("vocab.yml"), "b.yml": writer.vocabulary_bytes(["eos", "UNK", "x", "y"])}
-    text = text_of(weights.read(writer.write(tmp_path, contents)))
+    text = weights.read(writer.write(tmp_path, contents)).text
     assert text.source_vocabulary == tuple(writer.vocabulary())
     assert text.target_vocabulary == ("</s>", "<unk>", "x", "y", *[""] * 36)
     assert (text.source_model, text.target_model) == (_spm(20), _spm(30))
@@ -184,7 +177,7 @@ def test_two_vocabularies_and_files_of_opus_mt(tmp_path: Path) -> None:
 
 def test_a_larger_vocabulary_is_cut(tmp_path: Path) -> None:
     contents = writer.files(*writer.random_model(1)) | {"vocab.yml": writer.vocabulary_bytes(writer.vocabulary(100))}
-    assert text_of(weights.read(writer.write(tmp_path, contents))).target_vocabulary == tuple(writer.vocabulary(40))
+    assert weights.read(writer.write(tmp_path, contents)).text.target_vocabulary == tuple(writer.vocabulary(40))
 
 
 def test_vocabulary_lines() -> None:
@@ -242,12 +235,12 @@ def test_without_a_configuration(tmp_path: Path) -> None:
     arrays, options = writer.random_model(1)
     contents = writer.files(arrays, options)
     del contents["config.yml"]
-    expected = text_of(weights.read(writer.write(tmp_path / "one", contents)))
+    expected = weights.read(writer.write(tmp_path / "one", contents)).text
     tokens = contents.pop("vocab.yml")
     two = contents | {"srcvocab.xy.yml": tokens, "trgvocab.xy.yml": tokens, "model.npz.optimizer.npz": b"other"}
-    assert text_of(weights.read(writer.write(tmp_path / "two", two))) == expected
+    assert weights.read(writer.write(tmp_path / "two", two)).text == expected
     trained = contents | {"words.yml": tokens, "model.npz.yml": b"type: transformer\nvocabs:\n  - /data/words.yml\n"}
-    assert text_of(weights.read(writer.write(tmp_path / "trained", trained))) == expected
+    assert weights.read(writer.write(tmp_path / "trained", trained)).text == expected
 
 
 def test_paths_of_a_configuration(tmp_path: Path) -> None:
@@ -258,7 +251,6 @@ def test_paths_of_a_configuration(tmp_path: Path) -> None:
         b"relative-paths: true\nmodels: [./model.npz]\nvocabs: [./vocab.yml]\nbeam-size: 6\nmax-length-factor: 2.5\n"
     )
     found = weights.read(writer.write(tmp_path / "here", contents | {"config.yml": config}))
-    assert isinstance(found.text, TranslationText)
     assert (found.text.decoding.beam_size, found.text.decoding.max_length_factor) == (6, 2.5)
 
 
@@ -269,7 +261,7 @@ def test_languages(tmp_path: Path) -> None:
     told = contents | {"model_info.json": json.dumps(information).encode()}
     for name, files, expected in (("told", told, ("de", "fr")), ("named", contents, ("en", "pt"))):
         found = weights.read(writer.write(tmp_path / name, files))
-        assert (text_of(found).source_language, text_of(found).target_language) == expected
+        assert (found.text.source_language, found.text.target_language) == expected
     assert weights.read(tmp_path / "told").details["model name"] == "German-French"
 
 
@@ -278,7 +270,7 @@ def test_a_shortlist_is_read_with_the_vocabularies(tmp_path: Path) -> None:
     contents = writer.files(arrays, options, shortlist=["lex.txt", 100, 100, 0])
     contents["lex.txt"] = "▁w5 ▁w1 0.9\n▁w6 ▁w1 0.1\n".encode()
     shortlist = weights.read(writer.write(tmp_path, contents)).shortlist
-    assert shortlist is not None and shortlist.copied
+    assert shortlist.copied
     assert shortlist.targets.tolist() == [7, 8] and shortlist.starts_V1[3] == 0 and shortlist.starts_V1[4] == 2
     assert read(tmp_path / "none", arrays, options, shortlist=False).shortlist is None
 
@@ -303,19 +295,6 @@ def test_weights_are_not_copied_where_they_need_not_be(tmp_path: Path) -> None:
         item = items[name]
         held = item.columns.values_FD if isinstance(item.columns, QuantizedTensor) else item.vector
         assert np.shares_memory(held, everything), name
-    assert np.shares_memory(items["Wemb"].rows.values_FD, everything)  # type: ignore[union-attr]
+    assert np.shares_memory(items["Wemb"].rows.values_FD, everything)
     npz = memoryview(bytearray(writer.npz_bytes(stored)))
     assert np.shares_memory(model_file.parse_npz(npz, "w")["Wemb"].stored, np.frombuffer(npz, np.uint8))
-
-
-def test_fastattns_own_folder_keeps_all_of_it(tmp_path: Path) -> None:
-    arrays, options = writer.random_model(2, **RECURRENT)
-    config = {"gemm_precision": "int8shiftAlphaAll", "intgemm": writer.BROWSERMT}
-    original = read(tmp_path / "marian", writer.with_alphas(arrays), options, "model.bin", **config)
-    (tmp_path / "own").mkdir()
-    convert.write(tmp_path / "own", original, "int8")
-    found = weights.read(tmp_path / "own")
-    assert_same(found, original)
-    assert text_of(found) == text_of(original)
-    for name, tensor in original.tensors.items():
-        assert getattr(found.tensors[name], "input_scale", None) == getattr(tensor, "input_scale", None), name

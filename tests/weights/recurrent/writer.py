@@ -9,7 +9,7 @@ import numpy as np
 from tests.text.spm_bytes import field, varint
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.containers.pytorch_writer import pytorch_bytes
-from tests.weights.containers.safetensors_writer import TYPES, with_header
+from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 Weights = dict[str, np.ndarray]
 LETTERS = ["<pad>", "<sos>", "<eos>", *"abcdefg' "]
@@ -65,15 +65,8 @@ def e2k(seed: int = 1, units: int = 8) -> Weights:
 
 
 def e2k_bytes(weights: Weights, letters: Sequence[str] = LETTERS, **metadata: str) -> bytes:
-    header: dict[str, object] = {}
-    body = b""
-    for name, value in weights.items():
-        data = value.tobytes()
-        offsets = [len(body), len(body) + len(data)]
-        header[name] = {"dtype": TYPES[value.dtype.name], "shape": list(value.shape), "data_offsets": offsets}
-        body += data
     tables = {"in_table": "\0".join(letters), "out_table": "\0".join(KANA), "sos_idx": "1", "eos_idx": "2"}
-    return with_header(json.dumps({"__metadata__": tables | metadata, **header}).encode(), body)
+    return safetensors_bytes(weights, tables | metadata)
 
 
 def tutorial(attention: bool, seed: int = 2, units: int = 6) -> Weights:
