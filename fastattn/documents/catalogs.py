@@ -125,6 +125,8 @@ def _plural_forms(catalog: Any, name: str) -> tuple[int, int]:
 
 def _like(source: str, translation: str) -> str:
     """The translation with the line ends at its ends that gettext demands of it."""
+    if not source.strip():
+        return source
     lead, tail = source[: len(source) - len(source.lstrip())], source[len(source.rstrip()) :]
     return lead + translation.strip() + tail
 

@@ -196,7 +196,9 @@ def _writable(text: str, translation: str) -> str:
 
 def _keeps(marked: Marked, answer: Marked) -> bool:
     """Whether a translation has what stands for itself in its text as often as that, and nothing else of the kind."""
-    kept = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is None)
+    if answer == marked:
+        return True
+    kept = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
     wanted = Counter(filter(KEPT.fullmatch, kept))
     found = Counter(KEPT.findall(answer.text))
     if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, which others cut

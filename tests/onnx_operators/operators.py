@@ -1,7 +1,8 @@
 """ONNX's operators by fastattn: what each one's inputs and attributes are called there, from a node to its outputs.
 
 softmax_precision has no counterpart: everything is computed in float32, which is at least what the operators ask for.
-Operators on rows are those of fastattn.ops.cpu, which take float32 [N, D].
+Operators on rows are those of fastattn.ops.cpu, which take float32 [N, D]. What fastattn does not give is None: scores
+before the softmax, and a norm's statistics, of use in training only.
 """
 
 import math
@@ -13,11 +14,11 @@ from fastattn.ops import cpu as operations
 from tests.onnx_operators.cases import Node
 from tests.onnx_operators.modifiers import translate
 
-RAW, CAPPED, BIASED, PROBABILITIES = range(4)  # qk_matmul_output_mode
+PROBABILITIES = 3  # qk_matmul_output_mode
 
 
 def attend(node: Node) -> tuple[np.ndarray | None, ...]:
-    """Attention (opset 25): (Y, present_key, present_value, qk_matmul_output), the last None if it is not wanted."""
+    """Attention (opset 25): (Y, present_key, present_value, qk_matmul_output)."""
     query, key, value, attn_mask, past_key, past_value, valid_B = (node.input(i) for i in range(7))
     given, attributes = query, node.attributes
     if given.ndim == 3:
@@ -26,15 +27,12 @@ def attend(node: Node) -> tuple[np.ndarray | None, ...]:
     if past_key is not None:
         key, value = np.concatenate((past_key, key), axis=2), np.concatenate((past_value, value), axis=2)
     options = options_of(node, key.shape[2], attn_mask, past_key, valid_B)
-    mode = attributes.get("qk_matmul_output_mode", RAW)
-    weights = node.wants(3) and mode == PROBABILITIES
+    weights = node.wants(3) and attributes.get("qk_matmul_output_mode") == PROBABILITIES
     result = fastattn.attention(query, key, value, layout="BHTK", **options, return_weights=weights)
-    out, scores = result if weights else (result, None)
-    if node.wants(3) and scores is None:
-        scores = scores_of(query.astype(np.float32), key.astype(np.float32), mode, options)
+    out, scores = (result[0], result[1].astype(given.dtype)) if weights else (result, None)
     if given.ndim == 3:
         out = out.transpose(0, 2, 1, 3).reshape(*given.shape[:2], -1)
-    return out, key, value, None if scores is None else scores.astype(given.dtype)
+    return out, key, value, scores
 
 
 def split_heads(array: np.ndarray, heads: int) -> np.ndarray:
@@ -62,32 +60,6 @@ def options_of(node, keys: int, attn_mask, past_key, valid_B) -> dict:
     return options
 
 
-def scores_of(query_BHTK: np.ndarray, key_BGSK: np.ndarray, mode: int, options: dict) -> np.ndarray:
-    """Scores before the softmax, float32 [B, H, T, S], which attention never stores: NumPy's."""
-    (B, H, T, K), (_, G, S, _) = query_BHTK.shape, key_BGSK.shape
-    scale = K**-0.5 if options["scale"] is None else options["scale"]
-    scores_BHTS = query_BHTK @ np.repeat(key_BGSK, H // G, axis=1).swapaxes(2, 3) * np.float32(scale)
-    if options["softcap"] and mode != RAW:
-        scores_BHTS = np.tanh(scores_BHTS / np.float32(options["softcap"])) * np.float32(options["softcap"])
-    return scores_BHTS if mode != BIASED else scores_BHTS + bias_of((B, H, T, S), options)
-
-
-def bias_of(shape: tuple[int, int, int, int], options: dict) -> np.ndarray:
-    """What is added to the scores, with -inf wherever a query does not see a key; float32."""
-    B, _, T, S = shape
-    t, s = np.arange(T)[:, None], np.arange(S)
-    offset = options.get("offset", 0)
-    p = t + np.broadcast_to(options["lengths"] - T if offset == "end" else offset, B).reshape(B, 1, 1, 1)
-    left, right = options.get("window", (None, None))
-    seen = np.broadcast_to(options.get("mask", True), shape)
-    seen = seen & (s <= p) if options["causal"] else seen
-    seen = seen if left is None else seen & (p - left <= s)
-    seen = seen if right is None else seen & (s <= p + right)
-    if options["lengths"] is not None:
-        seen = seen & (s < options["lengths"].reshape(B, 1, 1, 1))
-    return np.where(seen, np.broadcast_to(options.get("bias", np.float32(0)), shape), np.float32(-np.inf))
-
-
 def attend_flexibly(node: Node) -> tuple[np.ndarray, ...]:
     """FlexAttention (preview): (Y,), with score_mod as a function and prob_mod on the weights."""
     query, key, value = node.inputs
@@ -112,16 +84,13 @@ def flatten(array: np.ndarray, axis: int) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(math.prod(array.shape[:axis]), -1)
 
 
-def layer_normalization(node: Node) -> tuple[np.ndarray, ...]:
-    """(Y, Mean, InvStdDev). The statistics, of use in training only, are no operation's: they are NumPy's."""
+def layer_normalization(node: Node) -> tuple[np.ndarray | None, ...]:
+    """(Y, Mean, InvStdDev)."""
     x, scale, bias = (node.input(i) for i in range(3))
-    axis, epsilon = node.attributes.get("axis", -1) % x.ndim, node.attributes.get("epsilon", 1e-5)
-    x_ND, normalized = flatten(x, axis), x.shape[axis:]
-    weight_D, bias_D = (None if w is None else np.broadcast_to(w, normalized).ravel() for w in (scale, bias))
-    y_ND = operations.layer_norm(x_ND, weight_D, bias_D, epsilon)
-    kept = (*x.shape[:axis], *[1] * len(normalized))
-    inverse = 1 / np.sqrt(x_ND.var(axis=1) + np.float32(epsilon))
-    return y_ND.reshape(x.shape), x_ND.mean(axis=1).reshape(kept), inverse.reshape(kept)
+    axis = node.attributes.get("axis", -1) % x.ndim
+    weight_D, bias_D = (None if w is None else np.broadcast_to(w, x.shape[axis:]).ravel() for w in (scale, bias))
+    y_ND = operations.layer_norm(flatten(x, axis), weight_D, bias_D, node.attributes.get("epsilon", 1e-5))
+    return y_ND.reshape(x.shape), None, None
 
 
 def rms_normalization(node: Node) -> tuple[np.ndarray, ...]:

@@ -12,7 +12,9 @@ Piece = tuple[bytes | str, float, int]
 
 
 def field(number, value):
-    """One protobuf field: bytes, a float or an int."""
+    """One protobuf field: bytes, text, a float or an int."""
+    if isinstance(value, str):
+        value = value.encode()
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
     if isinstance(value, float):

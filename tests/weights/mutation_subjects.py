@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 
 from fastattn.decoding.candidates import allowed_ids
-from fastattn.decoding.jobs import Job
-from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.service import DecodingService, search_plan
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.masked_language_model import MaskedLanguageModel
@@ -21,15 +18,11 @@ from fastattn.encoders.multi_vector_encoder import MultiVectorEncoder
 from fastattn.encoders.sparse_encoder import SparseEncoder
 from fastattn.encoders.token_classifier import TokenClassifier
 from fastattn.errors import DownloadError
-from fastattn.models.decoder import Decoder
-from fastattn.models.kinds import build_model
-from fastattn.ops import cpu as operations
+from fastattn.generation.generator import Generator
 from fastattn.spec.checkpoint import Shortlist
-from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.text.sentencepiece import SentencePiece
 from fastattn.translation.pointer import PointerNetwork
 from fastattn.translation.translator import Translator
-from fastattn.weights import read
 from fastattn.weights.containers.archive import ArchiveError, extract
 from fastattn.weights.containers.shortlist import read_shortlist
 from fastattn.weights.folder import Directory
@@ -37,39 +30,17 @@ from tests import GOLDENS
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GEMMA2
 from tests.architectures.goldens import write_translator
-from tests.encoders.classifiers import TOKENS as TAGGER
-from tests.encoders.classifiers import (
-    write_classifier,
-    write_masked,
-    write_original,
-    write_pylate,
-    write_sparse,
-    write_today,
-)
+from tests.encoders import classifiers
 from tests.images.cases import CASES as IMAGE_CASES
 from tests.images.cases import RESIDUAL_CASES, pictures, read_shapes, write_golden_images, write_residual
+from tests.weights import sound_files as sound
 from tests.weights.containers.shortlist_writer import binary_shortlist
 from tests.weights.gguf import models as gguf_models
 from tests.weights.marian import writer as marian_writer
 from tests.weights.mutators import Files, mutate
 from tests.weights.recurrent import writer as recurrent_writer
-from tests.weights.sound_files import (
-    architecture_files,
-    archive_files,
-    argos_files,
-    bert_files,
-    bert_files_of_pytorch,
-    classifier_files,
-    converted_files,
-    ctranslate2_files,
-    encoder_files,
-    folder_files,
-    marian_files,
-    marian_mt_files,
-    older_files,
-    sentence_transformer_files,
-    written,
-)
+from tests.weights.sound_files import converted_files as own
+from tests.weights.sound_files import written
 
 TEXTS = ["▁w1 ▁w2", "the garden, 明天 w0!", "", "x" * 40]
 LIMIT = 1 << 16  # bytes that a pulled archive may unpack to
@@ -98,14 +69,6 @@ def _encode(encoder: Encoder) -> None:
     encoder.encode(TEXTS[:2], prompt="query: ", normalize_embeddings=True)
 
 
-def _look(encoder: Encoder) -> None:
-    encoder.encode_images(pictures()[:2])
-
-
-def write_plain(folder: Path) -> Path:
-    return write_residual(RESIDUAL_CASES[2], read_shapes(RESIDUAL_CASES[2].name), folder)
-
-
 def _rank(encoder: CrossEncoder) -> None:
     encoder.predict([(text, TEXTS[1]) for text in TEXTS], apply_softmax=True)
     encoder.rank(TEXTS[1], TEXTS, top_k=2)
@@ -116,21 +79,21 @@ def _weigh(encoder: SparseEncoder) -> None:
     encoder.encode_query(TEXTS[:2], max_active_dims=2)
 
 
-def _match(encoder: MultiVectorEncoder) -> None:
-    encoder.score(encoder.encode_query(TEXTS), encoder.encode_document(TEXTS))
+def _look(encoder: Encoder) -> None:
+    encoder.encode_images(pictures()[:2])
 
 
-def _label(classifier: TokenClassifier) -> None:
-    for aggregation in ("none", "average"):
-        classifier.classify(TEXTS, aggregation=aggregation)
-
-
-def _fill(model: MaskedLanguageModel) -> None:
-    model.fill([f"{text} {model.mask_token}" for text in TEXTS[:2]], top_k=2)
-
-
-def _point(network: PointerNetwork) -> None:
-    network.point([np.ones((n, 2)) for n in (1, 5)], num_hypotheses=2)
+USES: dict[type, Callable[[Any], object]] = {
+    Translator: _translate,
+    Encoder: _encode,
+    CrossEncoder: _rank,
+    SparseEncoder: _weigh,
+    MultiVectorEncoder: lambda encoder: encoder.score(encoder.encode_query(TEXTS), encoder.encode_document(TEXTS)),
+    TokenClassifier: lambda one: [one.classify(TEXTS, aggregation=aggregation) for aggregation in ("none", "average")],
+    MaskedLanguageModel: lambda model: model.fill([f"{text} {model.mask_token}" for text in TEXTS[:2]], top_k=2),
+    Generator: lambda model: model.generate([np.array([3, 5]), "ABC!"], max_new_tokens=5),
+    PointerNetwork: lambda network: network.point([np.ones((n, 2)) for n in (1, 5)], num_hypotheses=2),
+}
 
 
 def _segment(model: SentencePiece) -> None:
@@ -162,47 +125,19 @@ def _choose(shortlist: Shortlist) -> None:
         assert len(allowed) and 0 <= allowed[0] <= allowed[-1] < len(TOKENS)
 
 
-def _language_model(path: Path) -> tuple[HuggingFaceTokenizer, Decoder]:
-    checkpoint = read(path)
-    return HuggingFaceTokenizer(checkpoint.input.tokenizer, 512), build_model(checkpoint, operations)
-
-
-def _continue(held: tuple[HuggingFaceTokenizer, Decoder]) -> None:
-    tokenizer, model = held
-    options = DecodingOptions(beam_size=1, max_decoding_length=5)
-    starts = [[*tokenizer.encode([text])[0][:12].tolist(), 3] for text in ("ABC!", "", "x" * 9)]
-    jobs = [Job(np.zeros(0, np.int32), start, options=options) for start in starts]
-    DecodingService(model, 0, 0, 1).scheduler(options).run(partial(search_plan, jobs, model.sizes))
-
-
 LANGUAGE_MODEL = {
     "tokenizer_config.json": b'{"chat_template": [{"name": "default", "template": "{{ one }}"}], "bos_token": "<s>"}',
     "generation_config.json": b'{"eos_token_id": [2, 5], "do_sample": true, "top_k": 4, "max_new_tokens": 9}',
 }
 
 
-def _spm(path: Path) -> SentencePiece:
-    return SentencePiece((path / "spm.model").read_bytes())
+def _checkpoint(files: Files, kind: type = Translator, folder: str = "", use: Any = None, **options: str) -> Subject:
+    return Subject(files, lambda path: kind(path / folder, threads=1, **options), use or USES[kind])
 
 
-USES: dict[type, Callable[[Any], object]] = {
-    Translator: _translate, Encoder: _encode, CrossEncoder: _rank, SparseEncoder: _weigh, MultiVectorEncoder: _match,
-    TokenClassifier: _label, MaskedLanguageModel: _fill, PointerNetwork: _point,
-}  # fmt: skip
-
-
-def _checkpoint(files: Files, kind: type = Translator, folder: str = "") -> Subject:
-    return Subject(files, lambda path: kind(path / folder, threads=1), USES[kind])
-
-
-def _of_languages(name: str, source: str, target: str) -> Subject:
-    """A golden encoder-decoder of many languages."""
-    files = written(lambda folder: write_translator(name, folder))
-
-    def load(path: Path) -> Translator:
-        return Translator(path, threads=1, source_lang=source, target_lang=target)
-
-    return Subject(files, load, USES[Translator])
+def _golden(name: str) -> Files:
+    """A golden encoder-decoder."""
+    return written(partial(write_translator, name))
 
 
 TOKENS = ("</s>", "<unk>", *(f"▁w{i}" for i in range(18)))
@@ -210,88 +145,87 @@ LISTS = [[s % 7, 19 - s, s] if s % 3 else [] for s in range(len(TOKENS))]
 LEXICON = "".join(f"{TOKENS[t]} {TOKENS[s]} {1 / (t + 2):.3f}\n" for s, targets in enumerate(LISTS) for t in targets)
 SHORTLIST = Shortlist(*(np.array(ids, np.int32) for ids in ([0, 1], [0, 2, 2, *[3] * 7], [3, 4, 5])), copied=True)
 
+BLOCKS = {"model.gguf": gguf_models.of_blocks()}
+E2K = {"model-c2k.safetensors": recurrent_writer.e2k_bytes(recurrent_writer.e2k())}
+TUTORIAL = partial(recurrent_writer.tutorial_files, recurrent_writer.tutorial(True), True)
+RESIDUAL = RESIDUAL_CASES[2]
+SHAPES = read_shapes(RESIDUAL.name)
 SUBJECTS: dict[str, Subject] = {
-    "ctranslate2 v1": _checkpoint(ctranslate2_files(1)),
-    "ctranslate2 v2": _checkpoint(ctranslate2_files(2, "int16")),
-    "ctranslate2 v3": _checkpoint(ctranslate2_files(3, "int8")),
-    "ctranslate2 v4": _checkpoint(ctranslate2_files(4, "float16", relative_buckets=8)),
-    "ctranslate2 v5": _checkpoint(ctranslate2_files(5, "bfloat16", position_table=48, pre_norm=False)),
-    "ctranslate2 v6": _checkpoint(ctranslate2_files(6, "int8", rotary=True, gated=True, rms_norm=True, biases=False)),
-    "ctranslate2 v6 alibi": _checkpoint(ctranslate2_files(6, alibi=True, key_heads=1)),
-    "ctranslate2 encoder": _checkpoint(encoder_files(), Encoder),
-    "argos deflated": _checkpoint(argos_files(8), folder="package.argosmodel"),
-    "argos stored": _checkpoint(argos_files(0), folder="package.argosmodel"),
-    "bert": _checkpoint(bert_files(), Encoder),
-    "bert in shards": _checkpoint(bert_files("BPE", shards=2), Encoder),
-    "bert, unigram": _checkpoint(bert_files("Unigram"), Encoder),
-    "bert of pytorch": _checkpoint(bert_files_of_pytorch("zip"), Encoder),
-    "bert of pytorch, old": _checkpoint(bert_files_of_pytorch("stream"), Encoder),
-    "bert of pytorch in shards": _checkpoint(bert_files_of_pytorch("shards"), Encoder),
-    "bert, vocab.txt": _checkpoint(older_files("BertTokenizer"), Encoder),
-    "bert, merges.txt": _checkpoint(older_files("RobertaTokenizer"), Encoder),
-    "bert, sentencepiece.bpe.model": _checkpoint(older_files("XLMRobertaTokenizer"), Encoder),
-    "bert, spiece.model": _checkpoint(older_files("AlbertTokenizer"), Encoder),
-    "vit": Subject(written(partial(write_golden_images, IMAGE_CASES[0])), partial(Encoder, threads=1), _look),  # type: ignore[arg-type]
-    "clip": Subject(written(partial(write_golden_images, IMAGE_CASES[3])), partial(Encoder, threads=1), _look),  # type: ignore[arg-type]
-    "residual": Subject(written(write_plain), partial(Encoder, threads=1), _look),  # type: ignore[arg-type]
-    "marianmt": _checkpoint(marian_mt_files("shared", "model.safetensors")),
-    "marianmt of pytorch": _checkpoint(marian_mt_files("separate", "pytorch_model.bin")),
-    "bart": _checkpoint(written(lambda folder: write_translator("bart-0", folder))),
-    "pegasus": _checkpoint(written(lambda folder: write_translator("pegasus-0", folder))),
-    "t5": _checkpoint(written(lambda folder: write_translator("flan-t5-0", folder))),
-    "umt5": _checkpoint(written(lambda folder: write_translator("umt5-0", folder))),
-    "nllb": _of_languages("nllb-0", "eng_Latn", "fra_Latn"),
-    "m2m100": _of_languages("m2m100-0", "en", "fr"),
-    "mbart": _of_languages("mbart-0", "en_XX", "ro_RO"),
-    "sentence-transformers": _checkpoint(sentence_transformer_files(), Encoder),
-    "reranker": _checkpoint(classifier_files(), CrossEncoder),
-    "own reranker": _checkpoint(classifier_files("int8"), CrossEncoder),
-    "tagger": _checkpoint(written(partial(write_classifier, name=TAGGER)), TokenClassifier),
-    "masked": _checkpoint(written(write_masked), MaskedLanguageModel),
-    "sparse": _checkpoint(written(write_sparse), SparseEncoder),
-    "own sparse": _checkpoint(converted_files(written(write_sparse), "int8"), SparseEncoder),
-    "multi-vector": _checkpoint(written(write_today), MultiVectorEncoder),
-    "multi-vector of pylate": _checkpoint(written(write_pylate), MultiVectorEncoder),
-    "multi-vector, original": _checkpoint(written(write_original), MultiVectorEncoder),
-    "own multi-vector": _checkpoint(converted_files(written(write_today), "int8"), MultiVectorEncoder),
-    "own int8": _checkpoint(converted_files(ctranslate2_files(6, rotary=True, gated=True), "int8")),
-    "own bfloat16": _checkpoint(converted_files(ctranslate2_files(5, "int8", relative_buckets=8), "bfloat16")),
-    "own with a shortlist": _checkpoint(converted_files(ctranslate2_files(6), "int8", SHORTLIST)),
-    "own encoder": _checkpoint(converted_files(sentence_transformer_files(), "int8"), Encoder),
-    "shortlist": Subject({"lex.s2t.bin": binary_shortlist(3, LISTS)}, _shortlist, _choose),  # type: ignore[arg-type]
-    "shortlist, text": Subject({"lex.txt": LEXICON.encode()}, _shortlist, _choose),  # type: ignore[arg-type]
-    "shortlist, gzipped": Subject({"lex.gz": gzip.compress(LEXICON.encode(), mtime=0)}, _shortlist, _choose),  # type: ignore[arg-type]
-    "marian npz": _checkpoint(marian_files("model.npz", tied_embeddings_all=False)),
-    "marian npz, deflated": _checkpoint(marian_files("model.npz", method=8, transformer_postprocess_emb="nd")),
-    "marian bin": _checkpoint(marian_files("m.marian.bin", transformer_decoder_autoreg="average-attention")),
+    "ctranslate2 v1": _checkpoint(sound.ctranslate2_files(1)),
+    "ctranslate2 v2": _checkpoint(sound.ctranslate2_files(2, "int16")),
+    "ctranslate2 v3": _checkpoint(sound.ctranslate2_files(3, "int8")),
+    "ctranslate2 v4": _checkpoint(sound.ctranslate2_files(4, "float16", relative_buckets=8)),
+    "ctranslate2 v5": _checkpoint(sound.ctranslate2_files(5, "bfloat16", position_table=48, pre_norm=False)),
+    "ctranslate2 v6": _checkpoint(
+        sound.ctranslate2_files(6, "int8", rotary=True, gated=True, rms_norm=True, biases=False)
+    ),
+    "ctranslate2 v6 alibi": _checkpoint(sound.ctranslate2_files(6, alibi=True, key_heads=1)),
+    "ctranslate2 encoder": _checkpoint(sound.encoder_files(), Encoder),
+    "argos deflated": _checkpoint(sound.argos_files(8), folder="package.argosmodel"),
+    "argos stored": _checkpoint(sound.argos_files(0), folder="package.argosmodel"),
+    "bert": _checkpoint(sound.bert_files(), Encoder),
+    "bert in shards": _checkpoint(sound.bert_files("BPE", shards=2), Encoder),
+    "bert, unigram": _checkpoint(sound.bert_files("Unigram"), Encoder),
+    "bert of pytorch": _checkpoint(sound.bert_files_of_pytorch("zip"), Encoder),
+    "bert of pytorch, old": _checkpoint(sound.bert_files_of_pytorch("stream"), Encoder),
+    "bert of pytorch in shards": _checkpoint(sound.bert_files_of_pytorch("shards"), Encoder),
+    **{f"bert, {kind}": _checkpoint(sound.older_files(kind), Encoder) for kind in sound.OLDER},
+    "vit": _checkpoint(written(partial(write_golden_images, IMAGE_CASES[0])), Encoder, use=_look),
+    "clip": _checkpoint(written(partial(write_golden_images, IMAGE_CASES[3])), Encoder, use=_look),
+    "residual": _checkpoint(written(partial(write_residual, RESIDUAL, SHAPES)), Encoder, use=_look),
+    "marianmt": _checkpoint(sound.marian_mt_files("shared", "model.safetensors")),
+    "marianmt of pytorch": _checkpoint(sound.marian_mt_files("separate", "pytorch_model.bin")),
+    **{name: _checkpoint(_golden(f"{name}-0")) for name in ("bart", "pegasus", "flan-t5", "umt5")},
+    "nllb": _checkpoint(_golden("nllb-0"), source_lang="eng_Latn", target_lang="fra_Latn"),
+    "m2m100": _checkpoint(_golden("m2m100-0"), source_lang="en", target_lang="fr"),
+    "mbart": _checkpoint(_golden("mbart-0"), source_lang="en_XX", target_lang="ro_RO"),
+    "sentence-transformers": _checkpoint(sound.sentence_transformer_files(), Encoder),
+    "reranker": _checkpoint(sound.classifier_files(), CrossEncoder),
+    "own reranker": _checkpoint(own(sound.classifier_files(), "int8"), CrossEncoder),
+    "tagger": _checkpoint(written(partial(classifiers.write_classifier, name=classifiers.TOKENS)), TokenClassifier),
+    "masked": _checkpoint(written(classifiers.write_masked), MaskedLanguageModel),
+    "sparse": _checkpoint(written(classifiers.write_sparse), SparseEncoder),
+    "own sparse": _checkpoint(own(written(classifiers.write_sparse), "int8"), SparseEncoder),
+    "multi-vector": _checkpoint(written(classifiers.write_today), MultiVectorEncoder),
+    "multi-vector of pylate": _checkpoint(written(classifiers.write_pylate), MultiVectorEncoder),
+    "multi-vector, original": _checkpoint(written(classifiers.write_original), MultiVectorEncoder),
+    "own multi-vector": _checkpoint(own(written(classifiers.write_today), "int8"), MultiVectorEncoder),
+    "own int8": _checkpoint(own(sound.ctranslate2_files(6, rotary=True, gated=True), "int8")),
+    "own bfloat16": _checkpoint(own(sound.ctranslate2_files(5, "int8", relative_buckets=8), "bfloat16")),
+    "own with a shortlist": _checkpoint(own(sound.ctranslate2_files(6), "int8", SHORTLIST)),
+    "own encoder": _checkpoint(own(sound.sentence_transformer_files(), "int8"), Encoder),
+    "shortlist": Subject({"lex.s2t.bin": binary_shortlist(3, LISTS)}, _shortlist, _choose),
+    "shortlist, text": Subject({"lex.txt": LEXICON.encode()}, _shortlist, _choose),
+    "shortlist, gzipped": Subject({"lex.gz": gzip.compress(LEXICON.encode(), mtime=0)}, _shortlist, _choose),
+    "marian npz": _checkpoint(sound.marian_files("model.npz", tied_embeddings_all=False)),
+    "marian npz, deflated": _checkpoint(sound.marian_files("model.npz", method=8, transformer_postprocess_emb="nd")),
+    "marian bin": _checkpoint(sound.marian_files("m.marian.bin", transformer_decoder_autoreg="average-attention")),
     "marian bin, int8": _checkpoint(
-        marian_files("m.marian.bin", marian_writer.BROWSERMT, transformer_decoder_autoreg="rnn", dec_cell="ssru")
+        sound.marian_files("m.marian.bin", marian_writer.BROWSERMT, transformer_decoder_autoreg="rnn", dec_cell="ssru")
     ),
-    "e2k": _checkpoint({"model-c2k.safetensors": recurrent_writer.e2k_bytes(recurrent_writer.e2k())}),
+    "e2k": _checkpoint(E2K),
+    "own e2k": _checkpoint(own(E2K, "int8")),
     "thai2rom": _checkpoint(recurrent_writer.thai2rom_files(recurrent_writer.thai2rom())),
-    "tutorial": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True)),
-    "tutorial apart": _checkpoint(recurrent_writer.tutorial_files(recurrent_writer.tutorial(True), True, apart=True)),
-    "own e2k": _checkpoint(
-        converted_files({"model-c2k.safetensors": recurrent_writer.e2k_bytes(recurrent_writer.e2k())}, "int8")
-    ),
+    "tutorial": _checkpoint(TUTORIAL()),
+    "tutorial apart": _checkpoint(TUTORIAL(apart=True)),
     "pointer": _checkpoint(recurrent_writer.pointer_files(recurrent_writer.pointer()), PointerNetwork),
-    "fairseq": _checkpoint(folder_files(GOLDENS / "trainers" / "fairseq_shared")),
-    "opennmt-py's transformer": _checkpoint(folder_files(GOLDENS / "trainers" / "opennmt_gated")),
+    "fairseq": _checkpoint(sound.folder_files(GOLDENS / "trainers" / "fairseq_shared")),
+    "opennmt-py's transformer": _checkpoint(sound.folder_files(GOLDENS / "trainers" / "opennmt_gated")),
     "opennmt-py": _checkpoint(recurrent_writer.opennmt_files("LSTM", "general", True, True)),
-    "language model": Subject(architecture_files(GEMMA2[0]) | LANGUAGE_MODEL, _language_model, _continue),  # type: ignore[arg-type]
-    "gguf": Subject({"model.gguf": gguf_models.file("llama 3")}, _language_model, _continue),  # type: ignore[arg-type]
-    "gguf of blocks": Subject({"model.gguf": gguf_models.of_blocks()}, _language_model, _continue),  # type: ignore[arg-type]
-    "own language model of blocks": Subject(
-        converted_files({"model.gguf": gguf_models.of_blocks()}, "int4"),  # type: ignore[arg-type]
-        _language_model,
-        _continue,
-    ),
-    "pulled zip": Subject(archive_files("pulled.zip"), _unpack, lambda nothing: None),
-    "pulled tar": Subject(archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
+    "language model": _checkpoint(sound.architecture_files(GEMMA2[0]) | LANGUAGE_MODEL, Generator),
+    "gguf": _checkpoint({"model.gguf": gguf_models.file("llama 3")}, Generator),
+    "gguf of blocks": _checkpoint(BLOCKS, Generator),
+    "own language model of blocks": _checkpoint(own(BLOCKS, "int4"), Generator),
+    "pulled zip": Subject(sound.archive_files("pulled.zip"), _unpack, lambda nothing: None),
+    "pulled tar": Subject(sound.archive_files("pulled.tar.gz"), _unpack, lambda nothing: None),
 } | {
-    case.name: _checkpoint(architecture_files(case), Encoder)
+    case.name: _checkpoint(sound.architecture_files(case), Encoder)
     for case in {case.model_type: case for case in GOLDEN_CASES if case.task == "encoder"}.values()
 } | {
-    f"spm {kind}": Subject({"spm.model": (GOLDENS / f"text_{kind}.model").read_bytes()}, _spm, _segment)  # type: ignore[arg-type]
+    f"spm {kind}": Subject(
+        {"spm.model": (GOLDENS / f"text_{kind}.model").read_bytes()},
+        lambda path: SentencePiece((path / "spm.model").read_bytes()),
+        _segment,
+    )
     for kind in ("unigram_symbols", "bpe_bytes", "characters", "words", "unigram_suffix")
 }  # fmt: skip

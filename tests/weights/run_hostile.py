@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fastattn import weights
 from fastattn.errors import FastattnError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.huggingface import HuggingFaceTokenizer
@@ -27,7 +26,7 @@ from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.folder import Directory, map_file
 from fastattn.weights.gguf.model import read_model
-from fastattn.weights.marian import model_file, yml
+from fastattn.weights.marian.model_file import parse_npz
 
 MEMORY = 200 << 20
 FLOOR = 200_000
@@ -102,19 +101,15 @@ def _float32(tensors: dict[str, safetensors.StoredTensor]) -> None:
 
 
 READERS: dict[str, Callable[[Path, str], object]] = {
-    "model": lambda path, text: weights.read(path),
     "ctranslate2": lambda path, text: parse_ctranslate2(map_file(path), str(path)),
     "gguf": lambda path, text: read_model(Directory(path.parent), [path.name]),
-    "marian bin": lambda path, text: model_file.parse_bin(map_file(path), str(path)),
-    "marian npz": lambda path, text: model_file.parse_npz(map_file(path), str(path)),
-    "options": lambda path, text: yml.parse_options(path.read_bytes(), str(path)),
+    "marian npz": lambda path, text: parse_npz(map_file(path), str(path)),
     "page": _page,
     "pytorch": lambda path, text: _float32(pytorch.parse(map_file(path), str(path))),
     "safetensors": lambda path, text: _float32(safetensors.parse(map_file(path), str(path))),
     "shortlist": lambda path, text: read_shortlist(Directory(path.parent), path.name, ("<unk>",), ("<unk>",), False),
     "spm": _spm,
     "tokenizer": lambda path, text: HuggingFaceTokenizer(path.read_bytes(), 512).encode([text]),
-    "vocabulary": lambda path, text: yml.parse_vocabulary(path.read_bytes(), str(path)),
     "vocabulary map": _vocabulary_map,
 }
 

@@ -1,9 +1,7 @@
 """A small sound example of every format that is read, file by file."""
 
 import gzip
-import io
 import json
-import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +24,7 @@ from tests.weights.containers import safetensors_writer
 from tests.weights.containers.pytorch_writer import pytorch_bytes
 from tests.weights.containers.safetensors_writer import MEAN_POOLING, safetensors_bytes
 from tests.weights.ctranslate2 import writer
+from tests.weights.download.index_server import tarred
 from tests.weights.huggingface.marian_cases import CASES, write_files
 from tests.weights.huggingface.marian_cases import make_tensors as marian_mt_tensors
 from tests.weights.marian import writer as marian_writer
@@ -138,15 +137,16 @@ SPM_BYTES = spm_bytes(
 )
 
 
-def classifier_files(precision: str = "") -> Files:
-    """A reranker as sentence-transformers 6 saves one; ``precision``: fastattn's own folder of it."""
-    files = written(write_classifier)
+def classifier_files() -> Files:
+    """A reranker as sentence-transformers 6 saves one."""
     module = {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}
     config = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
     scores = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"}
-    files |= {"modules.json": _json([module]), "sentence_bert_config.json": _json(config)}
-    files |= {"config_sentence_transformers.json": _json(scores)}
-    return converted_files(files, precision) if precision else files
+    return written(write_classifier) | {
+        "modules.json": _json([module]),
+        "sentence_bert_config.json": _json(config),
+        "config_sentence_transformers.json": _json(scores),
+    }
 
 
 def written(write: Callable[[Path], Path]) -> Files:
@@ -155,37 +155,44 @@ def written(write: Callable[[Path], Path]) -> Files:
         return folder_files(write(Path(folder)))
 
 
+def unpacked(files: Files, folder: Path) -> Path:
+    """The folder, with these files."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
 def folder_files(folder: Path) -> Files:
     """Those of a folder and of the folders in it."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
+# The files of tokenizers of another class, that class's own.
+OLDER: dict[str, Files] = {
+    "BertTokenizer": {
+        "vocab.txt": "\n".join(WORDS).encode(),
+        "special_tokens_map.json": _json({"mask_token": {"content": "[MASK]", "lstrip": True}, "cls_token": "[CLS]"}),
+        "added_tokens.json": _json({"<new>": len(WORDS)}),
+    },
+    "RobertaTokenizer": {
+        "vocab.json": _json({token: i for i, token in enumerate(["<s>", "</s>", "<unk>", *"\u0120abcdeghnrtx", "th"])}),
+        "merges.txt": b"#version: 0.2\nt h\n",
+    },
+    "XLMRobertaTokenizer": {"sentencepiece.bpe.model": SPM_BYTES},
+    "AlbertTokenizer": {"spiece.model": SPM_BYTES},
+}
+
+
 def older_files(kind: str) -> Files:
-    """A BERT with the tokenizer of another class, of that class's own files."""
-    made: dict[str, dict[str, bytes]] = {
-        "BertTokenizer": {
-            "vocab.txt": "\n".join(WORDS).encode(),
-            "special_tokens_map.json": _json(
-                {"mask_token": {"content": "[MASK]", "lstrip": True}, "cls_token": "[CLS]"}
-            ),
-            "added_tokens.json": _json({"<new>": len(WORDS)}),
-        },
-        "RobertaTokenizer": {
-            "vocab.json": _json(
-                {token: i for i, token in enumerate(["<s>", "</s>", "<unk>", *"\u0120abcdeghnrtx", "th"])}
-            ),
-            "merges.txt": b"#version: 0.2\nt h\n",
-        },
-        "XLMRobertaTokenizer": {"sentencepiece.bpe.model": SPM_BYTES},
-        "AlbertTokenizer": {"spiece.model": SPM_BYTES},
-    }
-    files = bert_files() | made[kind]
-    del files["tokenizer.json"]
+    """A BERT with a tokenizer of OLDER."""
     settings = {"tokenizer_class": kind, "model_max_length": 40, "truncation_side": "left"}
     if kind == "AlbertTokenizer":
         settings |= {"cls_token": "<s>", "sep_token": "</s>", "keep_accents": False}
-    return files | {"tokenizer_config.json": _json(settings)}
+    files = bert_files() | OLDER[kind] | {"tokenizer_config.json": _json(settings)}
+    del files["tokenizer.json"]
+    return files
 
 
 def bert_files_of_pytorch(form: str) -> Files:
@@ -209,12 +216,8 @@ def sentence_transformer_files() -> Files:
     path = "sentence_transformers.models."
     kinds = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense", "Normalize": "3_Normalize"}
     modules = [{"idx": i, "name": str(i), "path": f, "type": path + k} for i, (k, f) in enumerate(kinds.items())]
-    dense = {
-        "in_features": 8,
-        "out_features": 5,
-        "bias": True,
-        "activation_function": "torch.nn.modules.linear.Identity",
-    }
+    identity = "torch.nn.modules.linear.Identity"
+    dense = {"in_features": 8, "out_features": 5, "bias": True, "activation_function": identity}
     rng = np.random.default_rng(2)
     weights = {"linear.weight": rng.normal(size=(5, 8)), "linear.bias": rng.normal(size=5)}
     return bert_files("WordLevel") | {
@@ -242,9 +245,7 @@ def converted_files(files: Files, precision: str, shortlist: Shortlist | None = 
     """fastattn's own folder of what these files hold, and of a shortlist."""
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder) / "model", Path(folder) / "out"
-        for name, content in files.items():
-            (model / name).parent.mkdir(parents=True, exist_ok=True)
-            (model / name).write_bytes(content)
+        unpacked(files, model)
         out.mkdir()
         convert.write(out, replace(read(model), shortlist=shortlist), precision)
         return folder_files(out)
@@ -255,13 +256,7 @@ def archive_files(name: str) -> Files:
     members = {"top/config.json": _json({"a": 1}), "top/model.bin": bytes(range(256)) * 16}
     if name.endswith(".zip"):
         return {name: packed(members)}
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for member, content in members.items():
-            info = tarfile.TarInfo(member)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return {name: gzip.compress(buffer.getvalue(), mtime=0)}
+    return {name: gzip.compress(gzip.decompress(tarred(members)), mtime=0)}
 
 
 def architecture_files(case: Case) -> Files:

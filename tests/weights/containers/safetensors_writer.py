@@ -11,15 +11,15 @@ import numpy as np
 TYPES = {"float32": "F32", "float16": "F16", "uint16": "BF16", "float64": "F64", "int64": "I64"}
 
 
-def safetensors_bytes(tensors: Mapping[str, np.ndarray], header: dict | None = None) -> bytes:
-    """The bytes of a file; ``header`` replaces the true one (to lie)."""
-    true, body = {}, b""
+def safetensors_bytes(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
+    body = b""
     for name, value in tensors.items():
         value = np.ascontiguousarray(value)
         offsets = [len(body), len(body) + value.nbytes]
-        true[name] = {"dtype": TYPES[value.dtype.name], "shape": list(value.shape), "data_offsets": offsets}
+        header[name] = {"dtype": TYPES[value.dtype.name], "shape": list(value.shape), "data_offsets": offsets}
         body += value.tobytes()
-    return with_header(json.dumps(true if header is None else header).encode(), body)
+    return with_header(json.dumps(header).encode(), body)
 
 
 def with_header(header: bytes, body: bytes) -> bytes:

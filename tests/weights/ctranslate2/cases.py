@@ -12,20 +12,18 @@ SIZE = 40
 MODELS: dict[str, tuple[dict, dict, dict]] = {
     "pre-norm": ({}, {}, {}),
     "post-norm": (
-        {"pre_norm": False, "activation": 2, "start_from_zero_embedding": True},
-        {},
+        {"pre_norm": False, "activation": 2, "start_from_zero_embedding": True}, {},
         {"add_source_eos": True, "decoder_start_token": "</s>"},
     ),
     "table": (
-        {"position_table": 64, "embedding_norm": True, "activation": 3, "scale_embeddings": 1.0},
-        {},
+        {"position_table": 64, "embedding_norm": True, "activation": 3, "scale_embeddings": 1.0}, {},
         {"add_source_bos": True, "add_source_eos": True},
     ),
     "gated rms": ({"gated": True, "rms_norm": True, "biases": False, "activation": 1}, {"version": 5}, {}),
     "grouped": ({"key_heads": 2, "rotary": True}, {}, {"decoder_start_token": None}),
     "relative": ({"relative_buckets": 8}, {}, {}),
     "quantized": ({"encoder_layers": 1}, {"version": 3, "precision": "int16"}, {}),
-}
+}  # fmt: skip
 
 # What is produced often, alone and in a row.
 SEQUENCES: list[list[str]] = [["▁w3"], ["▁w24", "▁w24"], ["▁w29", "▁w35"], ["▁w23", "▁w8", "▁w8"], ["▁w28"]]
@@ -50,14 +48,8 @@ OPTIONS: list[dict] = [
     {"beam_size": 3, "num_hypotheses": 3, "prefix": True, "return_attention": True},
     {"beam_size": 3, "num_hypotheses": 3, "prefix": True, "length_penalty": 0, "min_decoding_length": 0},
     {"beam_size": 3, "num_hypotheses": 3, "prefix": True, "max_decoding_length": 2},
-    {
-        "beam_size": 4,
-        "num_hypotheses": 4,
-        "prefix": True,
-        "patience": 2.0,
-        "min_decoding_length": 5,
-        "disable_unk": True,
-    },
+    {"beam_size": 4, "num_hypotheses": 4, "prefix": True, "patience": 2.0}
+    | {"min_decoding_length": 5, "disable_unk": True},
     {"beam_size": 16, "num_hypotheses": 16, "max_decoding_length": 6},
     {"beam_size": 4, "num_hypotheses": 4, "coverage_penalty": 0.7},
     {"beam_size": 3, "num_hypotheses": 3, "coverage_penalty": 0.7, "length_penalty": 0, "prefix": True},
@@ -76,17 +68,8 @@ OPTIONS: list[dict] = [
     {"beam_size": 1, "prefix_bias_beta": 0.5, "prefix": True, "patience": 2.0, "num_hypotheses": 2},
     {"beam_size": 2, "return_alternatives": True, "num_hypotheses": 6},
     {"beam_size": 1, "return_alternatives": True, "num_hypotheses": 4, "prefix": True, "return_attention": True},
-    {
-        "beam_size": 3,
-        "return_alternatives": True,
-        "num_hypotheses": 3,
-        "prefix": True,
-        "repetition_penalty": 1.3,
-        "no_repeat_ngram_size": 2,
-        "suppress_sequences": SEQUENCES,
-        "min_decoding_length": 5,
-        "length_penalty": 0.5,
-    },
+    {"beam_size": 3, "return_alternatives": True, "num_hypotheses": 3, "prefix": True, "repetition_penalty": 1.3}
+    | {"no_repeat_ngram_size": 2, "suppress_sequences": SEQUENCES, "min_decoding_length": 5, "length_penalty": 0.5},
     {"beam_size": 2, "return_alternatives": True, "num_hypotheses": 3, "prefix": True, "max_decoding_length": 3},
     {"beam_size": 1, "replace_unknowns": True, "prefix": True, "suppress_sequences": [["▁w1"]]},
     {"beam_size": 4, "num_hypotheses": 4, "replace_unknowns": True, "length_penalty": 0},
@@ -99,13 +82,8 @@ OPTIONS: list[dict] = [
     {"beam_size": 1, "end_token": "▁w3"},
     {"beam_size": 1, "end_token": ["▁w3", "</s>"], "return_end_token": True, "prefix": True, "return_attention": True},
     {"beam_size": 4, "num_hypotheses": 4, "end_token": [6, 27, 2], "min_decoding_length": 3},
-    {
-        "beam_size": 3,
-        "num_hypotheses": 3,
-        "end_token": ["▁w24", "▁w8", "▁w29"],
-        "return_end_token": True,
-        "prefix": True,
-    },
+    {"beam_size": 3, "num_hypotheses": 3, "end_token": ["▁w24", "▁w8", "▁w29"]}
+    | {"return_end_token": True, "prefix": True},
     {"beam_size": 3, "return_end_token": True, "length_penalty": 0},
     {"beam_size": 1, "return_alternatives": True, "num_hypotheses": 4, "end_token": ["▁w3", "▁w24"]},
     {"beam_size": 1, "max_input_length": 4},

@@ -14,20 +14,10 @@ from fastattn.spec.quantized import QuantizedTensor
 TYPE_IDS = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "uint16": 5}
 
 
-def write_model(
-    path: Path,
-    variables: Mapping[str, np.ndarray],
-    *,
-    version: int = 6,
-    spec: str = "TransformerSpec",
-    revision: int = 7,
-    aliases: Mapping[str, str] | None = None,
-) -> Path:
-    """Write ``path/model.bin`` (the folder is made) and return the folder; uint16 arrays are bfloat16 bits."""
+def write_model(path: Path, variables: Mapping[str, np.ndarray], **options: Any) -> Path:
+    """Write ``path/model.bin`` (the folder is made), with the options of model_bytes, and return the folder."""
     path.mkdir(parents=True, exist_ok=True)
-    (path / "model.bin").write_bytes(
-        model_bytes(variables, version=version, spec=spec, revision=revision, aliases=aliases)
-    )
+    (path / "model.bin").write_bytes(model_bytes(variables, **options))
     return path
 
 
@@ -39,7 +29,7 @@ def model_bytes(
     revision: int = 7,
     aliases: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The bytes of a model.bin."""
+    """The bytes of a model.bin; uint16 arrays are bfloat16 bits."""
     if version < 3 and aliases:
         raise ValueError("binary versions 1 and 2 have no aliases")
     parts = [struct.pack("<I", version)]

@@ -8,26 +8,17 @@ from tests.weights.marian import writer
 MODELS: dict[str, dict] = {
     "post-norm, swish, all tied": {},
     "post-norm, relu, source and target tied": {
-        "tied_embeddings_all": False,
-        "tied_embeddings_src": True,
-        "transformer_ffn_activation": "relu",
+        "tied_embeddings_all": False, "tied_embeddings_src": True, "transformer_ffn_activation": "relu",
     },
     "post-norm, gelu, target tied": {
-        "tied_embeddings_all": False,
-        "tied_embeddings": True,
-        "transformer_ffn_activation": "gelu",
+        "tied_embeddings_all": False, "tied_embeddings": True, "transformer_ffn_activation": "gelu",
         "transformer_guided_alignment_layer": 1,
     },
     "pre-norm, untied, embeddings normed": {
-        "tied_embeddings_all": False,
-        "transformer_preprocess": "n",
-        "transformer_postprocess": "da",
-        "transformer_postprocess_top": "n",
-        "transformer_postprocess_emb": "nd",
-        "enc_depth": 3,
-        "transformer_heads": 2,
+        "tied_embeddings_all": False, "transformer_preprocess": "n", "transformer_postprocess": "da",
+        "transformer_postprocess_top": "n", "transformer_postprocess_emb": "nd", "enc_depth": 3, "transformer_heads": 2,
     },
-}
+}  # fmt: skip
 
 
 def build(name: str) -> tuple[writer.Arrays, dict[str, object]]:

@@ -78,4 +78,4 @@ def test_an_option(name: str, value: Any, place: str, given: Any, left: Any) -> 
     ],
 )
 def test_what_stands_in_for_the_decoders_self_attention(options: dict, expected: RecurrenceSpec | None) -> None:
-    assert read(**options).model.decoder.recurrence == expected  # type: ignore[union-attr]
+    assert read(**options).model.decoder.recurrence == expected

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tests.text.spm_bytes import field, varint
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.containers.pytorch_writer import pytorch_bytes
-from tests.weights.containers.safetensors_writer import TYPES, with_header
+from tests.weights.containers.safetensors_writer import safetensors_bytes
 
 Weights = dict[str, np.ndarray]
 LETTERS = ["<pad>", "<sos>", "<eos>", *"abcdefg' "]
@@ -64,15 +65,8 @@ def e2k(seed: int = 1, units: int = 8) -> Weights:
 
 
 def e2k_bytes(weights: Weights, letters: Sequence[str] = LETTERS, **metadata: str) -> bytes:
-    header: dict[str, object] = {}
-    body = b""
-    for name, value in weights.items():
-        data = value.tobytes()
-        offsets = [len(body), len(body) + len(data)]
-        header[name] = {"dtype": TYPES[value.dtype.name], "shape": list(value.shape), "data_offsets": offsets}
-        body += data
     tables = {"in_table": "\0".join(letters), "out_table": "\0".join(KANA), "sos_idx": "1", "eos_idx": "2"}
-    return with_header(json.dumps({"__metadata__": tables | metadata, **header}).encode(), body)
+    return safetensors_bytes(weights, tables | metadata)
 
 
 def tutorial(attention: bool, seed: int = 2, units: int = 6) -> Weights:
@@ -151,23 +145,6 @@ def pointer(seed: int = 5, units: int = 6, places: int = 12) -> Weights:
 
 def pointer_files(weights: Weights) -> dict[str, bytes]:
     return {"fastattn.toml": b'like = "pointer"', "model.pt": pytorch_bytes(weights)}
-
-
-# Protocol buffers, as much as ONNX's writers need.
-
-
-def varint(value: int) -> bytes:
-    data = b""
-    while value > 127:
-        data, value = data + bytes([value & 127 | 128]), value >> 7
-    return data + bytes([value])
-
-
-def field(number: int, value: int | bytes | str) -> bytes:
-    if isinstance(value, int):
-        return varint(8 * number) + varint(value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(8 * number + 2) + varint(len(data)) + data
 
 
 def initializer(name: str, value: np.ndarray, packed: bool = False) -> bytes:
