@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from fastattn.documents.html import Page
+from fastattn.documents.html import INLINE, VOID, WORDS, Page
 from fastattn.documents.marks import Marked
 from fastattn.documents.texts import Steps, decoded, needed
 from fastattn.documents.xml import Element, give_text, local, parsed, serialized, take_text
@@ -19,7 +19,9 @@ from fastattn.errors import InputError
 
 _CHARSET_NAME = re.compile(r"(Content-Type:[^\n\\]*charset=)([\w.:-]+)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|.)")
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_BLOCKS = "p div h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table tr td th pre blockquote section".split()
+# Others, such as <file>, are words.
+_TAG = re.compile(rf"</?(?:{'|'.join(sorted((*INLINE, *VOID, *WORDS, *_BLOCKS)))})\b[^<>]*>")
 
 
 def translate_po(data: bytes, name: str) -> Steps:
@@ -78,16 +80,18 @@ def _parsed_po(text: str) -> Any:
 
 
 class _Message:
-    """A message: plain text, or a piece of HTML where it has tags."""
+    """A message: plain text, or a piece of HTML for each line where it has tags."""
 
     def __init__(self, text: str):
-        self._page = Page(text) if _TAG.search(text) else None
-        self.texts = self._page.texts if self._page else [Marked(text)]
+        lines = [text] if any("\n" in tag for tag in _TAG.findall(text)) else text.split("\n")
+        self._pages = [Page(line) for line in lines] if _TAG.search(text) else []
+        self.texts = [one for page in self._pages for one in page.texts] if self._pages else [Marked(text)]
 
     def written(self, answers: Iterator[Marked]) -> str:
         """Its translation, of as many answers as it has texts."""
-        own = list(islice(answers, len(self.texts)))
-        return self._page.written(own) if self._page else own[0].text
+        if not self._pages:
+            return next(answers).text
+        return "\n".join(page.written(list(islice(answers, len(page.texts)))) for page in self._pages)
 
 
 def _charset(data: bytes) -> str:

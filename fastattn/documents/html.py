@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from html.parser import HTMLParser
-from itertools import accumulate, cycle, pairwise, takewhile
+from itertools import accumulate, cycle, islice, pairwise, takewhile
 from typing import Any, NamedTuple
 
 from fastattn.documents.marks import Mark, Marked, unread
@@ -23,7 +23,7 @@ HIDDEN = frozenset("iframe math noscript object script style svg template".split
 WHOLE = frozenset("listing plaintext pre xmp".split())
 UNSEEN = frozenset("script style template".split())
 READ = frozenset(("alt", "title", "placeholder", "aria-label", "aria-description"))
-_ROOT = re.compile(r"<html\b[^>]*>", re.IGNORECASE)
+_ROOT = re.compile(r"<!--.*?-->|<html\b[^>]*>", re.IGNORECASE | re.DOTALL)
 METAS = frozenset("description keywords og:title og:description twitter:title twitter:description".split())
 BUTTONS = frozenset(("button", "reset", "submit"))
 LABELLED = frozenset(("optgroup", "option", "track"))
@@ -162,6 +162,7 @@ class Page:
         held, self._held = _joined(self._held), []
         if not any(map(str.isalpha, "".join(token.text for token in held if token.kind == "text"))):
             self._parts += held
+            self.texts += (unread(token.text) for token in held if token.kind == "kept")
             return
         self._sentences[len(self.texts)] = held
         self._parts.append(len(self.texts))
@@ -277,7 +278,10 @@ def _stays(token: SourceToken) -> bool:
 
 def _is_protected(token: SourceToken) -> bool:
     """Whether a page says that an element, its attributes too, is not to be translated."""
-    return token.attributes.get("translate") == "no" or "notranslate" in token.attributes.get("class", "").split()
+    return (
+        token.attributes.get("translate", "").lower() == "no"
+        or "notranslate" in token.attributes.get("class", "").split()
+    )
 
 
 def _closers(tokens: Sequence[SourceToken]) -> dict[int, int]:
@@ -356,6 +360,7 @@ def translate_html(data: bytes, name: str, language: str | None = None, charset:
     text = decoded(data, name, charset)
     charset = "utf-16" if text and not data.startswith(text[0].encode(charset)) else charset
     if language is not None:
-        text = _ROOT.sub(lambda root: _with_language(root[0], language), text, count=1)
+        roots = (match for match in _ROOT.finditer(text) if not match[0].startswith("<!"))
+        text = replaced(text, [(*root.span(), _with_language(root[0], language)) for root in islice(roots, 1)])
     page = Page(text)
     return page.written((yield page.texts)).encode(charset, "xmlcharrefreplace")

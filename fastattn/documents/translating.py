@@ -201,8 +201,9 @@ def _keeps(marked: Marked, answer: Marked) -> bool:
     kept = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
     wanted = Counter(filter(KEPT.fullmatch, kept))
     found = Counter(KEPT.findall(answer.text))
-    if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, which others cut
-        found = Counter({text: found[text] for text in wanted})
+    if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, or stands at another
+        wanted = Counter({text: marked.text.count(text) for text in wanted})
+        found = Counter({text: answer.text.count(text) for text in wanted})
     braces = [KEPT.sub("", text).count("{") for text in (marked.text, answer.text)]  # of what is cut in two
     names = {marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None}
     before, after = marked.text.lower(), answer.text.lower()

@@ -141,6 +141,7 @@ def test_what_is_read_of_attributes():
         ("<p>one <span translate=no>two</span></p><pre>a b</pre>", 5),
         ("<textarea>\none two\nthree</textarea><noscript>a</noscript><svg><text>b c</text></svg>", 14),
         ("<pre>12 + 3</pre><code>`</code>", 0),
+        ("<p><code>foo bar</code></p><td translate=NO>a b</td>", 8),
     ],
 )
 def test_what_is_left_as_it_was_is_counted(page, kept):
