@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -34,11 +33,6 @@ def cluster(nodes: int, cpus: int = 1) -> Iterator[tuple[Cluster, list[Any]]]:
         yield made, [made.add_node(num_cpus=cpus, object_store_memory=STORE) for _ in range(nodes)]
     finally:
         made.shutdown()
-
-
-def lose(made: Cluster, node: Any) -> None:
-    """Kill a node's processes at once, its actors' too."""
-    made.remove_node(node, allow_graceful=False)
 
 
 def command(*arguments: object, **options: Any) -> subprocess.Popen[str]:
@@ -88,7 +82,3 @@ def column(out: Path, name: str) -> list[Any]:
     """A column of all parts, in order."""
     tables = [pq.read_table(part) for part in sorted(out.glob("part-*.parquet"))]
     return [value for table in tables for value in table.column(name).to_pylist()]
-
-
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)

@@ -62,30 +62,19 @@ def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path
     texts = [row["body"] for row in ROWS if row["body"]]
     (tmp_path / "a.txt").write_text("\n".join(texts))
     read = ray.data.read_text(str(tmp_path))
-    found = {
-        row["text"]: row["translation"] for row in translate_dataset(read, str(pulled("en-pt")), "text").take_all()
-    }
+    made = translate_dataset(read, str(pulled("en-pt")), "text").take_all()
+    found = {row["text"]: row["translation"] for row in made}
     assert found == dict(zip(texts, Translator(pulled("en-pt")).translate(texts), strict=True))
 
 
 def test_arguments_are_checked_before_anything_is_computed(pulled):
-    for wrong, said in (
-        ({"column": ""}, "column must be a column's name"),
-        ({"column": "text"}, "no column 'text'; the dataset has: id, body"),
-        ({"output_column": "id"}, "the dataset has a column 'id' already; name another output_column"),
-        ({"output_column": "body"}, "output_column must be a new column"),
-        ({"cores": 0}, "cores must be at least 1"),
-        ({"beam_size": 0}, "beam_size"),
-        ({"reach": "mail"}, "known: path, name, store"),
-    ):
-        asked = {"model": str(pulled("en-pt")), "column": "body"} | wrong
-        with pytest.raises(InputError, match=said):
-            translate_dataset(ray.data.from_items(ROWS), **asked)
-
-
-def test_what_is_no_dataset_is_refused():
-    with pytest.raises(InputError, match=r"expected a ray\.data\.Dataset, got list"):
-        translate_dataset(ROWS, "en-pt", "body")
+    for name, wrong in (
+        ("column", ""), ("column", "text"), ("output_column", "id"), ("output_column", "body"), ("cores", 0),
+        ("beam_size", 0), ("reach", "mail"), ("ds", ROWS),
+    ):  # fmt: skip
+        asked = {"ds": ray.data.from_items(ROWS), "model": str(pulled("en-pt")), "column": "body"} | {name: wrong}
+        with pytest.raises(InputError, match=name if name not in ("ds", "reach") else "Dataset|path, name, store"):
+            translate_dataset(**asked)
 
 
 # At the end: Ray keeps the cores of actors that failed for ten seconds more.

@@ -156,15 +156,6 @@ def test_a_stream_goes_on_however_much_others_wait(alone, shared, monkeypatch):
     assert list(shared.translate_iter(TEXTS, **SHORT)) == alone.translate(TEXTS, **SHORT)
 
 
-def test_many_callers(alone, shared):
-    futures = [shared.submit(text, **SHORT, caller=n % 5) for n, text in enumerate(TEXTS * 3)]
-    kept, expected = shared.submit(TEXTS, **SHORT, caller="other"), alone.translate(TEXTS, **SHORT)
-    long = {"max_decoding_length": 200, "min_decoding_length": 200, "caller": "other"}
-    dropped = [shared.submit(["w1 " * 200] * 2000, **long) for _ in range(3)]
-    assert all(future.cancel() and future.cancelled() for future in dropped)
-    assert [*[future.result() for future in futures], *kept.result()] == expected * 4
-
-
 HELLO = "print('hello from a start-up file of this machine', flush=True)\n"
 OTHER_VERSION = "from fastattn.processes import messages; messages.VERSION = 7\n"
 
