@@ -61,7 +61,8 @@ def touch(path, data=None):
 
 def test_a_file_whose_cut_has_changed_is_refused(batch, folder):
     job = batch()
-    assert [(block.url[-5], block.start) for block in job.blocks] == [("a", 5), ("a", 15), ("b", 5)]
+    cuts = [("a", 5, 15), ("a", 15, 25), ("b", 5, 11)]
+    assert [(block.url[-5], block.start, block.stop) for block in job.blocks] == cuts
     finish(job, [2])  # of another file, whose blocks get other numbers
     touch(folder / "a.csv", b'text\n"w1\nw2\nw3\nw4\nw5\nw6"\n')
     assert len(batch().blocks) == 2

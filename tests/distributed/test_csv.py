@@ -32,18 +32,6 @@ def records_of(path, size=1 << 20):
     return [list(record.values()) for rows in rows_of(path, size) for record in rows.records()]
 
 
-FIELDS = st.lists(st.sampled_from(["a", "é好", '"', '""', "\n", "\r\n", ",", " ", "007", "\u2028"]), max_size=5)
-ROWS = st.lists(st.tuples(FIELDS.map("".join), FIELDS.map("".join)), max_size=12)
-
-
-@settings(deadline=None)
-@given(ROWS, st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]), st.integers(1, 60))
-def test_blocks_of_any_size_hold_what_was_written_once(path, rows, end, quoting, size):
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator=end, quoting=quoting).writerows([("text", "n"), *rows])
-    assert records_of(path, size) == [list(row) for row in rows]
-
-
 SIGNS = ["a", "é", '"', '"', '""', ",", ",", "\n", "\n", "\r\n", "\r", " ", "ab,c\n", '"a",b\n']
 
 

@@ -15,7 +15,6 @@ from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.vectors.quantized import BLOCK, OUTPUT_DTYPES
 from fastattn.vectors.search import (
-    MOST_NUMBERS,
     PAIRWISE_SIMILARITIES,
     SIMILARITIES,
     similarity,
@@ -89,14 +88,6 @@ def test_queries_of_any_size_keep_their_cosines():
     np.testing.assert_array_equal(semantic_search(np.zeros(40, np.int8), BYTES).scores, np.zeros(10, np.float32))
 
 
-def test_a_mapped_file_is_searched_where_it_lies(tmp_path):
-    for corpus in (CORPUS, BYTES):
-        np.save(tmp_path / "corpus.npy", corpus)
-        mapped = np.load(tmp_path / "corpus.npy", mmap_mode="r")
-        for one, other in zip(semantic_search(corpus[1:3], mapped), semantic_search(corpus[1:3], corpus), strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
 def test_neither_the_corpus_nor_all_scores_are_stored():
     corpus = np.random.default_rng(1).standard_normal((100_000, 16), np.float32)
     queries = corpus[:200]
@@ -144,28 +135,6 @@ def test_a_corpus_of_float16_is_its_numbers():
             np.testing.assert_array_equal(found.ids, expected.ids)
             np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
             assert found.scores.dtype == np.float32
-
-
-def test_equal_scores_are_in_the_order_of_rows():
-    for corpus in (np.ones((300, 8), np.float32), np.ones((300, 8), np.int8)):
-        for function in ("cosine", "dot"):
-            for queries in (corpus[:1], corpus[:20]):
-                assert semantic_search(queries, corpus, 7, function).ids.tolist() == [list(range(7))] * len(queries)
-
-
-def test_the_widest_vectors_of_integers():
-    """Sums of so many products of the greatest numbers are int32 still."""
-    corpus = np.full((3, MOST_NUMBERS), 255, np.uint8)
-    corpus[1] = 0
-    scores, ids = semantic_search(corpus[0], corpus, 3, "dot")
-    assert (ids.tolist(), scores.tolist()) == ([0, 2, 1], [MOST_NUMBERS * 255**2] * 2 + [0])
-
-
-def test_rows_without_a_number_fill_the_end():
-    corpus = CORPUS[:4].copy()
-    corpus[[0, 2]] = np.nan
-    scores, ids = semantic_search(CORPUS[1], corpus, 4)
-    assert ids.tolist() == [1, 3, -1, -1] and np.isneginf(scores[2:]).all()
 
 
 def test_other_names_of_options_are_told():
