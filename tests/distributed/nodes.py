@@ -37,15 +37,9 @@ def cluster(nodes: int, cpus: int = 1) -> Iterator[tuple[Cluster, list[Any]]]:
 
 def command(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     """``fastattn batch`` as a process of its own group."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "fastattn", "batch", *map(str, arguments)],
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        **options,
-    )
+    given = [sys.executable, "-m", "fastattn", "batch", *map(str, arguments)]
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    return subprocess.Popen(given, cwd=ROOT, text=True, **options)
 
 
 def marked_environment() -> tuple[dict[str, str], str]:

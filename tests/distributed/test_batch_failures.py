@@ -29,14 +29,8 @@ pytestmark = nodes.WARNINGS
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     """One for all tests: a job uses the one that its process is connected to."""
-    ray.init(
-        "local",
-        num_cpus=1,
-        include_dashboard=False,
-        object_store_memory=nodes.STORE,
-        log_to_driver=False,
-        logging_level=logging.CRITICAL,
-    )
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
+    ray.init("local", num_cpus=1, object_store_memory=nodes.STORE, **quiet)
     yield
     ray.shutdown()
 

@@ -21,6 +21,7 @@ ROWS = [
     {"id": 2, "body": "He bought three apples."},
     {"id": 3, "body": ""},
 ]
+LACKS = "no column 'text'; the dataset has: id, body"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,19 +69,20 @@ def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path
 
 
 def test_arguments_are_checked_before_anything_is_computed(pulled):
-    for name, wrong in (
-        ("column", ""), ("column", "text"), ("output_column", "id"), ("output_column", "body"), ("cores", 0),
-        ("beam_size", 0), ("reach", "mail"), ("ds", ROWS),
+    clash, reaches = "the dataset has a column 'id' already; name another output_column", "known: path, name, store"
+    for name, wrong, said in (
+        ("column", "", "column must be a column's name"), ("column", "text", LACKS),
+        ("output_column", "id", clash), ("output_column", "body", "output_column must be a new column"),
+        ("cores", 0, "cores must be at least 1"), ("beam_size", 0, "beam_size"), ("reach", "mail", reaches),
+        ("ds", ROWS, r"expected a ray\.data\.Dataset, got list"),
     ):  # fmt: skip
         asked = {"ds": ray.data.from_items(ROWS), "model": str(pulled("en-pt")), "column": "body"} | {name: wrong}
-        with pytest.raises(InputError, match=name if name not in ("ds", "reach") else "Dataset|path, name, store"):
+        with pytest.raises(InputError, match=said):
             translate_dataset(**asked)
 
 
 # At the end: Ray keeps the cores of actors that failed for ten seconds more.
-@pytest.mark.parametrize(
-    ("column", "said"), [("text", "no column 'text'; the dataset has: id, body"), ("id", "should hold texts")]
-)
+@pytest.mark.parametrize("column, said", [("text", LACKS), ("id", "should hold texts")])
 def test_a_column_that_is_missing_or_no_text_ends_it(pulled, column, said):
     unknown = ray.data.from_items(ROWS).map_batches(lambda rows: rows, batch_format="pyarrow")
     made = translate_dataset(unknown, str(pulled("en-pt")), column, cores=1)

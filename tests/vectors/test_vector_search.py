@@ -14,13 +14,7 @@ from fastattn import SearchResult, quantize_vectors, semantic_search
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.vectors.quantized import BLOCK, OUTPUT_DTYPES
-from fastattn.vectors.search import (
-    PAIRWISE_SIMILARITIES,
-    SIMILARITIES,
-    similarity,
-    similarity_pairwise,
-    unit_length,
-)
+from fastattn.vectors.search import PAIRWISE_SIMILARITIES, SIMILARITIES, similarity, similarity_pairwise, unit_length
 from tests.messages import refused
 
 pytestmark = pytest.mark.filterwarnings("error")
