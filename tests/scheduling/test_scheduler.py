@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.errors import QueueFullError
+from fastattn.errors import InputError, QueueFullError
 from fastattn.scheduling import scheduler as scheduling
 from fastattn.scheduling.scheduler import Scheduler
 from tests.messages import refused
@@ -129,7 +129,7 @@ def test_a_short_job_of_one_caller_does_not_wait_behind_the_many_of_another():
     assert abs(taken.count("many") - taken.count("some")) < 10, "callers take turns"
 
 
-def test_what_waits_is_bounded(monkeypatch):
+def test_what_waits_is_bounded_and_a_caller_has_to_be_told_apart(monkeypatch):
     monkeypatch.setattr(scheduling, "MOST_WAITING", 10)
     scheduler = counting(SchedulerByHand)
     scheduler.submit(plan_of(*[1] * 13))
@@ -137,6 +137,8 @@ def test_what_waits_is_bounded(monkeypatch):
     scheduler.submit(plan_of(1))
     with refused(QueueFullError, "10 jobs"):
         scheduler.submit(plan_of(1))
+    with refused(InputError, "caller"):
+        scheduler.submit(plan_of(1), [])
     scheduler.finish_all()
     assert scheduler.submit(plan_of(1)) and scheduler.tick()
 
