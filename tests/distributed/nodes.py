@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -36,22 +35,11 @@ def cluster(nodes: int, cpus: int = 1) -> Iterator[tuple[Cluster, list[Any]]]:
         made.shutdown()
 
 
-def lose(made: Cluster, node: Any) -> None:
-    """Kill a node's processes at once, its actors' too."""
-    made.remove_node(node, allow_graceful=False)
-
-
 def command(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     """``fastattn batch`` as a process of its own group."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "fastattn", "batch", *map(str, arguments)],
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        **options,
-    )
+    given = [sys.executable, "-m", "fastattn", "batch", *map(str, arguments)]
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    return subprocess.Popen(given, cwd=ROOT, text=True, **options)
 
 
 def marked_environment() -> tuple[dict[str, str], str]:
@@ -88,7 +76,3 @@ def column(out: Path, name: str) -> list[Any]:
     """A column of all parts, in order."""
     tables = [pq.read_table(part) for part in sorted(out.glob("part-*.parquet"))]
     return [value for table in tables for value in table.column(name).to_pylist()]
-
-
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)

@@ -15,6 +15,7 @@ from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import InputError
+from tests.messages import refused
 
 
 @pytest.fixture
@@ -60,15 +61,12 @@ def touch(path, data=None):
 
 def test_a_file_whose_cut_has_changed_is_refused(batch, folder):
     job = batch()
-    assert [(block.url[-5:], block.start, block.stop) for block in job.blocks] == [
-        ("a.csv", 5, 15),
-        ("a.csv", 15, 25),
-        ("b.csv", 5, 11),
-    ]
+    cuts = [("a", 5, 15), ("a", 15, 25), ("b", 5, 11)]
+    assert [(block.url[-5], block.start, block.stop) for block in job.blocks] == cuts
     finish(job, [2])  # of another file, whose blocks get other numbers
     touch(folder / "a.csv", b'text\n"w1\nw2\nw3\nw4\nw5\nw6"\n')
     assert len(batch().blocks) == 2
-    with pytest.raises(InputError, match=r"b.csv is not cut as it was when .*out was begun.*; name another folder$"):
+    with refused(InputError, "b.csv"):
         batch().run(ClusterOptions())
 
 
@@ -76,14 +74,14 @@ def test_a_block_that_became_another_files_is_refused(batch, folder):
     finish(batch(), [1])
     touch(folder / "a.csv", b'text\n"w1\nw2\nw3\nw4\nw5\nw6"\n')
     assert batch().blocks[1].url.endswith("b.csv")
-    with pytest.raises(InputError, match=r"a.csv is not cut as it was .*as block 1 shows; name another folder$"):
+    with refused(InputError, "a.csv", "block 1"):
         batch().run(ClusterOptions())
 
 
 def test_a_file_that_has_changed_within_its_cut_is_refused(batch, folder):
     finish(batch())
     touch(folder / "b.csv", b"text\nw5\nw7\n")
-    with pytest.raises(InputError, match=r"b.csv has changed since .*out was begun, as block 2 shows; name another"):
+    with refused(InputError, "b.csv", "block 2"):
         batch().run(ClusterOptions())
 
 
@@ -97,12 +95,6 @@ def test_files_that_were_touched_are_read_once_more_and_not_again(batch, folder,
     assert [block.number for block in read] == [0, 1]
     assert second.run(ClusterOptions()).rows == 6
     assert len(read) == 2
-
-
-def test_the_same_files_in_another_form_are_another_job(batch):
-    finish(batch(input_form="text"))
-    with pytest.raises(InputError, match="input_form: csv, was text"):
-        batch(input_form="csv").run(ClusterOptions())
 
 
 def test_a_host_with_another_version_stops_the_job(batch, monkeypatch):

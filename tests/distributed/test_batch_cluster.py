@@ -11,13 +11,12 @@ import pytest
 pytest.importorskip("ray", reason="needs the extra fastattn[ray]")
 
 from bench.processes import Process, below, processes
-from fastattn import Encoder, Translator
+from fastattn import Translator
 from fastattn.distributed import driver
 from fastattn.distributed.batch import BatchRequest, BatchRun
 from fastattn.distributed.block_worker import BlockWorker
 from fastattn.distributed.cluster import ClusterOptions
 from fastattn.distributed.output_folder import OutputFolder
-from fastattn.errors import FastattnError
 from tests.distributed import nodes
 
 pytestmark = nodes.WARNINGS
@@ -51,17 +50,9 @@ def portuguese(pulled):
 @pytest.fixture
 def batch(pulled, english, tmp_path):
     def made(**changed):
-        asked = {
-            "kind": "translate",
-            "inputs": [str(english)],
-            "out": str(tmp_path / "out"),
-            "model": "en-pt",
-            "path": pulled("en-pt"),
-            "column": "text",
-            "output": "translation",
-            "options": {"beam_size": 1},
-            "size": 1024,
-        }
+        asked = {"kind": "translate", "inputs": [str(english)], "out": str(tmp_path / "out"), "model": "en-pt"}
+        asked |= {"path": pulled("en-pt"), "column": "text", "output": "translation"}
+        asked |= {"options": {"beam_size": 1}, "size": 1024}
         return BatchRun(BatchRequest(**asked | changed))
 
     return made
@@ -83,9 +74,9 @@ def test_a_lost_node_and_a_killed_actor_cost_their_open_blocks_alone(batch, port
         stamps.update({name: stamp for name, stamp in nodes.parts(out).items() if name not in stamps})
         if summary.blocks == 3:
             records = OutputFolder(str(out), "parquet").finished().values()
-            nodes.kill(int(next(iter(records))["host"].rpartition(":")[2]))
+            os.kill(int(next(iter(records))["host"].rpartition(":")[2]), signal.SIGKILL)
         if summary.blocks == 8:
-            nodes.lose(cluster, first)
+            cluster.remove_node(first, allow_graceful=False)  # its processes are killed at once, its actors' too
 
     summary = job.run(ClusterOptions(address=cluster.address, reach="store"), told)
     assert not summary.failed
@@ -105,7 +96,7 @@ def test_a_driver_that_is_killed_or_interrupted_is_taken_up_where_it_was(portugu
     code, said = nodes.run(*arguments)
     assert (code, said.count("\n")) == (1, 1)
     assert "another job is at work there" in said
-    nodes.kill(process.pid)
+    process.kill()
     _, said = process.communicate()
     assert said == "fastattn: this process was ended, by Ray or by the system; the same command does what is left\n"
     await_end(begun)
@@ -139,17 +130,6 @@ def await_end(begun: list[Process]) -> None:
         time.sleep(0.1)
 
 
-def test_an_encoder_by_its_path_is_the_same(batch, pulled, three, tmp_path):
-    texts = [text for text in sentences(300) if text]
-    path = tmp_path / "some.txt"
-    path.write_text("\n".join(texts), encoding="utf-8")
-    job = batch(kind="encode", inputs=[str(path)], model="minilm", path=pulled("minilm"), output="v", options={})
-    summary = job.run(ClusterOptions(address=three[0].address, reach="path"))
-    assert (summary.blocks, summary.rows) == (len(job.blocks), len(texts))
-    vectors = Encoder(pulled("minilm")).encode(texts)
-    assert nodes.column(tmp_path / "out", "v") == vectors.tolist()
-
-
 class EndsAtBlockOne(BlockWorker):
     """As a block that takes all memory would, or makes a library abort."""
 
@@ -173,8 +153,3 @@ def test_a_block_that_ends_its_actors_costs_no_other_its_place(batch, english, t
     start, stop = job.blocks[1].start, job.blocks[1].stop
     assert "\n".join(texts).strip() in english.read_text(encoding="utf-8")[start - 100 : stop + 100]
     assert len(texts) > 20
-
-
-def test_a_folder_that_another_run_holds_is_refused(batch, tmp_path):
-    with OutputFolder(str(tmp_path / "out"), "parquet").hold(), pytest.raises(FastattnError, match="another job"):
-        batch().run(ClusterOptions())

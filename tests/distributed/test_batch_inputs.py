@@ -1,9 +1,8 @@
 """What a job refuses before anything is started or written, and how the options of ``fastattn batch`` come to it."""
 
-import contextlib
-import re
 import socket
 import threading
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.distributed import batch, block_worker, formats
 from fastattn.distributed.batch import BatchRun, Summary, estimate
 from fastattn.distributed.block_worker import BLOCK_MODELS, Answers, BlockTranslator
-from fastattn.distributed.cluster import ActorPool, ClusterOptions, Host, pool_of
+from fastattn.distributed.cluster import ClusterOptions, Host
 from fastattn.distributed.formats import read_block
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.storage import InputFile
@@ -29,6 +28,7 @@ from fastattn.errors import CheckpointError, FastattnError, InputError
 from fastattn.ops import backend
 from fastattn.spec.text_spec import DecodingSettings
 from tests.distributed.jobs import TEXTS
+from tests.messages import check, refused
 
 
 @pytest.fixture
@@ -36,14 +36,6 @@ def texts(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS), encoding="utf-8")
     return path
-
-
-def refused(request, error=InputError):
-    """The line that says why."""
-    with pytest.raises(error) as raised:
-        BatchRun(request)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
 
 
 def parquet(column, type=None):
@@ -56,128 +48,77 @@ GOOD = parquet(["w1 w2"] * 100)
 
 
 def test_inputs_that_are_refused(request_for, tmp_path_factory):
-    for name, data, message in (
-        ("a.parquet", GOOD[: len(GOOD) // 2], "cannot read .*a.parquet: Parquet magic bytes not found"),
-        ("a.parquet", GOOD[:-1], "cannot read .*a.parquet: Parquet magic bytes not found"),
-        ("a.parquet", b"", "cannot read .*a.parquet: .* 0 bytes"),
-        ("a.parquet", b"w1\n" * 100, "cannot read .*a.parquet: Parquet magic bytes not found"),
-        ("a.parquet", parquet([1, 2]), "a.parquet: the column 'text' should hold strings, and is int64"),
-        ("a.parquet", parquet([["w1"]]), "a.parquet: the column 'text' should hold strings, and is list"),
-        ("a.jsonl", b'{"body": "w1"}\n', "a.jsonl: no field 'text' in the first 100 lines; found: body"),
-        ("a.csv", b"body,number\nw1,2\n", "a.csv has no column 'text'; found: body, number"),
-        ("a.csv", b"text,text\nw1,w2\n", "a.csv: .*: two columns have the name 'text'"),
-        ("a.csv", b"x" * 5000 + b"\nw1\n", r"a.csv has no column 'text'; found: x{300}\.\.\.$"),
-        ("a.csv", b"text,translation\nw1,w2\n", "has a column 'translation' already"),
-    ):
+    for name, data in (
+        ("a.parquet", parquet([1, 2])), ("a.jsonl", b'{"body": "w1"}\n'), ("a.csv", b"x" * 5000 + b"\nw1\n"),
+        ("b.csv", b"text,translation\nw1,w2\n"),
+    ):  # fmt: skip
         folder = tmp_path_factory.mktemp("case")
         path = folder / name
         path.write_bytes(data)
-        assert re.search(message, refused(request_for(path)))
+        with refused(InputError):
+            BatchRun(request_for(path))
         assert sorted(file.name for file in folder.iterdir()) == [name]  # nothing was written
-
-
-def test_inputs_without_rows_are_jobs_without_blocks(request_for, tmp_path):
-    for data in (b"", b"\n", b"text\n"):
-        path = tmp_path / "a.csv"
-        path.write_bytes(data)
-        assert BatchRun(request_for(path)).blocks == []
-
-
-def test_what_names_no_files_is_refused(request_for, texts, tmp_path):
-    assert "gone.txt: there is no such file" in refused(request_for(tmp_path / "gone.txt"))
-    assert refused(request_for("-")).startswith("standard input can be read only once")
-    assert "texts.txt is named twice" in refused(request_for(texts, texts))
+    path.write_bytes(b"text\n")
+    assert BatchRun(request_for(path)).blocks == []
 
 
 def test_columns_without_a_name_of_their_own_are_refused(request_for, texts):
-    assert "has a column 'text' already" in refused(request_for(texts, output="text"))
-    assert "a column to be made has no name" in refused(request_for(texts, output=""))
-    scored = {"return_scores": True}
-    assert "two columns would be named 'score'" in refused(request_for(texts, output="score", options=scored))
-    assert "one column 'text', not 'body'" in refused(request_for(texts, column="body"))
+    scored = {"output": "score", "options": {"return_scores": True}}
+    for changed in ({"output": "text"}, {"output": ""}, scored, {"column": "body"}):
+        with refused(InputError):
+            BatchRun(request_for(texts, **changed))
 
 
 def test_columns_of_json_lines_and_what_they_become(request_for, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "w1", "json": "w2", "translation": "w3"}\n')
     assert len(BatchRun(request_for(path)).blocks) == 1
-    assert "has a column 'translation' already" in refused(request_for(path, form="jsonl"))
-    assert "has a column 'json' already" in refused(request_for(path, output="json"))
-    assert re.search("the column 'json' .*; use --format jsonl", refused(request_for(path, column="json")))
+    for changed in ({"form": "jsonl"}, {"output": "json"}, {"column": "json"}):
+        with refused(InputError):
+            BatchRun(request_for(path, **changed))
     assert len(BatchRun(request_for(path, column="json", form="jsonl", output="x")).blocks) == 1
 
 
 def test_blocks_beyond_all_measure_are_refused(request_for, texts, monkeypatch):
     monkeypatch.setattr(formats, "_MOST_BLOCKS", 10)
-    assert refused(request_for(texts, size=1)) == "more than 10 blocks of 1 bytes; make them larger"
+    with refused(InputError):
+        BatchRun(request_for(texts, size=1))
     assert len(BatchRun(request_for(texts, size=1 << 40)).blocks) == 1
-
-
-def test_files_beyond_all_measure_are_refused_before_any_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "_MOST_BLOCKS", 2)
-    files = [InputFile(str(tmp_path / f"{n}.jsonl"), n, 0, "jsonl") for n in range(4)]
-    with pytest.raises(
-        InputError, match="^3 files with texts are more than the 2 blocks of a job; put their texts into"
-    ):
+    files = [InputFile(f"nowhere/{n}.jsonl", n, 0, "jsonl") for n in range(12)]
+    with refused(InputError):  # before any is read
         formats.cut(files, "text", 1 << 20)
 
 
-def folder_of_input(tmp_path_factory):
-    """A new folder with in/sub/a.parquet."""
-    root = tmp_path_factory.mktemp("case")
-    (root / "in/sub").mkdir(parents=True)
-    (root / "in/sub/a.parquet").write_bytes(GOOD)
-    return root
+OUTPUTS_WITHIN = """
+in in/out  in in  in in/deep/er/out  in/ in/out/  in link/out  link in/out  in file:in/out  file:in in/out
+in/** in/out  in/*/*.parquet in/out  i?/**/* in/out
+""".split()
+OUTPUTS_BESIDE = "in out  in in2  in in/_out  in/sub/*.parquet in/out  in/**.txt in/out".split()
 
 
-def test_an_output_that_would_be_input_is_refused(request_for, tmp_path_factory):
-    for given, out in (
-        ("in", "in/out"),
-        ("in", "in"),
-        ("in", "in/deep/er/out"),
-        ("in/", "in/out/"),
-        ("in", "link/out"),
-        ("link", "in/out"),
-        ("in", "file:in/out"),
-        ("file:in", "in/out"),
-        ("file:in", "file:in/out"),
-        ("in/**", "in/out"),
-        ("in/*/*.parquet", "in/out"),
-        ("i?/**/*", "in/out"),
-    ):
-        root = folder_of_input(tmp_path_factory)
+@pytest.mark.parametrize("within", [True, False])
+def test_an_output_that_would_be_input_is_refused(within, request_for, tmp_path_factory):
+    places = OUTPUTS_WITHIN if within else OUTPUTS_BESIDE
+    for names in zip(places[::2], places[1::2]):
+        root = tmp_path_factory.mktemp("case")
+        (root / "in/sub").mkdir(parents=True)
+        (root / "in/sub/a.parquet").write_bytes(GOOD)
         (root / "link").symlink_to(root / "in")
-        given, out = (
-            f"file://{root}/{name[5:]}" if name.startswith("file:") else f"{root}/{name}" for name in (given, out)
-        )
-        assert refused(request_for(given, out=out)) == (
-            f"cannot write {out.rstrip('/')}: the input {given} would take the output's files for its own; "
-            "name a folder that is not below it"
-        )
-
-
-def test_an_output_beside_the_input_is_taken(request_for, tmp_path_factory):
-    for given, out in (
-        ("in", "out"),
-        ("in", "in2"),
-        ("in", "in/_out"),
-        ("in/sub/*.parquet", "in/out"),
-        ("in/**.txt", "in/out"),
-    ):
-        root = folder_of_input(tmp_path_factory)
-        if given != "in":
+        if "txt" in names[0]:
             (root / "in/a.txt").write_text("w1\n")
-        assert len(BatchRun(request_for(root / given, out=str(root / out))).blocks) == 1
+        given, out = (f"file://{root}/{name[5:]}" if name[:5] == "file:" else f"{root}/{name}" for name in names)
+        with refused(InputError, given, out.rstrip("/")) if within else nullcontext():
+            assert len(BatchRun(request_for(given, out=out)).blocks) == 1
 
 
 def test_models_that_are_refused(request_for, texts, encoder, translator, tmp_path):
-    assert "this one is an encoder model's" in refused(request_for(texts, path=encoder), CheckpointError)
-    assert "cannot be read" in refused(request_for(texts, path=tmp_path / "gone"), CheckpointError)
     cut = tmp_path / "cut"
     cut.mkdir()
     for file in translator.iterdir():
         (cut / file.name).write_bytes(file.read_bytes()[: 1 << 12])
-    assert str(cut) in refused(request_for(texts, path=cut), CheckpointError)
+    for path in (encoder, tmp_path / "gone", cut):
+        with refused(CheckpointError):
+            BatchRun(request_for(texts, path=path))
 
 
 def test_a_damaged_first_block_is_no_reason_to_refuse_the_others(request_for, tmp_path):
@@ -188,7 +129,7 @@ def test_a_damaged_first_block_is_no_reason_to_refuse_the_others(request_for, tm
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     (block,) = BatchRun(request_for(path)).blocks
-    with pytest.raises(FastattnError, match="cannot read .*a.parquet: "):
+    with pytest.raises(FastattnError, match="^cannot read .*a.parquet: .*$"):
         read_block(block, "text")
 
 
@@ -207,20 +148,15 @@ def test_another_job_is_refused_with_what_differs(request_for, texts, encoder, t
         folder.begin(BatchRun(request_for(texts)).job)
     more = tmp_path / "more.txt"
     more.write_text("w1\n")
-    other_options = {"beam_size": 2, "max_decoding_length": 9}
-    for inputs, changed, message in (
-        ([texts], {"options": other_options}, "beam_size: 2, was 1"),
-        ([texts], {"precision": "int8"}, "precision: int8, was float32"),
-        ([texts], {"output": "x"}, 'outputs: ["x"], was ["translation"]'),
-        ([texts], {"form": "jsonl"}, "form: jsonl, was parquet"),
-        ([texts], {"size": 1000}, "block_bytes: 1000, was 131072"),
-        ([texts], {"kind": "encode", "path": encoder, "options": {}}, "kind: encode, was translate; model: "),
-        ([texts, more], {}, f"input: 2 files, were 1 (new: {more})"),
-        ([more], {}, f"(new: {more}; gone: {texts})"),
-    ):
-        with pytest.raises(InputError, match="out holds another job: .*; name another folder$") as raised:
+    for inputs, changed in (
+        ([texts], {"options": {"beam_size": 2, "max_decoding_length": 9}}), ([texts], {"precision": "int8"}),
+        ([texts], {"output": "x"}), ([texts], {"form": "jsonl"}), ([texts], {"size": 1000}), ([texts, more], {}),
+        ([more], {}),
+    ):  # fmt: skip
+        with refused(InputError, "out holds another job: "):
             BatchRun(request_for(*inputs, **changed)).run(ClusterOptions())
-        assert message in str(raised.value)
+    with pytest.raises(InputError, match="kind: encode, was translate; model: "):
+        BatchRun(request_for(texts, kind="encode", path=encoder, options={})).run(ClusterOptions())
 
 
 def test_an_option_that_says_what_is_the_default_of_every_model_makes_no_other_job(request_for, texts, encoder):
@@ -297,23 +233,6 @@ def test_the_first_fault_is_that_of_the_input_with_its_line(name, size, request_
     assert job.first_fault(summary) == first
 
 
-def test_a_text_that_the_model_refuses_has_its_place_too(request_for, tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'text\n"w1\nw2"\n"w3"\n')
-    job, summary = BatchRun(request_for(path)), Summary()
-    (block,) = job.blocks
-    summary.add(block_worker._record(block, read_block(block, "text"), Answers({}, {1: "too long"}, 0)))
-    assert job.first_fault(summary) == f"line 4 of {path}, byte 13: too long"
-
-
-def test_outputs_that_are_refused(request_for, texts, tmp_path):
-    for out, message in (("", "has no name"), ("zz://x", "zz://x: "), ("texts.txt", "is no folder")):
-        pytest.importorskip("ray", reason="jobs run on fastattn[ray]")
-        out = str(tmp_path / out) if out == texts.name else out
-        with pytest.raises(InputError, match=message):
-            BatchRun(request_for(texts, out=out)).run(ClusterOptions())
-
-
 @pytest.fixture
 def answering():
     """A function that begins a service, which says the same to everybody: its port."""
@@ -349,39 +268,33 @@ def test_an_address_without_a_cluster_is_refused_at_once(answering):
 
 
 # Of a parameter by its name: the arguments, and what the job has of them, by the name of a field or an option.
-JOB = {
+def named(**values):
+    """Options that arrive under their own names."""
+    return {name: ([f"--{name.replace('_', '-')}", str(value)], {name: value}) for name, value in values.items()}
+
+
+JOB = named(out="there", column="body", address="there:1", actors=3, cores=2, precision="bfloat16", device="cuda") | {
     "model": (["-m", "MODEL"], {"model": "MODEL", "path": Path("MODEL")}),
     "inputs": (["a.csv", "b.csv"], {"inputs": ("in.txt", "a.csv", "b.csv")}),
-    "out": (["--out", "there"], {"out": "there"}),
-    "column": (["--column", "body"], {"column": "body"}),
     "output": (["--output-column", "x"], {"output": "x"}),
     "form": (["--format", "jsonl"], {"form": "jsonl"}),
     "input_form": (["--input-format", "csv"], {"input_form": "csv"}),
     "size": (["--block-size", "3K"], {"size": 3072}),
     "dry_run": (["--dry-run"], {"said": "7 rows"}),
     "price": (["--dry-run", "--price", "0.5"], {"said": "at 0.5 for a core-hour"}),
-    "address": (["--address", "there:1"], {"address": "there:1"}),
-    "actors": (["--actors", "3"], {"actors": 3}),
-    "cores": (["--cores", "2"], {"cores": 2}),
     "reach": (["--model-by", "name"], {"reach": "name"}),
-    "precision": (["--precision", "bfloat16"], {"precision": "bfloat16"}),
-    "device": (["--device", "cuda"], {"device": "cuda"}),
 }
-NUMBERS = {"beam_size": 3, "patience": 1.5, "length_penalty": 0.5, "word_penalty": 0.25, "coverage_penalty": 0.2}
-NUMBERS |= {"repetition_penalty": 1.2, "max_length_factor": 1.5, "timeout": 7.0, "sampling_topk": 5}
-NUMBERS |= {"sampling_topp": 0.5, "sampling_minp": 0.1, "presence_penalty": 0.3, "frequency_penalty": 0.2}
-NUMBERS |= {"sampling_temperature": 0.8, "seed": 11}
-TRANSLATE = JOB | {name: ([f"--{name.replace('_', '-')}", str(n)], {name: n}) for name, n in NUMBERS.items()}
-TRANSLATE |= {
+TRANSLATE = JOB | named(beam_size=3, patience=1.5, length_penalty=0.5, word_penalty=0.25, coverage_penalty=0.2)
+TRANSLATE |= named(repetition_penalty=1.2, max_length_factor=1.5, timeout=7.0, sampling_topk=5, sampling_topp=0.5)
+TRANSLATE |= named(sampling_minp=0.1, presence_penalty=0.3, frequency_penalty=0.2, sampling_temperature=0.8, seed=11)
+TRANSLATE |= named(split="never", target_prefix="Olá") | {
     "source": (["--from", "zh"], {"model": "zh-en"}),
     "target": (["--from", "pt", "--to", "en"], {"model": "pt-en"}),
     "num_hypotheses": (["-n", "3"], {"num_hypotheses": 3}),
     "scores": (["--scores"], {"return_scores": True}),
-    "split": (["--split", "never"], {"split": "never"}),
     "no_repeat_ngram_size": (["--no-repeat-ngram", "4"], {"no_repeat_ngram_size": 4}),
     "min_decoding_length": (["--min-length", "2"], {"min_decoding_length": 2}),
     "max_decoding_length": (["--max-length", "9"], {"max_decoding_length": 9}),
-    "target_prefix": (["--target-prefix", "Olá"], {"target_prefix": "Olá"}),
     "prefix_bias_beta": (["--prefix-bias", "0.7"], {"prefix_bias_beta": 0.7}),
     "return_alternatives": (["--alternatives"], {"return_alternatives": True}),
     "min_alternative_expansion_prob": (["--min-alternative-prob", "0.1"], {"min_alternative_expansion_prob": 0.1}),
@@ -390,17 +303,19 @@ TRANSLATE |= {
     "replace_unknowns": (["--replace-unknowns"], {"replace_unknowns": True}),
     "suppress_sequences": (["--suppress", "a", "--suppress", "b c"], {"suppress_sequences": ["a", "b c"]}),
 }
-ENCODE = JOB | {
-    "normalize": (["--no-normalize"], {"normalize_embeddings": False}),
-    "pooling": (["--pooling", "cls,max"], {"pooling": ["cls", "max"]}),
-    "truncate_dim": (["--truncate-dim", "3"], {"truncate_dim": 3}),
-    "prompt": (["--prompt", "so: "], {"prompt": "so: "}),
-    "prompt_name": (["--prompt-name", "query"], {"prompt_name": "query"}),
-    "task": (["--task", "document"], {"task": "document"}),
-    "long": (["--long", "error"], {"long": "error"}),
-    "output_dtype": (["--output-dtype", "binary"], {"output_dtype": "binary"}),
-    "calibration": (["--output-dtype", "int8", "--calibration", "CALIBRATION"], {"ranges": [[-2.0] * 48, [3.0] * 48]}),
-}
+ENCODE = (
+    JOB
+    | named(truncate_dim=3, prompt="so: ", prompt_name="query", task="document", long="error")
+    | {
+        "normalize": (["--no-normalize"], {"normalize_embeddings": False}),
+        "pooling": (["--pooling", "cls,max"], {"pooling": ["cls", "max"]}),
+        "output_dtype": (["--output-dtype", "binary"], {"output_dtype": "binary"}),
+        "calibration": (
+            ["--output-dtype", "int8", "--calibration", "CALIBRATION"],
+            {"ranges": [[-2.0] * 48, [3.0] * 48]},
+        ),
+    }
+)
 CASES = {"translate": TRANSLATE, "encode": ENCODE}
 
 
@@ -462,26 +377,21 @@ def test_each_option_comes_to_the_job(kind, asked, encoder):
 
 
 def test_options_that_make_no_sense_are_refused():
-    price = "--price goes with --dry-run, and is a number"
-    for arguments, message in (
-        (["--price", "1"], price),
-        (["--dry-run", "--price", "nan"], price),
-        (["--dry-run", "--price", "inf"], price),
-        (["--column", "\udcff"], "Invalid value for '--column': expected UTF-8"),
-        (["--output-column", "\udcff"], "Invalid value for '--output-column': expected UTF-8"),
-    ):
-        result = CliRunner().invoke(
-            commands, ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model", *arguments]
-        )
+    begin = ["batch", "encode", "in.txt", "--out", "out", "-m", "no-model"]
+    for arguments in (
+        ["--price", "1"], ["--dry-run", "--price", "nan"], ["--dry-run", "--price", "inf"], ["--column", "\udcff"],
+        ["--output-column", "\udcff"],
+    ):  # fmt: skip
+        result = CliRunner().invoke(commands, begin + arguments)
         assert result.exit_code == 2
-        assert result.stderr.startswith(f"fastattn: {message} (see ")
+        check(result.stderr)
 
 
 def test_the_cluster_is_the_one_of_the_job(request_for, monkeypatch, tmp_path):
     """By --address, else by RAY_ADDRESS, else there is none."""
     found = []
 
-    @contextlib.contextmanager
+    @contextmanager
     def joined(address):
         found.append(address)
         yield [Host(name, 2) for name in "abc"]
@@ -505,18 +415,6 @@ def test_the_cluster_is_the_one_of_the_job(request_for, monkeypatch, tmp_path):
         assert (told.blocks, told.rows, told.cores) == (10, 40, 1) and told.rate > 0
 
 
-def test_an_actor_on_a_card_has_one_of_its_own():
-    nodes, two = [Host("a", 8, 1), Host("b", 8), Host("c", 4, 4)], ClusterOptions(cores=2)
-    assert pool_of(nodes, 1, two) == ActorPool(10, 2, 0)
-    for device in ("cuda", "auto"):
-        assert pool_of(nodes, 1, two, device) == ActorPool(1 + 2, 2, 1)
-    assert pool_of(nodes[1:2], 1, two, "auto") == ActorPool(4, 2, 0)
-    with pytest.raises(
-        FastattnError, match="^device 'cuda' cannot be used: the cluster has no node that gives out a c"
-    ):
-        pool_of(nodes[1:2], 1, two, "cuda")
-
-
 @pytest.mark.parametrize("kind", CASES)
 def test_the_device_is_an_actors_alone(kind, translator, encoder, monkeypatch):
     """What checks the options has the CPU, and a job on the CPU is the same as one before there were devices."""
@@ -528,5 +426,5 @@ def test_the_device_is_an_actors_alone(kind, translator, encoder, monkeypatch):
         assert (asked.pop(), made.options) == (expected, {"device": "auto"})
         assert len(made.answer(["w1"]).columns["out"]) == 1
     assert BLOCK_MODELS[kind](path, "float32", None, "out", {"device": "cpu"}).options == {}
-    with pytest.raises(InputError, match="^expected device 'cpu' or 'cuda' or 'auto', got 'gpu'$"):
+    with refused(InputError):
         BLOCK_MODELS[kind](path, "float32", None, "out", {"device": "gpu"})

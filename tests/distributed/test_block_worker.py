@@ -17,6 +17,7 @@ from fastattn.distributed.formats.blocks import CorpusBlock, StringRows
 from fastattn.distributed.model_source import ModelSource
 from fastattn.errors import FastattnError
 from tests.distributed.jobs import some_job
+from tests.messages import refused
 
 SHORT = {"beam_size": 2, "max_decoding_length": 9}
 TEXTS = ["w1 w2", None, "w3", "", "w4 w5 w6"]
@@ -183,13 +184,14 @@ def test_the_options_of_a_dataset_arrive(translator, encoder, monkeypatch):
 
 def test_a_pool_has_as_many_actors_as_have_room_and_are_asked_for():
     nodes = [Host("a", 8), Host("b", 3)]
-    for options, expected in (
-        (ClusterOptions(cores=2), ActorPool(5, 2)),
-        (ClusterOptions(cores=2, actors=3), ActorPool(3, 2)),
-        (ClusterOptions(cores=2, actors=9), ActorPool(5, 2)),
-        (ClusterOptions(cores=8), ActorPool(1, 8)),
-    ):
-        assert pool_of(nodes, 1, options) == expected
-    for wrong, message in ((nodes, "an actor with 9 cores has no place: the largest node has 8"), ([], "no node that")):
-        with pytest.raises(FastattnError, match=message):
-            pool_of(wrong, 1, ClusterOptions(cores=9))
+    for cores, actors, expected in ((2, None, 5), (2, 3, 3), (2, 9, 5), (8, None, 1)):
+        assert pool_of(nodes, 1, ClusterOptions(cores=cores, actors=actors)) == ActorPool(expected, cores)
+    with_cards, two = [Host("a", 8, 1), Host("b", 8), Host("c", 4, 4)], ClusterOptions(cores=2)
+    for hosts, device, expected in (
+        (with_cards, "cpu", ActorPool(10, 2, 0)), (with_cards, "cuda", ActorPool(1 + 2, 2, 1)),
+        (with_cards, "auto", ActorPool(1 + 2, 2, 1)), (with_cards[1:2], "auto", ActorPool(4, 2, 0)),
+    ):  # fmt: skip
+        assert pool_of(hosts, 1, two, device) == expected
+    for hosts, options in ((nodes, ClusterOptions(cores=9)), ([], two), (with_cards[1:2], two)):
+        with refused(FastattnError):
+            pool_of(hosts, 1, options, "cuda" if len(hosts) == 1 else "cpu")

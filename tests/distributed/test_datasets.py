@@ -21,6 +21,7 @@ ROWS = [
     {"id": 2, "body": "He bought three apples."},
     {"id": 3, "body": ""},
 ]
+LACKS = "no column 'text'; the dataset has: id, body"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,36 +63,26 @@ def test_a_dataset_that_has_to_be_read_leaves_a_core_to_read_it(pulled, tmp_path
     texts = [row["body"] for row in ROWS if row["body"]]
     (tmp_path / "a.txt").write_text("\n".join(texts))
     read = ray.data.read_text(str(tmp_path))
-    found = {
-        row["text"]: row["translation"] for row in translate_dataset(read, str(pulled("en-pt")), "text").take_all()
-    }
+    made = translate_dataset(read, str(pulled("en-pt")), "text").take_all()
+    found = {row["text"]: row["translation"] for row in made}
     assert found == dict(zip(texts, Translator(pulled("en-pt")).translate(texts), strict=True))
 
 
 def test_arguments_are_checked_before_anything_is_computed(pulled):
-    for wrong, said in (
-        ({"column": ""}, "column must be a column's name"),
-        ({"column": "text"}, "no column 'text'; the dataset has: id, body"),
-        ({"output_column": "id"}, "the dataset has a column 'id' already; name another output_column"),
-        ({"output_column": "body"}, "output_column must be a new column"),
-        ({"cores": 0}, "cores must be at least 1"),
-        ({"beam_size": 0}, "beam_size"),
-        ({"reach": "mail"}, "known: path, name, store"),
-    ):
-        asked = {"model": str(pulled("en-pt")), "column": "body"} | wrong
+    clash, reaches = "the dataset has a column 'id' already; name another output_column", "known: path, name, store"
+    for name, wrong, said in (
+        ("column", "", "column must be a column's name"), ("column", "text", LACKS),
+        ("output_column", "id", clash), ("output_column", "body", "output_column must be a new column"),
+        ("cores", 0, "cores must be at least 1"), ("beam_size", 0, "beam_size"), ("reach", "mail", reaches),
+        ("ds", ROWS, r"expected a ray\.data\.Dataset, got list"),
+    ):  # fmt: skip
+        asked = {"ds": ray.data.from_items(ROWS), "model": str(pulled("en-pt")), "column": "body"} | {name: wrong}
         with pytest.raises(InputError, match=said):
-            translate_dataset(ray.data.from_items(ROWS), **asked)
-
-
-def test_what_is_no_dataset_is_refused():
-    with pytest.raises(InputError, match=r"expected a ray\.data\.Dataset, got list"):
-        translate_dataset(ROWS, "en-pt", "body")
+            translate_dataset(**asked)
 
 
 # At the end: Ray keeps the cores of actors that failed for ten seconds more.
-@pytest.mark.parametrize(
-    ("column", "said"), [("text", "no column 'text'; the dataset has: id, body"), ("id", "should hold texts")]
-)
+@pytest.mark.parametrize("column, said", [("text", LACKS), ("id", "should hold texts")])
 def test_a_column_that_is_missing_or_no_text_ends_it(pulled, column, said):
     unknown = ray.data.from_items(ROWS).map_batches(lambda rows: rows, batch_format="pyarrow")
     made = translate_dataset(unknown, str(pulled("en-pt")), column, cores=1)

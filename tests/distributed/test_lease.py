@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,26 +94,19 @@ def test_a_lease_that_was_taken_while_it_was_renewed_is_lost(out, without_locks,
             waiting(lambda: check() is not None)
 
 
-def test_a_lease_that_nobody_else_wants_lives_however_late_it_is_renewed(out, without_locks, monkeypatch):
+@pytest.mark.parametrize("is_alone, dead_after", [(True, 0.0), (False, 120.0)])
+def test_a_lease_lives_however_late_it_is_renewed_or_beside_a_refused_one(
+    is_alone, dead_after, out, without_locks, monkeypatch
+):
     monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.01)
-    monkeypatch.setattr(output_stores, "DEAD_AFTER", 0.0)  # so that each renewal is late
+    monkeypatch.setattr(output_stores, "DEAD_AFTER", dead_after)
     with OutputFolder(str(out), "parquet").hold() as check:
         (held,) = leases(out)
+        if not is_alone:
+            (held.parent / "other.json").write_text("{}")
         for _ in range(2):
             first = held.stat().st_mtime_ns
             waiting(lambda: held.stat().st_mtime_ns > first)  # noqa: B023  called at once
-        check()
-
-
-def test_a_job_that_is_refused_costs_the_one_at_work_nothing(out, without_locks, monkeypatch):
-    monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.01)
-    with OutputFolder(str(out), "parquet").hold() as check:
-        (held,) = leases(out)
-        (held.parent / "other.json").write_text("{}")
-        first = held.stat().st_mtime_ns
-        waiting(lambda: held.stat().st_mtime_ns > first)
-        first = held.stat().st_mtime_ns
-        waiting(lambda: held.stat().st_mtime_ns > first)
         check()
 
 
@@ -130,11 +124,8 @@ def test_of_many_that_begin_at_once_no_two_hold_a_lease(out, without_locks):
         except FastattnError as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(begin, range(8)))
     # All may be refused, each by another's lease; never do two hold one.
     assert len(most) + len(refused) == 8 and set(most) <= {1}
     assert leases(out) == []

@@ -8,6 +8,7 @@ import pytest
 from fastattn.distributed import model_source
 from fastattn.distributed.model_source import ModelSource, contents, digest_of, on_this_host
 from fastattn.errors import CheckpointError
+from tests.messages import refused
 
 
 @pytest.fixture
@@ -47,12 +48,6 @@ def test_a_digest_is_of_names_and_contents(model):
     assert digest_of(model) != first
 
 
-def test_a_single_file_has_its_contents_digest_under_any_name(tmp_path):
-    (tmp_path / "a.argosmodel").write_bytes(b"model")
-    (tmp_path / "b.argosmodel").write_bytes(b"model")
-    assert digest_of(tmp_path / "a.argosmodel") == digest_of(tmp_path / "b.argosmodel")
-
-
 def test_what_is_shipped_is_unpacked_once_and_is_the_same(model, shipped):
     source = shipped(model)
     found = on_this_host(source)
@@ -65,26 +60,19 @@ def test_what_is_shipped_is_unpacked_once_and_is_the_same(model, shipped):
     assert [entry.name for entry in found.parent.iterdir()] == [found.name]
 
 
-def test_a_single_file_is_shipped_with_its_name(tmp_path, shipped):
-    path = tmp_path / "some.argosmodel"
-    path.write_bytes(b"model")
-    found = on_this_host(shipped(path))
-    assert (found.name, found.read_bytes()) == ("some.argosmodel", b"model")
-
-
 def test_a_single_file_that_was_shipped_under_another_name_is_found(tmp_path, shipped):
-    found = []
-    for name in (".first.argosmodel", "second.argosmodel"):
-        path = tmp_path / name
+    paths = [tmp_path / name for name in (".first.argosmodel", "second.argosmodel")]
+    for path in paths:
         path.write_bytes(b"model")
-        found.append(on_this_host(shipped(path)))
-    assert found[0] == found[1] and found[1].read_bytes() == b"model"
+        found = on_this_host(shipped(path))
+        assert (found.name, found.read_bytes()) == (paths[0].name, b"model")
+    assert digest_of(paths[0]) == digest_of(paths[1])
 
 
 def test_another_model_in_its_place_is_an_error(model, shipped, tmp_path):
     found = on_this_host(shipped(model))
     (found / "config.json").write_text("[]")
-    with pytest.raises(CheckpointError, match="not the model that was shipped"):
+    with refused(CheckpointError, str(found)):
         on_this_host(shipped(model))
     by_path = shipped(model, reach="path", stored=None)
     assert on_this_host(by_path) == model
@@ -97,7 +85,7 @@ def test_another_model_in_its_place_is_an_error(model, shipped, tmp_path):
 
 def test_nothing_is_written_outside_the_folder(model, shipped, tmp_path):
     stored = {"../../outside": np.zeros(1, np.uint8)}
-    with pytest.raises(CheckpointError, match="is not a path inside the checkpoint"):
+    with refused(CheckpointError):
         on_this_host(shipped(model, stored=stored))
     assert not list((tmp_path / "cache").rglob("outside"))
 
@@ -105,5 +93,5 @@ def test_nothing_is_written_outside_the_folder(model, shipped, tmp_path):
 def test_a_folder_of_many_files_is_no_checkpoint(tmp_path):
     for number in range(model_source.MOST_FILES + 1):
         (tmp_path / str(number)).touch()
-    with pytest.raises(CheckpointError, match="more than 250 files"):
+    with refused(CheckpointError):
         digest_of(tmp_path)

@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fastattn.distributed import output_folder, output_stores
+from fastattn.distributed import output_folder
 from fastattn.distributed.formats.blocks import StringRows
 from fastattn.distributed.output_folder import OutputFolder, as_file, as_json_lines, as_parquet
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests import ROOT
 from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
+from tests.messages import refused
+from tests.scheduling.by_hand import ended
 
 
 def visible(out):
@@ -53,9 +55,6 @@ def test_the_next_run_finds_what_is_finished(out):
 
 
 def test_any_process_places_blocks_and_buffers_of_any_kind(folder, out):
-    import numpy as np
-    import pyarrow as pa
-
     OutputFolder(str(out), "parquet").write_block(0, pa.py_buffer(b"abc"), RECORD)
     OutputFolder(str(out), "parquet").write_block(1, np.arange(3, dtype=np.int32).data, RECORD)
     OutputFolder(f"file://{out}", "parquet").write_block(2, pa.py_buffer(b""), RECORD)
@@ -72,24 +71,13 @@ def test_a_relative_path_is_absolute_for_others(tmp_path, monkeypatch):
         assert (folder.name, folder.url, list(folder.finished())) == ("out", f"{tmp_path}/out", [0])
 
 
-def test_another_job_is_refused_with_what_differs(folder, out):
-    folder.write_block(0, b"rows", RECORD)
-    other = some_job(options={"precision": "int8", "beam_size": 4}, column="body")
-    with pytest.raises(InputError) as raised:
-        folder.begin(other)
-    differences = "precision: int8, was float32; beam_size: 4, was 1; column: body, was text"
-    assert str(raised.value) == f"{out} holds another job: {differences}; name another folder"
-    assert folder.begin(some_job()) == some_job() and list(folder.finished()) == [0]
-
-
 def test_a_folder_with_other_files_stays_as_it_was(out):
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"out holds other files \(thesis.txt\) and no job; name a folder that is"):
-        with OutputFolder(str(out), "parquet").hold():
-            pass
-    with pytest.raises(InputError, match="out holds other files"):
-        OutputFolder(str(out), "parquet").begin(some_job())
+    folder = OutputFolder(str(out), "parquet")
+    for begin in (lambda: folder.hold().__enter__(), lambda: folder.begin(some_job())):
+        with refused(InputError, "thesis.txt"):
+            begin()
     assert os.listdir(out) == ["thesis.txt"]
 
 
@@ -105,14 +93,10 @@ def test_hidden_files_and_an_empty_folder_are_no_hindrance(out):
 
 
 def test_a_place_that_cannot_be_a_folder_is_refused(tmp_path):
-    for name, told in (
-        ("file", "cannot write {}/file: it is no folder"),
-        ("no/out", "cannot write {0}/no/out: the folder {0}/no does"),
-    ):
-        (tmp_path / "file").touch()
-        with pytest.raises(InputError) as raised, OutputFolder(str(tmp_path / name), "parquet").hold():
+    (tmp_path / "file").touch()
+    for place in (f"{tmp_path}/file", f"{tmp_path}/no/out", ""):
+        with refused(InputError, place), OutputFolder(place, "parquet").hold():
             pass
-        assert str(raised.value).startswith(told.format(tmp_path))
 
 
 def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(out):
@@ -172,9 +156,7 @@ OutputFolder(sys.argv[1], "parquet").write_block(7, b"x" * 100_000, {"rows": 1})
 """
 
 
-@pytest.mark.parametrize(
-    "killed_at, left", [("part-00000007.parquet", []), ("00000007.json", ["part-00000007.parquet"])]
-)
+@pytest.mark.parametrize("killed_at, left", [("part-00000007", []), ("00000007.json", ["part-00000007.parquet"])])
 def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(out, killed_at, left):
     folder = OutputFolder(str(out), "parquet")
     with folder.hold():
@@ -193,16 +175,6 @@ def test_a_writer_that_is_killed_leaves_nothing_unfinished_under_a_final_name(ou
     assert list(folder.finished()) == [1, 7]
 
 
-def test_a_writer_that_is_interrupted_leaves_nothing(folder, out, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(output_stores, "finish", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        folder.write_block(0, b"rows", RECORD)
-    assert (visible(out), hidden(out)) == (["_fastattn"], [])
-
-
 @contextlib.contextmanager
 def file_size_limit(most):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -215,9 +187,8 @@ def file_size_limit(most):
 
 def test_what_cannot_be_written_is_one_line_and_changes_nothing(folder, out):
     folder.write_block(0, b"rows", RECORD)
-    with file_size_limit(1 << 16), pytest.raises(StorageError) as raised:
+    with file_size_limit(1 << 16), refused(StorageError):
         folder.write_block(1, b"x" * (1 << 17), RECORD)
-    assert str(raised.value) == f"cannot write {out}/part-00000001.parquet: File too large"
     assert (visible(out), hidden(out)) == (["_fastattn", "part-00000000.parquet"], [])
     assert list(folder.finished()) == [0]
     folder.write_block(1, b"x" * (1 << 17), RECORD)
@@ -225,56 +196,14 @@ def test_what_cannot_be_written_is_one_line_and_changes_nothing(folder, out):
 
 
 def test_a_record_that_cannot_be_written_leaves_its_block_open(folder, out):
-    with file_size_limit(100), pytest.raises(StorageError, match=r"cannot write .*/_fastattn/finished/00000001.json: "):
+    with file_size_limit(100), refused(StorageError, "00000001.json"):
         folder.write_block(1, b"x", RECORD)
     assert (visible(out), hidden(out)) == (["_fastattn", "part-00000001.parquet"], [])
     assert folder.finished() == {}
 
 
-FILL = """
-import os, sys
-from fastattn.distributed.output_folder import OutputFolder
-from fastattn.errors import StorageError
-from tests.distributed.jobs import RECORD, some_job
-folder = OutputFolder(sys.argv[1], "parquet")
-with folder.hold():
-    folder.begin(some_job())
-    folder.write_block(0, b"x" * 100_000, RECORD)
-    try:
-        folder.write_block(1, b"x" * 1_000_000, RECORD)
-    except StorageError as error:
-        print(error)
-    print(list(folder.finished()), sorted(os.listdir(sys.argv[1])))
-"""
-
-
-def test_a_full_disk_leaves_what_is_finished(tmp_path):
-    mounted = f'mount -t tmpfs -o size=256k none {tmp_path} && echo mounted && exec "$@"'
-    command = ["unshare", "-m", "sh", "-c", mounted, "sh", sys.executable, "-c", FILL, str(tmp_path / "out")]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no unshare here")
-    first, _, rest = done.stdout.partition("\n")
-    if first != "mounted":
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    assert rest.splitlines() == [
-        f"cannot write {tmp_path}/out/part-00000001.parquet: No space left on device",
-        "[0] ['_fastattn', 'part-00000000.parquet']",
-    ], done.stderr
-
-
-def test_a_folder_without_permission_is_one_line(out):
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
-    out.mkdir(0o500)
-    with pytest.raises(StorageError, match=r"cannot write .*: Permission denied"):
-        with OutputFolder(str(out), "parquet").hold():
-            pass
-
-
 def test_a_host_that_does_not_see_the_folder_says_so(tmp_path):
-    with pytest.raises(StorageError, match=r"no such folder; do all hosts share .*/nowhere\?"):
+    with refused(StorageError, "nowhere"):
         OutputFolder(str(tmp_path / "nowhere"), "parquet").write_block(0, b"rows", RECORD)
     assert os.listdir(tmp_path) == []
 
@@ -290,25 +219,16 @@ def test_a_block_set_aside_is_so_until_it_is_finished(folder, out):
     assert (list(folder.finished()), os.listdir(path)) == ([4], [])
 
 
-def test_later_times_of_files_are_kept(folder):
-    later = some_job(files=[file | {"modified": 99} for file in some_job().files])
-    folder.keep(later)
-    assert folder.begin(some_job()) == later
-
-
-def test_a_damaged_job_is_refused_and_kept(folder, out):
-    for data in (b"{", b"[]", b'{"layout": 2}', b'{"layout": 1' + b"0" * 30 + b"}"):
-        (out / "_fastattn" / "job.json").write_bytes(data)
-        with pytest.raises(InputError, match=r"out/_fastattn/job.json.*; name another folder"):
-            folder.begin(some_job())
-        assert (out / "_fastattn" / "job.json").read_bytes() == data
-
-
-def test_files_too_large_for_a_job_are_not_read_whole(folder, out, monkeypatch):
+def test_a_damaged_job_is_refused_and_kept(folder, out, monkeypatch):
+    """One that is too large is not read whole."""
+    path = out / "_fastattn" / "job.json"
+    path.write_bytes(b"{")
+    with refused(InputError, "job.json"):
+        folder.begin(some_job())
+    assert path.read_bytes() == b"{"
     monkeypatch.setattr(output_folder, "_LARGEST_JOB", 1000)
-    with open(out / "_fastattn" / "job.json", "r+b") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(InputError, match="job.json should hold a job"):
+    os.truncate(path, 1 << 40)
+    with refused(InputError, "job.json"):
         folder.begin(some_job())
 
 
@@ -357,7 +277,7 @@ def test_a_job_that_is_too_large_to_be_read_again_is_not_begun(out, monkeypatch)
     many = [{"url": f"in/{number}.txt", "size": 1, "modified": 0} for number in range(50)]
     folder = OutputFolder(str(out), "parquet")
     with folder.hold():
-        with pytest.raises(InputError, match=r"^50 input files are too many for one job: .*; begin several jobs$"):
+        with refused(InputError):
             folder.begin(some_job(files=many))
         assert folder.begin(some_job()) == some_job()
 
@@ -375,9 +295,8 @@ def test_a_lock_that_is_no_plain_file_is_refused_and_left(tmp_path_factory):
             os.mkfifo(lock)
         else:
             lock.symlink_to(victim if kind == "link" else folder / "new")
-        with pytest.raises(StorageError, match=r"^cannot write .*out/_fastattn/lock: "):
-            with OutputFolder(str(out), "parquet").hold():
-                pass
+        with refused(StorageError), OutputFolder(str(out), "parquet").hold():
+            pass
         assert victim.read_text() == "years of work" and not (folder / "new").exists()
 
 
@@ -388,36 +307,18 @@ def test_a_folder_within_that_leads_elsewhere_is_refused(tmp_path_factory):
         (folder / "elsewhere").mkdir()
         (out / name).parent.mkdir(parents=True)
         (out / name).symlink_to(folder / "elsewhere")
-        with pytest.raises(StorageError, match=rf"^cannot write .*out/{name}: it is a link, or no folder$"):
-            with OutputFolder(str(out), "parquet").hold():
-                pass
+        with refused(StorageError, name), OutputFolder(str(out), "parquet").hold():
+            pass
         assert os.listdir(folder / "elsewhere") == []
 
 
 @pytest.mark.parametrize("name", ["job.json", "finished/00000000.json"])
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(out, name):
-    path = out / "_fastattn" / name
-    with OutputFolder(str(out), "parquet").hold():
-        pass
-    os.mkfifo(path)
-    reader = subprocess.run(
-        [sys.executable, "-c", READ, str(out)], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
-    assert reader.stdout == f"cannot read {out}/_fastattn/{name}: no regular file\n", reader.stderr
-
-
-READ = """
-import sys
-from fastattn.distributed.output_folder import OutputFolder
-from fastattn.errors import StorageError
-from tests.distributed.jobs import some_job
-folder = OutputFolder(sys.argv[1], "parquet")
-try:
-    folder.begin(some_job())
-    folder.finished()
-except StorageError as error:
-    print(error)
-"""
+    folder = OutputFolder(str(out), "parquet")
+    with folder.hold():
+        os.mkfifo(out / "_fastattn" / name)
+    with refused(StorageError, name):
+        raise ended(lambda: (folder.begin(some_job()), folder.finished()), 100)
 
 
 VECTORS_NE = np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)
@@ -425,15 +326,9 @@ VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(VECTORS_NE.ravel()), 5)
 
 
 def test_parquet_keeps_all_columns_with_their_types():
-    table = pa.table(
-        {
-            "id": pa.array([1, None], pa.uint16()),
-            "text": pa.array(["a", "ß"], pa.large_string()),
-            "kind": pa.array(["x", "x"]).dictionary_encode(),
-            "when": pa.array([0, 1], pa.timestamp("us", "UTC")),
-            "nested": [[{"a": 1}], None],
-        }
-    )
+    columns = {"id": pa.array([1, None], pa.uint16()), "text": pa.array(["a", "ß"], pa.large_string())}
+    columns |= {"kind": pa.array(["x", "x"]).dictionary_encode(), "when": pa.array([0, 1], pa.timestamp("us", "UTC"))}
+    table = pa.table(columns | {"nested": [[{"a": 1}], None]})
     read = pq.read_table(pa.BufferReader(as_parquet(table, {"translation": pa.array(["b", None]), "vector": VECTORS})))
     assert read.select(table.column_names).equals(table)
     assert read.column_names == [*table.column_names, "translation", "vector"]
@@ -442,16 +337,12 @@ def test_parquet_keeps_all_columns_with_their_types():
     assert np.array_equal(read["vector"].combine_chunks().flatten().to_numpy().reshape(2, 5), VECTORS_NE)
 
 
-def test_parquet_keeps_no_description_of_columns_that_lacks_the_new_ones():
-    table = pa.table({"text": ["a"]}).replace_schema_metadata({"huggingface": '{"info": {"features": {"text": 1}}}'})
-    assert pq.read_schema(pa.BufferReader(as_parquet(table, {"n": pa.array([1])}))).metadata is None
-
-
-def test_a_block_without_rows_is_a_file_with_its_columns():
-    table = pa.table({"text": pa.array([], pa.string())})
-    read = pq.read_table(pa.BufferReader(as_parquet(table, {"translation": pa.array([], pa.string())})))
-    assert (read.num_rows, read.column_names) == (0, ["text", "translation"])
-    assert as_json_lines([], {"translation": pa.array([], pa.string())}) == b""
+def test_a_block_without_rows_is_a_file_with_its_columns_and_no_description_that_lacks_the_new_one():
+    none = pa.array([], pa.string())
+    table = pa.table({"text": none}).replace_schema_metadata({"huggingface": '{"info": {"features": {"text": 1}}}'})
+    read = pq.read_table(pa.BufferReader(as_parquet(table, {"translation": none})))
+    assert (read.num_rows, read.column_names, read.schema.metadata) == (0, ["text", "translation"], None)
+    assert as_json_lines([], {"translation": none}) == b""
 
 
 def test_json_lines_have_the_records_own_fields_first():
@@ -465,15 +356,16 @@ def test_json_lines_have_the_records_own_fields_first():
 
 
 def test_json_lines_give_float32_back():
-    for kind in ("fixed", "list"):
-        vectors = VECTORS if kind == "fixed" else VECTORS.cast(pa.list_(pa.float32()))
-        scores = pa.array([0.1, None], pa.float32())
-        lines = as_json_lines(
-            ["{}", "{}"], {"embedding": vectors.take(pa.array([1, None])), "score": scores}
-        ).splitlines()
-        first, second = map(json.loads, lines)
+    scores = pa.array([0.1, None], pa.float32())
+    for vectors in (VECTORS, VECTORS.cast(pa.list_(pa.float32()))):
+        lines = as_json_lines(["{}", "{}"], {"embedding": vectors.take(pa.array([1, None])), "score": scores})
+        first, second = map(json.loads, lines.splitlines())
         assert np.array_equal(np.array(first["embedding"], np.float32), VECTORS_NE[1])
         assert (first["score"], second) == (0.1, {"embedding": None, "score": None})
+    vectors = pa.array([[float("nan"), float("inf"), -float("inf"), 1.5]], pa.list_(pa.float32()))
+    integers = pa.array([[1, -128]], pa.list_(pa.int8()))
+    line = as_json_lines(["{}"], {"v": vectors, "n": integers})
+    assert line == b'{"v": [null, null, null, 1.5], "n": [1, -128]}\n'
 
 
 def test_json_lines_of_several_hypotheses_are_json():
@@ -484,22 +376,7 @@ def test_json_lines_of_several_hypotheses_are_json():
     assert lines == [dict(zip(columns, row)) for row in zip(*(array.to_pylist() for array in columns.values()))]
 
 
-def test_numbers_that_json_has_no_word_for_are_null():
-    def refuse(word):
-        raise AssertionError(word)
-
-    vectors = pa.array([[float("nan"), float("inf"), -float("inf"), 1.5]], pa.list_(pa.float32()))
-    line = json.loads(as_json_lines(["{}"], {"v": vectors}), parse_constant=refuse)
-    assert line == {"v": [None, None, None, 1.5]}
-
-
-def test_whole_numbers_stay_so():
-    vectors = pa.array([[1, -128]], pa.list_(pa.int8()))
-    assert as_json_lines(["{}"], {"v": vectors}) == b'{"v": [1, -128]}\n'
-
-
 def test_a_column_that_is_there_already_is_refused():
-    with pytest.raises(InputError, match="the input has a column 'text' already"):
-        as_parquet(pa.table({"text": ["a"]}), {"text": pa.array(["b"])})
-    with pytest.raises(InputError, match="the input has a column 'text' already"):
-        as_file(StringRows(["a"], {}, [0], "", {"text": ["a"]}), {"text": pa.array(["b"])}, "jsonl")
+    for form in ("parquet", "jsonl"):
+        with refused(InputError):
+            as_file(StringRows(["a"], {}, [0], "", {"text": ["a"]}), {"text": pa.array(["b"])}, form)

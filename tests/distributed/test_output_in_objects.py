@@ -1,7 +1,5 @@
 """An output folder in an object store, here moto's server of S3."""
 
-import time
-
 import pytest
 
 pytest.importorskip("pyarrow", reason="output in blocks needs the extra fastattn[ray]")
@@ -14,6 +12,7 @@ from fastattn.distributed.output_folder import OutputFolder
 from fastattn.distributed.output_stores import ObjectStore
 from fastattn.errors import FastattnError, InputError, StorageError
 from tests.distributed.jobs import ASIDE, HOLD, RECORD, process, some_job
+from tests.messages import refused
 
 BUCKET = "fastattn-tests"
 
@@ -54,7 +53,7 @@ def test_the_next_run_finds_what_is_finished(url):
     second = OutputFolder(f"{url}&allow_delayed_open=true", "parquet")
     with second.hold():
         assert second.begin(some_job()) == some_job()
-        with pytest.raises(InputError, match=r"/out holds another job: column: body, was text; name another folder"):
+        with refused(InputError, "/out"):
             second.begin(some_job(column="body"))
         assert second.finished() == placed
     records = [f"_fastattn/finished/0000000{number}.json" for number in (0, 2)]
@@ -72,14 +71,6 @@ def test_a_part_of_another_size_is_not_finished(url):
     assert [folder.finished_block(number) is None for number in range(4)] == [True, False, True, True]
 
 
-def test_a_place_with_other_files_stays_as_it_was(url):
-    put(url, "thesis.txt", b"years of work")
-    with pytest.raises(InputError, match=r"holds other files \(thesis.txt\) and no job"):
-        with OutputFolder(url, "parquet").hold():
-            pass
-    assert objects(url) == ["thesis.txt"]
-
-
 def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(url, monkeypatch):
     folder = OutputFolder(url, "parquet")
     with process(HOLD, url) as holder:
@@ -93,24 +84,6 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_is_dead(url, monkeypa
         assert len(objects(url)) == 1  # its own
         check()
     assert objects(url) == []
-
-
-def test_a_lease_is_renewed_and_its_loss_is_told(url, monkeypatch):
-    monkeypatch.setattr(output_stores, "RENEWED_AFTER", 0.1)
-    filesystem, path = fs.FileSystem.from_uri(url)
-    leases = fs.FileSelector(f"{path}/_fastattn/leases")
-    end = time.monotonic() + 100
-    with OutputFolder(url, "parquet").hold() as check:
-        (first,) = filesystem.get_file_info(leases)
-        while filesystem.get_file_info(leases)[0].mtime_ns == first.mtime_ns:  # of whole seconds
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        check()
-        with pytest.raises(StorageError, match="another job has begun there"):
-            while time.monotonic() < end:
-                filesystem.delete_dir_contents(leases.base_dir)
-                check()
-                time.sleep(0.05)
 
 
 WRITE = """
@@ -157,7 +130,7 @@ def test_what_cannot_be_written_is_one_line_without_secrets(server, monkeypatch)
 
 
 def test_a_file_system_that_shows_half_written_files_is_refused():
-    with pytest.raises(InputError, match="hdfs://there/out: mock may show files that are half written; name a folder"):
+    with refused(InputError, "hdfs://there/out"):
         ObjectStore(fs._MockFileSystem(), "out", "hdfs://there/out")
 
 
@@ -180,6 +153,6 @@ def test_a_write_that_fails_is_tried_again(monkeypatch):
     assert (attempts, waited) == (["out/a"] * 3, [1.0, 4.0])
     attempts.clear()
     fails = 4
-    with pytest.raises(StorageError, match="^cannot write s3://out/a: slow down$"):
+    with refused(StorageError):
         store.write("a", b"rows")
     assert len(attempts) == 3

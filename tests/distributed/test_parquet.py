@@ -19,6 +19,7 @@ from fastattn.distributed.formats import parquet, read_block
 from fastattn.errors import FastattnError, InputError
 from fastattn.system import files
 from tests.distributed.jobs import blocks_of, rows_of
+from tests.messages import check, refused
 
 SUFFIX = ".parquet"
 
@@ -82,60 +83,46 @@ def test_equal_texts_that_are_stored_once_are_not_taken_for_none(path):
 def test_a_block_that_holds_more_than_the_footer_says_is_refused(path, monkeypatch):
     monkeypatch.setattr(parquet, "_MOST_HELD", 100_000)
     pq.write_table(pa.table({"text": ["x" * 1000] * 1000}), path)
-    with pytest.raises(InputError, match="a.parquet: rows 0 to 1000 hold more than 100,000 bytes; cut smaller blocks"):
+    with refused(InputError, "a.parquet"):
         rows_of(path)
 
 
 def test_a_text_that_is_none_is_a_fault_with_its_row_and_null(path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 30)
     for kind in KINDS:
-        monkeypatch.setattr(files, "LONGEST_LINE", 30)
         raw = pa.array([b"one", b"t\xffo", b"th\0ree", None, b"x" * 31, b"x" * 30])
         text = raw.cast(pa.string() if pa.types.is_dictionary(kind) else kind, safe=False)
         pq.write_table(pa.table({"text": text.dictionary_encode() if pa.types.is_dictionary(kind) else text}), path)
         (rows,) = rows_of(path)
         assert rows.texts == ["one", None, None, None, None, "x" * 30]
-        assert rows.faults == {
-            1: f"{path}, row 1: not UTF-8",
-            2: f"{path}, row 2: a NUL byte, so this is not text",
-            4: f"{path}, row 4: longer than 30 characters, so this is not text",
-        }
+        assert list(rows.faults) == [1, 2, 4]
+        for reason in rows.faults.values():
+            check(reason)
         assert rows.table().column("text").to_pylist() == ["one", None, "th\0ree", None, "x" * 31, "x" * 30]
         assert [record["text"] for record in rows.records()] == rows.table().column("text").to_pylist()
         assert rows.table().schema.field("text").type == kind
 
 
 def test_types_are_kept_and_have_a_form_in_json(path):
-    columns = {
-        "text": pa.array(["a"]),
-        "moment": pa.array([1], pa.timestamp("ns", "UTC")),
-        "day": pa.array([datetime.date(2024, 2, 29)]),
-        "price": pa.array([decimal.Decimal("1.50")]),
-        "raw": pa.array([b"\xff"]),
-        "not": pa.array([float("nan")]),
-        "list": pa.array([[1.5, None]]),
-        "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
-        "struct": pa.array([{"d": datetime.date(2024, 1, 1), "t": ["x"], "at": datetime.time(23, 59, 1)}]),
-        "times": pa.array([[datetime.time(1, 2, 3, 4)]]),
-        "latin": pa.array([b"\xe9"]).cast(pa.string(), safe=False),
-    }
-    pq.write_table(pa.table(columns), path)
+    day, second = datetime.date(2024, 1, 1), datetime.time(23, 59, 1)
+    values = (
+        (pa.array([1], pa.timestamp("ns", "UTC")), "1970-01-01T00:00:00.000000001Z"),
+        (pa.array([datetime.date(2024, 2, 29)]), "2024-02-29"),
+        (pa.array([decimal.Decimal("1.50")]), "1.50"),
+        (pa.array([b"\xff"]), "/w=="),
+        (pa.array([float("nan")]), None),
+        (pa.array([[1.5, None]]), [1.5, None]),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())), [["k", 1]]),
+        (pa.array([{"d": day, "t": ["x"], "at": second}]), {"d": "2024-01-01", "t": ["x"], "at": "23:59:01"}),
+        (pa.array([[datetime.time(1, 2, 3, 4)]]), ["01:02:03.000004"]),
+        (pa.array([b"\xe9"]).cast(pa.string(), safe=False), None),
+        (pa.array(["a"]), "a"),
+    )
+    names = [*map(str, range(len(values) - 1)), "text"]
+    pq.write_table(pa.table([array for array, _ in values], names), path)
     (rows,) = rows_of(path)
-    assert rows.table().schema.types == [column.type for column in columns.values()]
-    assert json.loads(json.dumps(rows.records())) == [
-        {
-            "text": "a",
-            "moment": "1970-01-01T00:00:00.000000001Z",
-            "day": "2024-02-29",
-            "price": "1.50",
-            "raw": "/w==",
-            "not": None,
-            "list": [1.5, None],
-            "map": [["k", 1]],
-            "struct": {"d": "2024-01-01", "t": ["x"], "at": "23:59:01"},
-            "times": ["01:02:03.000004"],
-            "latin": None,
-        }
-    ]
+    assert rows.table().schema.types == [array.type for array, _ in values]
+    assert json.loads(json.dumps(rows.records())) == [dict(zip(names, (value for _, value in values)))]
 
 
 def test_a_value_without_a_form_in_json_is_named(path):
@@ -152,40 +139,28 @@ def test_a_value_without_a_form_in_json_is_named(path):
 
 
 def test_a_file_without_a_column_of_text_is_refused(path):
-    for columns, message in (
-        ({"title": ["a"], "n": [1]}, " has no column 'text'; found: title, n"),
-        ({"text": [1]}, ": the column 'text' should hold strings, and is int64"),
-        ({"text": [b"a"]}, ": the column 'text' should hold strings, and is binary"),
-        ({"text": [["a"]]}, ": the column 'text' should hold strings, and is list<element: string>"),
-        ({"text": [{"text": "a"}]}, ": the column 'text' should hold strings, and is struct<text: string>"),
-    ):
-        pq.write_table(pa.table(columns), path)
-        with pytest.raises(InputError, match=f"a.parquet{message}"):
+    tables = [pa.table({"text": [value]}) for value in (1, b"a", ["a"], {"text": "a"})]
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"])
+    for table in (pa.table({"title": ["a"], "n": [1]}), *tables, twice):
+        pq.write_table(table, path)
+        with refused(InputError, "a.parquet", "'text'"):
             blocks_of(path)
 
 
 def test_a_column_is_found_among_nested_ones_whose_paths_are_its_name(path):
+    plain = {"use_dictionary": False, "compression": "none"}
+    inner = pa.struct({"x": pa.list_(pa.int8()), "y": pa.int8()})
     for name in ("a.b", "x"):
         nested = {
             "a": pa.array([{"b": "long " * 20, "c": [1]}] * 50),
-            "map": pa.array(
-                [[("k", {"x": [1], "y": 2})]] * 50,
-                pa.map_(pa.string(), pa.struct({"x": pa.list_(pa.int8()), "y": pa.int8()})),
-            ),
+            "map": pa.array([[("k", {"x": [1], "y": 2})]] * 50, pa.map_(pa.string(), inner)),
             "x.y": pa.array(range(50)),
         }
-        plain = {"use_dictionary": False, "compression": "none"}
         pq.write_table(pa.table({name: ["t" * 40] * 50}), path, **plain)
         alone = blocks_of(path, 400, name)
         pq.write_table(pa.table(nested | {name: ["t" * 40] * 50}), path, **plain)
         assert blocks_of(path, 400, name) == alone
         assert [text for block in alone for text in read_block(block, name).texts] == ["t" * 40] * 50
-
-
-def test_two_columns_of_one_name_are_refused(path):
-    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), path)
-    with pytest.raises(InputError, match="two columns have the name 'text'"):
-        blocks_of(path)
 
 
 def test_a_file_cut_short_anywhere_is_refused_in_a_line(path):
@@ -196,18 +171,6 @@ def test_a_file_cut_short_anywhere_is_refused_in_a_line(path):
         with pytest.raises(InputError, match="^cannot read .*a.parquet: ") as error:
             blocks_of(path)
         assert "\n" not in str(error.value)
-
-
-def test_a_damaged_page_is_one_line_with_the_file_s_name(path):
-    table = pa.table({"text": [f"{number:050d}" for number in range(1000)]})
-    pq.write_table(table, path, use_dictionary=False, compression="zstd", write_page_checksum=True)
-    whole = bytearray(path.read_bytes())
-    blocks = blocks_of(path)
-    whole[len(whole) // 4] ^= 0x55
-    path.write_bytes(whole)
-    with pytest.raises(FastattnError, match="^cannot read .*a.parquet: ") as error:
-        read_block(blocks[0], "text")
-    assert "\n" not in str(error.value)
 
 
 MUTANTS = """
@@ -242,17 +205,10 @@ def test_a_file_that_has_fewer_rows_now_is_named(path):
     pq.write_table(pa.table({"text": ["a"] * 10}), path)
     (block,) = blocks_of(path)
     pq.write_table(pa.table({"text": ["a"] * 9}), path)
-    with pytest.raises(FastattnError, match="a.parquet has 9 rows, and had at least 10 when it was cut"):
+    with refused(FastattnError, "a.parquet"):
         read_block(block, "text")
-
-
-def test_an_empty_table_has_no_blocks(path):
-    for count in (0, 1):
-        schema = pa.schema([("text", pa.string())])
-        with pq.ParquetWriter(path, schema) as writer:
-            for _ in range(count):
-                writer.write_table(schema.empty_table())
-        assert blocks_of(path) == []
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    assert blocks_of(path) == []
 
 
 def test_the_digest_is_that_of_all_columns(path):

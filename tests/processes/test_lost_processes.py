@@ -95,20 +95,6 @@ def test_where_no_process_can_be_made_a_call_says_so_and_nothing_goes_on(monkeyp
 
 
 @POSIX
-def test_a_process_that_cannot_be_made_is_missed_by_nobody(monkeypatch):
-    """The other one does its work, and now and then it is tried again."""
-    tries: list[int] = []
-    with pool_of(2, monkeypatch) as (pool, scheduler):
-        pool.process(1)
-        with monkeypatch.context() as patch:
-            patch.setattr(subprocess, "Popen", lambda *arguments, **how: tries.append(1) or refused())
-            calls = [scheduler.submit(plan_of(*echoes(20)), caller) for caller in range(10)]
-            assert [call.result(60) for call in calls] == [[[n] for n in range(20)]] * 10
-            assert eventually(no_thread_computes) and 1 <= len(tries) <= 12
-        assert scheduler.submit(plan_of(*echoes(9))).result(60) == [[n] for n in range(9)]
-
-
-@POSIX
 def test_a_process_that_ends_while_it_loads_is_missed_by_nobody(monkeypatch, tmp_path):
     begin = f"import os, sys; os.path.exists({str(tmp_path / 'none')!r}) and sys.exit(7); " + BEGIN
     with pool_of(2, monkeypatch, begin) as (pool, scheduler):

@@ -11,7 +11,7 @@ from time import sleep
 
 import pytest
 
-from fastattn.errors import FastattnError, InputError
+from fastattn.errors import FastattnError
 from fastattn.scheduling import scheduler as scheduling
 from fastattn.scheduling.request import Queue, Request
 from fastattn.scheduling.scheduler import Scheduler
@@ -21,14 +21,17 @@ from tests.scheduling.by_hand import SchedulerByHand, ended
 from tests.scheduling.test_scheduler import Count, Counter, Interrupt, calling, counting, plan_of, scheduler_of
 
 
-def refuse(thread):
-    raise RuntimeError("can't start new thread")
+def few_threads(monkeypatch, most):
+    """The system gives so many, and then no more."""
+    start_thread, started = scheduling.start_thread, []
 
+    def start(thread):
+        if len(started) == most:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start_thread(thread)
 
-@pytest.fixture
-def no_threads(monkeypatch):
-    """The system gives none."""
-    monkeypatch.setattr(scheduling, "start_thread", refuse)
+    monkeypatch.setattr(scheduling, "start_thread", start)
     monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
 
 
@@ -75,8 +78,8 @@ def test_an_exit_of_one_request_is_not_that_of_a_caller_who_computes_it(where):
         assert isinstance(bad.exception(20), SystemExit) and computing.result(20) == [2000]
 
 
-@pytest.mark.usefixtures("no_threads")
-def test_where_no_thread_is_to_be_had_submit_computes():
+def test_where_no_thread_is_to_be_had_submit_computes(monkeypatch):
+    few_threads(monkeypatch, 0)
     scheduler = counting(slots=3)
     for _ in range(3):
         assert scheduler.submit(plan_of(*[2] * 40)).result(5) == [2] * 40
@@ -135,13 +138,6 @@ def test_a_cancellation_between_two_stages_leaves_nothing():
     scheduler.tick()
     requests[0].cancel()
     scheduler.finish_all()
-    assert scheduler.is_at_rest
-
-
-def test_a_caller_that_cannot_be_told_apart_is_refused():
-    scheduler = counting(SchedulerByHand)
-    with refused(InputError, "caller"):
-        scheduler.submit(plan_of(1), [])
     assert scheduler.is_at_rest
 
 
@@ -323,28 +319,10 @@ def test_a_signal_handler_may_ask_for_more_before_and_after_the_steps(monkeypatc
     assert found == [[2]] and not scheduler._state.slots
 
 
-@pytest.fixture
-def one_thread(monkeypatch):
-    """The system gives one, and then no more."""
-    start_thread, started = scheduling.start_thread, []
-
-    def start_one(thread):
-        if started:
-            refuse(thread)
-        started.append(thread)
-        start_thread(thread)
-
-    monkeypatch.setattr(scheduling, "start_thread", start_one)
-    monkeypatch.setattr(scheduling, "warn_of_fewer_threads", lambda error: None)
-
-
-@pytest.mark.parametrize(
-    ("threads", "fails", "others"), [("any", False, 0), ("any", True, 3), ("one", False, 3), ("one", True, 0)]
-)
-def test_a_callback_may_wait_for_another_result(request, threads, fails, others):
+@pytest.mark.parametrize("threads, fails, others", [(99, False, 0), (99, True, 3), (1, False, 3), (1, True, 0)])
+def test_a_callback_may_wait_for_another_result(monkeypatch, threads, fails, others):
     """Also for one that is in progress at the slot of its own thread."""
-    if threads == "one":
-        request.getfixturevalue("one_thread")
+    few_threads(monkeypatch, threads)
     called_back, found = threading.Event(), []
     Exiting.may.clear()
     scheduler = scheduler_of(Exiting)
@@ -416,9 +394,9 @@ def test_a_plan_that_pauses_keeps_nobody():
     assert counting().submit(pausing).result(20) == [2]
 
 
-@pytest.mark.usefixtures("no_threads")
-def test_where_no_thread_takes_over_a_caller_computes_for_another():
+def test_where_no_thread_takes_over_a_caller_computes_for_another(monkeypatch):
     """Whose request is in progress at his slot when his own is done."""
+    few_threads(monkeypatch, 0)
     entered = threading.Event()
 
     def join(worker):
