@@ -82,6 +82,21 @@ def test_a_page():
     assert {page: backwards(page) for page in PAGES} == PAGES
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("> [!NOTE]\n> one two\n", "> [!NOTE]\n> two one\n"),
+        ("!!! warning\n\none two\n", "!!! warning\n\ntwo one\n"),
+        ("one two\n:   three four\n:   x y\n", "two one\n:   four three\n:   y x\n"),
+        ("one $a_1 \\pi$ two", "two $a_1 \\pi$ one"),
+        ("costs $5 or $6", "$6 or $5 costs"),
+        ("one \\pi two", "two \\pi one"),
+    ],
+)
+def test_what_is_written_in_markdown_and_is_no_markdown(page, expected):
+    assert translate_document(Backwards(), page.encode(), "md").decode() == expected
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize(
     ("value", "expected"),

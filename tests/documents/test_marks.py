@@ -105,6 +105,8 @@ def _starts(text: str) -> list[int]:
             "at {{ person.name }} in {{person.city}}, {user-name}",
             ["{{ person.name }}", "{{person.city}}", "{user-name}"],
         ),
+        ("%(name)r of %{user}, #{count}, {0[key]}", ["%(name)r", "%{user}", "#{count}", "{0[key]}"]),
+        ("{{ a | b }} {{#if x}} {% include y %} {#x .y}", ["{{ a | b }}", "{{#if x}}", "{% include y %}", "{#x .y}"]),
         ("%d%% of {0:,.2f} for %NAME% at __count__", ["%d", "%%", "{0:,.2f}", "%NAME%", "__count__"]),
     ],
 )

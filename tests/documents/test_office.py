@@ -1,6 +1,7 @@
 """Archives: their paragraphs, formats with their words, every other part as it was."""
 
 import io
+import re
 import zipfile
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from fastattn.documents import office
 from fastattn.documents.translating import translate_document
 from fastattn.errors import InputError
-from tests.documents.archives import archive, docx, epub, odt, parts_of, run
+from tests.documents.archives import W, archive, docx, epub, odt, parts_of, run
 from tests.documents.backwards import Backwards
 
 
@@ -81,6 +82,37 @@ def test_fields_of_a_docx_enclose_their_results():
     for part in (field(""), field("<w:r><w:tab/></w:r>"), field(run("one")).partition("<w:r><w:t")[0]):
         found = body_of(docx(f"<w:p>{part}{run('two three')}</w:p>"), "docx", "word/document.xml")
         assert f"<w:p>{part}{run('three two')}</w:p>" in found  # none that has a result to enclose
+
+
+def test_formats_within_a_word_of_a_docx():
+    """A word has one; namespaces of what is around a run are none of its format."""
+    around = f"<w:document {W} xmlns:x='urn:y'><w:body><w:p>{{}}</w:p></w:body></w:document>"
+    for body, expected in (
+        (run("one ", "i") + run("tw", "i") + run("o", "i", "b") + run(" three", "i"), [" three", "two", "one "]),
+        (run("un", "b") + run("happy", "i"), ["unhappy"]),
+    ):
+        data = archive({"word/document.xml": around.format(body)})
+        found = body_of(data, "docx", "word/document.xml")
+        assert not re.search(r"<w:r>(?:(?!</w:r>).)*<w:r>", found)
+        assert "".join(re.findall(r"<w:t[^>]*>([^<]*)", found)).split() == " ".join(expected).split(), found
+    empty = "<w:sdt><w:sdtPr/></w:sdt>"
+    assert f"{empty}{run('two one')}" in body_of(
+        docx(f"<w:p>{empty}{run('one two')}</w:p>"), "docx", "word/document.xml"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("one two<text:line-break/>three four", "two one<text:line-break/>four three"),
+        ("one two<text:tab/>12", "two one<text:tab/>12"),
+        ("<text:span>one<text:tab/>two</text:span>", "<text:span>two one<text:tab/></text:span>"),
+        ("one<text:s text:c='3'/>two", 'two one<text:s text:c="3"/>'),
+    ],
+)
+def test_breaks_of_an_odt_end_sentences_and_part_words(body, expected):
+    found = body_of(odt(f"<office:text><text:p>{body}</text:p></office:text>"), "odt", "content.xml")
+    assert f"<text:p>{expected}</text:p>" in found
 
 
 def test_odt():
