@@ -16,6 +16,7 @@ from unittest import mock
 from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
+from tests.messages import check
 
 
 def run(*arguments, stdin=b""):
@@ -37,6 +38,11 @@ def fail(code, *arguments, stdin=b""):
     lines = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
     assert len(lines) == 1 and lines[0].startswith("fastattn: "), result.stderr
     return lines[0].removeprefix("fastattn: ")
+
+
+def refuse(code, *arguments, stdin=b""):
+    """A command fails with this exit code, and its line is the one that the golden file has."""
+    check(fail(code, *arguments, stdin=stdin))
 
 
 @contextlib.contextmanager

@@ -1,15 +1,10 @@
 """``fastattn translate`` of documents: files by their form, folders that go on where they were interrupted."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
 from fastattn.documents import translating
-from tests import ROOT
 from tests.cli.commands import run
 from tests.documents.backwards import Backwards
 
@@ -49,19 +44,6 @@ def test_extras_the_language_and_what_is_left(tmp_path):
     (tmp_path / "a.html").write_bytes(b"<html lang=en><p>one two</p>")
     done = translate("-i", "a.html", "--to", "Portuguese")
     assert (done.stdout, done.stderr) == ('<html lang="pt"><p>two one</p>', "")
-
-
-def test_a_page_of_many_texts():
-    pages = [
-        "".join(f"<p>{text}</p>" for text in texts) for texts in zip(*((f"one {n}", f"{n} one") for n in range(99)))
-    ]
-    assert translate("--format", "html", stdin=pages[0].encode()).stdout == pages[1]
-
-
-def test_standard_input_by_its_form():
-    assert translate("--format", "html", stdin=PAGE).stdout_bytes == TRANSLATED
-    table = translate("--format", "csv", "--fields", "b,c", stdin=b"a,b,c\nx y,one two,three four\n")
-    assert table.stdout_bytes == b"a,b,c\nx y,two one,four three\n"
 
 
 @pytest.fixture
@@ -178,69 +160,3 @@ def test_a_folder_within_itself(folder):
     for _ in range(2):
         done = translate("-i", "in", "--out-dir", "in/pt")
         assert done.exit_code == 0 and not (folder / "in" / "pt" / "pt").exists()
-
-
-WRONG = [
-    (("--format", "csv"), "name the fields to translate"),
-    (("--format", "html", "--fields", "a"), "--fields is for csv, tsv and jsonl"),
-    (("--fields", "a"), "--fields is for csv, tsv and jsonl"),
-    (("--format", "html", "--json"), "--json, --scores and several hypotheses are for lines"),
-    (("--format", "html", "-n", 2), "--json, --scores and several hypotheses are for lines"),
-    (("--extra", "comments"), "--extra is for documents"),
-    (("--format", "docx"), "standard input: cannot be unpacked: "),
-    (("--out-dir", "x"), "--out-dir takes a folder by -i"),
-    (("--out-dir", "x", "-i", "FILE"), "--out-dir is for a folder, and FILE is none"),
-    (("--out-dir", "x", "-i", ".", "-o", "y"), "--out-dir takes a folder by -i, and no -o"),
-    (("-i", "no.html"), "cannot read no.html"),
-    (("-i", "a.html", "-o", "no/b.html"), "the folder no does not exist"),
-]
-
-
-def test_what_is_wrong(tmp_path):
-    for name in ("FILE", "a.html"):
-        (tmp_path / name).write_bytes(PAGE)
-    for arguments, message in WRONG:
-        done = translate(*arguments, stdin=PAGE)
-        assert done.exit_code == 2 and message in done.stderr, arguments
-        assert "Traceback" not in done.stderr and not done.stdout
-
-
-# A command whose translator takes its time.
-SLOW = """
-import sys, time
-from fastattn.cli import main
-from fastattn.translation import translator
-from tests.documents.backwards import Backwards
-
-class Slow(Backwards):
-    def translate_iter(self, texts, **options):
-        for result in super().translate_iter(texts, **options):
-            time.sleep(0.001)
-            yield result
-
-translator.Translator = lambda path, **options: Slow()
-main()
-"""
-
-
-def test_a_run_that_is_killed_goes_on(tmp_path):
-    """kill -9 in the middle of a folder: each file whole, none translated twice."""
-    (tmp_path / "in").mkdir()
-    for number in range(8):
-        text = "".join(f"<p>The <b>red</b> house number {n} of {number} windows</p>\n" for n in range(60))
-        (tmp_path / "in" / f"{number}.html").write_text(text)
-    folders = ["-i", str(tmp_path / "in"), "--out-dir", str(tmp_path / "out")]
-    command = [sys.executable, "-c", SLOW, "translate", "-m", str(tmp_path / "any"), *folders]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
-    while len(list((tmp_path / "out").glob("*.html"))) < 2:
-        assert process.poll() is None
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (tmp_path / "out").glob("*.html")}
-    assert 2 <= len(before) < 8 and all(content.count(b"</p>") == 60 for _, content in before.values())
-    subprocess.run(command, stderr=subprocess.DEVNULL, cwd=ROOT, check=True)
-    after = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in (tmp_path / "out").glob("*.html")}
-    assert len(after) == 8 and all(after[name] == known for name, known in before.items())
-    assert all(content.count(b"</p>") == 60 for _, content in after.values())
-    assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".html"] == [".fastattn"]

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import re
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 
 from fastattn import quantize_vectors
 from fastattn.spec.text_spec import POOLINGS
-from tests import ROOT
 from tests.children import run_python
-from tests.cli.commands import fail, run, run_line, succeed
-from tests.encoders.test_encoder import WIDTH, _many_texts, _write_folder
+from tests.cli.commands import fail, run, succeed
+from tests.encoders.test_encoder import _many_texts
 
 TEXTS = ["the cat sat", "", "a dog"]
 
@@ -41,30 +39,6 @@ def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
     assert record == {"text": "a", "embedding": [1.5, None, None, None]}
 
 
-def test_encode_in_several_windows(encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr("fastattn.encoders.encoder.FIRST_WINDOW", 2)
-    path = tmp_path / "v.npy"
-    succeed("encode", "-m", "any", "-o", path, stdin="\n".join(TEXTS).encode())
-    np.testing.assert_allclose(np.load(path), encoder.encode(TEXTS), atol=1e-6)
-    succeed("encode", "-m", "any", "-o", path)
-    assert np.load(path).shape == (0, encoder.dimension)
-
-
-def test_encode_hands_its_options_on(encoder):
-    options = ("--no-normalize", "--pooling", "cls,max", "--truncate-dim", "3")
-    chosen = {"normalize_embeddings": False, "pooling": ("cls", "max"), "truncate_dim": 3}
-    for name, value in (("prompt", "query : the "), ("prompt_name", "query")):
-        option = "--" + name.replace("_", "-")
-        (line,) = succeed("encode", "-m", "any", "--format", "csv", *options, option, value, TEXTS[0]).splitlines()
-        expected = encoder.encode(TEXTS[0], **chosen, **{name: value})
-        np.testing.assert_array_equal(np.array(line.split(","), np.float32), expected)
-    assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "best", "a")
-    assert "pooling" in fail(2, "encode", "-m", "any", "--pooling", "", "a")
-    assert "unknown prompt_name 'q'; known: query, empty" in fail(2, "encode", "-m", "any", "--prompt-name", "q", "a")
-    both = ("--prompt-name", "query", "--prompt", "")
-    assert "give --prompt or --prompt-name, not both" in fail(2, "encode", "-m", "any", *both, "a")
-
-
 UNUSED = """
 import sys
 from fastattn.cli import main
@@ -82,66 +56,13 @@ def test_imports_only_what_it_comes_to_need():
     assert ended == ["ended 0", "ended 2", "ended 3 numpy"]
 
 
-README = ROOT / "README.md"
-
-
-def shell_examples(text, command="encode"):
-    """The lines that begin with a command, without what follows three spaces."""
-    found = re.findall(rf"^ *(fastattn {command} .*?)(?:   .*)?$", text, re.MULTILINE)
-    assert found
-    return found
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the examples are a shell's")
-def test_the_examples_run(pulled, tmp_path, monkeypatch):
-    """Those of --help and of the README; the files that they name are here."""
-    pulled("minilm")
-    (tmp_path / "my-encoder").mkdir()
-    _write_folder(tmp_path / "my-encoder")
-    for name in ("sentences.txt", "questions.txt", "english.txt"):
-        (tmp_path / name).write_text("the cat sat\na dog\n")
-    monkeypatch.chdir(tmp_path)
-    for example in {*shell_examples(succeed("encode", "--help")), *shell_examples(README.read_text("utf-8"))}:
-        output, written = run_line(example), re.search(r"(?:-o|>) *(\S+)", example)
-        assert (tmp_path / written[1]).stat().st_size if written else output
-    assert np.load(tmp_path / "vectors.npy").shape == (2, 384)
-    record = json.loads((tmp_path / "vectors.jsonl").read_text())
-    assert record["text"] == "A man is eating food." and len(record["embedding"]) == 384
-
-
 def test_help_names_what_an_encoder_takes():
     shown = " ".join(succeed("encode", "--help").split())
     (listed,) = re.findall(r"--pooling \S+ ([\w, ]+) \(default", shown)
     assert listed.split(", ") == list(POOLINGS)
-    assert "--precision [float32|bfloat16|int8|auto]" in shown
-    assert "intgemm" in succeed("translate", "--help")
-    assert "'intgemm' is not one of" in fail(2, "encode", "--precision", "intgemm", "a")
-
-
-def test_a_sentence_encoder_does_not_translate(tmp_path):
-    _write_folder(tmp_path)
-    said = fail(3, "translate", "-m", tmp_path, "a")
-    assert said.endswith("this one is an encoder model's: use Encoder, or fastattn encode")
 
 
 SIXTEEN = "a dog sat on the mat and then ran under some log query cat here now"
-
-
-def vectors_of(*arguments):
-    return np.array(list(csv.reader(io.StringIO(succeed("encode", "-m", "any", "--format", "csv", *arguments)))), float)
-
-
-def test_a_task_has_its_prompt(served):
-    encoder = served(prompts={"query": "query : "}, default_prompt="query")
-    for task, expected in (("query", encoder.encode_query(TEXTS)), ("document", encoder.encode_document(TEXTS))):
-        np.testing.assert_allclose(vectors_of("--task", task, *TEXTS), expected, atol=1e-6)
-    assert "'passage' is not one of" in fail_usage("--task", "passage", "a")
-
-
-def fail_usage(*arguments):
-    result = run("encode", "-m", "any", *arguments)
-    assert result.exit_code == 2
-    return result.stderr
 
 
 def test_each_type_in_each_format(served, tmp_path):
@@ -170,32 +91,6 @@ def check_type(encoder, tmp_path, output_dtype):
     assert none.shape == (0, expected.shape[1]) and none.dtype == expected.dtype
 
 
-def test_calibration_that_does_not_serve(served, tmp_path):
-    served()
-    np.save("narrow.npy", np.ones((5, 3), np.float32))
-    np.save("whole.npy", np.ones((5, WIDTH), np.int8))
-    np.save("objects.npy", np.array([{}]), allow_pickle=True)
-    np.savez("several.npz", a=np.ones(3))
-    (tmp_path / "text.npy").write_text("no array")
-    (tmp_path / "short.npy").write_bytes((tmp_path / "narrow.npy").read_bytes()[:-1])
-    (tmp_path / "empty.npy").write_bytes(b"")
-    for name, message in (
-        ("narrow.npy", f"calibration of shape (M, {WIDTH}) is expected, got (5, 3)"),
-        ("whole.npy", "calibration should be floating-point"),
-        ("objects.npy", "objects.npy: a .npy file with an array of numbers is expected"),
-        ("several.npz", "several.npz: a .npy file with one array is expected, not an archive"),
-        ("text.npy", "text.npy: a .npy file with an array of numbers is expected"),
-        ("short.npy", "short.npy: a .npy file with an array of numbers is expected"),
-        ("empty.npy", "empty.npy: a .npy file with an array of numbers is expected"),
-        ("nowhere.npy", "cannot read nowhere.npy: No such file or directory"),
-    ):
-        said = fail(2, "encode", "-m", "any", "--output-dtype", "int8", "--calibration", name, "-o", "v.npy", "a")
-        assert message in said
-        assert not (tmp_path / "v.npy").exists()
-    for options in (("--output-dtype", "uint8"), ("--calibration", "narrow.npy")):
-        assert "int8 and uint8 need --calibration, others take none" in fail_usage(*options, "a")
-
-
 def test_cut_lines_are_counted_on_stderr(served):
     served(max_length=8)
     texts = ["a", "the cat sat on the mat", SIXTEEN, "a dog"]
@@ -218,12 +113,6 @@ def test_cut_lines_are_counted_in_portions(served, monkeypatch):
     over = np.maximum(encoder.count_tokens(texts) - 8, 0)
     said = run("encode", "-m", "any", stdin="\n".join(texts).encode()).stderr
     assert said.startswith(f"fastattn: {(over > 0).sum()} of 50 lines were cut at 8 tokens, by {over.sum()} tokens in")
-
-
-def test_long_lines_are_averaged(served):
-    encoder = served(max_length=8)
-    expected = encoder.encode([SIXTEEN, "a dog"], long="mean")
-    np.testing.assert_allclose(vectors_of("--long", "mean", SIXTEEN, "a dog"), expected, atol=1e-6)
 
 
 def test_long_lines_fail(served, tmp_path):
