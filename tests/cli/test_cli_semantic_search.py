@@ -9,8 +9,7 @@ import pytest
 from fastattn import quantize_vectors, semantic_search
 from fastattn.cli.vector_options import open_array
 from fastattn.vectors.quantized import calibrated_ranges
-from tests.cli.commands import fail, run, succeed
-from tests.cli.test_cli_encode import shell_examples
+from tests.cli.commands import run, succeed
 from tests.encoders.test_encoder import WIDTH, _encoder
 
 TEXTS = ["the cat sat", "a dog ran on the mat", "log", "the dog sat"]
@@ -70,6 +69,15 @@ def test_a_score_beyond_float32_is_null(encoder):
     assert json.loads(succeed(*options, "a"))["results"] == [{"score": None, "row": 0}]
 
 
+def test_vectors_of_other_kinds(encoder, vectors):
+    """float16, and narrower ones, which are compared with the first numbers."""
+    query = encoder.encode("a cat", prompt_name="query")
+    for stored in (vectors.astype(np.float16), vectors[:, :5]):
+        np.save("v.npy", stored)
+        found = semantic_search(query[: stored.shape[1]], stored)
+        assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_packed_bits_are_compared_by_bits(encoder, vectors, dtype):
     def packed(x):
@@ -89,13 +97,6 @@ def test_bytes_are_numbers_by_the_ranges_of_a_calibration(encoder, vectors, dtyp
     query = encoder.encode_query("a cat", output_dtype=dtype, ranges=ranges)
     found = semantic_search(query, np.load("v.npy"))
     assert succeed("search", "-m", "any", "-i", "v.npy", "--calibration", "floats.npy", "a cat") == table(found, 4)
-
-
-def test_narrower_vectors_are_compared_with_the_first_numbers(encoder, vectors):
-    np.save("v.npy", vectors[:, :5])
-    query = encoder.encode("a cat", prompt_name="query")
-    found = semantic_search(query[:5], vectors[:, :5])
-    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
 
 
 def test_what_encode_writes_is_searched(encoder, vectors):
@@ -126,63 +127,9 @@ def test_a_line_that_failed_is_not_found(encoder):
         assert sorted(row for _, row in rows) == ["0", "2"]
 
 
-def test_vectors_of_float16(encoder, vectors):
-    np.save("v.npy", vectors.astype(np.float16))
-    query = encoder.encode("a cat", prompt_name="query")
-    found = semantic_search(query, vectors.astype(np.float16))
-    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
-
-
-def test_lines_that_are_no_vectors_are_told(encoder):
-    for name, content, message in (
-        ("v.jsonl", '{"text": "a"}\n', """v.jsonl, line 1: {"embedding": [numbers]} expected, got '{"text": "a"}'"""),
-        ("v.jsonl", "[1.5]\n", "v.jsonl, line 1: {"),
-        ("v.jsonl", '{"embedding": [true]}\n', "v.jsonl, line 1: {"),
-        ("v.jsonl", '{"embedding": []}\n', "v.jsonl, line 1: {"),
-        ("v.csv", "1.5,2.5\n1.5,a\n", "v.csv, line 2: numbers between commas expected, got '1.5,a'"),
-        ("v.csv", "1.5,2.5\n1.5\n", "v.csv: rows of one width are expected, got 1 and 2 numbers"),
-        ("v.csv", "1,2\n", "v.csv: cannot tell int8 from uint8 where all numbers are 0 to 127; write .npy"),
-        ("v.csv", "-1,200\n", "v.csv: whole numbers of int8 or uint8 are expected, got -1 to 200"),
-        ("v.csv", "1" * 30 + "\n", "v.csv, line 1: numbers between commas expected"),
-    ):
-        Path(name).write_text(content)
-        assert fail(2, "search", "-m", "any", "-i", name, "a").startswith(message)
-
-
 def test_no_vectors_give_no_rows(encoder, vectors):
     np.save("v.npy", vectors[:0])
     for name in ("v.npy", "v.jsonl", "v.csv"):
         if name != "v.npy":
             Path(name).write_text("")
         assert succeed("search", "-m", "any", "-i", name, "a cat") == ""
-
-
-def test_files_that_do_not_fit_are_told(encoder, vectors, tmp_path):
-    common = ("search", "-m", "any", "-i")
-    assert fail(2, *common, "none.npy", "a") == "cannot read none.npy: No such file or directory"
-    for name, array in (("wide", np.zeros((2, WIDTH + 1), np.float32)), ("whole", vectors.astype(np.int8))):
-        np.save(f"{name}.npy", array)
-        assert fail(2, *common, f"{name}.npy", "a").startswith(
-            f"{name}.npy has rows of {array.shape[1]} {array.dtype};"
-        )
-    for array in (vectors.astype(np.float64), vectors[0], vectors.astype(">f4")):
-        np.save("bad.npy", array)
-        assert fail(2, *common, "bad.npy", "a").startswith(
-            "bad.npy: vectors of float32, float16, int8 or uint8 are expected, got"
-        )
-    (tmp_path / "cut.npy").write_bytes((tmp_path / "v.npy").read_bytes()[:-1])
-    assert fail(2, *common, "cut.npy", "a") == "cut.npy: a .npy file with an array of numbers is expected"
-    assert fail(2, *common, "v.npy", "--calibration", "v.npy", "a").startswith("--calibration is for int8 and uint8;")
-    (tmp_path / "t.txt").write_text("one\n")
-    assert fail(2, *common, "v.npy", "--texts", "t.txt", "a").startswith("t.txt has 1 line, v.npy 4 vectors")
-    assert "--input" in fail(2, "search", "a")
-
-
-def test_the_examples_run(encoder, vectors):
-    """Those of --help; the encoder stands for any model."""
-    np.save("vectors.npy", vectors)
-    for example in shell_examples(succeed("search", "--help"), "search"):
-        arguments = (
-            example.replace('"Who eats?"', "cat").replace("sentences.txt", "t.txt").partition(" <")[0].split()[1:]
-        )
-        assert run(*arguments, "-m", "any", stdin=b"cat\n").exit_code == 0, example

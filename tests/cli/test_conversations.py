@@ -7,8 +7,6 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -115,34 +113,6 @@ def test_a_terminal(model: str, answers: list[bytes]):
     os.close(terminal)
     os.close(controller)
     assert command.code == 0
-
-
-def test_tail_that_follows_a_file(model: str, answers: list[bytes], tmp_path: Path):
-    log = tmp_path / "log"
-    log.write_text(LINES[0] + "\n", encoding="utf-8")
-    with subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.PIPE) as tail, open(log, "ab", 0) as growing:
-        with running(*translating(model), stdin=tail.stdout.fileno()) as command:
-            for number, answer in enumerate(answers):
-                assert read(command.stdout) == [answer]
-                if number + 1 < len(LINES):
-                    growing.write(LINES[number + 1].encode() + b"\n")
-            tail.kill()
-            assert read(command.stdout, 0) == []
-        assert command.code == 0
-
-
-@pytest.mark.skipif(not os.path.exists("/bin/bash"), reason="no bash here")
-def test_a_coprocess_of_bash(model: str, answers: list[bytes]):
-    script = """
-coproc TRANSLATE { "$@"; }
-for line in "▁w1 ▁w2" "▁w3 ▁w4 ▁w5"; do
-  echo "$line" >&"${TRANSLATE[1]}"
-  IFS= read -r answer <&"${TRANSLATE[0]}" && printf '%s\\n' "$answer"
-done
-"""
-    command = [sys.executable, "-m", "fastattn.cli", *translating(model)]
-    done = subprocess.run(["/bin/bash", "-c", script.encode(), "bash", *command], capture_output=True, timeout=PATIENCE)
-    assert done.stdout == answers[0] + answers[2]
 
 
 def test_vectors_come_line_by_line_too(encoder: str):
