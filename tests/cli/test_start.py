@@ -51,6 +51,7 @@ def imported(*arguments: str) -> set[str]:
             "fastattn.translation.translator fastattn.decoding fastattn.cli.translate sentencepiece",
         ),
     ],
+    ids=["translate", "encode"],
 )
 def test_a_warm_start_imports_no_more_than_it_uses(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, used: str, unused: str
