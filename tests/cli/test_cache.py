@@ -204,9 +204,7 @@ def test_wrong_usage_removes_nothing_and_a_cache_may_be_a_file(root):
         refuse(2, "cache", "clear", *arguments)
     refuse(2, "cache", "--json", "clear", "--all")
     for days in ("-1", "9" * 400):
-        assert "9 is not in the range 0<=x<=" in fail(2, "cache", "clear", "--all", "--older-than", days).replace(
-            "-1", "9"
-        )
+        assert " is not in the range 0<=x<=" in fail(2, "cache", "clear", "--all", "--older-than", days)
     assert all(path.exists() for path in entries)
     root.rename(root.with_name("other"))
     root.write_text("")

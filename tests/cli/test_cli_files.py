@@ -12,7 +12,8 @@ import pytest
 from fastattn.cli.lines import open_lines, open_output
 from fastattn.cli.printing import duration, pace, rate
 from fastattn.errors import FastattnError, InputError
-from fastattn.system.files import open_folder
+from fastattn.system.files import open_file, open_folder
+from tests.children import run_python
 from tests.messages import refused
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
@@ -142,6 +143,35 @@ def test_unwritable_output_is_found_before_the_work(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+KILLED = """
+import os, sys
+from fastattn.system.files import open_file, open_folder
+opened = globals()[sys.argv[1]](sys.argv[2])
+opened.__enter__()
+os._exit(9)
+"""
+
+
+@POSIX
+@pytest.mark.parametrize("place", [open_file, open_folder])
+def test_the_next_run_of_a_name_deletes_what_killed_ones_left(tmp_path, place):
+    """And nothing else: not what a living run is at, nor what is another name's or looks alike."""
+    strangers = {".fastattn-0123456789ab.part", ".fastattn-0123456789abcdef-01234567.part", "out.part"}
+    for stranger in strangers:
+        (tmp_path / stranger).write_text("x")
+    for name in ("other", "out"):
+        run_python(KILLED, place.__name__, str(tmp_path / name))
+    left = {*os.listdir(tmp_path)}
+    with pytest.raises(ZeroDivisionError), place(str(tmp_path / "out")):
+        begun = {*os.listdir(tmp_path)}
+        assert len(left - strangers) == 2 and len(left - begun) == len(begun - left) == 1
+        with place(str(tmp_path / "out")):
+            pass
+        assert {*os.listdir(tmp_path)} == begun | {"out"}
+        raise ZeroDivisionError
+    assert {*os.listdir(tmp_path)} == begun & left | {"out"}
+
+
 @POSIX
 @pytest.mark.skipif(os.path.exists("/dev/full") is False, reason="no /dev/full here")
 def test_full_disk_and_devices():
@@ -166,7 +196,7 @@ with open_output(sys.argv[1]) as output:
 
 
 @POSIX
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_end_native_code_at_once(tmp_path, name):
     number = getattr(signal, name)
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "out")]
