@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from fastattn.serve.gate import Gate, KeyQuota
 from fastattn.serve.models import ModelStore, ServedModel
 from fastattn.serve.settings import Refusal, ServerSettings, read_keys
 from fastattn.translation.translator import Translator
+from tests.messages import check, refused
 from tests.serve.recorders import record_models
 from tests.serve.serving import FORM, serving
 
@@ -28,37 +30,32 @@ def ask(text="Good morning."):
     return {"q": text, "source": "en", "target": "pt"}
 
 
+# The head and the body of a request.
+WHOLE = b"content-type: application/json\r\ncontent-length: %d" % len(json.dumps(ask())), json.dumps(ask()).encode()
+
+
 @pytest.fixture(autouse=True)
 def seen(monkeypatch):
     return record_models(monkeypatch)
 
 
-class Held:
-    """Translations that begin, and end when they are told to."""
-
-    def __init__(self, monkeypatch):
-        self.begun, self.cancelled, self.may_end, real = (*(threading.Event() for _ in range(3)), self._real())
-
-        async def held(*given, **options):
-            self.begun.set()
-            try:
-                while not self.may_end.is_set():
-                    await asyncio.sleep(0.01)
-            except asyncio.CancelledError:
-                self.cancelled.set()
-                raise
-            return await real(*given, **options)
-
-        monkeypatch.setattr(Translator, "translate_async", held)
-
-    @staticmethod
-    def _real():
-        return Translator.translate_async
-
-
 @pytest.fixture
 def held(seen, monkeypatch):
-    held = Held(monkeypatch)
+    """Translations that begin, and end when they are told to."""
+    held = SimpleNamespace(**{name: threading.Event() for name in ("begun", "cancelled", "may_end")})
+    real = Translator.translate_async
+
+    async def hold(*given, **options):
+        held.begun.set()
+        try:
+            while not held.may_end.is_set():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            held.cancelled.set()
+            raise
+        return await real(*given, **options)
+
+    monkeypatch.setattr(Translator, "translate_async", hold)
     yield held
     held.may_end.set()
 
@@ -86,26 +83,18 @@ def begin(asked, head, body=b""):
 
 def test_more_than_a_request_may_have_is_refused():
     with serving(models=MODELS, characters=100, items=3) as asked:
-        for text, message in (
-            ("a" * 101, "a request may have 100 characters, this one has 101"),
-            (["a" * 50, "b" * 51], "a request may have 100 characters, this one has 101"),
-            (["a"] * 4, "a request may have 3 texts, this one has 4"),
-            ("a" * 10_000, "a request may have 5488 bytes, this one has more"),
-        ):
-            assert asked.post("/translate", ask(text)) == (413, {"error": message})
-        assert asked.post("/v2/translate", {"text": "a" * 101, "target_lang": "PT"})[1] == {
-            "message": "a request may have 100 characters, this one has 101"
-        }
+        for text in ("a" * 101, ["a" * 50, "b" * 51], ["a"] * 4, "a" * 10_000):
+            status, answer = asked.post("/translate", ask(text))
+            assert status == 413
+            check(answer["error"])
+        check(asked.post("/v2/translate", {"text": "a" * 101, "target_lang": "PT"})[1]["message"])
         assert [asked.post("/translate", ask(text))[0] for text in ("a" * 100, ["a"] * 3)] == [200, 200]
 
 
 def test_what_is_no_text_is_refused():
     with serving(models=MODELS) as asked:
-        assert asked.raw("POST", "/translate", b'{"q": "\xff"}', **JSON)[:2] == (
-            400,
-            b'{"error":"the request is not UTF-8 text: byte 7 is 0xff"}',
-        )
-        for body in (b"{", b"[" * 100_000, b"null", b'"x"', b"[]", b"{}"):
+        check(asked.post("/translate", b'{"q": "\xff"}', **JSON)[1]["error"])
+        for body in (b'{"q": "\xff"}', b"{", b"[" * 100_000, b"null", b'"x"', b"[]", b"{}"):
             status, content, _ = asked.raw("POST", "/translate", body, **JSON)
             assert status == 400 and json.loads(content)["error"], body
         assert asked.raw("GET", "/nothing")[0] == 404
@@ -163,7 +152,7 @@ def test_a_quota_comes_back_by_its_process_share(tmp_path, monkeypatch):
         assert asked.get("/v2/usage", **bounded)[1]["character_count"] == 0
     quota = KeyQuota(120)
     quota.take(120)
-    with pytest.raises(Refusal, match="again in 1 s"):
+    with refused(Refusal):
         quota.take(2)
 
 
@@ -183,14 +172,9 @@ def test_senders_without_a_key_leave_places_to_those_with_one(tmp_path):
 
 def test_keys_are_read_strictly(tmp_path):
     path = tmp_path / "keys"
-    for text, message in (
-        ("", "has no key"),
-        ("a b", "line 1: expected a key"),
-        ("a 1 2", "line 1: expected"),
-        ("# a\na -1", "line 2: expected"),
-    ):
+    for text in ("", "a b", "a 1 2", "# a\na -1"):
         path.write_text(text)
-        with pytest.raises(InputError, match=message):
+        with refused(InputError):
             read_keys(str(path))
     path.write_text("one\n\n# two\nthree 5\n")
     assert read_keys(str(path)) == {b"one": 0, b"three": 5}
@@ -198,10 +182,8 @@ def test_keys_are_read_strictly(tmp_path):
 
 def test_too_many_at_once_are_told_when_to_come_again(held):
     """Browsers' scripts too."""
-    with serving(models=MODELS, requests=1, origins=("https://a.example",)) as asked:
-        answers = list[int]()
-        first = threading.Thread(target=lambda: answers.append(asked.post("/translate", ask())[0]))
-        first.start()
+    with serving(models=MODELS, requests=1, origins=("https://a.example",)) as asked, ThreadPoolExecutor() as together:
+        first = together.submit(asked.post, "/translate", ask())
         assert held.begun.wait(60)
         status, _, headers = asked.raw("POST", "/translate", ask(), origin="https://a.example")
         assert (status, headers["retry-after"]) == (429, "1")
@@ -210,8 +192,7 @@ def test_too_many_at_once_are_told_when_to_come_again(held):
         assert shown == {"Retry-After", "X-Request-ID"}
         assert [asked.raw("GET", path)[0] for path in ("/health", "/metrics")] == [200, 200]
         held.may_end.set()
-        first.join(60)
-        assert answers == [200] and asked.post("/translate", ask())[0] == 200
+        assert first.result(60)[0] == 200 and asked.post("/translate", ask())[0] == 200
 
 
 def test_browsers_ask_from_origins_that_were_named_alone():
@@ -311,8 +292,7 @@ def test_an_answer_that_nobody_reads_has_a_place_and_a_clock(monkeypatch):
 
 def test_a_client_that_only_ends_its_sending_is_answered(held):
     with serving(models=MODELS) as asked:
-        body = json.dumps(ask()).encode()
-        with begin(asked, b"content-type: application/json\r\ncontent-length: %d" % len(body), body) as client:
+        with begin(asked, *WHOLE) as client:
             assert held.begun.wait(60)
             client.shutdown(socket.SHUT_WR)
             assert client.recv(100) == b"HTTP/1.1 100 \r\n\r\n"
@@ -341,20 +321,13 @@ def test_a_fault_of_the_server_is_an_error_of_the_dialect(monkeypatch):
 
 def test_a_client_that_goes_away_ends_its_work(held, capfd):
     with serving(models=MODELS) as asked:
-        body = json.dumps(ask()).encode()
-        gone = begin(asked, b"content-type: application/json\r\ncontent-length: %d" % len(body), body)
+        gone = begin(asked, *WHOLE)
         assert held.begun.wait(60)
         gone.close()
         assert held.cancelled.wait(60)
-        said = ""
-
-        def logged():
-            nonlocal said
-            said += capfd.readouterr().err
-            return "\n" in said
-
-        wait_until(logged)
-        assert json.loads(said.splitlines()[0])["status"] == 499
+        said = [capfd.readouterr().err]
+        wait_until(lambda: "\n" in "".join(said) or said.append(capfd.readouterr().err))
+        assert json.loads("".join(said).splitlines()[0])["status"] == 499
         held.may_end.set()
         assert asked.post("/translate", ask())[0] == 200
 
@@ -383,15 +356,8 @@ def test_the_log_has_a_line_a_request_and_no_text(capfd):
 def test_a_lazy_server_loads_once_when_asked_and_puts_away(seen):
     with serving(models=MODELS, lazy=True, idle=0.05) as asked:
         assert asked.get("/languages")[1][0]["targets"] == ["pt"] and "made" not in seen
-        answers = list[int]()
-        threads = [
-            threading.Thread(target=lambda: answers.append(asked.post("/translate", ask())[0])) for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert answers == [200] * 4
+        with ThreadPoolExecutor(4) as together:
+            assert [*together.map(lambda _: asked.post("/translate", ask())[0], range(4))] == [200] * 4
         wait_until(lambda: len(seen.get("closed", ())) == len(seen["made"]))
         made = len(seen["made"])
         assert asked.post("/translate", ask())[0] == 200 and len(seen["made"]) == made + 1

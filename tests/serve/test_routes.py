@@ -36,11 +36,7 @@ TRANSLATIONS = [
     ("/imme", {"text_list": ["a", ""], "source_lang": "en", "target_lang": "pt"}, PLAIN | {"texts": ["a", ""]}),
     ("/v2/translate", {"text": "a", "target_lang": "PT-BR", "source_lang": "EN"}, PLAIN),
     ("/v2/translate", {"text": ["a"], **GIVEN, "split_sentences": "1"}, PLAIN),
-    (
-        "/v2/translate",
-        {"text": "a", **GIVEN, "split_sentences": "0"},
-        PLAIN | {"split": "never"},
-    ),
+    ("/v2/translate", {"text": "a", **GIVEN, "split_sentences": "0"}, PLAIN | {"split": "never"}),
     ("/api/translate", {"text": "a", **PAIR}, PLAIN | {"return_attention": True}),
     ("/api/translate", {"text": "a", **PAIR, "alternatives": 3}, SEVERAL | {"return_attention": True}),
 ]
@@ -55,6 +51,7 @@ EMBEDDINGS = [
     ("/embed", {"inputs": "a", "dimensions": 3}, EMBED | {"truncate_dim": 3}),
     ("/v1/embeddings", {"model": "enc", "input": "a"}, VECTORS),
     ("/v1/embeddings", {"model": "enc", "input": ["a", "b"]}, VECTORS | {"texts": ["a", "b"]}),
+    ("/v1/embeddings", {"model": "enc", "input": ["2023"]}, VECTORS | {"texts": ["2023"]}),
     ("/v1/embeddings", {"model": "enc", "input": [1, 2]}, VECTORS | {"texts": ["text of [1, 2]"]}),
     ("/v1/embeddings", {"model": "enc", "input": [[1], [2]]}, VECTORS | {"texts": ["text of [1]", "text of [2]"]}),
     ("/v1/embeddings", {"model": "enc", "input": "a", "dimensions": 3}, UNIT | {"truncate_dim": 3}),
@@ -108,11 +105,10 @@ def test_what_is_asked_of_a_translation_arrives(recorded: tuple[Asked, Seen]):
             seen.clear()
             assert asked.raw("POST", path, sent, **kind)[0] == 200, (path, sent)
             assert arrived(seen, "Translator.translate_async") == expected, (path, sent)
-
-
-def test_a_form_that_cannot_be_read_is_refused(recorded: tuple[Asked, Seen]):
+    told = {"code": 200, "id": 0, "data": "a 0", "alternatives": ["a 1", "a 2", "a 3"], "method": "Free"}
+    assert asked.post("/translate", DEEPLX)[1] == told | GIVEN
     for form in ("q=%ff", "&".join(["q=a"] * 10_001)):
-        status, content, _ = recorded[0].raw("POST", "/translate", form, **FORM)
+        status, content, _ = asked.raw("POST", "/translate", form, **FORM)
         assert status == 400 and b"the form cannot be read" in content
 
 
@@ -189,11 +185,8 @@ def test_what_is_asked_of_scores_arrives(recorded: tuple[Asked, Seen]):
         ("/predict", {"inputs": long}),
         ("/predict", {"inputs": ["q", long]}),
     ):
-        assert [asked.post(path, body | more)[0] for more in ({}, {"truncate": False}, {"truncate": True})] == [
-            413,
-            413,
-            200,
-        ]
+        for more, status in (({}, 413), ({"truncate": False}, 413), ({"truncate": True}, 200)):
+            assert asked.post(path, body | more)[0] == status
 
 
 @pytest.mark.parametrize("stream", [False, True])
