@@ -59,7 +59,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
         noted(scorer, "count_pair_tokens", lambda pairs: [len(" ".join(pair).split()) for pair in pairs])
         monkeypatch.setattr(scorer, "tokenize", lambda self, text, **options: text.split())
     noted(CrossEncoder, "rank", _ranked)
-    noted(TextClassifier, "classify", lambda texts, **options: [[{"label": "l", "score": 0.5}] for _ in texts])
+    noted(TextClassifier, "classify", lambda texts, **options: [[{"label": str(one), "score": 0.5}] for one in texts])
     noted(Generator, "generate_async", _answered)
 
     async def stream(self: Any, **options: Any) -> AsyncIterator[Any]:

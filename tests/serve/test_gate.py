@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from prometheus_client import REGISTRY
@@ -30,7 +31,8 @@ def ask(text="Good morning."):
     return {"q": text, "source": "en", "target": "pt"}
 
 
-# The head and the body of a request.
+START = b"POST /translate HTTP/1.1\r\nhost: a\r\n"
+# The rest of a request's head, and its body.
 WHOLE = b"content-type: application/json\r\ncontent-length: %d" % len(json.dumps(ask())), json.dumps(ask()).encode()
 
 
@@ -76,7 +78,7 @@ def begin(asked, head, body=b""):
     """A connection that has sent a request's beginning, of which the server knows."""
     before = in_progress()
     connection = socket.create_connection(("127.0.0.1", asked.port))
-    connection.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\n" + head + b"\r\n\r\n" + body)
+    connection.sendall(START + head + b"\r\n\r\n" + body)
     wait_until(lambda: in_progress() > before)
     return connection
 
@@ -102,6 +104,11 @@ def test_what_is_no_text_is_refused():
         with socket.create_connection(("127.0.0.1", asked.port)) as flood:
             flood.sendall(b"GET / HTTP/1.1\r\n" + b"x-flood: " + b"y" * 100_000)
             assert flood.recv(100).split()[1] in (b"400", b"431")
+        chunked = b"transfer-encoding: chunked\r\ncontent-length: 4\r\ncontent-type: application/json"
+        with socket.create_connection(("127.0.0.1", asked.port)) as two_lengths:
+            two_lengths.sendall(START + chunked + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n")
+            answer = b"".join(iter(lambda: two_lengths.recv(1000), b""))
+            assert answer.startswith(b"HTTP/1.1 400 ") and b"\r\nconnection: close\r\n" in answer
         status, content, _ = asked.raw("GET", "/health", **{f"x-{n}": "y" * 8000 for n in range(5)})  # at once
         assert status == 431 and b"may have 16384 bytes" in content
         assert asked.post("/translate", ask())[0] == 200
@@ -221,31 +228,21 @@ def test_a_slow_sender_and_a_slow_answer_have_a_clock(held, tmp_path):
 
 def test_the_clock_of_a_request_runs_once(monkeypatch):
     """What its sender took of it, the answer has not."""
-    now, left, sent = [50.0], list[float](), list[dict]()
+    now, waited, sent = [50.0], AsyncMock(return_value=(set(), set())), AsyncMock()
     monkeypatch.setattr("fastattn.serve.gate.time.perf_counter", lambda: now[0])
-
-    async def app(scope, receive, send):
-        await asyncio.Event().wait()
 
     async def receive():
         now[0] += 60
         return {"type": "http.request", "body": b"{}", "more_body": False}
 
-    async def send(message):
-        sent.append(message)
-
-    async def wait(tasks, timeout, return_when):
-        left.append(timeout)
-        return set(), set()
-
     async def request():
-        monkeypatch.setattr("fastattn.serve.gate.asyncio.wait", wait)
-        gate = Gate(app, ServerSettings(MODELS, timeout=100), error_body, lambda scope: "other")
+        monkeypatch.setattr("fastattn.serve.gate.asyncio.wait", waited)
+        gate = Gate(AsyncMock(), ServerSettings(MODELS, timeout=100), error_body, lambda scope: "other")
         scope = {"type": "http", "path": "/translate", "method": "POST", "headers": [], "query_string": b""}
-        await gate(scope, receive, send)
+        await gate(scope, receive, sent)
 
     asyncio.run(request())
-    assert left == [40.0] and sent[0]["status"] == 504
+    assert waited.await_args.kwargs["timeout"] == 40.0 and sent.await_args_list[0].args[0]["status"] == 504
 
 
 def test_a_head_has_a_clock_too(seen, monkeypatch):
@@ -279,8 +276,7 @@ def test_an_answer_that_nobody_reads_has_a_place_and_a_clock(monkeypatch):
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect(("127.0.0.1", asked.port))
-            client.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n")
-            client.sendall(b"content-length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(START + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
             assert client.recv(1) == b"H" and in_progress() == before + 1
             wait_until(lambda: in_progress() == before)
             received = 0
@@ -301,18 +297,8 @@ def test_a_client_that_only_ends_its_sending_is_answered(held):
         assert answer.startswith(b"HTTP/1.1 200 ") and b"Good morning. 0" in answer and not held.cancelled.is_set()
 
 
-def test_a_connection_of_two_lengths_is_closed():
-    chunked = b"transfer-encoding: chunked\r\ncontent-length: 4\r\ncontent-type: application/json"
-    with serving(models=MODELS) as asked, begin(asked, chunked, b"2\r\n{}\r\n0\r\n\r\n") as client:
-        answer = b"".join(iter(lambda: client.recv(1000), b""))
-        assert answer.startswith(b"HTTP/1.1 400 ") and b"\r\nconnection: close\r\n" in answer
-
-
 def test_a_fault_of_the_server_is_an_error_of_the_dialect(monkeypatch):
-    def broken(*given, **options):
-        raise ValueError("a secret of the house")
-
-    monkeypatch.setattr(Translator, "translate_async", broken)
+    monkeypatch.setattr(Translator, "translate_async", AsyncMock(side_effect=ValueError("a secret of the house")))
     with serving(models=MODELS) as asked:
         fault = "the server has a fault, which its log has"
         assert asked.post("/translate", ask()) == (500, {"error": fault})
@@ -401,9 +387,7 @@ def test_models_that_nobody_uses_go_where_memory_is_scarce(seen, monkeypatch):
 
 
 def test_a_model_that_is_gone_is_an_answer_or_ends_the_start(seen, monkeypatch, capfd):
-    def gone(*given, **options):
-        raise CheckpointError("no such folder")
-
+    gone = Mock(side_effect=CheckpointError("no such folder"))
     with monkeypatch.context() as without:
         without.setattr(Translator, "__init__", gone)
         with serving(models=MODELS, lazy=True) as asked:

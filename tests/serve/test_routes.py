@@ -176,17 +176,25 @@ def test_what_is_asked_of_scores_arrives(recorded: tuple[Asked, Seen]):
         assert len(ranked) == 18 and not any("text" in one for one in ranked)
     for one in asked.post("/rerank", {"query": "q", "texts": texts, "return_text": True})[1]:
         assert one["text"] == f"t{one['index']}"
-    for inputs, arrives in (("a", ["a"]), (["a", "b"], [("a", "b")]), ([["a"], ["b"]], ["a", "b"])):
-        assert asked.post("/predict", {"inputs": inputs})[0] == 200
-        assert arrived(seen, "TextClassifier.classify") == {"texts": arrives}
-    long = "a b c d e f g"
-    for path, body in (
-        ("/rerank", {"query": "q", "texts": [long]}),
-        ("/predict", {"inputs": long}),
-        ("/predict", {"inputs": ["q", long]}),
+    for inputs, arrives, labels in (
+        ("a", ["a"], ["a"]),
+        (["a", "b"], [("a", "b")], ["('a', 'b')"]),
+        ([["a"], ["b", "c"], ["d"]], [("b", "c")], [["a"], ["('b', 'c')"], ["d"]]),
     ):
+        answer = asked.post("/predict", {"inputs": inputs})[1]
+        assert arrived(seen, "TextClassifier.classify") == {"texts": arrives}
+        assert [one["label"] if "label" in one else [one[0]["label"]] for one in answer] == labels
+    assert asked.post("/predict", {"inputs": ["a", "b", "c"]})[0] == 400
+    fits = "a b c d e"  # with a query or a first text; alone with one word more
+    for path, body in (
+        ("/rerank", {"query": "q", "texts": [fits]}),
+        ("/predict", {"inputs": fits + " f"}),
+        ("/predict", {"inputs": ["q", fits]}),
+    ):
+        assert asked.post(path, body)[0] == 200
+        long = json.loads(json.dumps(body).replace(fits, fits + " g"))
         for more, status in (({}, 413), ({"truncate": False}, 413), ({"truncate": True}, 200)):
-            assert asked.post(path, body | more)[0] == status
+            assert asked.post(path, long | more)[0] == status
 
 
 @pytest.mark.parametrize("stream", [False, True])
