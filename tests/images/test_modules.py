@@ -31,7 +31,7 @@ CHOOSING = "DynamicCapacity", "SpatialTransformer"
 
 
 @CASES
-def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch):
+def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch, tmp_path):
     monkeypatch.setitem(fastattn.ops.BACKENDS, "reference", ".reference")
     x = images_of(case)
     for device in ("cpu", "reference"):
@@ -44,6 +44,9 @@ def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch):
     all_BCYX = module(x)
     for b in range(len(x)):
         np.testing.assert_array_equal(module(x[b : b + 1])[0], all_BCYX[b])
+    (tmp_path / "module.safetensors").write_bytes(safetensors_bytes(state_of(case)))
+    read = getattr(vision, case.name).from_torch(tmp_path / "module.safetensors", **case.settings)
+    np.testing.assert_array_equal(read(x), all_BCYX)
     with use_threads(2):
         np.testing.assert_array_equal(module(x), all_BCYX)
     for precision in () if case.name in CHOOSING else ("bfloat16", "int8"):
@@ -57,16 +60,12 @@ def case_of(name):
 
 
 def test_what_they_look_at():
-    case = case_of("CBAM")
-    cbam = module_of(case)
-    x = images_of(case)
+    x, cbam = images_of(case_of("CBAM")), module_of(case_of("CBAM"))
     channels_BC, places_BYX = cbam.weights(x)
     np.testing.assert_allclose(x * channels_BC[:, :, None, None] * places_BYX[:, None], cbam(x), atol=1e-5)
     case = case_of("SqueezeExcitation")
-    squeeze = module_of(case)
-    np.testing.assert_allclose(
-        images_of(case) * squeeze.weights(images_of(case))[:, :, None, None], golden(case), atol=1e-5
-    )
+    weights_BC = module_of(case).weights(images_of(case))
+    np.testing.assert_allclose(images_of(case) * weights_BC[:, :, None, None], golden(case), atol=1e-5)
     for name in ("SelectiveKernel", "MultiScaleAttention"):
         some: Any = module_of(case_of(name))
         np.testing.assert_allclose(some.weights(images_of(case_of(name))).sum(axis=1), 1, atol=1e-5)
@@ -131,13 +130,6 @@ def test_scales_of_one_size_share_and_one_alone_takes_all():
     np.testing.assert_allclose(found[:, :, 0, 0], features[:, :, 0, 0], atol=1e-5)  # which lies beyond all middles
 
 
-def test_a_file_is_read(tmp_path):
-    case = MODULE_CASES[0]
-    path = tmp_path / "se.safetensors"
-    path.write_bytes(safetensors_bytes(state_of(case)))
-    near(vision.SqueezeExcitation.from_torch(path)(images_of(case)), golden(case))
-
-
 # Module, its settings or tensors that are wrong: None takes a tensor away.
 BAD_STATES = [
     *(("SqueezeExcitation", bad, {}) for bad in ({"fc2.weight": None}, {"fc3.weight": 1})),
@@ -170,12 +162,11 @@ def test_states_and_settings_that_do_not_fit():
 
 
 def test_images_that_do_not_fit():
-    shapes = {
-        "CBAM": [(2, 5, 4, 4), (6, 4, 4), (1, 6, 0, 4), (0, 6, 4, 4)],
-        "SpatialTransformer": [(1, 2, 3, 3), (1, 2, 20, 13)],
-        "PatchAttention": [(1, 2, 2, 2)],
-    }
-    for name, shape in ((one, shape) for one in shapes for shape in shapes[one]):
+    for name, shape in (
+        *(("CBAM", shape) for shape in ((2, 5, 4, 4), (6, 4, 4), (1, 6, 0, 4), (0, 6, 4, 4))),
+        *(("SpatialTransformer", (1, 2, 3, 3)), ("SpatialTransformer", (1, 2, 20, 13))),
+        ("PatchAttention", (1, 2, 2, 2)),
+    ):
         for dtype in (np.float32, np.float64):
             with refused(InputError):
                 module_of(case_of(name))(np.zeros(shape, dtype))
