@@ -1,7 +1,5 @@
-"""``fastattn encode``: what it writes, what it hands on, and that its examples run."""
+"""``fastattn encode``: what it writes, and what it says of long lines."""
 
-import csv
-import io
 import json
 import re
 
@@ -15,19 +13,6 @@ from tests.cli.commands import fail, run, succeed
 from tests.encoders.test_encoder import _many_texts
 
 TEXTS = ["the cat sat", "", "a dog"]
-
-
-def test_encode_writes_each_format(encoder, tmp_path):
-    expected = encoder.encode(TEXTS)
-    records = [json.loads(line) for line in succeed("encode", "-m", "any", *TEXTS).splitlines()]
-    assert [record["text"] for record in records] == TEXTS
-    np.testing.assert_array_equal(np.array([record["embedding"] for record in records], np.float32), expected)
-    rows = list(csv.reader(io.StringIO(succeed("encode", "-m", "any", "--format", "csv", *TEXTS))))
-    np.testing.assert_array_equal(np.array(rows, np.float32), expected)
-    assert succeed("encode", "-m", "any", "-o", tmp_path / "v.npy", *TEXTS) == ""
-    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), expected)
-    piped = run("encode", "-m", "any", "--format", "npy", *TEXTS).stdout_bytes
-    assert piped == (tmp_path / "v.npy").read_bytes()
 
 
 def test_a_vector_that_is_not_finite_is_still_json(encoder, monkeypatch):
@@ -69,50 +54,43 @@ def test_each_type_in_each_format(served, tmp_path):
     encoder, sample = served(), _many_texts(40)
     (tmp_path / "sample.txt").write_text("\n".join(sample))
     succeed("encode", "-m", "any", "-i", "sample.txt", "-o", "sample.npy")
-    for output_dtype in ("int8", "uint8", "binary", "ubinary"):
-        check_type(encoder, tmp_path, output_dtype)
+    for output_dtype in ("float32", "int8", "uint8", "binary", "ubinary"):
+        calibration = ("--calibration", "sample.npy") if "int8" in output_dtype else ()
+        asked = ("encode", "-m", "any", "--output-dtype", output_dtype, *calibration)
+        expected = encoder.encode(TEXTS)
+        if output_dtype != "float32":
+            expected = quantize_vectors(expected, output_dtype, calibration=np.load("sample.npy"))
+        assert succeed(*asked, "-o", "v.npy", *TEXTS) == ""
+        assert run(*asked, "--format", "npy", *TEXTS).stdout_bytes == (tmp_path / "v.npy").read_bytes()
+        records = [json.loads(line) for line in succeed(*asked, *TEXTS).splitlines()]
+        assert [record["text"] for record in records] == TEXTS
+        rows = [line.split(",") for line in succeed(*asked, "--format", "csv", *TEXTS).splitlines()]
+        for found in ([record["embedding"] for record in records], rows):
+            np.testing.assert_array_equal(np.array(found, expected.dtype), expected)
+        succeed(*asked, "-o", "none.npy")
+        for path, array in (("v.npy", expected), ("none.npy", expected[:0])):
+            assert np.load(path).dtype == array.dtype
+            np.testing.assert_array_equal(np.load(path), array)
 
 
-def check_type(encoder, tmp_path, output_dtype):
-    calibration = ("--calibration", "sample.npy") if "int8" in output_dtype else ()
-    asked = ("encode", "-m", "any", "--output-dtype", output_dtype, *calibration)
-    expected = quantize_vectors(encoder.encode(TEXTS), output_dtype, calibration=np.load("sample.npy"))
-    assert succeed(*asked, "-o", "v.npy", *TEXTS) == ""
-    found = np.load("v.npy")
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
-    assert run(*asked, "--format", "npy", *TEXTS).stdout_bytes == (tmp_path / "v.npy").read_bytes()
-    records = [json.loads(line) for line in succeed(*asked, *TEXTS).splitlines()]
-    assert [record["embedding"] for record in records] == expected.tolist()
-    rows = list(csv.reader(io.StringIO(succeed(*asked, "--format", "csv", *TEXTS))))
-    assert rows == [[str(number) for number in row] for row in expected]
-    succeed(*asked, "-o", "none.npy")
-    none = np.load("none.npy")
-    assert none.shape == (0, expected.shape[1]) and none.dtype == expected.dtype
-
-
-def test_cut_lines_are_counted_on_stderr(served):
-    served(max_length=8)
+def test_cut_lines_are_counted_on_stderr(served, monkeypatch):
+    encoder = served(max_length=8)
     texts = ["a", "the cat sat on the mat", SIXTEEN, "a dog"]
     result = run("encode", "-m", "any", *texts)
     assert result.exit_code == 0 and len(result.stdout.splitlines()) == 4
-    told = "fastattn: 1 of 4 lines was cut at 8 tokens, by 10 tokens in all; --long mean cuts nothing\n"
-    assert result.stderr == told
-    assert run("encode", "-m", "any", "--long", "truncate", *texts, "-o", "v.npy").stderr == told
+    told = "fastattn: {} cut at 8 tokens, by {} tokens in all; --long mean cuts nothing\n"
+    assert result.stderr == told.format("1 of 4 lines was", 10)
+    assert run("encode", "-m", "any", "--long", "truncate", *texts, "-o", "v.npy").stderr == result.stderr
     both = run("encode", "-m", "any", "--task", "query", *texts, "the the the the the").stderr
-    assert both == "fastattn: 3 of 5 lines were cut at 8 tokens, by 15 tokens in all; --long mean cuts nothing\n"
+    assert both == told.format("3 of 5 lines were", 15)
     assert run("encode", "-m", "any", *texts[:2]).stderr == ""
     for options in (("--long", "mean"), ("--truncate-dim", 3, "--long", "mean")):
         assert run("encode", "-m", "any", *options, *texts).stderr == ""
-
-
-def test_cut_lines_are_counted_in_portions(served, monkeypatch):
-    encoder = served(max_length=8)
-    monkeypatch.setattr("fastattn.cli.vector_options.MOST_LINES", 4)
+    monkeypatch.setattr("fastattn.cli.vector_options.MOST_LINES", 4)  # counted in portions
     texts = _many_texts(50)
     over = np.maximum(encoder.count_tokens(texts) - 8, 0)
     said = run("encode", "-m", "any", stdin="\n".join(texts).encode()).stderr
-    assert said.startswith(f"fastattn: {(over > 0).sum()} of 50 lines were cut at 8 tokens, by {over.sum()} tokens in")
+    assert said == told.format(f"{(over > 0).sum()} of 50 lines were", over.sum())
 
 
 def test_long_lines_fail(served, tmp_path):

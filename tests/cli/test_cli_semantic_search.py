@@ -1,6 +1,7 @@
 """``fastattn search``: what it prints for float32 and packed bits, and one line for files that do not fit."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -70,52 +71,39 @@ def test_a_score_beyond_float32_is_null(encoder):
 
 
 def test_vectors_of_other_kinds(encoder, vectors):
-    """float16, and narrower ones, which are compared with the first numbers."""
-    query = encoder.encode("a cat", prompt_name="query")
-    for stored in (vectors.astype(np.float16), vectors[:, :5]):
-        np.save("v.npy", stored)
-        found = semantic_search(query[: stored.shape[1]], stored)
-        assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
+    """Narrower ones are compared with the first numbers, packed bits by bits, bytes by a calibration's ranges."""
 
+    def unsigned(x):
+        return np.packbits(x > 0, axis=-1)
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_packed_bits_are_compared_by_bits(encoder, vectors, dtype):
-    def packed(x):
-        bits = np.packbits(x > 0, axis=-1)
-        return bits if dtype == np.uint8 else (bits.astype(np.int16) - 128).astype(np.int8)
+    def signed(x):
+        return (unsigned(x).astype(np.int16) - 128).astype(np.int8)
 
-    np.save("v.npy", packed(vectors))
-    found = semantic_search(packed(encoder.encode("a cat", prompt_name="query")), packed(vectors), 10, "hamming")
-    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 0)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_bytes_are_numbers_by_the_ranges_of_a_calibration(encoder, vectors, dtype):
+    query, ranges = encoder.encode("a cat", prompt_name="query"), calibrated_ranges(vectors, WIDTH)
     np.save("floats.npy", vectors)
-    ranges = calibrated_ranges(vectors, WIDTH)
-    np.save("v.npy", quantize_vectors(vectors, dtype, ranges))
-    query = encoder.encode_query("a cat", output_dtype=dtype, ranges=ranges)
-    found = semantic_search(query, np.load("v.npy"))
-    assert succeed("search", "-m", "any", "-i", "v.npy", "--calibration", "floats.npy", "a cat") == table(found, 4)
+    rows = [(vectors.astype(np.float16), query, "cosine", ()), (vectors[:, :5], query[:5], "cosine", ())]
+    rows += [(packed(vectors), packed(query), "hamming", ()) for packed in (unsigned, signed)]
+    for dtype in ("uint8", "int8"):
+        asked = encoder.encode_query("a cat", output_dtype=dtype, ranges=ranges)
+        rows.append((quantize_vectors(vectors, dtype, ranges), asked, "cosine", ("--calibration", "floats.npy")))
+    for stored, asked, function, more in rows:
+        np.save("v.npy", stored)
+        found = semantic_search(asked, stored, 10, function)
+        expected = table(found, 0 if function == "hamming" else 4)
+        assert succeed("search", "-m", "any", "-i", "v.npy", *more, "a cat") == expected
 
 
 def test_what_encode_writes_is_searched(encoder, vectors):
     np.save("floats.npy", vectors)
-    for dtype in ("float32", "int8", "uint8", "binary", "ubinary"):
-        for suffix in (".jsonl", ".csv"):
-            check_searched(suffix, dtype)
-    for suffix in (".NPY", ".JSON", ".ndjson"):
-        check_searched(suffix, "int8")
-
-
-def check_searched(suffix, dtype):
-    ranges = ("--calibration", "floats.npy") if dtype in ("int8", "uint8") else ()
-    for name in ("v.npy", f"w{suffix}"):
-        succeed("encode", "-m", "any", "-i", "t.txt", "-o", name, "--output-dtype", dtype, *ranges)
-    np.testing.assert_array_equal(open_array(f"w{suffix}"), np.load("v.npy"))
-    assert open_array(f"w{suffix}").dtype == np.load("v.npy").dtype
-    found = [succeed("search", "-m", "any", "-i", name, *ranges, "a cat") for name in ("v.npy", f"w{suffix}")]
-    assert found[0] == found[1] != ""
+    kinds = [*product(("w.jsonl", "w.csv"), ("float32", "int8", "uint8", "binary", "ubinary"))]
+    for other, dtype in (*kinds, ("w.NPY", "int8"), ("w.JSON", "int8"), ("w.ndjson", "int8")):
+        ranges = ("--calibration", "floats.npy") if dtype in ("int8", "uint8") else ()
+        for name in ("v.npy", other):
+            succeed("encode", "-m", "any", "-i", "t.txt", "-o", name, "--output-dtype", dtype, *ranges)
+        np.testing.assert_array_equal(open_array(other), np.load("v.npy"))
+        assert open_array(other).dtype == np.load("v.npy").dtype
+        found = [succeed("search", "-m", "any", "-i", name, *ranges, "a cat") for name in ("v.npy", other)]
+        assert found[0] == found[1] != ""
 
 
 def test_a_line_that_failed_is_not_found(encoder):
