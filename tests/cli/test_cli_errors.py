@@ -16,8 +16,7 @@ from tests.cli.commands import SHORT, run
 from tests.messages import refused
 
 DATA = "▁w1 ▁w2\n".encode() + b"\xff\n" + "▁w3\n".encode() + b"w\0\n" + b"x" * 200 + b"\n\n" + "▁w5\n".encode()
-BAD = (1, 3, 4)
-REASONS = ("not UTF-8 (byte 0xff at column 1)", "a NUL byte", "longer than 100 bytes")
+BAD = {1: "not UTF-8 (byte 0xff at column 1)", 3: "a NUL byte", 4: "longer than 100 bytes"}
 
 
 @pytest.fixture(autouse=True)
@@ -35,44 +34,28 @@ def run_out(*arguments, stdin=DATA):
 TOLD = "fastattn: 3 of 7 lines were not {}, the first: standard input, line 2: not UTF-8 (byte 0xff at column 1); "
 
 
-def expected_of(model):
+def test_translations_keep_their_places(model, tmp_path):
     texts = ["▁w1 ▁w2", "", "▁w3", "", "", "", "▁w5"]
-    return texts, Translator(model).translate(texts, max_decoding_length=5)
-
-
-def test_skip_leaves_the_place_empty(model, tmp_path):
-    texts, expected = expected_of(model)
-    lines, told = run_out("translate", "-m", model, *SHORT, "--on-error", "skip")
-    assert lines == expected and told.startswith(TOLD.format("translated"))
+    expected = Translator(model).translate(texts, max_decoding_length=5)
+    common = ("translate", "-m", model, *SHORT, "--on-error")
+    for choice in ("skip", "mark"):
+        lines, told = run_out(*common, choice)
+        assert told.startswith(TOLD.format("translated"))
+        records = [json.loads(line) for line in run_out(*common, choice, "--json")[0]]
+        assert [record["translation"] for record in records] == expected
+        assert [record["source"] for record in records] == [*texts[:1], "\ufffd", *texts[2:3], "w\0", *texts[4:]]
+        assert [bool(record["hypotheses"]) for record in records] == [number not in BAD for number in range(7)]
+        for number, (line, record) in enumerate(zip(lines, records, strict=True)):
+            marked = choice == "mark" and number in BAD
+            reason = f"standard input, line {number + 1}: {BAD.get(number)}"
+            assert line.startswith(f"[not translated: {reason}") if marked else line == expected[number]
+            assert record["error"].startswith(reason) if marked else "error" not in record
     (tmp_path / "in.txt").write_bytes(DATA)
-    output = tmp_path / "out.txt"
-    run_out("translate", "-m", model, *SHORT, "--on-error=skip", "-i", tmp_path / "in.txt", "-o", output)
-    assert output.read_text("utf-8").split("\n") == [*expected, ""], "what was asked for is there"
-    lines, _ = run_out("translate", "-m", model, *SHORT, "--on-error", "skip", "--json")
-    records = [json.loads(line) for line in lines]
-    assert [record["translation"] for record in records] == expected
-    assert [record["source"] for record in records] == [*texts[:1], "\ufffd", *texts[2:3], "w\0", *texts[4:]]
-    assert [bool(record["hypotheses"]) for record in records] == [number not in BAD for number in range(7)]
-    assert not any("error" in record for record in records)
-    many, _ = run_out("translate", "-m", model, *SHORT, "--on-error", "skip", "-n", 2, "--scores")
+    run_out(*common, "skip", "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text("utf-8").split("\n") == [*expected, ""], "what was asked for is there"
+    many, _ = run_out(*common, "skip", "-n", 2, "--scores")
     assert [line.split("\t")[0] for line in many] == [*"112334566", "7", "7"]
     assert many[2] == "2\tnan\t"
-
-
-def test_mark_says_why(model):
-    _, expected = expected_of(model)
-    lines, told = run_out("translate", "-m", model, *SHORT, "--on-error", "mark")
-    assert told.startswith(TOLD.format("translated"))
-    records = [json.loads(line) for line in run_out("translate", "-m", model, *SHORT, "--on-error=mark", "--json")[0]]
-    assert len(lines) == len(records) == 7
-    for number in range(7):
-        if number in BAD:
-            reason = f"standard input, line {number + 1}: {REASONS[BAD.index(number)]}"
-            assert lines[number].startswith(f"[not translated: {reason}") and lines[number].endswith("]")
-            assert records[number]["error"].startswith(reason) and records[number]["hypotheses"] == []
-        else:
-            assert lines[number] == records[number]["translation"] == expected[number]
-            assert "error" not in records[number]
 
 
 def test_vectors_keep_their_places(encoder, tmp_path):
@@ -84,7 +67,7 @@ def test_vectors_keep_their_places(encoder, tmp_path):
             told = run_out("encode", "-m", "any", "--on-error", choice, "-o", path)[1]
             assert told.startswith(TOLD.format("encoded"))
             rows = read(path)
-            assert rows.shape == (7, encoder.dimension) and np.isnan(rows[list(BAD)]).all()
+            assert rows.shape == (7, encoder.dimension) and np.isnan(rows[[*BAD]]).all()
             np.testing.assert_allclose(rows[good], vectors, atol=1e-6)
         lines, _ = run_out("encode", "-m", "any", "--on-error", choice)
         records = [json.loads(line) for line in lines]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -77,18 +77,26 @@ def connection():
         yield theirs.fileno(), ours.sendall, lambda: ours.shutdown(socket.SHUT_WR)
 
 
-def test_a_line_is_answered_before_the_next_is_written(model: str, answers: list[bytes]):
+@contextlib.contextmanager
+def terminal():
+    controller, terminal = os.openpty()
+    yield terminal, partial(os.write, controller), lambda: os.write(controller, b"\n\x04")
+    os.close(terminal)
+    os.close(controller)
+
+
+# As some parents leave a pipe, it does not block: that nothing is there is not the end.
+@pytest.mark.parametrize("channel", [pipe, partial(pipe, blocking=False), connection, terminal])
+def test_a_line_is_answered_before_the_next_is_written(model: str, answers: list[bytes], channel: Any):
     whole = "\n".join(LINES).encode() + b"\n"
-    # As some parents leave a pipe, it does not block: that nothing is there is not the end.
-    for channel in (pipe, lambda: pipe(blocking=False), connection):
-        with channel() as (stdin, write, end), running(*translating(model), stdin=stdin) as command:
-            converse(command.stdout, write, answers)
-            write(whole + whole[:5])  # what comes together is answered together, and half a line waits
-            assert read(command.stdout, 3) == answers
-            write(whole[5:] + LINES[0].encode())  # the last line need not end
-            end()
-            assert read(command.stdout, 0) == [*answers, answers[0]]
-        assert command.code == 0
+    with channel() as (stdin, write, end), running(*translating(model), stdin=stdin) as command:
+        converse(command.stdout, write, answers)
+        write(whole + whole[:5])  # what comes together is answered together, and half a line waits
+        assert read(command.stdout, 3) == answers
+        write(whole[5:] + LINES[0].encode())  # the last line need not end
+        end()
+        assert read(command.stdout, 0) == [*answers, answers[0]]
+    assert command.code == 0
 
 
 def test_a_fifo_as_a_file(model: str, answers: list[bytes], tmp_path: Path):
@@ -98,20 +106,6 @@ def test_a_fifo_as_a_file(model: str, answers: list[bytes], tmp_path: Path):
         with open(fifo, "wb", buffering=0) as writing:
             converse(command.stdout, writing.write, answers)
         assert read(command.stdout, 0) == []
-    assert command.code == 0
-
-
-def test_a_terminal(model: str, answers: list[bytes]):
-    """Lines that are pasted at once too."""
-    controller, terminal = os.openpty()
-    with running(*translating(model), stdin=terminal) as command:
-        converse(command.stdout, partial(os.write, controller), answers)
-        os.write(controller, "\n".join([*LINES, ""]).encode())
-        assert read(command.stdout, 3) == answers
-        os.write(controller, b"\x04")
-        assert read(command.stdout, 0) == []
-    os.close(terminal)
-    os.close(controller)
     assert command.code == 0
 
 
