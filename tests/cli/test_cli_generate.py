@@ -9,6 +9,7 @@ import pytest
 from fastattn.generation.conversations import Conversations
 from fastattn.generation.generator import Generator
 from fastattn.spec.text_spec import GeneratorText
+from fastattn.system.files import one_line
 from tests.cli.commands import fail, refuse, succeed
 from tests.generation.language_models import make
 
@@ -28,10 +29,6 @@ def generator(made: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fastattn.generation.generator.Generator", lambda name, **options: made)
     return made
-
-
-def one_line(text: str) -> str:
-    return text.replace("\r", " ").replace("\n", " ")
 
 
 def test_one_prompt_and_several(generator: Generator, tmp_path: Path) -> None:
@@ -73,10 +70,8 @@ def test_scores(generator: Generator) -> None:
     expected = generator.score(PROMPTS)
     written = succeed("generate", "-m", "any", "--score", *PROMPTS).splitlines()
     assert written == [f"{one.perplexity:.4f}\t{prompt}" for one, prompt in zip(expected, PROMPTS)]
-    records = [
-        json.loads(line) for line in succeed("generate", "-m", "any", "--score", "--json", *PROMPTS).splitlines()
-    ]
-    for one, record in zip(expected, records, strict=True):
+    written = succeed("generate", "-m", "any", "--score", "--json", *PROMPTS).splitlines()
+    for one, record in zip(expected, map(json.loads, written), strict=True):
         assert (record["tokens"], record["log_probs"]) == (one.tokens, one.log_probs.tolist())
         assert math.isclose(record["perplexity"], one.perplexity)
     assert json.loads(succeed("generate", "-m", "any", "--score", "--json", ""))["perplexity"] is None

@@ -14,7 +14,7 @@ from fastattn.system import progress
 from fastattn.system.cache_folder import cache_root
 from fastattn.weights.download.catalog import CATALOG
 from tests.children import run_child
-from tests.cli.commands import run, running
+from tests.cli.commands import run, running, told
 from tests.encoders.test_encoder import _write_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals, locales and pipes")
@@ -34,26 +34,20 @@ def start(*arguments, **options):
     return subprocess.Popen(command, **pipes | options)
 
 
-def without_notice(stderr):
-    """stderr less the line that the first run on a machine begins with."""
-    lines = stderr.decode().splitlines()
-    return [line for line in lines if not line.startswith("fastattn: compiling kernels")]
-
-
 def test_utf8_whatever_the_locale(model):
     """An argument, an option, standard input's echo in JSON, and an error's text."""
     poor = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     common = ("translate", "-m", model, "--max-length", "3")
     with start(*common, "--json", "--target-prefix", "▁w7", "▁w1 你好", env=os.environ | poor) as process:
         stdout, stderr = process.communicate()
-    assert without_notice(stderr) == []
+    assert told(stderr.decode()) == []
     translated = json.loads(stdout)
     assert translated["source"] == "▁w1 你好" and translated["hypotheses"][0]["text"].startswith("▁w7")
     assert "你好".encode() in stdout
     with start(*common, "-i", "没有.txt", env=os.environ | poor) as process:
         _, stderr = process.communicate()
     assert process.returncode == 2
-    (line,) = without_notice(stderr)
+    (line,) = told(stderr.decode())
     assert line.startswith("fastattn: cannot read ") and line.endswith(".txt: No such file or directory")
 
 
@@ -64,7 +58,7 @@ def test_results_flow_and_a_reader_may_leave(model, endless):
         process.stdout.close()
         stderr = process.stderr.read()
     assert process.returncode == 141
-    assert without_notice(stderr) == []
+    assert told(stderr.decode()) == []
 
 
 def test_an_interrupt_during_the_imports_ends_in_silence(tmp_path):
@@ -84,7 +78,7 @@ def test_a_full_disk_is_one_line(model):
     ):
         _, stderr = process.communicate()
     assert process.returncode == 1
-    assert without_notice(stderr) == ["fastattn: cannot write standard output: No space left on device"]
+    assert told(stderr.decode()) == ["fastattn: cannot write standard output: No space left on device"]
 
 
 @pytest.fixture
@@ -129,7 +123,7 @@ def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path, watch)
 
 def test_a_terminal_is_told_which_model_is_the_default(model, tmp_path, monkeypatch, watch):
     """Once; not where stderr is no terminal, nor where a model or a language was chosen."""
-    told = {
+    defaults = {
         "fastattn: en-pt, Firefox Translations English to Portuguese (--from, --to or -m choose another)",
         "fastattn: minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions (-m chooses another)",
     }
@@ -140,12 +134,12 @@ def test_a_terminal_is_told_which_model_is_the_default(model, tmp_path, monkeypa
     (tmp_path / "kernels").symlink_to(cache_root() / "kernels")  # so that nothing is compiled again
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
     translate, encode = ("translate", "--max-length", "3", "▁w1"), ("encode", "a cat")
-    assert [line for asked in (translate, encode) for line in sorted(told) if line in watch(*asked)] == sorted(told)
+    assert [line for asked in (translate, encode) for line in watch(*asked) if line in defaults] == sorted(defaults)
     for chosen in ((*translate, "--to", "pt"), (*translate, "-m", str(folders[0])), (*encode, "-m", "minilm")):
-        assert not told & {*watch(*chosen)}
+        assert not defaults & {*watch(*chosen)}
     for asked in (translate, encode):
         done = run(*asked)  # its stderr is no terminal
-        assert (done.exit_code, without_notice(done.stderr_bytes)) == (0, [])
+        assert (done.exit_code, told(done.stderr)) == (0, [])
 
 
 LONG_LINE = 16_000  # bytes, for four tokens: lines that are kept would outweigh all else that grows
