@@ -32,16 +32,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
         one.pairs = (("en", "pt"),) if one.kind is Translator else ()
 
     def noted(kind: type, method: str, answer: Any) -> None:
-        real = getattr(kind, method)
-
-        def called(self: Any, *given: Any, **options: Any) -> Any:
-            seen.note(f"{kind.__name__}.{method}", real, self, *given, **options)
-            return answer(*given, **options)
-
-        async def awaited(self: Any, *given: Any, **options: Any) -> Any:
-            return called(self, *given, **options)
-
-        monkeypatch.setattr(kind, method, awaited if method.endswith("_async") else called)
+        seen.record(monkeypatch, kind, method, answer, f"{kind.__name__}.{method}")
 
     monkeypatch.setattr(ServedModel, "look", look)
     for kind in KINDS.values():
