@@ -31,7 +31,11 @@ def test_every_shape_and_float_has_a_cell_for_each_weight(shape, kind):
     assert [colour for colour, _ in cells] == [picture.hex_colours()[i] for i in np.rint(255 * shares).astype(int)]
 
 
-def test_lists_are_weights_and_the_picture_keeps_its_own_copy():
+def test_lists_are_weights_arrays_are_labels_and_the_picture_keeps_its_own_copy():
+    plot = fastattn.plot_attention(softmax(1, 3), np.array(["a"]), np.arange(5, 8))
+    assert rectangles(plot.svg)[-1][1].startswith("\u2068a\u2069, \u20687\u2069: ")
+    assert repr(plot) == "<AttentionPlot: attention weights, 1 head, 1 row, 3 columns>"
+    assert not hasattr(plot, "_repr_svg_")
     weights = softmax(2, 3, 3)
     plot = fastattn.plot_attention(weights)
     before = plot.svg, plot.html
@@ -96,24 +100,6 @@ def test_what_cannot_be_drawn():
     for head in [-1, 3, 10**5000, 1.0, "first", None, True, "", [0]]:
         with refused(InputError, "head"):
             fastattn.plot_attention(softmax(3, 2, 2)).to_svg(head)
-
-
-def test_labels_may_be_numbers_and_arrays():
-    plot = fastattn.plot_attention(softmax(2, 3), np.array(["a", "b"]), np.arange(5, 8))
-    assert rectangles(plot.svg)[-1][1].startswith("\u2068b\u2069, \u20687\u2069: ")
-
-
-def test_it_says_what_it_is():
-    told = repr(fastattn.plot_attention(softmax(1, 5)))
-    assert told == "<AttentionPlot: attention weights, 1 head, 1 row, 5 columns>"
-    assert not hasattr(fastattn.AttentionPlot, "_repr_svg_")
-
-
-def test_nothing_but_zeros_is_dark():
-    plot = fastattn.plot_attention(np.array([[0.0, -0.0]]))
-    first = picture.hex_colours()[0]
-    assert rectangles(plot.svg) == [(first, f"\u20680\u2069, \u2068{s}\u2069: 0") for s in range(2)]
-    assert not sent_weights(plot.html)[0].any()
 
 
 def test_many_cells_are_an_image_of_the_same_colours():
@@ -222,6 +208,9 @@ def test_the_html_holds_every_weight_to_half_a_level():
 
 
 def test_weights_of_any_size():
+    plot, first = fastattn.plot_attention(np.array([[0.0, -0.0]])), picture.hex_colours()[0]
+    assert rectangles(plot.svg) == [(first, f"\u20680\u2069, \u2068{s}\u2069: 0") for s in range(2)]
+    assert not sent_weights(plot.html)[0].any()
     for size in [5e-324, 1e-310, 1e-30, 1e30, 1.7e308]:
         plot = fastattn.plot_attention(np.array([[[0.0, 1.0]], [[1.0, 1.0]]]) * size)
         found, _, largest = sent_weights(plot.html)
@@ -256,11 +245,6 @@ def test_labels_are_text_and_nothing_else():
     assert root.get("aria-label") == "</script><b>x: attention weights, 2 heads, 6 rows, 6 columns"
 
 
-def test_script_and_style_cannot_end_early():
-    for text in (page.SCRIPT, page.STYLE, picture.STYLE):
-        assert "</" not in text and "<!--" not in text and "&" not in text.replace("&&", "")
-
-
 def test_light_and_dark_and_without_any_style():
     plot = fastattn.plot_attention(softmax(2, 3, 3))
     for text in (plot.svg, plot.html):
@@ -286,6 +270,8 @@ def test_nothing_clashes_with_another_plot_or_the_same_again():
     selectors = re.findall(r"([^{}]+)\{", re.sub(r"@media\([^)]*\)\{", "", page.STYLE + picture.STYLE))
     assert len(selectors) > 10 and all(".fastattn-" in selector for selector in selectors)
     assert "getElementById" not in page.SCRIPT
+    for text in (page.SCRIPT, page.STYLE, picture.STYLE):  # which cannot end early
+        assert "</" not in text and "<!--" not in text and "&" not in text.replace("&&", "")
 
 
 def test_heads_are_chosen_in_a_select_and_without_the_script_the_mean_remains():

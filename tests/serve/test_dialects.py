@@ -12,7 +12,6 @@ import pytest
 
 from fastattn import Encoder, Translator
 from tests import ROOT
-from tests.serve.serving import FORM
 
 TEXT = "Good morning, my friend. How are you?"
 
@@ -118,8 +117,3 @@ def test_the_documents_curl_lines_are_answered(asked):
         command = ["curl", "-sf", *shlex.split(line.replace(":5000", f":{asked.port}"))[1:]]
         answer = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
         assert answer.keys() & {"translatedText", "data"}
-
-
-def test_a_form_of_a_get_is_its_query(asked):
-    status, content, _ = asked.raw("GET", "/v2/languages", b"type=target", **FORM)
-    assert status == 200 and all("supports_formality" in one for one in json.loads(content))

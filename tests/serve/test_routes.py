@@ -144,6 +144,7 @@ def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
     target = [{"language": "PT", "name": "Portuguese", "supports_formality": False}]
     for more, languages in (("", source), ("?type=source", source), ("?type=target", target)):
         assert asked.get(f"/v2/languages{more}")[1] == languages
+    assert json.loads(asked.raw("GET", "/v2/languages", b"type=target", **FORM)[1]) == target
     assert asked.get("/languages")[1] == [{"code": "en", "name": "English", "targets": ["pt"]}]
     assert [one["id"] for one in asked.get("/v1/models")[1]["data"]] == ["enc", "lm"]
     models = asked.get("/api/models")[1]
