@@ -42,16 +42,13 @@ def test_a_line_for_each_text(classifier, tmp_path, monkeypatch):
     assert succeed("classify", "-m", "any", stdin=b"") == ""
 
 
-def test_json_lines(classifier):
+def test_json_lines_and_what_a_terminal_acts_on(classifier, monkeypatch):
     found = classifier.classify(TEXTS)
     written = [json.loads(line) for line in succeed("classify", "-m", "any", "--all", "--json", *TEXTS).splitlines()]
     assert [line["text"] for line in written] == TEXTS
     for line, labels in zip(written, found, strict=True):
         assert [entry["label"] for entry in line["labels"]] == [entry["label"] for entry in labels]
         assert [np.float32(entry["score"]) for entry in line["labels"]] == [entry["score"] for entry in labels]
-
-
-def test_what_is_no_number_and_what_a_terminal_acts_on(classifier, monkeypatch):
     labels = [{"label": "a\nb\x1b", "score": float("nan")}]
     monkeypatch.setattr(classifier, "classify", lambda texts, top_k: [labels for _ in texts])
     written = json.loads(succeed("classify", "-m", "any", "--json", "w5"), parse_constant=pytest.fail)
