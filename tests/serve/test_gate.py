@@ -325,8 +325,8 @@ def test_the_log_has_a_line_a_request_and_no_text(capfd):
         asked.raw("GET", "/unknown")
         metrics = asked.raw("GET", "/metrics")[1].decode()
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    assert [(one["id"], one["path"], one["status"]) for one in lines][0] == ("mine-1", "/translate", 200)
-    assert lines[0]["bytes"] == len(json.dumps(ask("Nobody reads this."))) and lines[0]["method"] == "POST"
+    expected = {"id": "mine-1", "method": "POST", "path": "/translate", "status": 200}
+    assert lines[0].items() >= (expected | {"bytes": len(json.dumps(ask("Nobody reads this.")))}).items()
     assert headers["x-request-id"] == lines[1]["id"] != "not\u00e9one" and "Nobody" not in str(lines)
     assert 'fastattn_requests_total{path="/translate",status="200"}' in metrics
     assert 'path="other",status="404"' in metrics
@@ -356,16 +356,14 @@ def test_a_model_is_idle_from_its_last_use_on(seen, monkeypatch):
     async def use():
         store = ModelStore(ServerSettings(MODELS, lazy=True))
         await store.load_all(keep_going=False)
-        together = [asyncio.ensure_future(store.use("en-pt").__aenter__()) for _ in range(3)]
-        await asyncio.gather(*together)
+        await asyncio.gather(*(store.use("en-pt").__aenter__() for _ in range(3)))
         assert seen["made"] == [Translator]  # of several who ask at once, too
         store.served["en-pt"].users = 0
         async with store.use("en-pt"):
             now[0] = 50.0
             store.put_away(older_than=10.0)
             assert "closed" not in seen  # it is used
-        for moment, closed in ((50.0, False), (59.9, False), (60.0, True)):
-            now[0] = moment
+        for now[0], closed in ((50.0, False), (59.9, False), (60.0, True)):
             store.put_away(older_than=10.0)
             assert ("closed" in seen) == closed
         assert store.served["en-pt"].model is None

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from unittest.mock import AsyncMock
 from urllib.parse import urlencode
 
 import numpy as np
@@ -13,7 +14,7 @@ from fastattn.generation.generator import Generator
 from fastattn.translation.translator import Translator
 from tests.cli.recorders import Seen
 from tests.serve.recorders import KINDS, MODELS, WIDTH, record_models
-from tests.serve.serving import FORM, Asked, serving
+from tests.serve.serving import FORM, serving
 
 HERE = "127.0.0.1"
 PLAIN = {"texts": ["a"], "details": True, "caller": HERE, "beam_size": 2, "return_attention": False}
@@ -77,12 +78,16 @@ CONVERSATION = [
 
 
 @pytest.fixture(scope="module")
-def recorded():
-    """(a server of models that note what arrives, what arrived)."""
+def seen():
+    """What arrived at models that note it."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        seen = record_models(monkeypatch)
-        with serving(models=MODELS, threads=3, precision="int8") as asked:
-            yield asked, seen
+        yield record_models(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def asked(seen):
+    with serving(models=MODELS, threads=3, precision="int8") as asked:
+        yield asked
 
 
 def arrived(seen: Seen, call: str) -> dict[str, object]:
@@ -91,15 +96,14 @@ def arrived(seen: Seen, call: str) -> dict[str, object]:
     return found
 
 
-def test_models_are_made_with_their_options(recorded: tuple[Asked, Seen]):
+def test_models_are_made_with_their_options(asked, seen):
     for name, kind in (("en-pt", "Translator"), ("enc", "Encoder"), ("rank", "CrossEncoder"), ("lm", "Generator")):
-        made = {key: recorded[1][f"{kind}.__init__.{key}"] for key in ("path", "precision", "threads")}
+        made = {key: seen[f"{kind}.__init__.{key}"] for key in ("path", "precision", "threads")}
         assert made == {"path": f"path of {name}", "precision": "int8", "threads": 3}
-        assert recorded[1].get(f"{kind}.__init__.processes") == (1 if kind in ("Translator", "Encoder") else None)
+        assert seen.get(f"{kind}.__init__.processes") == (1 if kind in ("Translator", "Encoder") else None)
 
 
-def test_what_is_asked_of_a_translation_arrives(recorded: tuple[Asked, Seen]):
-    asked, seen = recorded
+def test_what_is_asked_of_a_translation_arrives(asked, seen):
     for path, body, expected in TRANSLATIONS:
         for sent, kind in ((body, {}), (urlencode(body, doseq=True), FORM)):
             seen.clear()
@@ -112,8 +116,8 @@ def test_what_is_asked_of_a_translation_arrives(recorded: tuple[Asked, Seen]):
         assert status == 400 and b"the form cannot be read" in content
 
 
-def test_a_language_that_is_found_is_told_in_percent(recorded: tuple[Asked, Seen], monkeypatch):
-    asked, looked = recorded[0], []
+def test_a_language_that_is_found_is_told_in_percent(asked, monkeypatch):
+    looked = []
 
     def likely(text, among):
         looked.append(among)
@@ -138,8 +142,7 @@ def test_a_language_that_is_found_is_told_in_percent(recorded: tuple[Asked, Seen
     assert looked == [(), *[("en",)] * 7]  # a translation's among those that go to its target
 
 
-def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
-    asked = recorded[0]
+def test_languages_and_models_are_told_apart(asked, seen):
     source = [{"language": "EN", "name": "English"}]
     target = [{"language": "PT", "name": "Portuguese", "supports_formality": False}]
     for more, languages in (("", source), ("?type=source", source), ("?type=target", target)):
@@ -153,8 +156,7 @@ def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
     assert (limits["charLimit"], limits["batchLimit"], limits["keyRequired"]) == (50_000, 1000, False)
 
 
-def test_what_is_asked_of_vectors_arrives(recorded: tuple[Asked, Seen]):
-    asked, seen = recorded
+def test_what_is_asked_of_vectors_arrives(asked, seen):
     for path, body, expected in EMBEDDINGS:
         seen.clear()
         assert asked.post(path, body)[0] == 200
@@ -166,8 +168,7 @@ def test_what_is_asked_of_vectors_arrives(recorded: tuple[Asked, Seen]):
     assert np.shape(asked.post("/embed", {"inputs": ["a", "b"]})[1]) == (2, WIDTH)
 
 
-def test_what_is_asked_of_scores_arrives(recorded: tuple[Asked, Seen]):
-    asked, seen = recorded
+def test_what_is_asked_of_scores_arrives(asked, seen):
     texts = [f"t{number}" for number in range(18)]  # more than are scored between two looks
     for more, activation in (({}, {}), ({"raw_scores": True}, {"activation_fn": "none"})):
         seen.clear()
@@ -199,8 +200,7 @@ def test_what_is_asked_of_scores_arrives(recorded: tuple[Asked, Seen]):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_asked_of_an_answer_arrives(recorded: tuple[Asked, Seen], stream: bool):
-    asked, seen = recorded
+def test_what_is_asked_of_an_answer_arrives(asked, seen, stream):
     call = "Generator.stream_async" if stream else "Generator.generate_async"
     always = {"messages": MESSAGES, "caller": HERE} if stream else ANSWER
     for body, expected in CONVERSATION if stream else [*CONVERSATION, ({"n": 2}, {"num_hypotheses": 2})]:
@@ -220,10 +220,9 @@ def test_what_is_asked_of_an_answer_arrives(recorded: tuple[Asked, Seen], stream
     assert usage in asked.raw("POST", "/v1/chat/completions", body)[1]
 
 
-def test_the_caller_is_a_key(recorded: tuple[Asked, Seen], tmp_path):
+def test_the_caller_is_a_key(seen, tmp_path):
     """Callers get equal shares of the work."""
     (tmp_path / "keys").write_text("first\nsecond\n")
-    seen = recorded[1]
     models = tuple(one for one in MODELS if KINDS[one[0]] in (Translator, Encoder, Generator))
     with serving(models=models, keys=str(tmp_path / "keys")) as asked:
         for number, key in enumerate(("first", "second")):
@@ -240,11 +239,9 @@ def test_the_caller_is_a_key(recorded: tuple[Asked, Seen], tmp_path):
             assert arrived(seen, "Encoder.tokenize") == {"text": "a", "special_tokens": special}
 
 
-def test_a_full_queue_says_when_to_come_again(recorded: tuple[Asked, Seen], monkeypatch):
-    def full(*given, **options):
-        raise QueueFullError("9 jobs wait already, 8 may")
-
+def test_a_full_queue_says_when_to_come_again(asked, monkeypatch):
+    full = AsyncMock(side_effect=QueueFullError("9 jobs wait already, 8 may"))
     monkeypatch.setattr(Translator, "translate_async", full)
-    status, content, headers = recorded[0].raw("POST", "/translate", {"q": "a", **PAIR})
+    status, content, headers = asked.raw("POST", "/translate", {"q": "a", **PAIR})
     assert (status, headers["retry-after"]) == (429, "1")
     assert json.loads(content) == {"error": "9 jobs wait already, 8 may"}
