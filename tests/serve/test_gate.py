@@ -13,10 +13,13 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from prometheus_client import REGISTRY
 
+from fastattn.encoders.cross_encoder import CrossEncoder
+from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.errors import CheckpointError, InputError
 from fastattn.serve.dialects import error_body
 from fastattn.serve.gate import Gate, KeyQuota
 from fastattn.serve.models import ModelStore, ServedModel
+from fastattn.serve.service import CHARACTERS, TOGETHER, Service
 from fastattn.serve.settings import Refusal, ServerSettings, read_keys
 from fastattn.translation.translator import Translator
 from tests.messages import check, refused
@@ -316,6 +319,35 @@ def test_a_client_that_goes_away_ends_its_work(held, capfd):
         assert json.loads("".join(said).splitlines()[0])["status"] == 499
         held.may_end.set()
         assert asked.post("/translate", ask())[0] == 200
+
+
+@pytest.mark.parametrize("kind", [CrossEncoder, TextClassifier])
+def test_a_client_that_went_away_has_no_more_scored(kind):
+    begun, may_end, scored = threading.Event(), threading.Event(), []
+
+    def score(*given):
+        scored.append(len(given[-1]))
+        begun.set()
+        assert may_end.wait(60)
+        return [{"corpus_id": b, "score": 1.0} for b in range(len(given[-1]))]
+
+    model = SimpleNamespace(count_pair_tokens=lambda pairs: [1], max_length=100, rank=score, classify=score)
+
+    async def leave():
+        CHARACTERS.set(KeyQuota())
+        service = Service(ServerSettings((("slow", "nowhere"),)))
+        service.models.served["slow"].kind, service.models.served["slow"].model = kind, model
+        many = 20 * TOGETHER
+        asked = service.rank("a", ["b"] * many, False, False) if kind is CrossEncoder else None
+        work = asyncio.ensure_future(asked or service.classify([("a", "b")] * many, False))
+        await asyncio.to_thread(begun.wait, 60)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        may_end.set()
+
+    asyncio.run(leave())  # which waits for threads that are at work
+    assert scored == [TOGETHER]
 
 
 def test_the_log_has_a_line_a_request_and_no_text(capfd):
