@@ -104,6 +104,10 @@ def test_languages_in_upper_case(monkeypatch):
     monkeypatch.setattr("fastattn.cli.translate.located_entry", lambda entry, _: named.append(entry.name) or "nowhere")
     fail(3, "translate", "--from", "EN", "--to", "Pt", "a")
     assert named == ["en-pt"]
+    told = "no model of the catalog translates from {}; there are: from en to pt (en-pt), "
+    assert fail(2, "translate", "--from", "EN", "--to", "fr", "a").startswith(told.format("en to fr"))
+    wrong = fail(2, "translate", "--from", "fr", "--to", "de", "▁w1")
+    assert wrong.startswith(told.format("fr to de")) and "; the Hugging Face hub may have one, try -m Helsinki" in wrong
 
 
 def test_options_come_to_every_model_of_translate(monkeypatch):
