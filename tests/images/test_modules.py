@@ -1,7 +1,5 @@
 """Modules of attention to images against what their twins in PyTorch made of the same weights; and bad input."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -66,9 +64,8 @@ def test_what_they_look_at():
     case = case_of("SqueezeExcitation")
     weights_BC = module_of(case).weights(images_of(case))
     np.testing.assert_allclose(images_of(case) * weights_BC[:, :, None, None], golden(case), atol=1e-5)
-    for name in ("SelectiveKernel", "MultiScaleAttention"):
-        some: Any = module_of(case_of(name))
-        np.testing.assert_allclose(some.weights(images_of(case_of(name))).sum(axis=1), 1, atol=1e-5)
+    for case in map(case_of, ("SelectiveKernel", "MultiScaleAttention")):
+        np.testing.assert_allclose(module_of(case).weights(images_of(case)).sum(axis=1), 1, atol=1e-5)
     residual = module_of(case_of("ResidualAttention"))
     mask_BYX = residual.mask(images_of(case_of("ResidualAttention")))
     assert mask_BYX.shape == (2, 9, 7) and ((mask_BYX > 0) & (mask_BYX < 1)).all()
@@ -88,10 +85,8 @@ def test_patches_look_at_each_other_by_their_weights():
     rows = cut.reshape(B, Y * X, -1) @ kernel.reshape(D, -1).T + state["patch_embed.proj.bias"]
     normed = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-6)
     normed = normed * state["norm1.weight"] + state["norm1.bias"]
-    value = (normed @ state["attn.qkv.weight"][2 * D :].T + state["attn.qkv.bias"][2 * D :]).reshape(
-        B, Y * X, heads, -1
-    )
-    context = np.einsum("bhps,bshk->bphk", weights_BHPP, value).reshape(B, Y * X, D)
+    value = normed @ state["attn.qkv.weight"][2 * D :].T + state["attn.qkv.bias"][2 * D :]
+    context = np.einsum("bhps,bshk->bphk", weights_BHPP, value.reshape(B, Y * X, heads, -1)).reshape(B, Y * X, D)
     expected = rows + context @ state["attn.proj.weight"].T + state["attn.proj.bias"]
     np.testing.assert_allclose(weights_BHPP.sum(3), 1, atol=1e-5)
     near(block(x), expected.transpose(0, 2, 1).reshape(B, D, Y, X))

@@ -96,24 +96,17 @@ def test_a_picture_has_the_same_bits_alone_and_from_wherever_it_comes(vit, tmp_p
         Image.fromarray(picture).save(path)
         for given in (picture, Image.fromarray(picture), path, str(path)):
             np.testing.assert_array_equal(vit.encode_images(given), several_BE[number])
-    threaded_BE = Encoder.from_checkpoint(read(write_golden_images(VIT, tmp_path)), threads=1).encode_images(
-        iter(pictures() * 20)
-    )
-    np.testing.assert_array_equal(threaded_BE, np.tile(several_BE, (20, 1)))
+    threaded = Encoder.from_checkpoint(read(write_golden_images(VIT, tmp_path)), threads=1)
+    np.testing.assert_array_equal(threaded.encode_images(iter(pictures() * 20)), np.tile(several_BE, (20, 1)))
     assert vit.encode_images([]).shape == (0, vit.dimension)
-
-
-def picture_of(mode, path):
-    """A picture of 9 x 6 in a mode, as a file has it, and what it shows in RGB."""
-    Image.fromarray(pictures()[2]).convert(mode).save(path)
-    with Image.open(path) as saved:
-        return saved.convert("RGB")
 
 
 @pytest.mark.parametrize("mode", "L.png 1.png P.png RGBA.png LA.png CMYK.jpg YCbCr.jpg CMYK.tif P.gif".split())
 def test_pictures_of_every_mode(mode, vit, tmp_path):
-    expected = picture_of(mode.split(".")[0], path := tmp_path / mode)
-    np.testing.assert_array_equal(vit.encode_images(path), vit.encode_images(expected))
+    Image.fromarray(pictures()[2]).convert(mode.split(".")[0]).save(tmp_path / mode)
+    with Image.open(tmp_path / mode) as saved:
+        expected = saved.convert("RGB")
+    np.testing.assert_array_equal(vit.encode_images(tmp_path / mode), vit.encode_images(expected))
 
 
 def test_grey_pictures_show_what_their_channels_would(tmp_path):
