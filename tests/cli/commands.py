@@ -16,6 +16,7 @@ from unittest import mock
 from click.testing import CliRunner
 
 from fastattn.cli.entry import commands
+from tests.messages import check
 
 
 def run(*arguments, stdin=b""):
@@ -29,14 +30,24 @@ def succeed(*arguments, stdin=b""):
     return result.stdout_bytes.decode()
 
 
+def told(stderr):
+    """The lines on stderr, but for what the first run on a machine begins with."""
+    return [line for line in stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
+
+
 def fail(code, *arguments, stdin=b""):
     """The one line on stderr of a command that fails with this exit code."""
     result = run(*arguments, stdin=stdin)
     assert (result.exit_code, type(result.exception)) == (code, SystemExit)
     assert "Traceback" not in result.stderr
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
+    lines = told(result.stderr)
     assert len(lines) == 1 and lines[0].startswith("fastattn: "), result.stderr
     return lines[0].removeprefix("fastattn: ")
+
+
+def refuse(code, *arguments, stdin=b""):
+    """A command fails with this exit code, and its line is the one that the golden file has."""
+    check(fail(code, *arguments, stdin=stdin))
 
 
 @contextlib.contextmanager

@@ -26,14 +26,15 @@ def flag(expected: Expected, *beside: Any) -> Case:
     return Case((), expected, beside)
 
 
-def searches(name: str, value: Any, *beside: Any) -> Case:
-    """An option of the search, as DecodingOptions has it."""
-    return option(value, {f"translate_iter.{name}": value}, *beside)
+# What a search is told, of whatever it is.
+SEARCH = {"beam_size": 3, "patience": 1.5, "num_hypotheses": 3, "timeout": 2.5, "seed": 3, "sampling_topk": 3}
+HALVES = "length_penalty presence_penalty frequency_penalty sampling_topp sampling_minp sampling_temperature".split()
 
 
-def generates(name: str, value: Any, *beside: Any) -> Case:
-    """An option of the search, as Generator has it."""
-    return option(value, {f"generate_iter.{name}": value}, *beside)
+def searches(call: str, **more: Any) -> dict[str, Case]:
+    """Options of a search, each of which arrives under its own name."""
+    given = SEARCH | dict.fromkeys(HALVES, 0.5) | {"repetition_penalty": 1.5} | more
+    return {f"--{name.replace('_', '-')}": option(value, {f"{call}.{name}": value}) for name, value in given.items()}
 
 
 def has(*words: str) -> Callable[[str], bool]:
@@ -52,9 +53,13 @@ def is_npy(shape: tuple[int, ...]) -> Callable[[bytes], bool]:
     return lambda content: content.startswith(b"\x93NUMPY") and str(shape).encode() in content
 
 
+def is_path(kind: str, name: str) -> Expected:
+    return {f"{kind}.path": lambda path: str(path) == name}
+
+
 def of_models(kind: str) -> dict[str, Case]:
     return {
-        "--model": option("tiny", {f"{kind}.path": lambda path: str(path) == "tiny"}),
+        "--model": option("tiny", is_path(kind, "tiny")),
         "--precision": option("bfloat16", {f"{kind}.precision": "bfloat16"}),
         "--threads": option(3, {f"{kind}.threads": 3}),
         "--device": option("auto", {f"{kind}.device": "auto"}),
@@ -77,6 +82,8 @@ CASES: dict[str, dict[str, Case]] = {
     "translate": {
         "TEXTS": option("a", {"lines": ["a"]}),
         **of_models("Translator"),
+        **searches("translate_iter", split="sentences", target_prefix="b", word_penalty=0.5, coverage_penalty=0.25),
+        "--max-length-factor": option(2.5, {"translate_iter.max_length_factor": 2.5}),
         "--from": option("zh", {"translate_iter.source_lang": "zh"}, "-m", "tiny"),
         "--to": option("fr", {"stderr": has("translates to fr"), "code": 2}),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
@@ -95,7 +102,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--json": flag({"stdout": is_json, "translate_iter.return_scores": True}),
         "--num-hypotheses": option(3, {"translate_iter.num_hypotheses": 3, "stdout": "1\tt\n"}),
         "--scores": flag({"stdout": "-1.000000\tt\n", "translate_iter.return_scores": True}),
-        "--split": searches("split", "sentences"),
         "--alignments": flag({"translate_iter.return_attention": True, "stdout": "t ||| \n"}),
         "--show-attention": option("-", {"stdout": "t\nlooks\n"}, "a"),
         "--glossary": option("terms.tsv", {"stdout": has("T")}, "-i", "table.csv", "--format", "txt"),
@@ -106,78 +112,42 @@ CASES: dict[str, dict[str, Case]] = {
         "--on-error": option("mark", {"stdout": has("[not translated: "), "code": 5}, "-i", "bad.txt"),
         "--processes": option(2, {"Translator.processes": 2}),
         "--verbose": flag({"stderr": has("1 line, ", " lines/s")}),
-        "--beam-size": searches("beam_size", 3),
-        "--patience": searches("patience", 1.5),
-        "--length-penalty": searches("length_penalty", 0.5),
-        "--word-penalty": searches("word_penalty", 0.5),
-        "--coverage-penalty": searches("coverage_penalty", 0.5),
-        "--repetition-penalty": searches("repetition_penalty", 1.5),
-        "--presence-penalty": searches("presence_penalty", 0.5),
-        "--frequency-penalty": searches("frequency_penalty", 0.5),
-        "--no-repeat-ngram": searches("no_repeat_ngram_size", 3),
-        "--min-length": searches("min_decoding_length", 3),
-        "--max-length": searches("max_decoding_length", 9),
-        "--max-length-factor": searches("max_length_factor", 2.5),
-        "--timeout": searches("timeout", 2.5),
-        "--target-prefix": searches("target_prefix", "b"),
-        "--prefix-bias": searches("prefix_bias_beta", 0.5),
+        "--no-repeat-ngram": option(3, {"translate_iter.no_repeat_ngram_size": 3}),
+        "--min-length": option(3, {"translate_iter.min_decoding_length": 3}),
+        "--max-length": option(9, {"translate_iter.max_decoding_length": 9}),
+        "--prefix-bias": option(0.5, {"translate_iter.prefix_bias_beta": 0.5}),
         "--alternatives": flag({"translate_iter.return_alternatives": True}),
-        "--min-alternative-prob": searches("min_alternative_expansion_prob", 0.5),
+        "--min-alternative-prob": option(0.5, {"translate_iter.min_alternative_expansion_prob": 0.5}),
         "--no-shortlist": flag({"translate_iter.shortlist": False}),
         "--disable-unk": flag({"translate_iter.disable_unk": True}),
         "--replace-unknowns": flag({"translate_iter.replace_unknowns": True}),
         "--suppress": Case(("b", "--suppress", "c"), {"translate_iter.suppress_sequences": ["b", "c"]}),
-        "--sampling-topk": searches("sampling_topk", 3),
-        "--sampling-topp": searches("sampling_topp", 0.5),
-        "--sampling-minp": searches("sampling_minp", 0.5),
-        "--sampling-temperature": searches("sampling_temperature", 0.5),
-        "--seed": searches("seed", 3),
     },
     "generate": {
         "PROMPTS": option("a", {"lines": ["a"], "stdout": "answer\n"}),
         **of_models("Generator"),
-        "--model": option("other", {"Generator.path": lambda path: str(path) == "other"}),
+        **searches("generate_iter", max_new_tokens=9, min_new_tokens=3, regex="a|b", context="cut"),
+        "--model": option("other", is_path("Generator", "other")),
         "--input": option("two.txt", {"lines": ["one\ntwo"]}),
         "--cache-precision": option("int8", {"Generator.cache_precision": "int8"}),
         "--lines": flag({"lines": ["one", "two"]}, "-i", "two.txt"),
         "--output": option("o.txt", {"o.txt": b"answer\n"}),
         "--json": flag({"stdout": is_json}),
         "--log-probs": flag({"generate_iter.return_log_probs": True}, "--json"),
-        "--num-hypotheses": generates("num_hypotheses", 3),
         "--chat": flag({"lines": ["user: line"]}),
         "--system": option("b", {"lines": ["system: b user: line"]}, "--chat"),
         "--score": flag({"score.texts": "line", "stdout": "2.7183\tline\n"}),
         "--verbose": flag({"stderr": has("1 line, ", " lines/s")}),
-        "--beam-size": generates("beam_size", 3),
-        "--patience": generates("patience", 1.5),
-        "--length-penalty": generates("length_penalty", 0.5),
-        "--repetition-penalty": generates("repetition_penalty", 1.5),
-        "--presence-penalty": generates("presence_penalty", 0.5),
-        "--frequency-penalty": generates("frequency_penalty", 0.5),
-        "--no-repeat-ngram": generates("no_repeat_ngram_size", 3),
-        "--max-new-tokens": generates("max_new_tokens", 9),
-        "--min-new-tokens": generates("min_new_tokens", 3),
+        "--no-repeat-ngram": option(3, {"generate_iter.no_repeat_ngram_size": 3}),
         "--stop": Case(("b", "--stop", "c"), {"generate_iter.stop": ["b", "c"]}),
         "--end-token": Case(("b", "--end-token", "c"), {"generate_iter.end_token": ["b", "c"]}),
-        "--regex": generates("regex", "a|b"),
         "--json-schema": option("two.txt", {"generate_iter.json_schema": "one\ntwo\n"}),
-        "--context": generates("context", "cut"),
         "--no-special-tokens": flag({"generate_iter.special_tokens": False}),
         "--speculate": flag({"generate_iter.speculate": "prompt"}),
         "--draft-model": option(
-            "other",
-            {
-                "Generator.path": lambda path: str(path) == "other",
-                "generate_iter.speculate": lambda made: made is not None,
-            },
+            "other", {"generate_iter.speculate": lambda made: made is not None} | is_path("Generator", "other")
         ),
-        "--timeout": generates("timeout", 2.5),
         "--suppress": Case(("b", "--suppress", "c"), {"generate_iter.suppress_sequences": ["b", "c"]}),
-        "--sampling-topk": generates("sampling_topk", 3),
-        "--sampling-topp": generates("sampling_topp", 0.5),
-        "--sampling-minp": generates("sampling_minp", 0.5),
-        "--sampling-temperature": generates("sampling_temperature", 0.5),
-        "--seed": generates("seed", 3),
     },
     "encode": {
         "TEXTS": option("a", {"lines": ["a"]}),
@@ -219,7 +189,7 @@ CASES: dict[str, dict[str, Case]] = {
         "QUERY": Case((), {"rank.query": "Who?"}),
         "DOCUMENTS": option("a", {"lines": ["a"]}),
         **of_models("CrossEncoder"),
-        "--model": option("other", {"CrossEncoder.path": lambda path: str(path) == "other"}),
+        "--model": option("other", is_path("CrossEncoder", "other")),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
         "--top-k": option(3, {"rank.top_k": 3}),
         "--json": flag({"stdout": is_json}),
@@ -227,7 +197,7 @@ CASES: dict[str, dict[str, Case]] = {
     "classify": {
         "TEXTS": option("a", {"lines": ["a"]}),
         **of_models("TextClassifier"),
-        "--model": option("other", {"TextClassifier.path": lambda path: str(path) == "other"}),
+        "--model": option("other", is_path("TextClassifier", "other")),
         "--input": option("two.txt", {"lines": ["one", "two"]}),
         "--output": option("o.tsv", {"o.tsv": b"l\t0.5000\tline\n"}),
         "--top-k": option(3, {"classify.top_k": 3}),
@@ -236,7 +206,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "caption": {
         "PICTURES": Case(("two.png",), {"lines": ["one.png", "two.png"]}),
-        "--model": option("other", {"Captioner.path": lambda path: str(path) == "other"}),
+        "--model": option("other", is_path("Captioner", "other")),
         "--output": option("o.txt", {"o.txt": b"w\n"}),
         "--beam-size": option(5, {"caption.beam_size": 5}),
         "--num-hypotheses": option(4, {"caption.num_hypotheses": 4, "caption.beam_size": 4}),

@@ -10,8 +10,8 @@ from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.text_classifier import TextClassifier
 from fastattn.ops import reference
 from fastattn.weights import read
-from tests.cli.commands import fail, succeed
-from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
+from tests.cli.commands import succeed
+from tests.encoders.classifiers import LABELS, write_classifier
 
 TEXTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]
 
@@ -42,34 +42,18 @@ def test_a_line_for_each_text(classifier, tmp_path, monkeypatch):
     assert succeed("classify", "-m", "any", stdin=b"") == ""
 
 
-def test_json_lines(classifier):
+def test_json_lines_and_what_a_terminal_acts_on(classifier, monkeypatch):
     found = classifier.classify(TEXTS)
     written = [json.loads(line) for line in succeed("classify", "-m", "any", "--all", "--json", *TEXTS).splitlines()]
     assert [line["text"] for line in written] == TEXTS
     for line, labels in zip(written, found, strict=True):
         assert [entry["label"] for entry in line["labels"]] == [entry["label"] for entry in labels]
         assert [np.float32(entry["score"]) for entry in line["labels"]] == [entry["score"] for entry in labels]
-
-
-def test_what_is_no_number_and_what_a_terminal_acts_on(classifier, monkeypatch):
     labels = [{"label": "a\nb\x1b", "score": float("nan")}]
     monkeypatch.setattr(classifier, "classify", lambda texts, top_k: [labels for _ in texts])
     written = json.loads(succeed("classify", "-m", "any", "--json", "w5"), parse_constant=pytest.fail)
     assert written == {"text": "w5", "labels": [{"label": "a\nb\x1b", "score": None}]}
     assert succeed("classify", "-m", "any", "w5") == "a\\nb\\x1b\tnan\tw5\n"
-
-
-def test_failures_of_classify_are_one_line(tmp_path):
-    assert "there is no default model to classify with; name one with -m" in fail(2, "classify", "a")
-    assert "give --top-k or --all, not both" in fail(2, "classify", "-m", "any", "--all", "-k", 2, "a")
-    assert "give texts or --input, not both" in fail(2, "classify", "-m", "any", "a", "-i", "b")
-    tokens = write_classifier(tmp_path / "tokens", TOKENS)
-    assert "a classifier of texts is expected" in fail(3, "classify", "-m", tokens, "a")
-    write_classifier(tmp_path / "encoder", architectures=["BertModel"])
-    assert "a classifier is expected: " in fail(3, "classify", "-m", tmp_path / "encoder", "a")
-
-
-DOCUMENTS = ["w7", "w8 w9", "", "w11\tw12", "w30"]
 
 
 @pytest.fixture
@@ -82,39 +66,26 @@ def reranker(monkeypatch, tmp_path):
 
 
 def test_a_line_for_each_document_the_best_first(reranker, tmp_path):
-    ranked = reranker.rank("w5 w6", DOCUMENTS, return_documents=True)
+    ranked = reranker.rank("w5 w6", TEXTS, return_documents=True)
     lines = [f"{i}\t{entry['score']:.4f}\t{entry['text']}" for i, entry in enumerate(ranked, start=1)]
-    assert succeed("rerank", "-m", "any", "w5 w6", *DOCUMENTS).splitlines() == lines
-    (tmp_path / "documents.txt").write_text("\n".join(DOCUMENTS), encoding="utf-8")
+    assert succeed("rerank", "-m", "any", "w5 w6", *TEXTS).splitlines() == lines
+    (tmp_path / "documents.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     assert succeed("rerank", "-m", "any", "w5 w6", "-i", tmp_path / "documents.txt", "-k", 2).splitlines() == lines[:2]
-    assert succeed("rerank", "-m", "any", "w5 w6", stdin="\n".join(DOCUMENTS).encode()).splitlines() == lines
+    assert succeed("rerank", "-m", "any", "w5 w6", stdin="\n".join(TEXTS).encode()).splitlines() == lines
     assert succeed("rerank", "-m", "any", "w5 w6") == ""
 
 
-def test_rerank_in_json(reranker):
-    ranked = reranker.rank("w5 w6", DOCUMENTS, 3)
-    written = json.loads(succeed("rerank", "-m", "any", "w5 w6", "--json", "-k", 3, *DOCUMENTS))
+def test_rerank_in_json(reranker, monkeypatch):
+    ranked = reranker.rank("w5 w6", TEXTS, 3)
+    written = json.loads(succeed("rerank", "-m", "any", "w5 w6", "--json", "-k", 3, *TEXTS))
     assert written["query"] == "w5 w6"
     for result, entry in zip(written["results"], ranked, strict=True):
-        assert (result["row"], result["text"]) == (entry["corpus_id"], DOCUMENTS[entry["corpus_id"]])
+        assert (result["row"], result["text"]) == (entry["corpus_id"], TEXTS[entry["corpus_id"]])
         assert np.float32(result["score"]) == np.float32(entry["score"])
-
-
-def test_a_score_of_rerank_that_is_not_finite_is_still_json(reranker, monkeypatch):
     ranked = [{"corpus_id": 0, "score": float("nan"), "text": "a"}]
     monkeypatch.setattr(reranker, "rank", lambda *arguments, **options: ranked)
     written = json.loads(succeed("rerank", "-m", "any", "--json", "q", "a"), parse_constant=pytest.fail)
     assert written == {"query": "q", "results": [{"score": None, "row": 0, "text": "a"}]}
-
-
-def test_failures_of_rerank_are_one_line(tmp_path):
-    assert "there is no default model to rerank with; name one with -m" in fail(2, "rerank", "q", "a")
-    assert "Missing argument 'QUERY'" in fail(2, "rerank", "-m", "any")
-    assert "give texts or --input, not both" in fail(2, "rerank", "-m", "any", "q", "a", "-i", "b")
-    write_classifier(tmp_path / "encoder", architectures=["BertModel"])
-    assert "a classifier is expected: " in fail(3, "rerank", "-m", tmp_path / "encoder", "q", "a")
-    labels = write_classifier(tmp_path / "labels", LABELS)
-    assert "rank needs a checkpoint with one label, this one has 3" in fail(2, "rerank", "-m", labels, "q", "a")
 
 
 def test_inspect_tells_of_the_head(tmp_path):

@@ -5,16 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 
 import click
 import pytest
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.printing import Progress, duration, pace, rate
+from fastattn.cli.printing import duration, pace, rate
 from fastattn.errors import FastattnError, InputError
-from fastattn.system import progress
-from fastattn.system.files import open_folder
+from fastattn.system.files import open_file, open_folder
+from tests.children import run_python
+from tests.messages import refused
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX files and signals")
 
@@ -23,13 +23,23 @@ def texts_of(lines):
     return (text for burst in lines.bursts() for text in burst)
 
 
-def lines_of(tmp_path, data):
-    path = tmp_path / "input.txt"
-    path.write_bytes(data)
-    return list(texts_of(open_lines((), str(path))))
+@pytest.fixture
+def file(tmp_path):
+    """A function that writes a file of some bytes, if there are any, and opens its lines."""
+    opened = []
+
+    def of(data, path=tmp_path / "input.txt"):
+        if data is not None:
+            path.write_bytes(data)
+        opened.append(open_lines((), str(path)))
+        return opened[-1]
+
+    yield of
+    for lines in opened:
+        lines._source.close()
 
 
-def test_lines(tmp_path):
+def test_lines(file):
     for data, expected in (
         (b"", []),
         (b"\n", [""]),
@@ -40,77 +50,45 @@ def test_lines(tmp_path):
         ("一\u2028二\x0c三\x85四\n".encode(), ["一\u2028二\x0c三\x85四"]),
         (b"x" * 1_000_000 + b"\ny", ["x" * 1_000_000, "y"]),
     ):
-        assert lines_of(tmp_path, data) == expected
-
-
-def test_what_is_not_text_is_named_by_line(tmp_path):
-    for data, message in (
-        (b"a\nb\xff\n", r"input.txt, line 2: not UTF-8 \(byte 0xff at column 2\)"),
-        ("你".encode("gb18030"), "line 1: not UTF-8"),
-        (b"\xed\xa0\x80", "line 1: not UTF-8"),  # a lone surrogate
-        (b"a\nb\n\0\n", "line 3: a NUL byte"),
-        ("你好\n".encode("utf-16"), "line 1: not UTF-8"),
-    ):
-        with pytest.raises(InputError, match=message):
-            lines_of(tmp_path, data)
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero here")
-def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastattn.system.files.LONGEST_LINE", 1000)
-    with pytest.raises(InputError, match="/dev/zero, line 1: longer than 1,000 bytes"):
-        list(texts_of(open_lines((), "/dev/zero")))
-    assert lines_of(tmp_path, b"a\n" + b"x" * 999 + b"\n") == ["a", "x" * 999]
-    with pytest.raises(InputError, match="line 2: longer"):
-        lines_of(tmp_path, b"a\n" + b"x" * 1000 + b"\n")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1001)))
-    with pytest.raises(InputError, match="standard input, line 1: longer"):
-        list(texts_of(open_lines((), None)))
-
-
-def test_lines_before_a_bad_one_come_first(tmp_path):
-    path = tmp_path / "input.txt"
-    path.write_bytes(b"good\n\xff\n")
-    lines = texts_of(open_lines((), str(path)))
-    assert next(lines) == "good"
-    with pytest.raises(InputError, match="line 2"):
-        next(lines)
-
-
-def test_input_that_cannot_be_read(tmp_path):
-    for path, reason in ((tmp_path / "none.txt", "No such file"), (tmp_path, "directory|denied")):
-        with pytest.raises(InputError, match=f"cannot read .*{path.name}.*({reason})"):
-            open_lines((), str(path))
-
-
-def test_arguments_are_lines():
-    assert list(texts_of(open_lines(("a", "", "b\nc", os.fsdecode("你好\r".encode())), None))) == [
-        "a",
-        "",
-        "b",
-        "c",
-        "你好",
-    ]
-    with pytest.raises(click.UsageError, match="not both"):
+        assert list(texts_of(file(data))) == expected
+    arguments = texts_of(open_lines(("a", "", "b\nc", os.fsdecode("你好\r".encode())), None))
+    assert list(arguments) == ["a", "", "b", "c", "你好"]
+    with refused(click.UsageError):
         open_lines(("a",), "-")
 
 
-def test_finished_bytes_are_counted(tmp_path, monkeypatch):
+def test_what_is_not_text_is_named_by_line(file):
+    surrogate = b"\xed\xa0\x80"
+    for data in (b"a\nb\xff\n", "你".encode("gb18030"), surrogate, b"a\nb\n\0\n", "你好\n".encode("utf-16")):
+        with refused(InputError):
+            list(texts_of(file(data)))
+    lines = texts_of(file(b"good\n\xff\n"))
+    assert next(lines) == "good"
+    with refused(InputError):
+        next(lines)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero here")
+def test_an_endless_line_is_refused_before_it_fills_the_memory(file, monkeypatch):
+    monkeypatch.setattr("fastattn.system.files.LONGEST_LINE", 1000)
+    assert list(texts_of(file(b"a\n" + b"x" * 999 + b"\n"))) == ["a", "x" * 999]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1001)))
+    for lines in (file(None, "/dev/zero"), file(b"a\n" + b"x" * 1000 + b"\n"), open_lines((), None)):
+        with refused(InputError):
+            list(texts_of(lines))
+
+
+def test_finished_bytes_are_counted(file, tmp_path, monkeypatch):
     """Not those that are read ahead; of a file that comes as standard input too, of which a part may be gone."""
-    path = tmp_path / "input.txt"
-    path.write_bytes("你\nb\nc\n".encode())
-    lines = open_lines((), str(path))
-    assert lines.size == 8
-    assert list(texts_of(lines)) == ["你", "b", "c"]
-    assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (0, 0, 0)
-    lines.finish()
-    assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (1, 4, 1)
-    lines.finish()
-    lines.finish()
-    assert (lines.finished, lines.finished_bytes, lines.finished_characters) == (3, 8, 3)
-    with open(path, "rb") as file:
-        file.seek(4)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(file))
+    lines, finished = file("你\nb\nc\n".encode()), []
+    assert (lines.size, list(texts_of(lines))) == (8, ["你", "b", "c"])
+    for _ in range(3):
+        finished.append((lines.finished, lines.finished_bytes, lines.finished_characters))
+        lines.finish()
+    assert finished == [(0, 0, 0), (1, 4, 1), (2, 6, 2)] and lines.finished_bytes == 8
+    with open(tmp_path / "input.txt", "rb") as rest:
+        rest.seek(4)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(rest))
         lines = open_lines((), None)
         assert (lines.size, list(texts_of(lines))) == (4, ["b", "c"])
 
@@ -124,24 +102,17 @@ def test_the_size_of_a_pipe_is_not_known(monkeypatch):
     assert lines.size is None and list(texts_of(lines)) == []
 
 
-def test_output_appears_at_the_end(tmp_path):
+def test_output_appears_at_the_end_or_not_at_all(tmp_path):
     path = tmp_path / "out"
     with open_output(str(path)) as output:
         output.write(b"one")
         output.flush()
         assert not path.exists()
     assert path.read_bytes() == b"one"
-    assert os.listdir(tmp_path) == ["out"]
-
-
-def test_output_of_a_failure_is_not_seen(tmp_path):
-    path = tmp_path / "out"
-    path.write_bytes(b"before")
     with pytest.raises(ZeroDivisionError), open_output(str(path)) as output:
         output.write(b"partial")
         raise ZeroDivisionError
-    assert path.read_bytes() == b"before"
-    assert os.listdir(tmp_path) == ["out"]
+    assert path.read_bytes() == b"one" and os.listdir(tmp_path) == ["out"]
 
 
 @POSIX
@@ -161,26 +132,44 @@ def test_output_keeps_permissions_and_links(tmp_path):
     assert [path.stat().st_mode & 0o777 for path in (kept, new)] == [0o640, 0o644]
 
 
-def test_unwritable_output_is_found_before_the_work(tmp_path):
-    for path in (tmp_path, tmp_path / "none" / "out"):
-        with pytest.raises(FastattnError, match=f"cannot write .*{path.name}: "), open_output(str(path)):
-            pytest.fail("the work was started")
-    with pytest.raises(InputError, match="cannot write 'a.x00b': a NUL byte"), open_output("a\0b"):
-        pytest.fail("the work was started")
-    with pytest.raises(InputError, match="cannot write 'a.x00b': a NUL byte"), open_folder("a\0b"):
-        pytest.fail("the work was started")
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_folder_that_lacks_is_named(tmp_path, monkeypatch):
+def test_unwritable_output_is_found_before_the_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for place in (open_output, open_folder):
-        for path, folder in (("none/out", "none"), ("none/more/out", "none/more")):
-            path, folder = os.path.normpath(path), os.path.normpath(folder)
-            with pytest.raises(InputError) as raised, place(path):
-                pytest.fail("the work was started")
-            assert str(raised.value) == f"cannot write {path}: the folder {folder} does not exist"
+    for place, path in (
+        *((open_output, path) for path in (tmp_path, "none/out", "none/more/out", "a\0b")),
+        *((open_folder, path) for path in ("none/out", "none/more/out", "a\0b")),
+    ):
+        with refused(FastattnError), place(os.path.normpath(path)):
+            pytest.fail("the work was started")
     assert os.listdir(tmp_path) == []
+
+
+KILLED = """
+import os, sys
+from fastattn.system.files import open_file, open_folder
+opened = globals()[sys.argv[1]](sys.argv[2])
+opened.__enter__()
+os._exit(9)
+"""
+
+
+@POSIX
+@pytest.mark.parametrize("place", [open_file, open_folder])
+def test_the_next_run_of_a_name_deletes_what_killed_ones_left(tmp_path, place):
+    """And nothing else: not what a living run is at, nor what is another name's or looks alike."""
+    strangers = {".fastattn-0123456789ab.part", ".fastattn-0123456789abcdef-01234567.part", "out.part"}
+    for stranger in strangers:
+        (tmp_path / stranger).write_text("x")
+    for name in ("other", "out"):
+        run_python(KILLED, place.__name__, str(tmp_path / name))
+    left = {*os.listdir(tmp_path)}
+    with pytest.raises(ZeroDivisionError), place(str(tmp_path / "out")):
+        begun = {*os.listdir(tmp_path)}
+        assert len(left - strangers) == 2 and len(left - begun) == len(begun - left) == 1
+        with place(str(tmp_path / "out")):
+            pass
+        assert {*os.listdir(tmp_path)} == begun | {"out"}
+        raise ZeroDivisionError
+    assert {*os.listdir(tmp_path)} == begun & left | {"out"}
 
 
 @POSIX
@@ -189,7 +178,7 @@ def test_full_disk_and_devices():
     with open_output(os.devnull) as output:
         output.write(b"gone")
     assert os.path.exists(os.devnull)
-    with pytest.raises(FastattnError, match="cannot write /dev/full: No space"), open_output("/dev/full") as output:
+    with refused(FastattnError), open_output("/dev/full") as output:
         output.write(b"x")
 
 
@@ -207,57 +196,20 @@ with open_output(sys.argv[1]) as output:
 
 
 @POSIX
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_end_native_code_at_once(tmp_path, name):
-    path = tmp_path / "out"
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    number = getattr(signal, name)
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         assert len(os.listdir(tmp_path)) == 1
-        process.send_signal(getattr(signal, name))
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=60)  # were it not to end at once, it would take longer than this
-    assert process.returncode == 128 + getattr(signal, name)
-    assert stderr == ""
-    assert os.listdir(tmp_path) == []
+    assert (process.returncode, stderr, os.listdir(tmp_path)) == (128 + number, "", [])
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_progress_redraws_one_line_on_a_terminal_alone(monkeypatch):
-    for stream, shown in ((io.StringIO(), ""), (Terminal(), "\rcompiling one\rtwo          \r   \r")):
-        monkeypatch.setattr("sys.stderr", stream)
-        with Progress() as progress:
-            progress.show("compiling one", at_once=True)
-            progress.show("too soon after")
-            progress.show("two", at_once=True)
-        assert stream.getvalue() == shown
-
-
-def test_progress_of_hours_is_a_line_a_minute_where_there_is_no_terminal(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    for stream in (io.StringIO(), Terminal()):
-        monkeypatch.setattr("sys.stderr", stream)
-        with Progress(log=True) as line:
-            for second in range(0, 200, 7):
-                now[0] = 100.0 + second
-                line.show(f"{second} s\n")
-        logged = "".join(f"fastattn: {second} s\\n\n" for second in (63, 126, 189))
-        assert stream.getvalue() == logged or stream.isatty() and "\n" not in stream.getvalue()
-
-
-def test_speed_share_and_time_left(tmp_path):
-    path = tmp_path / "input.txt"
-    path.write_bytes("你好\nabcd\n".encode())
-    lines = open_lines((), str(path))
+def test_speed_share_and_time_left(file):
+    lines = file("你好\nabcd\n".encode())
     assert len(list(texts_of(lines))) == 2
     assert pace(lines, 0.5) == rate(lines, 0.5) == "0 lines, 0.0 lines/s, 0 characters/s"
     lines.finish()
@@ -267,8 +219,5 @@ def test_speed_share_and_time_left(tmp_path):
     assert pace(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s, 100%"
     lines.size = None
     assert pace(lines, 0.5) == rate(lines, 0.5) == "2 lines, 4.0 lines/s, 12 characters/s"
-
-
-def test_durations():
     told = {0.2: "1 s", 59.4: "59 s", 59.5: "1 min", 3569: "59 min", 3571: "1 h 0 min", 360_000: "100 h 0 min"}
     assert {seconds: duration(seconds) for seconds in told} == told

@@ -4,20 +4,20 @@ import json
 import os
 import re
 import select
-import signal
+import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
 from fastattn.system import progress
 from fastattn.system.cache_folder import cache_root
-from tests.cli.commands import run, running
+from fastattn.weights.download.catalog import CATALOG
+from tests.children import run_child
+from tests.cli.commands import run, running, told
+from tests.encoders.test_encoder import _write_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals, locales and pipes")
-
-COMMAND = [sys.executable, "-m", "fastattn.cli"]
 
 
 @pytest.fixture
@@ -28,15 +28,10 @@ def endless():
         producer.kill()
 
 
-def start(*arguments, command=COMMAND, **options):
+def start(*arguments, **options):
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*command, *(argument.encode() for argument in arguments)], **pipes | options)
-
-
-def without_notice(stderr):
-    """stderr less the line that the first run on a machine begins with."""
-    lines = stderr.decode().splitlines()
-    return [line for line in lines if not line.startswith("fastattn: compiling kernels")]
+    command = [sys.executable, "-m", "fastattn.cli", *(argument.encode() for argument in arguments)]
+    return subprocess.Popen(command, **pipes | options)
 
 
 def test_utf8_whatever_the_locale(model):
@@ -45,14 +40,14 @@ def test_utf8_whatever_the_locale(model):
     common = ("translate", "-m", model, "--max-length", "3")
     with start(*common, "--json", "--target-prefix", "▁w7", "▁w1 你好", env=os.environ | poor) as process:
         stdout, stderr = process.communicate()
-    assert without_notice(stderr) == []
+    assert told(stderr.decode()) == []
     translated = json.loads(stdout)
     assert translated["source"] == "▁w1 你好" and translated["hypotheses"][0]["text"].startswith("▁w7")
     assert "你好".encode() in stdout
     with start(*common, "-i", "没有.txt", env=os.environ | poor) as process:
         _, stderr = process.communicate()
     assert process.returncode == 2
-    (line,) = without_notice(stderr)
+    (line,) = told(stderr.decode())
     assert line.startswith("fastattn: cannot read ") and line.endswith(".txt: No such file or directory")
 
 
@@ -63,73 +58,7 @@ def test_results_flow_and_a_reader_may_leave(model, endless):
         process.stdout.close()
         stderr = process.stderr.read()
     assert process.returncode == 141
-    assert without_notice(stderr) == []
-
-
-def test_an_interrupted_run_leaves_no_output(model, endless, tmp_path):
-    output = tmp_path / "out.txt"
-    with start("translate", "-m", model, "--max-length", "3", "-o", str(output), stdin=endless) as process:
-        while not any(path.stat().st_size for path in tmp_path.iterdir()):  # until something has been translated
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        stderr = process.communicate()[1]  # the input is endless: nothing but the signal ends the run
-    assert process.returncode == 130
-    assert without_notice(stderr) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-# Stops, to be killed, when the weights have been written.
-HALF_CONVERTED = """
-import time
-from fastattn import cli
-from fastattn.weights.native import convert
-
-write = convert.write
-convert.write = lambda *arguments: (write(*arguments), time.sleep(600))
-cli.main()
-"""
-
-
-@pytest.mark.parametrize("command", ["translate", "convert"])
-def test_the_next_run_of_a_name_deletes_what_killed_ones_left(model, endless, tmp_path, command):
-    """And nothing else: not what a living run is at, nor what is another name's or looks alike."""
-    if command == "translate":
-        arguments, options = ("translate", "-m", model, "--max-length", "3", "-i", "-", "-o"), {"stdin": endless}
-    else:
-        arguments, options = ("convert", model, "-p", "int8"), {"command": [sys.executable, "-c", HALF_CONVERTED]}
-
-    def begin(name):
-        """A run that has written something of its output, and the name of that."""
-        before = set(os.listdir(tmp_path))
-        begun = start(*arguments, str(tmp_path / name), **options)
-        while not (new := set(os.listdir(tmp_path)) - before) or not written(tmp_path / min(new)):
-            assert begun.poll() is None
-            time.sleep(0.01)
-        return begun, min(new)
-
-    def end(begun):
-        begun.kill()
-        begun.communicate()
-
-    strangers = {".fastattn-0123456789ab.part", ".fastattn-0123456789abcdef-01234567.part", "out.part"}
-    for stranger in strangers:
-        (tmp_path / stranger).write_text("x")
-    others, part = set[str](), ""
-    for name in ("out", "other") if command == "translate" else ("out",):
-        killed, part = begin(name)
-        end(killed)
-        others |= {part} if name == "other" else set()
-    living, part = begin("out")
-    assert set(os.listdir(tmp_path)) == {*strangers, *others, part}
-    last = ["translate", "-m", model, "▁w1", "-o"] if command == "translate" else arguments
-    assert run(*last, tmp_path / "out").exit_code == 0
-    assert set(os.listdir(tmp_path)) == {*strangers, *others, part, "out"}
-    end(living)
-
-
-def written(path):
-    return path.stat().st_size if path.is_file() else (path / "model.safetensors").exists()
+    assert told(stderr.decode()) == []
 
 
 def test_an_interrupt_during_the_imports_ends_in_silence(tmp_path):
@@ -149,20 +78,7 @@ def test_a_full_disk_is_one_line(model):
     ):
         _, stderr = process.communicate()
     assert process.returncode == 1
-    assert without_notice(stderr) == ["fastattn: cannot write standard output: No space left on device"]
-
-
-def test_a_disk_that_fills_up_leaves_no_file(model, tmp_path):
-    """A limit on a file's size fails a write as a full disk does, half way."""
-    source, output = tmp_path / "in.txt", tmp_path / "out" / "out.txt"
-    source.write_text("▁w1 ▁w2\n" * 1000, encoding="utf-8")
-    output.parent.mkdir()
-    command = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *COMMAND]
-    command += ["translate", "-m", model, "--max-length", "3", "-i", str(source), "-o", str(output)]
-    done = subprocess.run(command, capture_output=True)
-    assert done.returncode == 1
-    assert without_notice(done.stderr) == [f"fastattn: cannot write {output}: File too large"]
-    assert list(output.parent.iterdir()) == []
+    assert told(stderr.decode()) == ["fastattn: cannot write standard output: No space left on device"]
 
 
 @pytest.fixture
@@ -207,21 +123,23 @@ def test_a_terminal_shows_how_far_it_is_and_what_is_left(model, tmp_path, watch)
 
 def test_a_terminal_is_told_which_model_is_the_default(model, tmp_path, monkeypatch, watch):
     """Once; not where stderr is no terminal, nor where a model or a language was chosen."""
-    import shutil
-
-    from fastattn.weights.download.catalog import CATALOG
-
-    told = "fastattn: en-pt, Firefox Translations English to Portuguese (--from, --to or -m choose another)"
-    folder = tmp_path / "checkpoints" / CATALOG["en-pt"].folder_name
-    shutil.copytree(model, folder)
+    defaults = {
+        "fastattn: en-pt, Firefox Translations English to Portuguese (--from, --to or -m choose another)",
+        "fastattn: minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions (-m chooses another)",
+    }
+    folders = [tmp_path / "checkpoints" / CATALOG[name].folder_name for name in ("en-pt", "minilm")]
+    shutil.copytree(model, folders[0])
+    folders[1].mkdir()
+    _write_folder(folders[1])
     (tmp_path / "kernels").symlink_to(cache_root() / "kernels")  # so that nothing is compiled again
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
-    rest = ("--max-length", "3", "▁w1")
-    assert watch("translate", *rest).count(told) == 1
-    for chosen in (("--to", "pt"), ("-m", "en-pt"), ("-m", str(folder))):
-        assert told not in watch("translate", *chosen, *rest)
-    done = run("translate", *rest)  # its stderr is no terminal
-    assert (done.exit_code, without_notice(done.stderr_bytes)) == (0, [])
+    translate, encode = ("translate", "--max-length", "3", "▁w1"), ("encode", "a cat")
+    assert [line for asked in (translate, encode) for line in watch(*asked) if line in defaults] == sorted(defaults)
+    for chosen in ((*translate, "--to", "pt"), (*translate, "-m", str(folders[0])), (*encode, "-m", "minilm")):
+        assert not defaults & {*watch(*chosen)}
+    for asked in (translate, encode):
+        done = run(*asked)  # its stderr is no terminal
+        assert (done.exit_code, told(done.stderr)) == (0, [])
 
 
 LONG_LINE = 16_000  # bytes, for four tokens: lines that are kept would outweigh all else that grows
@@ -262,16 +180,4 @@ CATALOG["minilm"].folder.mkdir(parents=True)
 assert located("minilm", Progress()) == str(CATALOG["minilm"].folder)
 print(*{"ssl", "http.client", "fastattn.weights.download.pull"} & set(sys.modules))
 """
-    environment = os.environ | {"FASTATTN_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert (done.stdout, done.stderr) == ("\n", "")
-
-
-def test_a_terminal_is_told_once_which_model_encodes_by_default(pulled, watch):
-    pulled("minilm")
-    told = "fastattn: minilm, all-MiniLM-L6-v2: English sentences to 384 dimensions"
-    shown = watch("encode", "a cat", "a dog")
-    assert [text for text in shown if "minilm, " in text] == [f"{told} (-m chooses another)"]
-    assert not any("minilm, " in text for text in watch("encode", "-m", "minilm", "a cat"))
-    done = run("encode", "a cat")  # its stderr is no terminal
-    assert json.loads(done.stdout)["text"] == "a cat" and without_notice(done.stderr_bytes) == []
+    assert run_child(code, FASTATTN_CACHE=str(tmp_path)) == "\n"

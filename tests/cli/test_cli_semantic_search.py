@@ -1,6 +1,7 @@
 """``fastattn search``: what it prints for float32 and packed bits, and one line for files that do not fit."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,7 @@ import pytest
 from fastattn import quantize_vectors, semantic_search
 from fastattn.cli.vector_options import open_array
 from fastattn.vectors.quantized import calibrated_ranges
-from tests.cli.commands import fail, run, succeed
-from tests.cli.test_cli_encode import shell_examples
+from tests.cli.commands import run, succeed
 from tests.encoders.test_encoder import WIDTH, _encoder
 
 TEXTS = ["the cat sat", "a dog ran on the mat", "log", "the dog sat"]
@@ -62,127 +62,53 @@ def test_search_writes_json_lines(encoder, vectors):
         assert [np.float32(result["score"]) for result in record["results"]] == scores.tolist()
         assert [result["text"] for result in record["results"]] == [TEXTS[row] for row in ids]
     assert "text" not in succeed("search", "-m", "any", "-i", "v.npy", "--json", QUERIES[0])
-
-
-def test_a_score_beyond_float32_is_null(encoder):
     np.save("v.npy", np.full((1, WIDTH), 3e38, np.float32) * np.sign(encoder.encode("a", prompt_name="query")))
-    options = ("search", "-m", "any", "-i", "v.npy", "--json", "--score-function", "dot")
-    assert json.loads(succeed(*options, "a"))["results"] == [{"score": None, "row": 0}]
+    beyond = succeed("search", "-m", "any", "-i", "v.npy", "--json", "--score-function", "dot", "a")
+    assert json.loads(beyond)["results"] == [{"score": None, "row": 0}]
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_packed_bits_are_compared_by_bits(encoder, vectors, dtype):
-    def packed(x):
-        bits = np.packbits(x > 0, axis=-1)
-        return bits if dtype == np.uint8 else (bits.astype(np.int16) - 128).astype(np.int8)
+def test_vectors_of_other_kinds(encoder, vectors):
+    """Narrower ones are compared with the first numbers, packed bits by bits, bytes by a calibration's ranges."""
 
-    np.save("v.npy", packed(vectors))
-    found = semantic_search(packed(encoder.encode("a cat", prompt_name="query")), packed(vectors), 10, "hamming")
-    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 0)
+    def unsigned(x):
+        return np.packbits(x > 0, axis=-1)
 
+    def signed(x):
+        return (unsigned(x).astype(np.int16) - 128).astype(np.int8)
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_bytes_are_numbers_by_the_ranges_of_a_calibration(encoder, vectors, dtype):
+    query, ranges = encoder.encode("a cat", prompt_name="query"), calibrated_ranges(vectors, WIDTH)
     np.save("floats.npy", vectors)
-    ranges = calibrated_ranges(vectors, WIDTH)
-    np.save("v.npy", quantize_vectors(vectors, dtype, ranges))
-    query = encoder.encode_query("a cat", output_dtype=dtype, ranges=ranges)
-    found = semantic_search(query, np.load("v.npy"))
-    assert succeed("search", "-m", "any", "-i", "v.npy", "--calibration", "floats.npy", "a cat") == table(found, 4)
-
-
-def test_narrower_vectors_are_compared_with_the_first_numbers(encoder, vectors):
-    np.save("v.npy", vectors[:, :5])
-    query = encoder.encode("a cat", prompt_name="query")
-    found = semantic_search(query[:5], vectors[:, :5])
-    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
+    rows = [(vectors.astype(np.float16), query, "cosine", ()), (vectors[:, :5], query[:5], "cosine", ())]
+    rows += [(packed(vectors), packed(query), "hamming", ()) for packed in (unsigned, signed)]
+    for dtype in ("uint8", "int8"):
+        asked = encoder.encode_query("a cat", output_dtype=dtype, ranges=ranges)
+        rows.append((quantize_vectors(vectors, dtype, ranges), asked, "cosine", ("--calibration", "floats.npy")))
+    for stored, asked, function, more in rows:
+        np.save("v.npy", stored)
+        found = semantic_search(asked, stored, 10, function)
+        expected = table(found, 0 if function == "hamming" else 4)
+        assert succeed("search", "-m", "any", "-i", "v.npy", *more, "a cat") == expected
 
 
 def test_what_encode_writes_is_searched(encoder, vectors):
     np.save("floats.npy", vectors)
-    for dtype in ("float32", "int8", "uint8", "binary", "ubinary"):
-        for suffix in (".jsonl", ".csv"):
-            check_searched(suffix, dtype)
-    for suffix in (".NPY", ".JSON", ".ndjson"):
-        check_searched(suffix, "int8")
+    kinds = [*product(("w.jsonl", "w.csv"), ("float32", "int8", "uint8", "binary", "ubinary"))]
+    for other, dtype in (*kinds, ("w.NPY", "int8"), ("w.JSON", "int8"), ("w.ndjson", "int8")):
+        ranges = ("--calibration", "floats.npy") if dtype in ("int8", "uint8") else ()
+        for name in ("v.npy", other):
+            succeed("encode", "-m", "any", "-i", "t.txt", "-o", name, "--output-dtype", dtype, *ranges)
+        np.testing.assert_array_equal(open_array(other), np.load("v.npy"))
+        assert open_array(other).dtype == np.load("v.npy").dtype
+        found = [succeed("search", "-m", "any", "-i", name, *ranges, "a cat") for name in ("v.npy", other)]
+        assert found[0] == found[1] != ""
 
 
-def check_searched(suffix, dtype):
-    ranges = ("--calibration", "floats.npy") if dtype in ("int8", "uint8") else ()
-    for name in ("v.npy", f"w{suffix}"):
-        succeed("encode", "-m", "any", "-i", "t.txt", "-o", name, "--output-dtype", dtype, *ranges)
-    np.testing.assert_array_equal(open_array(f"w{suffix}"), np.load("v.npy"))
-    assert open_array(f"w{suffix}").dtype == np.load("v.npy").dtype
-    found = [succeed("search", "-m", "any", "-i", name, *ranges, "a cat") for name in ("v.npy", f"w{suffix}")]
-    assert found[0] == found[1] != ""
-
-
-def test_a_line_that_failed_is_not_found(encoder):
+def test_a_line_that_failed_is_not_found_nor_one_of_none(encoder):
     Path("b.txt").write_bytes(b"the cat sat\n\xff\na dog\n")
     for name in ("v.npy", "v.jsonl", "v.csv"):
         run("encode", "-m", "any", "-i", "b.txt", "-o", name, "--on-error", "mark")
         assert np.isnan(open_array(name)).all(axis=1).tolist() == [False, True, False]
         rows = [line.split("\t")[1:] for line in succeed("search", "-m", "any", "-i", name, "a cat").splitlines()]
         assert sorted(row for _, row in rows) == ["0", "2"]
-
-
-def test_vectors_of_float16(encoder, vectors):
-    np.save("v.npy", vectors.astype(np.float16))
-    query = encoder.encode("a cat", prompt_name="query")
-    found = semantic_search(query, vectors.astype(np.float16))
-    assert succeed("search", "-m", "any", "-i", "v.npy", "a cat") == table(found, 4)
-
-
-def test_lines_that_are_no_vectors_are_told(encoder):
-    for name, content, message in (
-        ("v.jsonl", '{"text": "a"}\n', """v.jsonl, line 1: {"embedding": [numbers]} expected, got '{"text": "a"}'"""),
-        ("v.jsonl", "[1.5]\n", "v.jsonl, line 1: {"),
-        ("v.jsonl", '{"embedding": [true]}\n', "v.jsonl, line 1: {"),
-        ("v.jsonl", '{"embedding": []}\n', "v.jsonl, line 1: {"),
-        ("v.csv", "1.5,2.5\n1.5,a\n", "v.csv, line 2: numbers between commas expected, got '1.5,a'"),
-        ("v.csv", "1.5,2.5\n1.5\n", "v.csv: rows of one width are expected, got 1 and 2 numbers"),
-        ("v.csv", "1,2\n", "v.csv: cannot tell int8 from uint8 where all numbers are 0 to 127; write .npy"),
-        ("v.csv", "-1,200\n", "v.csv: whole numbers of int8 or uint8 are expected, got -1 to 200"),
-        ("v.csv", "1" * 30 + "\n", "v.csv, line 1: numbers between commas expected"),
-    ):
-        Path(name).write_text(content)
-        assert fail(2, "search", "-m", "any", "-i", name, "a").startswith(message)
-
-
-def test_no_vectors_give_no_rows(encoder, vectors):
-    np.save("v.npy", vectors[:0])
-    for name in ("v.npy", "v.jsonl", "v.csv"):
-        if name != "v.npy":
-            Path(name).write_text("")
+        np.save(name, np.zeros((0, WIDTH), np.float32)) if name == "v.npy" else Path(name).write_text("")
         assert succeed("search", "-m", "any", "-i", name, "a cat") == ""
-
-
-def test_files_that_do_not_fit_are_told(encoder, vectors, tmp_path):
-    common = ("search", "-m", "any", "-i")
-    assert fail(2, *common, "none.npy", "a") == "cannot read none.npy: No such file or directory"
-    for name, array in (("wide", np.zeros((2, WIDTH + 1), np.float32)), ("whole", vectors.astype(np.int8))):
-        np.save(f"{name}.npy", array)
-        assert fail(2, *common, f"{name}.npy", "a").startswith(
-            f"{name}.npy has rows of {array.shape[1]} {array.dtype};"
-        )
-    for array in (vectors.astype(np.float64), vectors[0], vectors.astype(">f4")):
-        np.save("bad.npy", array)
-        assert fail(2, *common, "bad.npy", "a").startswith(
-            "bad.npy: vectors of float32, float16, int8 or uint8 are expected, got"
-        )
-    (tmp_path / "cut.npy").write_bytes((tmp_path / "v.npy").read_bytes()[:-1])
-    assert fail(2, *common, "cut.npy", "a") == "cut.npy: a .npy file with an array of numbers is expected"
-    assert fail(2, *common, "v.npy", "--calibration", "v.npy", "a").startswith("--calibration is for int8 and uint8;")
-    (tmp_path / "t.txt").write_text("one\n")
-    assert fail(2, *common, "v.npy", "--texts", "t.txt", "a").startswith("t.txt has 1 line, v.npy 4 vectors")
-    assert "--input" in fail(2, "search", "a")
-
-
-def test_the_examples_run(encoder, vectors):
-    """Those of --help; the encoder stands for any model."""
-    np.save("vectors.npy", vectors)
-    for example in shell_examples(succeed("search", "--help"), "search"):
-        arguments = (
-            example.replace('"Who eats?"', "cat").replace("sentences.txt", "t.txt").partition(" <")[0].split()[1:]
-        )
-        assert run(*arguments, "-m", "any", stdin=b"cat\n").exit_code == 0, example

@@ -7,13 +7,11 @@ import contextlib
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -79,18 +77,26 @@ def connection():
         yield theirs.fileno(), ours.sendall, lambda: ours.shutdown(socket.SHUT_WR)
 
 
-def test_a_line_is_answered_before_the_next_is_written(model: str, answers: list[bytes]):
+@contextlib.contextmanager
+def terminal():
+    controller, terminal = os.openpty()
+    yield terminal, partial(os.write, controller), lambda: os.write(controller, b"\n\x04")
+    os.close(terminal)
+    os.close(controller)
+
+
+# As some parents leave a pipe, it does not block: that nothing is there is not the end.
+@pytest.mark.parametrize("channel", [pipe, partial(pipe, blocking=False), connection, terminal])
+def test_a_line_is_answered_before_the_next_is_written(model: str, answers: list[bytes], channel: Any):
     whole = "\n".join(LINES).encode() + b"\n"
-    # As some parents leave a pipe, it does not block: that nothing is there is not the end.
-    for channel in (pipe, lambda: pipe(blocking=False), connection):
-        with channel() as (stdin, write, end), running(*translating(model), stdin=stdin) as command:
-            converse(command.stdout, write, answers)
-            write(whole + whole[:5])  # what comes together is answered together, and half a line waits
-            assert read(command.stdout, 3) == answers
-            write(whole[5:] + LINES[0].encode())  # the last line need not end
-            end()
-            assert read(command.stdout, 0) == [*answers, answers[0]]
-        assert command.code == 0
+    with channel() as (stdin, write, end), running(*translating(model), stdin=stdin) as command:
+        converse(command.stdout, write, answers)
+        write(whole + whole[:5])  # what comes together is answered together, and half a line waits
+        assert read(command.stdout, 3) == answers
+        write(whole[5:] + LINES[0].encode())  # the last line need not end
+        end()
+        assert read(command.stdout, 0) == [*answers, answers[0]]
+    assert command.code == 0
 
 
 def test_a_fifo_as_a_file(model: str, answers: list[bytes], tmp_path: Path):
@@ -101,48 +107,6 @@ def test_a_fifo_as_a_file(model: str, answers: list[bytes], tmp_path: Path):
             converse(command.stdout, writing.write, answers)
         assert read(command.stdout, 0) == []
     assert command.code == 0
-
-
-def test_a_terminal(model: str, answers: list[bytes]):
-    """Lines that are pasted at once too."""
-    controller, terminal = os.openpty()
-    with running(*translating(model), stdin=terminal) as command:
-        converse(command.stdout, partial(os.write, controller), answers)
-        os.write(controller, "\n".join([*LINES, ""]).encode())
-        assert read(command.stdout, 3) == answers
-        os.write(controller, b"\x04")
-        assert read(command.stdout, 0) == []
-    os.close(terminal)
-    os.close(controller)
-    assert command.code == 0
-
-
-def test_tail_that_follows_a_file(model: str, answers: list[bytes], tmp_path: Path):
-    log = tmp_path / "log"
-    log.write_text(LINES[0] + "\n", encoding="utf-8")
-    with subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.PIPE) as tail, open(log, "ab", 0) as growing:
-        with running(*translating(model), stdin=tail.stdout.fileno()) as command:
-            for number, answer in enumerate(answers):
-                assert read(command.stdout) == [answer]
-                if number + 1 < len(LINES):
-                    growing.write(LINES[number + 1].encode() + b"\n")
-            tail.kill()
-            assert read(command.stdout, 0) == []
-        assert command.code == 0
-
-
-@pytest.mark.skipif(not os.path.exists("/bin/bash"), reason="no bash here")
-def test_a_coprocess_of_bash(model: str, answers: list[bytes]):
-    script = """
-coproc TRANSLATE { "$@"; }
-for line in "▁w1 ▁w2" "▁w3 ▁w4 ▁w5"; do
-  echo "$line" >&"${TRANSLATE[1]}"
-  IFS= read -r answer <&"${TRANSLATE[0]}" && printf '%s\\n' "$answer"
-done
-"""
-    command = [sys.executable, "-m", "fastattn.cli", *translating(model)]
-    done = subprocess.run(["/bin/bash", "-c", script.encode(), "bash", *command], capture_output=True, timeout=PATIENCE)
-    assert done.stdout == answers[0] + answers[2]
 
 
 def test_vectors_come_line_by_line_too(encoder: str):

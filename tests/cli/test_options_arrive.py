@@ -17,6 +17,10 @@ from tests.cli.option_cases import BEFORE, CASES, RANGES, Expected
 from tests.cli.recorders import BAD, WIDTH, record_all
 from tests.weights.ctranslate2.writer import write_tiny
 
+FILES = {
+    "two.txt": b"one\ntwo\n", "terms.tsv": b"y\tT\n", "terms.txt": b"y\n", "table.csv": b"a,b\nx,y\n",
+    "front.md": b"---\ntitle: a\n---\n", "bad.txt": BAD.encode(), "bytes.txt": b"\xff\n",
+}  # fmt: skip
 ELSEWHERE = ("batch", "serve")  # their options have tests of their own
 
 
@@ -47,14 +51,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny").mkdir()
     write_tiny(folder / "tiny")
     (folder / "other").mkdir()
-    (folder / "two.txt").write_text("one\ntwo\n", encoding="utf-8")
-    (folder / "terms.tsv").write_text("y\tT\n", encoding="utf-8")
-    (folder / "terms.txt").write_text("y\n", encoding="utf-8")
-    (folder / "table.csv").write_text("a,b\nx,y\n", encoding="utf-8")
-    (folder / "front.md").write_text("---\ntitle: a\n---\n", encoding="utf-8")
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
     Image.new("RGB", (4, 4)).save(folder / "one.png")
-    (folder / "bad.txt").write_text(f"{BAD}\n", encoding="utf-8")
-    (folder / "bytes.txt").write_bytes(b"\xff\n")
     np.save(folder / "rows.npy", np.array(RANGES, np.float32))
     np.save(folder / "three.npy", np.zeros((3, WIDTH), np.float32))
     np.save(folder / "integers.npy", np.zeros((3, WIDTH), np.int8))
@@ -127,18 +126,12 @@ def check_parameter(here: Path, command: str, name: str, ways: list[str]) -> Non
 # What is given of a model, and what it is made with.
 GIVEN: list[tuple[str, str, tuple[Any, ...], Expected]] = [
     ("translate", "Translator", (), {}),
-    ("generate", "Generator", (), {}),
     ("generate", "Generator", ("--precision", "int4", "-t", 1), {"precision": "int4", "threads": 1}),
-    ("encode", "Encoder", (), {}),
-    ("encode", "Encoder", ("--precision", "int8"), {"precision": "int8"}),
     ("encode", "Encoder", ("--precision", "auto", "-t", 2), {"precision": "auto", "threads": 2}),
     ("encode", "Encoder", ("--processes", 3), {"processes": 3}),
-    ("search", "Encoder", (), {}),
     ("search", "Encoder", ("--precision", "int8"), {"precision": "int8"}),
     ("search", "Encoder", ("-t", 1), {"threads": 1}),
     ("rerank", "CrossEncoder", (), {}),
-    ("rerank", "CrossEncoder", ("--precision", "int8", "-t", 1), {"precision": "int8", "threads": 1}),
-    ("classify", "TextClassifier", (), {}),
     ("classify", "TextClassifier", ("--precision", "int8", "-t", 1), {"precision": "int8", "threads": 1}),
 ]
 
@@ -149,3 +142,7 @@ def test_what_is_not_given_is_left_to_the_class(here: Path) -> None:
         found = {key.removeprefix(f"{kind}."): value for key, value in seen.items() if key.startswith(f"{kind}.")}
         assert str(found.pop("path")) == "tiny" and found == expected, (command, options)
         assert command != "search" or seen["semantic_search.threads"] == expected.get("threads")
+    searched = {key: value for key, value in see(here, "translate", "-m", "tiny", "a").items() if "_iter." in key}
+    del searched["translate_iter.texts"]
+    assert searched.pop("translate_iter.return_scores") is False
+    assert searched == dict.fromkeys(["translate_iter.details", "translate_iter.return_exceptions"], True)

@@ -21,38 +21,16 @@ finally:
     print(*sys.modules, file=sys.stderr)
 """
 # With all that is in them.
-UNUSED = {
-    "numba",
-    "huggingface_hub",
-    "numpy.ma",
-    "numpy.random",
-    "numpy.testing",
-    "numpy.polynomial",
-    "numpy.fft",
-    "asyncio",
-    "multiprocessing",
-    "subprocess",
-    "socket",
-    "selectors",
-    "ssl",
-    "http",
-    "fastattn.loading.balance",
-    "fastattn.array_attention",
-    "fastattn.mechanisms",
-    "fastattn.plot",
-    "fastattn.ops.reference",
-    "fastattn.spec.tensors",
-    "fastattn.verification",
-    "fastattn.weights.containers",
-    "fastattn.weights.ctranslate2",
-    "fastattn.weights.download.hub",
-    "fastattn.weights.download.package_index",
-    "fastattn.weights.huggingface",
-    "fastattn.weights.marian",
-    "fastattn.weights.native",
-    "fastattn.weights.tensor_mapping",
-    *(f"fastattn.cli.{name}" for name in ("cache", "convert", "inspect", "pull", "search", "verify", "warmup")),
-}
+UNUSED = """
+    numba huggingface_hub numpy.ma numpy.random numpy.testing numpy.polynomial numpy.fft
+    asyncio multiprocessing subprocess socket selectors ssl http
+    fastattn.loading.balance fastattn.array_attention fastattn.mechanisms fastattn.plot fastattn.ops.reference
+    fastattn.spec.tensors fastattn.verification fastattn.weights.containers fastattn.weights.ctranslate2
+    fastattn.weights.download.hub fastattn.weights.download.package_index fastattn.weights.huggingface
+    fastattn.weights.marian fastattn.weights.native fastattn.weights.tensor_mapping
+    fastattn.cli.cache fastattn.cli.convert fastattn.cli.inspect fastattn.cli.pull fastattn.cli.search
+    fastattn.cli.verify fastattn.cli.warmup
+"""
 
 
 def imported(*arguments: str) -> set[str]:
@@ -63,23 +41,28 @@ def imported(*arguments: str) -> set[str]:
     return {".".join(parts[: n + 1]) for parts in (name.split(".") for name in found) for n in range(len(parts))}
 
 
-def test_a_warm_translation_imports_no_more_than_it_uses(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "command, used, unused",
+    [
+        ("translate", "fastattn.translation.translator", "fastattn.encoders.encoder fastattn.cli.encode tokenizers"),
+        (
+            "encode",
+            "fastattn.encoders.encoder",
+            "fastattn.translation.translator fastattn.decoding fastattn.cli.translate sentencepiece",
+        ),
+    ],
+    ids=["translate", "encode"],
+)
+def test_a_warm_start_imports_no_more_than_it_uses(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, used: str, unused: str
+) -> None:
     monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
+    text, name = "▁w3 ▁w4", model if command == "translate" else str(write_classifier(tmp_path / "model"))
     for _ in range(2):
-        Translator(model, threads=1).translate("▁w3 ▁w4")
-    command = ("translate", "-m", model, "-t", "1", "▁w3 ▁w4")
-    found = imported(*command)
-    assert {"numpy", "fastattn.translation.translator"} <= found
-    assert found & (UNUSED | {"fastattn.encoders.encoder", "fastattn.cli.encode", "tokenizers"}) == set()
-
-
-def test_warm_vectors_import_no_more_than_they_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_cache, "SETTLED", -1_000_000_000)
-    model = str(write_classifier(tmp_path / "model"))
-    for _ in range(2):
-        Encoder(model, threads=1).encode("w5 w7")
-    command = ("encode", "-m", model, "-t", "1", "w5 w7")
-    found = imported(*command)
-    assert {"numpy", "fastattn.encoders.encoder"} <= found
-    others = {"fastattn.translation.translator", "fastattn.decoding", "fastattn.cli.translate", "sentencepiece"}
-    assert found & (UNUSED | others) == set()
+        if command == "translate":
+            Translator(name, threads=1).translate(text)
+        else:
+            Encoder(name, threads=1).encode(text)
+    found = imported(command, "-m", name, "-t", "1", text)
+    assert {"numpy", used} <= found
+    assert found & {*UNUSED.split(), *unused.split()} == set()

@@ -73,24 +73,20 @@ def await_end(numbers):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("name, said", [("SIGTERM", "3 of 9\n"), ("SIGKILL", "it was ended\n")])
-def test_an_end_from_outside_ends_what_was_begun_and_says_so(job, name, said):
-    process, before, within = job(600)
-    assert all(map(is_alive, before + within))
-    process.send_signal(getattr(signal, name))
+@pytest.mark.parametrize("name, said", [("SIGTERM", "3 of 9\n"), ("SIGKILL", "it was ended\n"), (None, "")])
+def test_an_end_ends_what_was_begun_and_one_from_outside_says_so(job, name, said):
+    process, before, within = job(600 if name else 0)
+    if name:
+        assert all(map(is_alive, before + within))
+        process.send_signal(getattr(signal, name))
+    else:  # the block's good end
+        assert process.stdout.readline() == "after\n"
+        assert not any(map(is_alive, within))
+        process.kill()
     _, stderr = process.communicate(timeout=60)
     await_end(within)
     assert all(map(is_alive, before))
-    number = getattr(signal, name)
-    assert (process.returncode, stderr) == (-number if name == "SIGKILL" else 128 + number, said)
-
-
-def test_a_good_end_ends_what_was_begun_and_says_nothing(job):
-    process, before, within = job(0)
-    assert process.stdout.readline() == "after\n"
-    assert all(map(is_alive, before)) and not any(map(is_alive, within))
-    process.kill()
-    assert process.communicate(timeout=60)[1] == ""
+    assert (process.returncode, stderr) == (128 + signal.SIGTERM if name == "SIGTERM" else -signal.SIGKILL, said)
 
 
 def test_what_has_lost_its_parent_is_still_known():

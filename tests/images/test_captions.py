@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fastattn.loading import model_cache
 from fastattn.spec.images import PictureSpec
 from fastattn.vision import Captioner, plot_image_attention, saliency
 from fastattn.weights import read
-from tests.cli.commands import fail, succeed
+from tests.cli.commands import fail, refuse, succeed
 from tests.images.cases import CASES, MAPPING, caption_pictures, read_golden, write_captioner, write_golden_images
 from tests.loading.caches import empty_cache
 from tests.messages import refused
@@ -53,12 +54,15 @@ def test_a_caption_depends_on_its_own_picture(captioner, folder):
             np.testing.assert_array_equal(one.attention_WYX, other.attention_WYX)
 
 
-def test_a_caption_of_characters_has_no_spaces(captioner, folder):
+def test_a_caption_of_characters_or_with_another_start(captioner, folder, tmp_path):
     checkpoint = read(folder)
     of_characters = replace(checkpoint, input=replace(checkpoint.input, target_characters=True))
     found = Captioner.from_checkpoint(of_characters).caption(caption_pictures()[0])
     expected = captioner.caption(caption_pictures()[0])
     assert len(found.words) > 1 and (found.text, found.words) == ("".join(expected.words), expected.words)
+    write_captioner(tmp_path)
+    (tmp_path / "fastattn.toml").write_text(f'{MAPPING}[text]\ndecoder_start_token = "red"\n', encoding="utf-8")
+    assert Captioner(tmp_path).caption(caption_pictures()[0]).score != expected.score
 
 
 def test_a_later_process_finds_how_pictures_are_read(folder, tmp_path, monkeypatch):
@@ -77,57 +81,45 @@ def test_saliency_is_where_covering_changes_the_answer(captioner, tmp_path):
         y, x = np.unravel_index(found_YX.argmax(), found_YX.shape)
         height, width = found_YX.shape
         assert y / height < 0.4 and 0.5 < (x + 0.5) / width < 0.95
-    with pytest.raises(InputError, match="squares are more than 4,096"):
-        saliency(_Large(), picture, size=1, stride=1)
+    with refused(InputError):
+        saliency(seeing((128, 128)), picture, size=1, stride=1)
 
 
-class _Large:
-    """A model of images of 128 x 128, or of such a crop."""
-
-    def __init__(self, size=(128, 128), crop=(0, 0)):
-        self.image_spec = PictureSpec(size, 2, crop, 1 / 255, (0.0,) * 3, (1.0,) * 3)
-
-    def image_changes(self, image_CYX):
-        raise AssertionError
-
-
-class _Weighing(_Large):
-    """Looks at each pixel by a weight of its own: an answer moves by the mean of what a square changes of these."""
-
-    def __init__(self, weights_YX):
-        super().__init__((0, 0))
-        self.weights_YX, self.asked = weights_YX, []
-
-    def image_changes(self, image_CYX):
-        def changes(images):
-            self.asked.append(len(images))
-            return np.array([((image_CYX - one) * self.weights_YX).sum() for one in images], np.float32)
-
-        return changes
+def seeing(size, crop=(0, 0), changes=None):
+    """A model of images of such a size, or of such a crop."""
+    spec = PictureSpec(size, 2, crop, 1 / 255, (0.0,) * 3, (1.0,) * 3)
+    return SimpleNamespace(image_spec=spec, image_changes=changes)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(6, 2), (5, 3), (2, 4), (90, 7)])
 def test_saliency_by_hand(size, stride):
-    """Also of more squares than are covered at once, with places that no square covers, or each one does."""
-    rng = np.random.default_rng(size)
+    """Also of more squares than are covered at once, with places that no square covers, or each one does. The model
+    looks at each pixel by a weight of its own: an answer moves by the mean of what a square changes of these."""
+    rng, asked = np.random.default_rng(size), []
     picture, weights_YX = rng.integers(0, 256, (23, 31, 3), np.uint8), rng.standard_normal((23, 31))
-    model, image_CYX = _Weighing(weights_YX), picture.transpose(2, 0, 1) / 255
-    found_YX = saliency(model, picture, size=size, stride=stride)
-    size = min(size, 31)
+    image_CYX = picture.transpose(2, 0, 1) / 255
+
+    def changes(whole_CYX):
+        def of(images):
+            asked.append(len(images))
+            return np.array([((whole_CYX - one) * weights_YX).sum() for one in images], np.float32)
+
+        return of
+
+    found_YX = saliency(seeing((0, 0), changes=changes), picture, size=size, stride=stride)
     moved_YX = ((image_CYX - image_CYX.mean(axis=(1, 2), keepdims=True)) * weights_YX).sum(axis=0)
-    covers = [[[] for _ in range(31)] for _ in range(23)]
+    sums_YX, counts_YX, size = np.zeros((23, 31)), np.zeros((23, 31)), min(size, 31)
     for top in range(0, max(1, 23 - size + stride), stride):
         for left in range(0, max(1, 31 - size + stride), stride):
-            change = max(moved_YX[top : top + size, left : left + size].sum(), 0)
-            for y in range(top, min(top + size, 23)):
-                for x in range(left, min(left + size, 31)):
-                    covers[y][x].append(change)
-    places_YX = np.array([[np.mean(one) if one else 0 for one in row] for row in covers])
+            square = slice(top, top + size), slice(left, left + size)
+            sums_YX[square] += max(moved_YX[square].sum(), 0)
+            counts_YX[square] += 1
+    places_YX = sums_YX / np.maximum(counts_YX, 1)
     expected = [
         [places_YX[y : y + stride, x : x + stride].mean() for x in range(0, 31, stride)] for y in range(0, 23, stride)
     ]
     np.testing.assert_allclose(found_YX, expected, rtol=1e-4, atol=1e-5)
-    assert max(model.asked) <= 64 and (size != 6 or sum(model.asked) > 128)
+    assert max(asked) <= 64 and (size != 6 or sum(asked) > 128)
 
 
 def test_maps_are_bright_where_weights_are_large(tmp_path):
@@ -141,6 +133,7 @@ def test_maps_are_bright_where_weights_are_large(tmp_path):
     assert (tmp_path / "maps.svg").read_text(encoding="utf-8") == plot.svg
     with Image.open(tmp_path / "maps.png") as sheet:
         pixels = np.asarray(sheet).mean(axis=2)
+    assert plot_image_attention(picture, np.zeros((0, 8, 8), np.float32), []).svg.count("<image") == 1  # no words
     assert pixels[12, 180] > 190 and pixels[80, 320] < 60  # the first map's panel: bright at its left top, else dark
 
 
@@ -148,10 +141,10 @@ def test_maps_are_bright_where_weights_are_large(tmp_path):
     ("model", "seen"),
     [
         (None, (0, 160)),
-        (_Large(), (0, 160)),
-        (_Large((0, 128), (128, 128)), (40, 120)),  # its shorter side to 128, so the middle half is seen
-        (_Large((0, 0), (20, 30)), (20, 140)),
-        (_Large((0, 0), (20, 80)), (0, 160)),
+        (seeing((128, 128)), (0, 160)),
+        (seeing((0, 128), (128, 128)), (40, 120)),  # its shorter side to 128, so the middle half is seen
+        (seeing((0, 0), (20, 30)), (20, 140)),
+        (seeing((0, 0), (20, 80)), (0, 160)),
     ],
 )
 def test_a_map_lies_where_the_model_looked(model, seen):
@@ -191,39 +184,19 @@ def test_the_command(folder, captioner, tmp_path):
     assert (tmp_path / "map.svg").read_text(encoding="utf-8").count("<image") == 1 + len(expected[0].words)
 
 
-def test_the_command_refuses(folder, tmp_path):
+def test_what_is_wrong_is_told(folder, captioner, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no picture")
     assert "cannot identify image file" in fail(2, "caption", "-m", folder, tmp_path / "bad.png")
-    assert "give one" in fail(2, "caption", "-m", folder, "--map", "a.svg", "a.png", "b.png")
-    assert "--map should end in" in fail(2, "caption", "-m", folder, "--map", "a.txt", "a.png")
-    assert "no default model" in fail(2, "caption", "a.png")
+    for options in ("--map a.svg a.png b.png", "--map a.txt a.png"):
+        refuse(2, "caption", "-m", folder, *options.split())
+    refuse(2, "caption", "a.png")
     with refused(InputError):
-        Captioner(folder).caption(None)
-
-
-@pytest.mark.parametrize("change", ["side = 0", "side = 99999", "std = 0"])
-def test_mappings_of_pictures_that_are_none(change, tmp_path):
-    write_captioner(tmp_path)
-    text = MAPPING.replace("side = 64", change) if "side" in change else MAPPING.replace("std = 0.25", change)
-    (tmp_path / "fastattn.toml").write_text(text, encoding="utf-8")
-    with refused(CheckpointError, change.split()[0]):
-        read(tmp_path)
-
-
-def test_other_classes_say_what_it_is_for(folder, tmp_path):
+        captioner.caption(None)
     for kind, path in ((Captioner, write_golden_images(CASES[0], tmp_path)), (Encoder, folder), (Translator, folder)):
         with refused(CheckpointError):
             kind(path)
-
-
-def test_the_start_is_the_decoder_s(tmp_path):
-    write_captioner(tmp_path)
-    usual = Captioner(tmp_path).caption(caption_pictures())
-    (tmp_path / "fastattn.toml").write_text(f'{MAPPING}[text]\ndecoder_start_token = "red"\n', encoding="utf-8")
-    other = Captioner(tmp_path).caption(caption_pictures())
-    assert [one.score for one in usual] != [one.score for one in other]
-
-
-def test_a_caption_without_words_is_drawn_as_the_picture_alone():
-    plot = plot_image_attention(caption_pictures()[0], np.zeros((0, 8, 8), np.float32), [])
-    assert plot.svg.count("<image") == 1
+    for old, new in (("side = 64", "side = 0"), ("side = 64", "side = 99999"), ("std = 0.25", "std = 0")):
+        write_captioner(tmp_path)
+        (tmp_path / "fastattn.toml").write_text(MAPPING.replace(old, new), encoding="utf-8")
+        with refused(CheckpointError, new.split()[0]):
+            read(tmp_path)

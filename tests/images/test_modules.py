@@ -1,7 +1,5 @@
 """Modules of attention to images against what their twins in PyTorch made of the same weights; and bad input."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -31,7 +29,7 @@ CHOOSING = "DynamicCapacity", "SpatialTransformer"
 
 
 @CASES
-def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch):
+def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch, tmp_path):
     monkeypatch.setitem(fastattn.ops.BACKENDS, "reference", ".reference")
     x = images_of(case)
     for device in ("cpu", "reference"):
@@ -44,6 +42,9 @@ def test_is_its_twin_on_each_device_and_in_each_precision(case, monkeypatch):
     all_BCYX = module(x)
     for b in range(len(x)):
         np.testing.assert_array_equal(module(x[b : b + 1])[0], all_BCYX[b])
+    (tmp_path / "module.safetensors").write_bytes(safetensors_bytes(state_of(case)))
+    read = getattr(vision, case.name).from_torch(tmp_path / "module.safetensors", **case.settings)
+    np.testing.assert_array_equal(read(x), all_BCYX)
     with use_threads(2):
         np.testing.assert_array_equal(module(x), all_BCYX)
     for precision in () if case.name in CHOOSING else ("bfloat16", "int8"):
@@ -57,19 +58,14 @@ def case_of(name):
 
 
 def test_what_they_look_at():
-    case = case_of("CBAM")
-    cbam = module_of(case)
-    x = images_of(case)
+    x, cbam = images_of(case_of("CBAM")), module_of(case_of("CBAM"))
     channels_BC, places_BYX = cbam.weights(x)
     np.testing.assert_allclose(x * channels_BC[:, :, None, None] * places_BYX[:, None], cbam(x), atol=1e-5)
     case = case_of("SqueezeExcitation")
-    squeeze = module_of(case)
-    np.testing.assert_allclose(
-        images_of(case) * squeeze.weights(images_of(case))[:, :, None, None], golden(case), atol=1e-5
-    )
-    for name in ("SelectiveKernel", "MultiScaleAttention"):
-        some: Any = module_of(case_of(name))
-        np.testing.assert_allclose(some.weights(images_of(case_of(name))).sum(axis=1), 1, atol=1e-5)
+    weights_BC = module_of(case).weights(images_of(case))
+    np.testing.assert_allclose(images_of(case) * weights_BC[:, :, None, None], golden(case), atol=1e-5)
+    for case in map(case_of, ("SelectiveKernel", "MultiScaleAttention")):
+        np.testing.assert_allclose(module_of(case).weights(images_of(case)).sum(axis=1), 1, atol=1e-5)
     residual = module_of(case_of("ResidualAttention"))
     mask_BYX = residual.mask(images_of(case_of("ResidualAttention")))
     assert mask_BYX.shape == (2, 9, 7) and ((mask_BYX > 0) & (mask_BYX < 1)).all()
@@ -89,10 +85,8 @@ def test_patches_look_at_each_other_by_their_weights():
     rows = cut.reshape(B, Y * X, -1) @ kernel.reshape(D, -1).T + state["patch_embed.proj.bias"]
     normed = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-6)
     normed = normed * state["norm1.weight"] + state["norm1.bias"]
-    value = (normed @ state["attn.qkv.weight"][2 * D :].T + state["attn.qkv.bias"][2 * D :]).reshape(
-        B, Y * X, heads, -1
-    )
-    context = np.einsum("bhps,bshk->bphk", weights_BHPP, value).reshape(B, Y * X, D)
+    value = normed @ state["attn.qkv.weight"][2 * D :].T + state["attn.qkv.bias"][2 * D :]
+    context = np.einsum("bhps,bshk->bphk", weights_BHPP, value.reshape(B, Y * X, heads, -1)).reshape(B, Y * X, D)
     expected = rows + context @ state["attn.proj.weight"].T + state["attn.proj.bias"]
     np.testing.assert_allclose(weights_BHPP.sum(3), 1, atol=1e-5)
     near(block(x), expected.transpose(0, 2, 1).reshape(B, D, Y, X))
@@ -131,13 +125,6 @@ def test_scales_of_one_size_share_and_one_alone_takes_all():
     np.testing.assert_allclose(found[:, :, 0, 0], features[:, :, 0, 0], atol=1e-5)  # which lies beyond all middles
 
 
-def test_a_file_is_read(tmp_path):
-    case = MODULE_CASES[0]
-    path = tmp_path / "se.safetensors"
-    path.write_bytes(safetensors_bytes(state_of(case)))
-    near(vision.SqueezeExcitation.from_torch(path)(images_of(case)), golden(case))
-
-
 # Module, its settings or tensors that are wrong: None takes a tensor away.
 BAD_STATES = [
     *(("SqueezeExcitation", bad, {}) for bad in ({"fc2.weight": None}, {"fc3.weight": 1})),
@@ -170,12 +157,11 @@ def test_states_and_settings_that_do_not_fit():
 
 
 def test_images_that_do_not_fit():
-    shapes = {
-        "CBAM": [(2, 5, 4, 4), (6, 4, 4), (1, 6, 0, 4), (0, 6, 4, 4)],
-        "SpatialTransformer": [(1, 2, 3, 3), (1, 2, 20, 13)],
-        "PatchAttention": [(1, 2, 2, 2)],
-    }
-    for name, shape in ((one, shape) for one in shapes for shape in shapes[one]):
+    for name, shape in (
+        *(("CBAM", shape) for shape in ((2, 5, 4, 4), (6, 4, 4), (1, 6, 0, 4), (0, 6, 4, 4))),
+        *(("SpatialTransformer", (1, 2, 3, 3)), ("SpatialTransformer", (1, 2, 20, 13))),
+        ("PatchAttention", (1, 2, 2, 2)),
+    ):
         for dtype in (np.float32, np.float64):
             with refused(InputError):
                 module_of(case_of(name))(np.zeros(shape, dtype))

@@ -13,7 +13,7 @@ from fastattn import Encoder, TextClassifier, Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu, reference
-from fastattn.spec.images import PictureSpec, ResidualSpec
+from fastattn.spec.images import ResidualSpec
 from fastattn.vision.pictures import MOST_PIXELS, open_picture, pixel_rows, prepare
 from fastattn.weights import read
 from fastattn.weights.native.convert import write
@@ -96,30 +96,17 @@ def test_a_picture_has_the_same_bits_alone_and_from_wherever_it_comes(vit, tmp_p
         Image.fromarray(picture).save(path)
         for given in (picture, Image.fromarray(picture), path, str(path)):
             np.testing.assert_array_equal(vit.encode_images(given), several_BE[number])
-    threaded_BE = Encoder.from_checkpoint(read(write_golden_images(VIT, tmp_path)), threads=1).encode_images(
-        iter(pictures() * 20)
-    )
-    np.testing.assert_array_equal(threaded_BE, np.tile(several_BE, (20, 1)))
+    threaded = Encoder.from_checkpoint(read(write_golden_images(VIT, tmp_path)), threads=1)
+    np.testing.assert_array_equal(threaded.encode_images(iter(pictures() * 20)), np.tile(several_BE, (20, 1)))
     assert vit.encode_images([]).shape == (0, vit.dimension)
 
 
-def picture_of(mode, path):
-    """A picture of 9 x 6 in a mode, as a file has it, and what it shows in RGB."""
-    rgb = Image.fromarray(pictures()[2])
-    if mode == "I;16":
-        grey = np.asarray(rgb.convert("L")).astype(np.uint16)
-        Image.fromarray(grey * 256 + 255).save(path)
-        return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
-    other = rgb.convert(mode)
-    other.save(path)
-    with Image.open(path) as saved:
-        return saved.convert("RGB")
-
-
-@pytest.mark.parametrize("mode", "L.png 1.png P.png RGBA.png LA.png I;16.png CMYK.jpg YCbCr.jpg CMYK.tif P.gif".split())
+@pytest.mark.parametrize("mode", "L.png 1.png P.png RGBA.png LA.png CMYK.jpg YCbCr.jpg CMYK.tif P.gif".split())
 def test_pictures_of_every_mode(mode, vit, tmp_path):
-    expected = picture_of(mode.split(".")[0], path := tmp_path / mode)
-    np.testing.assert_array_equal(vit.encode_images(path), vit.encode_images(expected))
+    Image.fromarray(pictures()[2]).convert(mode.split(".")[0]).save(tmp_path / mode)
+    with Image.open(tmp_path / mode) as saved:
+        expected = saved.convert("RGB")
+    np.testing.assert_array_equal(vit.encode_images(tmp_path / mode), vit.encode_images(expected))
 
 
 def test_transparent_pictures_are_laid_on_white_where_the_processor_converts_them(vit, clip, tmp_path):
@@ -152,22 +139,6 @@ def test_grey_pictures_show_what_their_channels_would(tmp_path):
         np.testing.assert_array_equal(np.asarray(open_picture(picture, "")), expected_YXC)
 
 
-@pytest.mark.parametrize(
-    ("step", "field", "value"), [("do_rescale", "factor", 1.0), ("do_normalize", "mean", (0.0,) * 3)]
-)
-def test_a_step_that_is_null_is_left_out(step, field, value, tmp_path):
-    write_golden_images(VIT, tmp_path)
-    change_json(tmp_path / PROCESSOR, {step: None})
-    assert getattr(read(tmp_path).pictures, field) == value
-
-
-def test_pixels_are_scaled_then_moved_then_divided():
-    picture_YXC = pictures()[2]
-    spec = PictureSpec((0, 0), 2, (0, 0), 1 / 128, (0.5, 0.25, -1.0), (0.5, 2.0, 4.0))
-    expected_CYX = [(picture_YXC[:, :, c] / 128 - spec.mean[c]) / spec.deviation[c] for c in range(3)]
-    np.testing.assert_allclose(prepare(open_picture(picture_YXC, ""), spec, ""), expected_CYX, rtol=1e-6)
-
-
 def test_a_photograph_is_turned_as_its_file_says(vit, tmp_path):
     upright = Image.fromarray(pictures()[0])
     exif = Image.Exif()
@@ -184,41 +155,29 @@ def png(width, height):
     return b"\x89PNG\r\n\x1a\n" + b"".join(ended)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_damaged_files_are_one_line(vit, tmp_path):
+    path = tmp_path / "whole.jpg"
+    Image.fromarray(pictures()[3]).save(path)
+    jpeg = path.read_bytes()
+    for content, message in (
         (b"", "cannot identify image file"),
         (b"GIF89a" + bytes(5), ""),
         (png(9000, 8000), "9,000 x 8,000 pixels are more than 67,108,864"),
         (png(60000, 60000), ""),  # Pillow's own limit
         (png(20, 20), ""),
-    ],
-    ids=["empty", "cut gif", "large", "larger", "cut"],
-)
-def test_damaged_files_are_one_line(content, message, vit, tmp_path):
-    (tmp_path / "picture.png").write_bytes(content)
-    with pytest.raises(InputError, match=rf"^picture 0, [^\n]*{message}[^\n]*$"):
-        vit.encode_images([tmp_path / "picture.png"])
-
-
-def test_cut_jpegs_are_one_line(vit, tmp_path):
-    path = tmp_path / "whole.jpg"
-    Image.fromarray(pictures()[3]).save(path)
-    content = path.read_bytes()
-    for size in range(0, len(content) - 2, 97):
-        path.write_bytes(content[:size])
-        with pytest.raises(InputError, match="^picture 0, [^\n]*$"):
+        *((jpeg[:size], "") for size in range(0, len(jpeg) - 2, 97)),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"^picture 0, [^\n]*{message}[^\n]*$"):
             vit.encode_images([path])
 
 
 def test_what_is_no_picture(vit, clip, tmp_path):
     arrays = [np.zeros(shape, np.uint8) for shape in ((4, 4, 4), (4, 0, 3), 4)]
     images = [Image.new(mode, (4, 4)) for mode in "FI"]
-    for picture in (tmp_path / "none.png", np.zeros((4, 4, 3), np.float32), *arrays, 5, *images):
+    for picture in (tmp_path / "none.png", tmp_path, np.zeros((4, 4, 3), np.float32), *arrays, 5, *images):
         with refused(InputError, "picture 1"):
             vit.encode_images([pictures()[0], picture])
-    with pytest.raises(InputError, match="^picture 1[^\n]*directory"):
-        vit.encode_images([pictures()[0], tmp_path])
     with refused(InputError, "resized: "):  # CLIP's shorter side would become 32
         clip.encode_images(np.zeros((1, MOST_PIXELS // 512, 3), np.uint8))
 
@@ -226,15 +185,15 @@ def test_what_is_no_picture(vit, clip, tmp_path):
 def test_a_model_takes_what_it_was_trained_for(vit, clip, tmp_path):
     assert vit.prompts == {}
     for call in (vit.encode, vit.encode_iter, vit.submit, vit.count_tokens, lambda texts: vit.max_length):
-        with pytest.raises(InputError, match="^this model takes no texts: see Encoder.encode_images$"):
+        with refused(InputError):
             call(["a text"])
     for name, content in bert_files().items():
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match="^this model takes no pictures: see Encoder.encode$"):
+    with refused(InputError):
         Encoder(tmp_path).encode_images(pictures())
     write_golden_images(VIT, tmp_path)
     for other in (TextClassifier, Translator):
-        with pytest.raises(CheckpointError, match="the model takes an array CxYxX, not text|head"):
+        with refused(CheckpointError):
             other(tmp_path)
 
 
@@ -255,6 +214,10 @@ def test_directories_that_do_not_fit(tmp_path):
         change_json(tmp_path / file, change)
         with refused(CheckpointError):
             Encoder(tmp_path)
+    write_golden_images(VIT, tmp_path)
+    change_json(tmp_path / PROCESSOR, {"do_rescale": None, "do_normalize": None})  # steps that are left out
+    found = read(tmp_path).pictures
+    assert (found.factor, found.mean) == (1.0, (0.0,) * 3)
 
 
 def change_json(path, change):
@@ -284,12 +247,8 @@ def grid_of(folder, case, ops, precision="float32"):
 def test_the_last_grid_is_that_of_pytorch(case, tmp_path):
     write_residual(case, read_shapes(case.name), tmp_path)
     expected = read_golden(case.name, "grid")
-    for ops, precision, near in (
-        (cpu, "float32", 1e-5),
-        (reference, "float32", 1e-5),
-        (cpu, "bfloat16", 0.03),
-        (cpu, "int8", 0.03),
-    ):
+    both = ((cpu, "float32", 1e-5), (reference, "float32", 1e-5))
+    for ops, precision, near in (*both, (cpu, "bfloat16", 0.03), (cpu, "int8", 0.03)):
         found = grid_of(tmp_path, case, ops, precision)
         np.testing.assert_allclose(found, expected, atol=near * np.abs(expected).max())
         assert precision == "float32" or (found != expected).any()
@@ -310,16 +269,6 @@ STATES = [
     {"conv1.weight": (12, 3)}, {"conv1.weight": (12, 3, 3, 3)}, {"bn1.bias": (5,)},
     {"layer2.0.conv1.weight": (24, 16, 1, 1)},
 ]  # fmt: skip
-
-
-def test_state_dicts_that_do_not_fit(tmp_path):
-    for change in STATES:
-        shapes = {name: shape for name, shape in (read_shapes("plain") | change).items() if shape}
-        write_residual(RESIDUAL_CASES[0], shapes, tmp_path)
-        with refused(CheckpointError):
-            read(tmp_path)
-
-
 SETTINGS = [
     {"input_size": [1, 37, 37]}, {"input_size": [3, 37, 10**9]}, {"input_size": [3, 37, 38]}, {"crop_pct": 0},
     {"interpolation": "area"}, {"std": [0, 1, 1]}, {"crop_mode": "border"}, {"": {"architecture": "resnetaa50"}},
@@ -327,9 +276,10 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def test_settings_that_are_not_supported(tmp_path):
-    for change in SETTINGS:
-        write_residual(RESIDUAL_CASES[0], read_shapes("plain"), tmp_path)
+def test_state_dicts_and_settings_that_do_not_fit(tmp_path):
+    for tensors, change in (*((one, {}) for one in STATES), *(({}, one) for one in SETTINGS)):
+        shapes = {name: shape for name, shape in (read_shapes("plain") | tensors).items() if shape}
+        write_residual(RESIDUAL_CASES[0], shapes, tmp_path)
         config = json.loads((tmp_path / "config.json").read_text())
         config["pretrained_cfg"] |= change
         change_json(tmp_path / "config.json", config | config["pretrained_cfg"].pop("", {}))

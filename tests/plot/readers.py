@@ -1,13 +1,13 @@
 """What a plot's SVG and HTML hold, read back by parsers."""
 
 import base64
+import io
 import json
-import struct
-import zlib
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import numpy as np
+from PIL import Image
 
 SVG = "{http://www.w3.org/2000/svg}"
 VOID = {"meta", "input", "br", "img"}
@@ -72,27 +72,15 @@ def sent_weights(html):
     return raw.reshape(len(largest), T, S) / levels * np.reshape(largest, (-1, 1, 1)), levels, largest
 
 
-def decoded_png(data):
-    """(height, width) uint8 indices, and the palette; the checksums are checked."""
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    chunks, place = {}, 8
-    while place < len(data):
-        (length,) = struct.unpack_from(">I", data, place)
-        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + length]
-        assert struct.unpack_from(">I", data, place + 8 + length)[0] == zlib.crc32(kind + body)
-        chunks[kind] = body
-        place += 12 + length
-    width, height, *form = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-    assert form == [8, 3, 0, 0, 0] and place == len(data) and list(chunks)[-1] == b"IEND"
-    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, width + 1)
-    assert not lines[:, 0].any()
-    return lines[:, 1:], np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3)
-
-
 def images(svg):
-    """The decoded image of each panel."""
-    found = [image.get("href") for image in ElementTree.fromstring(svg).iter(f"{SVG}image")]
-    return [decoded_png(base64.b64decode(href.removeprefix("data:image/png;base64,"))) for href in found]
+    """The dots, (height, width) uint8 indices, and the palette of each panel that is an image."""
+    found = []
+    for image in ElementTree.fromstring(svg).iter(f"{SVG}image"):
+        data = base64.b64decode(image.get("href").removeprefix("data:image/png;base64,"))
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as read:
+            assert (read.mode, read.info) == ("P", {})
+            found.append((np.asarray(read), np.reshape(read.getpalette(), (-1, 3))))
+    return found
 
 
 def contrast(*hexes):

@@ -15,14 +15,7 @@ from tests.plot.readers import HOSTILE, SVG, Reader, contrast, images, rectangle
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind"),
-    [
-        ((3, 4), ">f4"),
-        ((1, 3, 4), np.float16),
-        ((1, 1, 3, 4), np.float32),
-        ((5, 3, 4), np.float64),
-        ((1, 1), np.float32),
-    ],
+    ("shape", "kind"), [((3, 4), ">f4"), ((1, 3, 4), "f2"), ((1, 1, 3, 4), "f4"), ((5, 3, 4), "f8"), ((1, 1), "f4")]
 )
 def test_every_shape_and_float_has_a_cell_for_each_weight(shape, kind):
     weights = softmax(*shape).astype(kind)
@@ -38,7 +31,11 @@ def test_every_shape_and_float_has_a_cell_for_each_weight(shape, kind):
     assert [colour for colour, _ in cells] == [picture.hex_colours()[i] for i in np.rint(255 * shares).astype(int)]
 
 
-def test_lists_are_weights_and_the_picture_keeps_its_own_copy():
+def test_lists_are_weights_arrays_are_labels_and_the_picture_keeps_its_own_copy():
+    plot = fastattn.plot_attention(softmax(1, 3), np.array(["a"]), np.arange(5, 8))
+    assert rectangles(plot.svg)[-1][1].startswith("\u2068a\u2069, \u20687\u2069: ")
+    assert repr(plot) == "<AttentionPlot: attention weights, 1 head, 1 row, 3 columns>"
+    assert not hasattr(plot, "_repr_svg_")
     weights = softmax(2, 3, 3)
     plot = fastattn.plot_attention(weights)
     before = plot.svg, plot.html
@@ -64,82 +61,45 @@ def test_one_head_the_mean_or_all():
     assert picture.hex_colours()[255] in {colour for colour, _ in rectangles(mean)}, "the mean has its own scale"
 
 
-def test_no_such_head():
-    for head in [-1, 3, 10**5000, 1.0, "first", None, True, "", [0]]:
-        with refused(InputError, "head"):
-            fastattn.plot_attention(softmax(3, 2, 2)).to_svg(head)
-
-
-def test_files_by_their_suffix(tmp_path):
+def test_files_by_their_suffix(tmp_path, monkeypatch):
     plot = fastattn.plot_attention(softmax(2, 3, 3), ["é", "你", "🙂"], title="Ünï")
     plot.save(tmp_path / "a.svg")
     plot.save(str(tmp_path / "b.HTML"))
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == plot.svg
     assert (tmp_path / "b.HTML").read_text(encoding="utf-8") == plot.html
     assert plot.html.startswith("<!DOCTYPE html>") and ("title", "Ünï") in Reader(plot.html).texts
+    monkeypatch.chdir(tmp_path)
+    for name in ["a.png", "a", "svg", ".svg/a", 3, None, "missing/a.svg", "a\0.svg"]:
+        with refused(InputError):
+            plot.save(name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "b.HTML"]
 
 
-def test_files_that_cannot_be(tmp_path, monkeypatch):
-    for name in ["a.png", "a", "svg", ".svg/a", 3, None, "missing/a.svg", "a\0.svg"]:
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(InputError) as caught:
-            fastattn.plot_attention(softmax(2, 2)).save(name)
-        assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
+LABELS = [
+    *(["a", "b"], ["a"] * 4, iter(int, 1), [], ["a", None, "b"], ["a", "b", 10**5000], [0.5, 1.5, 2.5]),
+    *("abc", b"abc", 3),
+]
+WEIGHTS = [
+    *map(np.zeros, [(0, 3, 3), (2, 0, 3), (2, 3, 0), (1, 0, 3, 3), 3, (2, 2, 3, 3), (0, 2, 3, 3), (1, 1, 1, 1, 1)]),
+    *(0.5, np.full((2, 2), np.nan), np.array([[0, np.inf]]), np.array([[0.5, -0.5]])),
+    *(np.ones((2, 2), kind) for kind in (int, np.uint16, complex, bool)),
+    *([[0.1], [0.2, 0.3]], [["a"]], None),
+    *(np.broadcast_to(np.float32(0), shape) for shape in [(4097, 2), (2, 4097), (257, 1, 1), (2, 4096, 4096)]),
+    np.broadcast_to(np.float32(0), (1, 10**6, 10**6, 10**6)),
+]
 
 
-def test_weights_that_cannot_be_drawn():
-    wide = [(4097, 2), (2, 4097), (257, 1, 1), (2, 4096, 4096), (1, 10**6, 10**6, 10**6)]
-    for weights in (
-        *map(np.zeros, [(0, 3, 3), (2, 0, 3), (2, 3, 0), (1, 0, 3, 3), 3, (2, 2, 3, 3), (0, 2, 3, 3), (1, 1, 1, 1, 1)]),
-        *(0.5, np.full((2, 2), np.nan), np.array([[0, np.inf]]), np.array([[0.5, -0.5]])),
-        *(np.ones((2, 2), kind) for kind in (int, np.uint16, complex, bool)),
-        *([[0.1], [0.2, 0.3]], [["a"]], None),
-        *(np.broadcast_to(np.float32(0), shape) for shape in wide),
+def test_what_cannot_be_drawn():
+    for named, given in (
+        *(("weights", {"weights": weights}) for weights in WEIGHTS),
+        *((axis, {"weights": softmax(3, 3), axis: given}) for axis in ("rows", "columns") for given in LABELS),
+        *(("title", {"weights": softmax(2, 2), "title": title}) for title in (3, b"a", ["a"])),
     ):
-        with refused(InputError, "weights"):
-            fastattn.plot_attention(weights)
-
-
-def test_labels_that_do_not_fit():
-    lists = (["a", "b"], ["a"] * 4, iter(int, 1), [], ["a", None, "b"], ["a", "b", 10**5000], [0.5, 1.5, 2.5])
-    for given in (*lists, "abc", b"abc", 3):
-        with refused(InputError, "rows"):
-            fastattn.plot_attention(softmax(3, 2), given)
-        with refused(InputError, "columns"):
-            fastattn.plot_attention(softmax(2, 3), columns=given)
-
-
-def test_labels_may_be_numbers_and_arrays():
-    plot = fastattn.plot_attention(softmax(2, 3), np.array(["a", "b"]), np.arange(5, 8))
-    assert rectangles(plot.svg)[-1][1].startswith("\u2068b\u2069, \u20687\u2069: ")
-
-
-def test_a_title_is_text():
-    for title in [3, b"a", ["a"]]:
-        with refused(InputError, "title"):
-            fastattn.plot_attention(softmax(2, 2), title=title)
-
-
-def test_it_says_what_it_is():
-    told = repr(fastattn.plot_attention(softmax(1, 5)))
-    assert told == "<AttentionPlot: attention weights, 1 head, 1 row, 5 columns>"
-    assert not hasattr(fastattn.AttentionPlot, "_repr_svg_")
-
-
-def test_heads_share_a_scale():
-    weights = np.stack([np.full((2, 2), 0.25), np.full((2, 2), 0.5)])
-    first, second = (
-        {colour for colour, _ in rectangles(fastattn.plot_attention(weights).to_svg(head))} for head in (0, 1)
-    )
-    assert (first, second) == ({picture.hex_colours()[128]}, {picture.hex_colours()[255]})
-
-
-def test_nothing_but_zeros_is_dark():
-    plot = fastattn.plot_attention(np.array([[0.0, -0.0]]))
-    first = picture.hex_colours()[0]
-    assert rectangles(plot.svg) == [(first, f"\u20680\u2069, \u2068{s}\u2069: 0") for s in range(2)]
-    assert not sent_weights(plot.html)[0].any()
+        with refused(InputError, named):
+            fastattn.plot_attention(**given)
+    for head in [-1, 3, 10**5000, 1.0, "first", None, True, "", [0]]:
+        with refused(InputError, "head"):
+            fastattn.plot_attention(softmax(3, 2, 2)).to_svg(head)
 
 
 def test_many_cells_are_an_image_of_the_same_colours():
@@ -188,28 +148,15 @@ def test_bounds_count_themselves(monkeypatch):
 
 
 def test_cutting():
-    for text, most, expected in [
-        ("abc", 3, "abc"),
-        ("abcd", 3, "ab…"),
-        ("北京市", 5, "北京…"),
-        ("北京市", 4, "北…"),
-        ("", 3, ""),
-    ]:
+    cases = [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("北京市", 5, "北京…"), ("北京市", 4, "北…"), ("", 3, "")]
+    for text, most, expected in cases:
         assert labels.cut(text, most) == expected and labels.columns_of(expected) <= most
-
-
-def test_labels_are_thinned_out():
-    for size, least, expected in [(28, 14, 1), (13, 14, 2), (1, 14, 20), (0.1, 14, 200), (7, 14, 2)]:
-        assert labels.every(size, least) == expected
-
-
-def test_crowded_labels_leave_some_out():
-    shown = texts(fastattn.plot_attention(softmax(200, 8)).svg)
-    assert shown[:40] == [str(i) for i in range(0, 200, 5)]
 
 
 def test_no_label_lies_outside_or_over_another():
     """By the font's estimated width: rows and flat columns at least a line or their width apart, all in the picture."""
+    shown = texts(fastattn.plot_attention(softmax(200, 8)).svg)
+    assert shown[:40] == [str(i) for i in range(0, 200, 5)]  # and the others are left out
     for T, S in ((1, 1), (3, 3), (40, 7), (7, 300), (20, 20)):
         plot = fastattn.plot_attention(softmax(T, S))
         root = ElementTree.fromstring(plot.svg)
@@ -223,15 +170,10 @@ def test_no_label_lies_outside_or_over_another():
         assert np.all(np.diff(ends) >= 13.9)
 
 
-def turned(svg):
-    return [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text") if text.get("transform")]
-
-
 def test_words_that_do_not_fit_stand_aslant():
-    words = ["attention", "is", "all", "you", "need"]
-    svg = fastattn.plot_attention(softmax(5, 5), words, words).svg
-    assert turned(svg) == words
-    assert turned(fastattn.plot_attention(softmax(5, 5)).svg) == []
+    for words, turned in ((["attention", "is", "all", "you", "need"],) * 2, (None, [])):
+        svg = ElementTree.fromstring(fastattn.plot_attention(softmax(5, 5), words, words).svg)
+        assert [text.text for text in svg.iter(f"{SVG}text") if text.get("transform")] == turned
 
 
 def test_panels_stand_in_even_rows():
@@ -266,6 +208,9 @@ def test_the_html_holds_every_weight_to_half_a_level():
 
 
 def test_weights_of_any_size():
+    plot, first = fastattn.plot_attention(np.array([[0.0, -0.0]])), picture.hex_colours()[0]
+    assert rectangles(plot.svg) == [(first, f"\u20680\u2069, \u2068{s}\u2069: 0") for s in range(2)]
+    assert not sent_weights(plot.html)[0].any()
     for size in [5e-324, 1e-310, 1e-30, 1e30, 1.7e308]:
         plot = fastattn.plot_attention(np.array([[[0.0, 1.0]], [[1.0, 1.0]]]) * size)
         found, _, largest = sent_weights(plot.html)
@@ -300,11 +245,6 @@ def test_labels_are_text_and_nothing_else():
     assert root.get("aria-label") == "</script><b>x: attention weights, 2 heads, 6 rows, 6 columns"
 
 
-def test_script_and_style_cannot_end_early():
-    for text in (page.SCRIPT, page.STYLE, picture.STYLE):
-        assert "</" not in text and "<!--" not in text and "&" not in text.replace("&&", "")
-
-
 def test_light_and_dark_and_without_any_style():
     plot = fastattn.plot_attention(softmax(2, 3, 3))
     for text in (plot.svg, plot.html):
@@ -330,22 +270,20 @@ def test_nothing_clashes_with_another_plot_or_the_same_again():
     selectors = re.findall(r"([^{}]+)\{", re.sub(r"@media\([^)]*\)\{", "", page.STYLE + picture.STYLE))
     assert len(selectors) > 10 and all(".fastattn-" in selector for selector in selectors)
     assert "getElementById" not in page.SCRIPT
+    for text in (page.SCRIPT, page.STYLE, picture.STYLE):  # which cannot end early
+        assert "</" not in text and "<!--" not in text and "&" not in text.replace("&&", "")
 
 
-def test_without_the_script_the_picture_of_the_mean_remains():
-    reader = Reader(fastattn.plot_attention(softmax(2, 3, 3), title="Layer 3")._repr_html_())
-    bar = next(attributes for attributes in reader.named("div") if attributes["class"] == "fastattn-bar")
-    assert "hidden" in bar and all("hidden" in canvas for canvas in reader.named("canvas"))
-    assert ("text", "Layer 3") in reader.texts and ("text", "mean of 2 heads") in reader.texts
-    assert len(reader.named("rect")) > 9
-
-
-def test_heads_are_chosen_in_a_select_with_a_label():
-    reader = Reader(fastattn.plot_attention(softmax(3, 2, 2)).html)
+def test_heads_are_chosen_in_a_select_and_without_the_script_the_mean_remains():
+    reader = Reader(fastattn.plot_attention(softmax(3, 3, 3), title="Layer 3")._repr_html_())
     ((_, _, around),) = [found for found in reader.elements if found[0] == "select"]
     assert around[-1] == "label"
     assert [text for tag, text in reader.texts if tag == "option"] == ["mean of 3 heads", "head 0", "head 1", "head 2"]
     assert Reader(fastattn.plot_attention(softmax(2, 2)).html).named("select") == []
+    bar = next(attributes for attributes in reader.named("div") if attributes["class"] == "fastattn-bar")
+    assert "hidden" in bar and all("hidden" in canvas for canvas in reader.named("canvas"))
+    assert ("text", "Layer 3") in reader.texts and ("text", "mean of 3 heads") in reader.texts
+    assert len(reader.named("rect")) > 9
 
 
 def test_nothing_is_loaded_from_elsewhere():

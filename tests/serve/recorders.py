@@ -32,16 +32,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
         one.pairs = (("en", "pt"),) if one.kind is Translator else ()
 
     def noted(kind: type, method: str, answer: Any) -> None:
-        real = getattr(kind, method)
-
-        def called(self: Any, *given: Any, **options: Any) -> Any:
-            seen.note(f"{kind.__name__}.{method}", real, self, *given, **options)
-            return answer(*given, **options)
-
-        async def awaited(self: Any, *given: Any, **options: Any) -> Any:
-            return called(self, *given, **options)
-
-        monkeypatch.setattr(kind, method, awaited if method.endswith("_async") else called)
+        seen.record(monkeypatch, kind, method, answer, f"{kind.__name__}.{method}")
 
     monkeypatch.setattr(ServedModel, "look", look)
     for kind in KINDS.values():
@@ -59,7 +50,7 @@ def record_models(monkeypatch: pytest.MonkeyPatch) -> Seen:
         noted(scorer, "count_pair_tokens", lambda pairs: [len(" ".join(pair).split()) for pair in pairs])
         monkeypatch.setattr(scorer, "tokenize", lambda self, text, **options: text.split())
     noted(CrossEncoder, "rank", _ranked)
-    noted(TextClassifier, "classify", lambda texts, **options: [[{"label": "l", "score": 0.5}] for _ in texts])
+    noted(TextClassifier, "classify", lambda texts, **options: [[{"label": str(one), "score": 0.5}] for one in texts])
     noted(Generator, "generate_async", _answered)
 
     async def stream(self: Any, **options: Any) -> AsyncIterator[Any]:

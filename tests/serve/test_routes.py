@@ -2,6 +2,7 @@
 
 import base64
 import json
+from unittest.mock import AsyncMock
 from urllib.parse import urlencode
 
 import numpy as np
@@ -13,7 +14,7 @@ from fastattn.generation.generator import Generator
 from fastattn.translation.translator import Translator
 from tests.cli.recorders import Seen
 from tests.serve.recorders import KINDS, MODELS, WIDTH, record_models
-from tests.serve.serving import FORM, Asked, serving
+from tests.serve.serving import FORM, serving
 
 HERE = "127.0.0.1"
 PLAIN = {"texts": ["a"], "details": True, "caller": HERE, "beam_size": 2, "return_attention": False}
@@ -36,11 +37,7 @@ TRANSLATIONS = [
     ("/imme", {"text_list": ["a", ""], "source_lang": "en", "target_lang": "pt"}, PLAIN | {"texts": ["a", ""]}),
     ("/v2/translate", {"text": "a", "target_lang": "PT-BR", "source_lang": "EN"}, PLAIN),
     ("/v2/translate", {"text": ["a"], **GIVEN, "split_sentences": "1"}, PLAIN),
-    (
-        "/v2/translate",
-        {"text": "a", **GIVEN, "split_sentences": "0"},
-        PLAIN | {"split": "never"},
-    ),
+    ("/v2/translate", {"text": "a", **GIVEN, "split_sentences": "0"}, PLAIN | {"split": "never"}),
     ("/api/translate", {"text": "a", **PAIR}, PLAIN | {"return_attention": True}),
     ("/api/translate", {"text": "a", **PAIR, "alternatives": 3}, SEVERAL | {"return_attention": True}),
 ]
@@ -55,6 +52,7 @@ EMBEDDINGS = [
     ("/embed", {"inputs": "a", "dimensions": 3}, EMBED | {"truncate_dim": 3}),
     ("/v1/embeddings", {"model": "enc", "input": "a"}, VECTORS),
     ("/v1/embeddings", {"model": "enc", "input": ["a", "b"]}, VECTORS | {"texts": ["a", "b"]}),
+    ("/v1/embeddings", {"model": "enc", "input": ["2023"]}, VECTORS | {"texts": ["2023"]}),
     ("/v1/embeddings", {"model": "enc", "input": [1, 2]}, VECTORS | {"texts": ["text of [1, 2]"]}),
     ("/v1/embeddings", {"model": "enc", "input": [[1], [2]]}, VECTORS | {"texts": ["text of [1]", "text of [2]"]}),
     ("/v1/embeddings", {"model": "enc", "input": "a", "dimensions": 3}, UNIT | {"truncate_dim": 3}),
@@ -80,12 +78,16 @@ CONVERSATION = [
 
 
 @pytest.fixture(scope="module")
-def recorded():
-    """(a server of models that note what arrives, what arrived)."""
+def seen():
+    """What arrived at models that note it."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        seen = record_models(monkeypatch)
-        with serving(models=MODELS, threads=3, precision="int8") as asked:
-            yield asked, seen
+        yield record_models(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def asked(seen):
+    with serving(models=MODELS, threads=3, precision="int8") as asked:
+        yield asked
 
 
 def arrived(seen: Seen, call: str) -> dict[str, object]:
@@ -94,30 +96,28 @@ def arrived(seen: Seen, call: str) -> dict[str, object]:
     return found
 
 
-def test_models_are_made_with_their_options(recorded: tuple[Asked, Seen]):
+def test_models_are_made_with_their_options(asked, seen):
     for name, kind in (("en-pt", "Translator"), ("enc", "Encoder"), ("rank", "CrossEncoder"), ("lm", "Generator")):
-        made = {key: recorded[1][f"{kind}.__init__.{key}"] for key in ("path", "precision", "threads")}
+        made = {key: seen[f"{kind}.__init__.{key}"] for key in ("path", "precision", "threads")}
         assert made == {"path": f"path of {name}", "precision": "int8", "threads": 3}
-        assert recorded[1].get(f"{kind}.__init__.processes") == (1 if kind in ("Translator", "Encoder") else None)
+        assert seen.get(f"{kind}.__init__.processes") == (1 if kind in ("Translator", "Encoder") else None)
 
 
-def test_what_is_asked_of_a_translation_arrives(recorded: tuple[Asked, Seen]):
-    asked, seen = recorded
+def test_what_is_asked_of_a_translation_arrives(asked, seen):
     for path, body, expected in TRANSLATIONS:
         for sent, kind in ((body, {}), (urlencode(body, doseq=True), FORM)):
             seen.clear()
             assert asked.raw("POST", path, sent, **kind)[0] == 200, (path, sent)
             assert arrived(seen, "Translator.translate_async") == expected, (path, sent)
-
-
-def test_a_form_that_cannot_be_read_is_refused(recorded: tuple[Asked, Seen]):
+    told = {"code": 200, "id": 0, "data": "a 0", "alternatives": ["a 1", "a 2", "a 3"], "method": "Free"}
+    assert asked.post("/translate", DEEPLX)[1] == told | GIVEN
     for form in ("q=%ff", "&".join(["q=a"] * 10_001)):
-        status, content, _ = recorded[0].raw("POST", "/translate", form, **FORM)
+        status, content, _ = asked.raw("POST", "/translate", form, **FORM)
         assert status == 400 and b"the form cannot be read" in content
 
 
-def test_a_language_that_is_found_is_told_in_percent(recorded: tuple[Asked, Seen], monkeypatch):
-    asked, looked = recorded[0], []
+def test_a_language_that_is_found_is_told_in_percent(asked, monkeypatch):
+    looked = []
 
     def likely(text, among):
         looked.append(among)
@@ -142,12 +142,12 @@ def test_a_language_that_is_found_is_told_in_percent(recorded: tuple[Asked, Seen
     assert looked == [(), *[("en",)] * 7]  # a translation's among those that go to its target
 
 
-def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
-    asked = recorded[0]
+def test_languages_and_models_are_told_apart(asked, seen):
     source = [{"language": "EN", "name": "English"}]
     target = [{"language": "PT", "name": "Portuguese", "supports_formality": False}]
     for more, languages in (("", source), ("?type=source", source), ("?type=target", target)):
         assert asked.get(f"/v2/languages{more}")[1] == languages
+    assert json.loads(asked.raw("GET", "/v2/languages", b"type=target", **FORM)[1]) == target
     assert asked.get("/languages")[1] == [{"code": "en", "name": "English", "targets": ["pt"]}]
     assert [one["id"] for one in asked.get("/v1/models")[1]["data"]] == ["enc", "lm"]
     models = asked.get("/api/models")[1]
@@ -156,8 +156,7 @@ def test_languages_and_models_are_told_apart(recorded: tuple[Asked, Seen]):
     assert (limits["charLimit"], limits["batchLimit"], limits["keyRequired"]) == (50_000, 1000, False)
 
 
-def test_what_is_asked_of_vectors_arrives(recorded: tuple[Asked, Seen]):
-    asked, seen = recorded
+def test_what_is_asked_of_vectors_arrives(asked, seen):
     for path, body, expected in EMBEDDINGS:
         seen.clear()
         assert asked.post(path, body)[0] == 200
@@ -169,36 +168,41 @@ def test_what_is_asked_of_vectors_arrives(recorded: tuple[Asked, Seen]):
     assert np.shape(asked.post("/embed", {"inputs": ["a", "b"]})[1]) == (2, WIDTH)
 
 
-def test_what_is_asked_of_scores_arrives(recorded: tuple[Asked, Seen]):
-    asked, seen = recorded
+def test_what_is_asked_of_scores_arrives(asked, seen):
     texts = [f"t{number}" for number in range(18)]  # more than are scored between two looks
     for more, activation in (({}, {}), ({"raw_scores": True}, {"activation_fn": "none"})):
         seen.clear()
         ranked = asked.post("/rerank", {"query": "q", "texts": texts, **more})[1]
         assert arrived(seen, "CrossEncoder.rank") == {"query": "q", "documents": texts[16:]} | activation
-        assert [(one["index"], one["score"]) for one in ranked[:3]] == [(15, 15.0), (14, 14.0), (13, 13.0)]
-        assert len(ranked) == 18 and not any("text" in one for one in ranked)
+        best = [{"index": number, "score": float(number)} for number in range(15, 1, -1)]
+        assert ranked == best + [
+            {"index": n, "score": score} for n, score in ((1, 1.0), (17, 1.0), (0, 0.0), (16, 0.0))
+        ]
     for one in asked.post("/rerank", {"query": "q", "texts": texts, "return_text": True})[1]:
         assert one["text"] == f"t{one['index']}"
-    for inputs, arrives in (("a", ["a"]), (["a", "b"], [("a", "b")]), ([["a"], ["b"]], ["a", "b"])):
-        assert asked.post("/predict", {"inputs": inputs})[0] == 200
-        assert arrived(seen, "TextClassifier.classify") == {"texts": arrives}
-    long = "a b c d e f g"
-    for path, body in (
-        ("/rerank", {"query": "q", "texts": [long]}),
-        ("/predict", {"inputs": long}),
-        ("/predict", {"inputs": ["q", long]}),
+    for inputs, arrives, labels in (
+        ("a", ["a"], ["a"]),
+        (["a", "b"], [("a", "b")], ["('a', 'b')"]),
+        ([["a"], ["b", "c"], ["d"]], [("b", "c")], [["a"], ["('b', 'c')"], ["d"]]),
     ):
-        assert [asked.post(path, body | more)[0] for more in ({}, {"truncate": False}, {"truncate": True})] == [
-            413,
-            413,
-            200,
-        ]
+        answer = asked.post("/predict", {"inputs": inputs})[1]
+        assert arrived(seen, "TextClassifier.classify") == {"texts": arrives}
+        assert [one["label"] if "label" in one else [one[0]["label"]] for one in answer] == labels
+    assert asked.post("/predict", {"inputs": ["a", "b", "c"]})[0] == 400
+    fits = "a b c d e"  # with a query or a first text; alone with one word more
+    for path, body in (
+        ("/rerank", {"query": "q", "texts": [fits]}),
+        ("/predict", {"inputs": fits + " f"}),
+        ("/predict", {"inputs": ["q", fits]}),
+    ):
+        assert asked.post(path, body)[0] == 200
+        long = json.loads(json.dumps(body).replace(fits, fits + " g"))
+        for more, status in (({}, 413), ({"truncate": False}, 413), ({"truncate": True}, 200)):
+            assert asked.post(path, long | more)[0] == status
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_asked_of_an_answer_arrives(recorded: tuple[Asked, Seen], stream: bool):
-    asked, seen = recorded
+def test_what_is_asked_of_an_answer_arrives(asked, seen, stream):
     call = "Generator.stream_async" if stream else "Generator.generate_async"
     always = {"messages": MESSAGES, "caller": HERE} if stream else ANSWER
     for body, expected in CONVERSATION if stream else [*CONVERSATION, ({"n": 2}, {"num_hypotheses": 2})]:
@@ -218,10 +222,9 @@ def test_what_is_asked_of_an_answer_arrives(recorded: tuple[Asked, Seen], stream
     assert usage in asked.raw("POST", "/v1/chat/completions", body)[1]
 
 
-def test_the_caller_is_a_key(recorded: tuple[Asked, Seen], tmp_path):
+def test_the_caller_is_a_key(seen, tmp_path):
     """Callers get equal shares of the work."""
     (tmp_path / "keys").write_text("first\nsecond\n")
-    seen = recorded[1]
     models = tuple(one for one in MODELS if KINDS[one[0]] in (Translator, Encoder, Generator))
     with serving(models=models, keys=str(tmp_path / "keys")) as asked:
         for number, key in enumerate(("first", "second")):
@@ -238,11 +241,9 @@ def test_the_caller_is_a_key(recorded: tuple[Asked, Seen], tmp_path):
             assert arrived(seen, "Encoder.tokenize") == {"text": "a", "special_tokens": special}
 
 
-def test_a_full_queue_says_when_to_come_again(recorded: tuple[Asked, Seen], monkeypatch):
-    def full(*given, **options):
-        raise QueueFullError("9 jobs wait already, 8 may")
-
+def test_a_full_queue_says_when_to_come_again(asked, monkeypatch):
+    full = AsyncMock(side_effect=QueueFullError("9 jobs wait already, 8 may"))
     monkeypatch.setattr(Translator, "translate_async", full)
-    status, content, headers = recorded[0].raw("POST", "/translate", {"q": "a", **PAIR})
+    status, content, headers = asked.raw("POST", "/translate", {"q": "a", **PAIR})
     assert (status, headers["retry-after"]) == (429, "1")
     assert json.loads(content) == {"error": "9 jobs wait already, 8 may"}
