@@ -29,12 +29,12 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="
 # Engines are made and dropped in turn; what the process holds is sampled before, with and after each. glibc by itself
 # keeps up to 64 MB of freed memory for what will be asked for next; a variable makes it keep little.
 RESIDENT = """
-import gc, json, os, sys
+import gc, json, os, pathlib, sys
 from fastattn import Translator
 from fastattn.loading import loaded_model
 
 def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 """
 CHILD = """
 def use(name):
