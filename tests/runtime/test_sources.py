@@ -338,7 +338,9 @@ def test_what_others_may_have_written_is_not_run(file: Path, call: Call) -> None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links")
-def test_what_nobody_used_for_thirty_days_goes_when_something_is_compiled(file: Path, call: Call) -> None:
+def test_what_nobody_used_for_thirty_days_goes_when_something_is_compiled(
+    file: Path, call: Call, tmp_path: Path
+) -> None:
     old, young = (file.parent.with_name(name * 24) for name in "ab")
     notes = old.with_name(f"{old.name}.sources")
     for path, days in ((old, 31), (young, 29), (file.parent, 31)):
@@ -350,6 +352,8 @@ def test_what_nobody_used_for_thirty_days_goes_when_something_is_compiled(file: 
     file.unlink()
     assert call(file.parent) == [f"compiled {LABEL}"]
     assert {*file.parent.parent.iterdir()} == {young, file.parent}
+    shutil.rmtree(tmp_path / "kernels")  # somebody clears it meanwhile
+    assert call(file.parent) == [f"compiled {LABEL}"] and file.exists()
 
 
 LEAVER = """
