@@ -55,7 +55,6 @@ def test_a_program_does_what_was_recorded_with_what_is_there_now(rows, threads):
 
 def test_calls_are_repeated_until_the_word_says_stop():
     x_ND = np.ones((1, 64), np.float32)
-    program = StepRecorder().record(lambda: operations.round_rows(x_ND, 0))
     states_MW, previous_N, rows_N = np.zeros((2, 64), np.float32), np.zeros(1, np.int32), np.zeros(1, np.int32)
     positions_N = np.zeros(1, np.int32)
 
@@ -85,11 +84,8 @@ def test_what_numpy_computes_is_not_recorded():
 
 
 def test_an_error_ends_the_recording():
-    def fail():
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        StepRecorder().record(fail)
+    with pytest.raises(ZeroDivisionError):
+        StepRecorder().record(lambda: 1 // 0)
     assert not is_of_arena(empty((3, 3)).base)
 
 
@@ -110,9 +106,6 @@ def test_programs_of_several_threads_at_once():
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))  # raises what one of them raised
-
-
-# the arena
 
 
 def test_programs_share_the_memory_between_their_kernels():
