@@ -87,11 +87,8 @@ def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
     assert {path.name for path in folder.iterdir()} == FILES
     written = (folder / "RESULTS.md").read_text(encoding="utf-8")
     for text in (printed, written):
-        assert (
-            "| linear 16 x 32 x 16 " in text
-            and "**float32, 2 threads**; peak" in text
-            and "**int8, 1 thread**; peak" in text
-        )
+        for told in ("| linear 16 x 32 x 16 ", "**float32, 2 threads**; peak", "**int8, 1 thread**; peak"):
+            assert told in text
         for table in text.split("\n\n"):
             rows = [line for line in table.splitlines() if line.startswith("|")]
             assert len({line.count("|") for line in rows}) <= 1
@@ -99,15 +96,6 @@ def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
         root = xml.etree.ElementTree.parse(folder / name).getroot()
         assert root.tag.endswith("svg") and root.findall(".//{*}polyline")
         assert f"({name})" in written
-
-
-@pytest.mark.slow
-def test_report_needs_the_json_alone(results, tmp_path):
-    done = run("report", results[0] / "results.json", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == FILES - {"results.json"}
-    for path in tmp_path.iterdir():
-        assert path.read_bytes() == (results[0] / path.name).read_bytes()
 
 
 def test_the_report_in_the_tree_is_made_of_the_results_beside_it(tmp_path, bench):
@@ -176,9 +164,9 @@ def test_the_roofline_marks_powers_and_draws_dots():
 
     panel = Panel("t", "x", "y", dashed={"limit": [(1, 3), (64, 300)]}, dots={"linear": [(4, 20)]}, log_y=True)
     root = xml.etree.ElementTree.fromstring(plot([panel]))
-    texts = [element.text for element in root.findall(".//{*}text")]
-    assert {"1", "10", "100", "1,000", "4", "16", "64"} <= set(texts) and "300" not in texts
+    texts = {element.text for element in root.findall(".//{*}text")}
+    assert {"1", "10", "100", "1,000", "4", "16", "64"} <= texts and "300" not in texts
     (dot,) = root.findall(".//{*}circle")
     (dashed,) = [line for line in root.findall(".//{*}polyline") if line.get("stroke-dasharray")]
-    heights = [float(point.split(",")[1]) for point in dashed.get("points").split()]
-    assert heights[0] > float(dot.get("cy")) > heights[1]
+    first, last = (float(point.split(",")[1]) for point in dashed.get("points").split())
+    assert first > float(dot.get("cy")) > last

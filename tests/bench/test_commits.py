@@ -11,15 +11,12 @@ from tests import ROOT
 
 
 def commits(*arguments: str) -> subprocess.CompletedProcess:
+    if subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True).returncode or not os.access(
+        ROOT, os.W_OK
+    ):
+        pytest.skip("not a git clone that may be written to")
     command = [sys.executable, "-m", "bench.commits", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
-
-
-@pytest.fixture(autouse=True)
-def clone() -> None:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True)
-    if done.returncode or not os.access(ROOT, os.W_OK):
-        pytest.skip("not a git clone that may be written to")
 
 
 @pytest.mark.slow

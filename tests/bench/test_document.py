@@ -11,8 +11,7 @@ from bench.cluster_measure import Figures
 from bench.cluster_model import LARGEST, SMALLEST, Cluster, Job, block_bytes, calm, computed, cut
 from bench.document import Section, markdown
 from fastattn.runtime.threads import thread_limit
-
-MARKED = "before\n<!-- some: written by python -m bench work -->\nto be replaced\n<!-- end of some -->\nafter\n"
+from tests.bench.conftest import MARKED
 
 
 def test_a_table_goes_between_its_marks(tmp_path, capsys):
