@@ -76,15 +76,11 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks() -> list[Block]:
-    found = []
-    for path in DOCUMENTS:
-        for number, (kind, text) in enumerate(BLOCK.findall(path.read_text(encoding="utf-8"))):
-            found.append(Block(str(path.relative_to(ROOT)), number, kind or "sh", text))
-    return found
-
-
-BLOCKS = blocks()
+BLOCKS = [
+    Block(str(path.relative_to(ROOT)), number, kind or "sh", text)
+    for path in DOCUMENTS
+    for number, (kind, text) in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")))
+]
 
 
 def lines(block: Block) -> list[str]:
