@@ -27,6 +27,7 @@ def test_models_take_the_forms_that_are_compiled_ahead() -> None:
     Translator.from_checkpoint(random_checkpoint(seed=5)).translate_tokens([["▁w1", "▁w2"]], beam_size=2)
     for file, name, key in VARIANTS:
         assert key in kernel_named(file, name).variants, name
+        kernel_named(file, name).compile_ahead(key)  # finds the classes that the key names
 
 
 @pytest.fixture
@@ -61,32 +62,11 @@ def test_no_program_but_python_is_started_nor_one_where_it_is_of_no_use(begun: l
     assert begun == []
 
 
-def start(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """A process that runs Python code; options in capitals are variables of its environment."""
-    environment = {**os.environ, **{name: options.pop(name) for name in list(options) if name.isupper()}}
+def start(code: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """A process that runs Python code, in a session of its own."""
     command = [sys.executable, "-W", "error", "-c", code, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, **{"stdout": subprocess.PIPE, "text": True, **options})
-
-
-CHILD = """
-import numpy as np
-from fastattn.ops import cpu as operations
-x = np.ones((3, 8), np.float32)
-print(operations.rms_norm(x, x[0], 1e-5).sum())
-"""
-
-
-@pytest.mark.slow
-def test_a_second_process_compiles_them(tmp_path: Path) -> None:
-    first = start(
-        f"{CHILD}\ninput()", stdin=subprocess.PIPE, stderr=subprocess.PIPE, FASTATTN_CACHE=str(tmp_path), **AHEAD
-    )
-    wanted = {"norm._normalise", *(f"{file.rpartition('.')[2]}.{name}" for file, name, _ in VARIANTS)}
-    deadline = time.monotonic() + 120
-    while kept(tmp_path) != wanted and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert kept(tmp_path) == wanted
-    assert first.communicate("\n")[1] == ""
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | variables, start_new_session=True, **streams)
 
 
 def kept(cache: Path) -> set[str]:
@@ -119,7 +99,7 @@ time.sleep(60)
 @pytest.mark.parametrize("how", ["Ctrl-C", "the first is killed"])
 def test_the_second_process_is_no_child_and_ends_at_once(tmp_path: Path, how: str) -> None:
     """Whoever waits for children waits for none of ours; and nothing is left that goes on for ten seconds."""
-    first = start(FIRST, start_new_session=True, FASTATTN_CACHE=str(tmp_path), **AHEAD)
+    first = start(FIRST, FASTATTN_CACHE=str(tmp_path), **AHEAD)
     assert first.stdout is not None
     try:
         assert [first.stdout.readline() for _ in range(2)] == ["no child\n", "at it\n"]
@@ -138,7 +118,15 @@ def test_the_second_process_is_no_child_and_ends_at_once(tmp_path: Path, how: st
 
 
 NORM = "f2C,f2C,f1C,f1C,D,B,f2C"  # the form that STUBBED calls
-STUBBED = f"import tests.runtime.stub_kernels\n{CHILD}"
+STUBBED = """
+import tests.runtime.stub_kernels
+import numpy as np
+from fastattn.ops import cpu as operations
+from fastattn.runtime import handle
+handle.CLAIMED_FOR = 0.1
+x = np.ones((3, 8), np.float32)
+operations.rms_norm(x, x[0], 1e-5)
+"""
 HOLDER = """
 import sys, time
 from fastattn.runtime import handle
@@ -208,6 +196,5 @@ def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(
 
 
 def test_nobody_waits_for_ever(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    shorter = "from fastattn.runtime import handle\nhandle.CLAIMED_FOR = 0.1\n"
-    run_child(shorter + STUBBED, FASTATTN_CACHE=str(tmp_path))
+    run_child(STUBBED, FASTATTN_CACHE=str(tmp_path))
     assert kept(tmp_path) == {"norm._normalise"}
