@@ -1,23 +1,50 @@
-"""Whole models on as many threads as there are processors, or none; and Numba's threads in place of the pool's.
+"""Whole models for several callers, on as many threads as there are processors, or none; and Numba's threads.
 
 The suite has the layer that Numba brings itself; OpenMP's, and whatever else the machine gives, are slow tests.
 """
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import fastattn
+from fastattn import Translator
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.children import run_child
 from tests.messages import refused
+from tests.models.tiny_models import random_checkpoint
+
+
+def test_twelve_callers_of_translators_of_several_threads_get_the_same_bits() -> None:
+    rng = random.Random(1)
+    sources = [[f"▁w{rng.randrange(16)}" for _ in range(rng.randint(1, 30))] for _ in range(40)]
+    calls = [(precision, 1 + n % 4, n % 3 + 1) for n, precision in enumerate(["float32", "bfloat16", "int8"] * 4)]
+    options = {(precision, threads) for precision, threads, _ in calls} | {(precision, 1) for precision, *_ in calls}
+    made = {given: Translator.from_checkpoint(random_checkpoint(seed=5), *given) for given in options}
+
+    def translated(precision: str, threads: int, beam_size: int, first: int = 0) -> list:
+        found = made[precision, threads].translate_tokens(
+            sources[first : 40 - first], beam_size=beam_size, max_decoding_length=12
+        )
+        return [(one.hypotheses, one.scores) for one in found]
+
+    expected = {(precision, beam_size): translated(precision, 1, beam_size) for precision, _, beam_size in calls}
+    assert len(set(map(str, expected.values()))) == len(expected), "results that differ"
+    with ThreadPoolExecutor(12) as pool:
+        found = pool.map(lambda n: translated(*calls[n], n), range(12))
+    for n, results in enumerate(found):
+        precision, _, beam_size = calls[n]
+        assert results == expected[precision, beam_size][n : 40 - n], calls[n]
+
 
 NO_THREADS = """
 import threading, warnings

@@ -255,7 +255,7 @@ def test_rows() -> None:
     same = Comparison("vector", True, 0.0, 0.0, 1.0, "text 1")
     assert compare_rows("vector", ROWS[:1], ROWS[:1], 0.0, "text 1") == same
     assert compare_rows("vector", zeros, zeros, 0.0, "text 1") == same
-    assert compare_rows("vector", ROWS[:1], zeros, 0.1, "").cosine == 0.0
+    assert compare_rows("vector", ROWS[:1], zeros, 0.1, "") == Comparison("vector", False, 4.0, 4.0, 0.0, "")
     for damaged in (np.nan, np.inf):
         theirs[2, 1] = damaged
         for pair in ((theirs, ROWS), (ROWS, theirs)):
