@@ -1,9 +1,7 @@
 """A kernel's loop as Numba, Python and a run of tasks take it; wrappers take its types and lose no reference."""
 
 import ctypes
-import importlib
 import inspect
-import pkgutil
 import sys
 import threading
 import traceback
@@ -14,10 +12,8 @@ import numpy as np
 import pytest
 from numba import prange
 
-from fastattn import kernels
-from fastattn.ops import cpu as operations
 from fastattn.runtime.compiling import compiling
-from fastattn.runtime.handle import CompiledFunction, Kernel
+from fastattn.runtime.handle import CompiledFunction
 from fastattn.runtime.jit import kernel
 from fastattn.runtime.loop import cut_loop
 from fastattn.runtime.machine_code import MISMATCH, signature_of
@@ -133,20 +129,6 @@ def test_a_kernel_in_a_closure_is_refused_when_it_is_defined():
 
     with pytest.raises(TypeError, match="kernel add: expected a kernel that uses no variables of a function around it"):
         kernel(add)
-
-
-def kernels_below(package) -> dict[str, Kernel]:
-    rooms = [room.name for room in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    found = [value for room in rooms for value in vars(importlib.import_module(room)).values()]
-    return {f"{one.__module__}.{one.__name__}": one for one in found if isinstance(one, Kernel)}
-
-
-def test_every_kernel_has_a_handle_and_can_be_cut() -> None:
-    there = kernels_below(kernels)
-    assert kernels_below(operations).keys() == there.keys() and len(there) > 20
-    for each in there.values():
-        cut = inspect.signature(cut_loop(each.function))
-        assert list(cut.parameters)[2:] == list(inspect.signature(each.function).parameters)
 
 
 Pair = namedtuple("Pair", "first second")

@@ -1,8 +1,5 @@
 """Recorded kernel calls: made again, they do what the calls did; and the memory that they share."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -87,25 +84,6 @@ def test_an_error_ends_the_recording():
     with pytest.raises(ZeroDivisionError):
         StepRecorder().record(lambda: 1 // 0)
     assert not is_of_arena(empty((3, 3)).base)
-
-
-def test_programs_of_several_threads_at_once():
-    """Each with its own recorder; on two threads, of which one has the pool at a time."""
-    start = threading.Barrier(4)
-
-    def work(seed):
-        run, rng = layers(seed), np.random.default_rng(seed)
-        x_ND, table_ND = np.zeros((200, 64), np.float32), np.zeros((200, 64), np.float32)
-        with use_threads(2):
-            _, program = recorded(run, x_ND, table_ND)
-            start.wait()
-            for _ in range(20):
-                x_ND[:] = rng.normal(size=x_ND.shape)
-                program.run(2, STOP_NEVER)
-                assert table_ND.tobytes() == run(x_ND).tobytes()
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))  # raises what one of them raised
 
 
 def test_programs_share_the_memory_between_their_kernels():

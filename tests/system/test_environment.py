@@ -24,14 +24,10 @@ COMMAND = ("-m", "fastattn.cli")
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX users and limits")
 
 
-def run(
-    *arguments: str, cwd: Path | None = None, limit: int = 0, **variables: str | None
-) -> tuple[int, str, list[str]]:
+def run(*arguments: str, cwd: Path | None = None, **variables: str | None) -> tuple[int, str, list[str]]:
     """(exit code, stdout, lines of stderr) of Python with these variables, None to remove one."""
     given = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
     command = [sys.executable, *(argument.encode() for argument in arguments)]  # ASCII locales encode no other
-    if limit:
-        command = ["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh", *command]
     done = subprocess.run(command, env=given, cwd=cwd, capture_output=True, text=True, encoding="utf-8")
     lines = [line for line in done.stderr.splitlines() if not line.startswith("fastattn: compiling kernels")]
     return done.returncode, done.stdout, lines
@@ -139,15 +135,6 @@ def test_no_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("fastattn.weights.EXPORTERS", {"x": lambda: type("X", (), {"recognize": fail})})
     with pytest.raises(OutOfMemoryError):
         read(tmp_path)
-
-
-@needs_posix
-@pytest.mark.skipif(sys.platform == "darwin", reason="no limit on address space there")
-def test_a_limit_on_memory_is_named(tmp_path: Path) -> None:
-    model = str(write_tiny(tmp_path / "model"))
-    os.truncate(tmp_path / "model" / "model.bin", 8 << 30)  # sparse: it takes no room
-    line = f"fastattn: not enough memory to read {model}/model.bin"
-    assert run(*COMMAND, "inspect", model, limit=4 << 20) == (1, "", [line])
 
 
 def test_what_the_command_line_makes_of_an_error() -> None:

@@ -46,9 +46,9 @@ def test_json_stays_json() -> None:
 
 
 def test_secrets_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secretsecret\nhf_other")
-    text = "https://me:pass@host/x@y, b'Bearer hf_secretsecret\\nhf_other', Basic bWU6cGFzc3dvcmQ=, http://host/a"
-    expected = "https://host/x@y, b'Bearer ***\\n***', Basic ***, http://host/a"
+    monkeypatch.setenv("HF_TOKEN", "hf_secretsecret\x01hf_third\nhf_other")
+    text = "https://me:pass@host/x@y, b'Bearer hf_secretsecret\\x01hf_third\\nhf_other', Basic bWU6cGFzc3dvcmQ=, http://host/a"
+    expected = "https://host/x@y, b'Bearer ***\\x01***\\n***', Basic ***, http://host/a"
     assert without_secrets(text) == expected
     assert str(CheckpointError(text)) == expected
     monkeypatch.setenv("HF_TOKEN", "")
