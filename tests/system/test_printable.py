@@ -47,7 +47,8 @@ def test_json_stays_json() -> None:
 
 def test_secrets_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secretsecret\x01hf_third\nhf_other")
-    text = "https://me:pass@host/x@y, b'Bearer hf_secretsecret\\x01hf_third\\nhf_other', Basic bWU6cGFzc3dvcmQ=, http://host/a"
+    text = "https://me:pass@host/x@y, b'Bearer hf_secretsecret\\x01hf_third\\nhf_other', Basic bWU6cGFzc3dvcmQ=, "
+    text += "http://host/a"
     expected = "https://host/x@y, b'Bearer ***\\x01***\\n***', Basic ***, http://host/a"
     assert without_secrets(text) == expected
     assert str(CheckpointError(text)) == expected
