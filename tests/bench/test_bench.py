@@ -1,18 +1,21 @@
-"""The benchmark's harness on next to nothing: what it writes is whole, and a report comes from the results alone."""
+"""The benchmark's harness on next to nothing: what it writes, its report of the results, two commits, assembly."""
 
 import json
+import os
+import re
 import subprocess
 import sys
-import xml.etree.ElementTree
 
 import numba
 import numpy as np
 import pytest
 
+from bench import assembly
 from bench.operations import OPERATIONS
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.tile import PRECISIONS
 from tests import ROOT
+from tests.children import run_child
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +133,45 @@ def test_sampling_alternates_and_keeps_one_sample_of_what_is_slow():
     assert sample(calls, {"a": 0.1, "b": 0.1, "slow": 60.0}, rounds=1, seconds=10.0)["slow"] == [60.0]
 
 
-def test_the_roofline_marks_powers_and_draws_dots():
-    from bench.svg import Panel, plot
+def commits(*arguments: str) -> subprocess.CompletedProcess:
+    is_clone = not subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True).returncode
+    if not (is_clone and os.access(ROOT, os.W_OK)):
+        pytest.skip("not a git clone that may be written to")
+    command = [sys.executable, "-m", "bench.commits", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
 
-    panel = Panel("t", "x", "y", dashed={"limit": [(1, 3), (64, 300)]}, dots={"linear": [(4, 20)]}, log_y=True)
-    root = xml.etree.ElementTree.fromstring(plot([panel]))
-    texts = {element.text for element in root.findall(".//{*}text")}
-    assert {"1", "10", "100", "1,000", "4", "16", "64"} <= texts and "300" not in texts
-    (dot,) = root.findall(".//{*}circle")
-    (dashed,) = [line for line in root.findall(".//{*}polyline") if line.get("stroke-dasharray")]
-    first, last = (float(point.split(",")[1]) for point in dashed.get("points").split())
-    assert first > float(dot.get("cy")) > last
+
+@pytest.mark.slow
+def test_a_commit_beside_itself() -> None:
+    done = commits("HEAD", "HEAD", "--only", "attention one head causal", "--rounds", "1", "--threads", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = [re.sub(r"\d+\.\d+", "#", line) for line in done.stdout.splitlines()]
+    assert figures == [" #  attention one head causal, 1 thread: # -> # ms", " #  peak memory, 1 thread: # -> # MB"]
+
+
+def test_no_commit() -> None:
+    done = commits("nothing")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("expected a commit of this repository: ") and "Traceback" not in done.stderr
+
+
+SHOW = """
+import sys
+import numpy as np
+from bench import assembly
+from fastattn.ops import cpu as operations
+assembly.compile_all = lambda: operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
+sys.argv[1:] = ["sentences._see"]
+assert assembly.main() == 0
+"""
+
+
+def test_the_assembly_of_a_kernel_is_shown() -> None:
+    shown = run_child(SHOW.replace("assert", "sys.stderr = sys.stdout\nassert"))
+    assert shown.startswith("compiling every kernel\n# sentences._see l1C,l1C,l1C,")
+    assert shown.count("# sentences._see ") == 1 and "fastattn.sentences._see." in shown and "ret" in shown
+
+
+def test_an_unknown_kernel_is_told_of_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert assembly.show(["norm._normal"]) == 2
+    assert capsys.readouterr().err.startswith("no kernel 'norm._normal'; there are: ")
