@@ -181,9 +181,7 @@ if sys.argv[1:]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
-def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(
-    tmp_path: Path, holder: subprocess.Popen[str]
-) -> None:
+def test_who_wants_what_another_compiles_waits_until_it_is_gone(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     """That one may be stopped, at the keyboard say: other forms, forks and the end do not wait."""
     holder.send_signal(signal.SIGSTOP)
     assert run_child(WAITING, FASTATTN_CACHE=str(tmp_path)).splitlines() == ["another form", "forked 0"]

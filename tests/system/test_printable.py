@@ -103,9 +103,8 @@ def test_names_in_a_folder_and_in_an_archive(tmp_path: Path) -> None:
 
 
 def test_a_model_card_and_its_metadata(tmp_path: Path) -> None:
-    modules = {
-        "sentence_transformers.models.Pooling": {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}
-    }
+    pooling = {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}
+    modules = {"sentence_transformers.models.Pooling": pooling}
     folder = write_sentence_transformer(tmp_path / "bert", random_bert(np.random.default_rng(1)), modules)
     (folder / "README.md").write_text("---\nlicense: \x1b[31mmit\u202e\n---\n", encoding="utf-8")
     prompts = {"prompts": {"\x1b]0;query\a": "\u202e: "}, "default_prompt_name": "\x1b]0;query\a"}
@@ -181,7 +180,6 @@ def test_translations_stay_as_they_are(tmp_path: Path) -> None:
     write_model(tmp_path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
     write_vocabularies(tmp_path, words, words)
     write_config(tmp_path)
-    result = CliRunner().invoke(
-        commands, ("translate", "-m", str(tmp_path), "--max-length", "3"), words[5].encode(), prog_name="fastattn"
-    )
+    command = "translate", "-m", str(tmp_path), "--max-length", "3"
+    result = CliRunner().invoke(commands, command, words[5].encode(), prog_name="fastattn")
     assert result.exit_code == 0 and "\x1b[3" in result.stdout, result.output

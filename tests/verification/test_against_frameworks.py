@@ -89,9 +89,8 @@ def test_another_model_than_the_folder_says(tmp_path: Path) -> None:
     folder = write_bert(tmp_path / "bert")
     config = json.loads((folder / "config.json").read_text())
     write_json(folder / "config.json", config | {"auto_map": {"AutoModel": "someone/else--modeling_bert.OtherBert"}})
-    assert fail(3, "verify", folder).endswith(
-        "transformers has no OtherBert, only a BertModel; the folder's own code is not run"
-    )
+    told = "transformers has no OtherBert, only a BertModel; the folder's own code is not run"
+    assert fail(3, "verify", folder).endswith(told)
     write_json(folder / "config.json", config | {"auto_map": {"AutoModel": "modeling_bert.BertModel"}})
     assert verified(folder, *TEXTS)
 
