@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from bench import budget, lock
+from bench import budget
 from bench import kernel_clock as clock
 from bench.kernel_clock import kernel_seconds
 from bench.lock_sampling import lock_word, sampled_lock
@@ -43,14 +43,6 @@ def test_processes_get_round_the_lock_but_not_round_memory() -> None:
     assert predicted(work, 16, 8, bandwidth=8e9) == pytest.approx(8000)
     assert predicted(work, 64, 32, sent=1e-4) == pytest.approx(10_000)
     assert predicted(work, 7, 2) > predicted(work, 6, 2)
-
-
-def test_the_table_has_a_row_for_each_way_of_calling() -> None:
-    rows = [lock.Row("tiny int8", mode, Work(1e-3, 2e-4, 0.0), 0.1, 0.0, 1 << 20) for mode in lock.MODES]
-    lines = lock.table(rows, 200e9).splitlines()
-    assert len(lines) == 2 + len(lock.MODES)
-    assert lines[2].startswith("| tiny int8 | batch | 1.00 ms | 200 us | 20.0% (10.0%) |")
-    assert len({line.count("|") for line in lines}) == 1
 
 
 def norm() -> np.ndarray:

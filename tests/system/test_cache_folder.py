@@ -13,9 +13,7 @@ from fastattn.system.cache_folder import NOWHERE, cache_contents, cache_root, ma
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX folders")
 
 
-def test_a_relative_path_is_one_folder_wherever_a_process_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_one_folder_wherever_a_process_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FASTATTN_CACHE", "below/cache")
     expected = Path.cwd() / "below" / "cache"
