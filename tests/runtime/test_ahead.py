@@ -167,7 +167,7 @@ handle._folder.claimed = claim
 ones = np.ones((3, 8), np.float32)
 thread = threading.Thread(target=lambda: operations.rms_norm(ones, ones[0], 1e-5), daemon=True)
 thread.start()
-waits.wait()
+assert waits.wait(60)
 operations.pack_linear(ones)
 print("another form", flush=True)
 child = os.fork()
