@@ -194,5 +194,6 @@ def test_who_wants_what_another_compiles_waits_until_it_is_gone(tmp_path: Path, 
 
 
 def test_nobody_waits_for_ever(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    run_child(STUBBED, FASTATTN_CACHE=str(tmp_path))
+    holder.send_signal(signal.SIGSTOP)
+    run_child(STUBBED, FASTATTN_CACHE=str(tmp_path), timeout=120)
     assert kept(tmp_path) == {"norm._normalise"}
