@@ -14,11 +14,8 @@ from fastattn.weights import read
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
 
 
-def test_names_say_what_is_measured():
-    assert all(name == architecture.name for name, architecture in ARCHITECTURES.items())
-    wide = ARCHITECTURES["t5-base"], ARCHITECTURES["distilbert-base"], ARCHITECTURES["bge-base"]
-    assert {(architecture.width, architecture.heads) for architecture in wide} == {(768, 12)}
-    assert [len(text.split()) for text in make_texts(3, 32)] == [30] * 3  # and two special tokens
+def test_texts_have_two_special_tokens_beside_their_words():
+    assert [len(text.split()) for text in make_texts(3, 32)] == [30] * 3
 
 
 @pytest.mark.slow

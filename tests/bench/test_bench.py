@@ -1,42 +1,36 @@
-"""The benchmark's harness on next to nothing: what it writes is whole, and a report comes from the results alone."""
+"""The benchmark's harness on next to nothing: what it writes, its report of the results, two commits, assembly."""
 
 import json
+import os
+import re
 import subprocess
 import sys
-import xml.etree.ElementTree
 
 import numba
 import numpy as np
 import pytest
 
+from bench import assembly
 from bench.operations import OPERATIONS
 from fastattn.simd.arithmetic import arithmetic_for
 from fastattn.simd.tile import PRECISIONS
 from tests import ROOT
-
-PLOTS = ("lengths.svg", "memory.svg", "roofline.svg", "threads.svg")
-FILES = {"RESULTS.md", "results.json", *PLOTS}
-
-
-def run(*arguments):
-    command = [sys.executable, "-m", "bench", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
+from tests.children import run_child
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A folder of results of toy sizes, and what was printed."""
-    folder, models = tmp_path_factory.mktemp("bench"), tmp_path_factory.mktemp("none")
-    unused = ("--encoder", models, "--translator", models)  # memory is that of attention alone, in this size
-    done = run("kernels", "lengths", "resources", "--toy", "--threads", "1,2", "--out", folder, *unused)
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
+    """What a run of toy sizes has written."""
+    folder, models = tmp_path_factory.mktemp("bench"), str(tmp_path_factory.mktemp("none"))
+    command = [sys.executable, "-m", "bench", "kernels", "lengths", "resources", "--toy", "--threads", "1,2"]
+    command += ["--encoder", models, "--translator", models]  # memory is that of attention alone, in this size
+    subprocess.run([*command, "--out", str(folder)], cwd=ROOT, check=True)
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow
 def test_results_hold_every_kernel_with_its_samples(results):
-    data = json.loads((results[0] / "results.json").read_text(encoding="utf-8"))
-    kernels = [one for one in data["runs"] if one["part"] == "kernels"]
+    kernels = [one for one in results["runs"] if one["part"] == "kernels"]
     runs = [(one["precision"], one["threads"]) for one in kernels]
     assert runs == [(precision, threads) for precision in ("float32", "bfloat16", "int8", "int4") for threads in (1, 2)]
     for one in kernels:
@@ -44,16 +38,15 @@ def test_results_hold_every_kernel_with_its_samples(results):
         operations = {row["name"].split()[0] for row in one["rows"]}
         every = {name for name, operation in OPERATIONS.items() if operation.toy}
         assert every >= {"linear", "attention", "attention_step", "layer_norm", "embed", "project_top_k", "recur"}
-        assert operations == {"float32": every, "int4": {"linear"}}.get(
-            one["precision"], {"convolve", "linear", "recur"}
-        )
+        few = {"convolve", "linear", "recur"}
+        assert operations == {"float32": every, "int4": {"linear"}}.get(one["precision"], few)
         for row in one["rows"]:
             for name in ("fastattn", "NumPy"):
                 side = row["sides"][name]
                 assert side["seconds"] == np.median(side["samples"]) > 0
             assert row["sides"]["NumPy"]["agrees"]
-    assert data["failures"] == []
-    assert data["machine"]["processors"] >= 1 and data["versions"]["numpy"] == np.__version__
+    assert results["failures"] == []
+    assert results["machine"]["processors"] >= 1 and results["versions"]["numpy"] == np.__version__
 
 
 def test_what_is_timed_has_a_toy_size():
@@ -81,39 +74,8 @@ def test_a_precision_is_held_to_a_peak_of_its_own(monkeypatch):
         assert peak == 2 * repeats * 2 * rows * columns * steps * arithmetic_for(precision).group / 0.25
 
 
-@pytest.mark.slow
-def test_report_is_a_table_of_all_and_its_plots_are_xml(results):
-    folder, printed = results
-    assert {path.name for path in folder.iterdir()} == FILES
-    written = (folder / "RESULTS.md").read_text(encoding="utf-8")
-    for text in (printed, written):
-        assert (
-            "| linear 16 x 32 x 16 " in text
-            and "**float32, 2 threads**; peak" in text
-            and "**int8, 1 thread**; peak" in text
-        )
-        for table in text.split("\n\n"):
-            rows = [line for line in table.splitlines() if line.startswith("|")]
-            assert len({line.count("|") for line in rows}) <= 1
-    for name in PLOTS:
-        root = xml.etree.ElementTree.parse(folder / name).getroot()
-        assert root.tag.endswith("svg") and root.findall(".//{*}polyline")
-        assert f"({name})" in written
-
-
-@pytest.mark.slow
-def test_report_needs_the_json_alone(results, tmp_path):
-    done = run("report", results[0] / "results.json", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == FILES - {"results.json"}
-    for path in tmp_path.iterdir():
-        assert path.read_bytes() == (results[0] / path.name).read_bytes()
-
-
 def test_the_report_in_the_tree_is_made_of_the_results_beside_it(tmp_path, bench):
     kept = ROOT / "bench" / "results"
-    if not (kept / "results.json").is_file():
-        pytest.skip("the run of bench/results/RESULTS.md kept no results.json; the next one will")
     done = bench("report", kept / "results.json", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
@@ -171,14 +133,45 @@ def test_sampling_alternates_and_keeps_one_sample_of_what_is_slow():
     assert sample(calls, {"a": 0.1, "b": 0.1, "slow": 60.0}, rounds=1, seconds=10.0)["slow"] == [60.0]
 
 
-def test_the_roofline_marks_powers_and_draws_dots():
-    from bench.svg import Panel, plot
+def commits(*arguments: str) -> subprocess.CompletedProcess:
+    is_clone = not subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True).returncode
+    if not (is_clone and os.access(ROOT, os.W_OK)):
+        pytest.skip("not a git clone that may be written to")
+    command = [sys.executable, "-m", "bench.commits", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
 
-    panel = Panel("t", "x", "y", dashed={"limit": [(1, 3), (64, 300)]}, dots={"linear": [(4, 20)]}, log_y=True)
-    root = xml.etree.ElementTree.fromstring(plot([panel]))
-    texts = [element.text for element in root.findall(".//{*}text")]
-    assert {"1", "10", "100", "1,000", "4", "16", "64"} <= set(texts) and "300" not in texts
-    (dot,) = root.findall(".//{*}circle")
-    (dashed,) = [line for line in root.findall(".//{*}polyline") if line.get("stroke-dasharray")]
-    heights = [float(point.split(",")[1]) for point in dashed.get("points").split()]
-    assert heights[0] > float(dot.get("cy")) > heights[1]
+
+@pytest.mark.slow
+def test_a_commit_beside_itself() -> None:
+    done = commits("HEAD", "HEAD", "--only", "attention one head causal", "--rounds", "1", "--threads", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = [re.sub(r"\d+\.\d+", "#", line) for line in done.stdout.splitlines()]
+    assert figures == [" #  attention one head causal, 1 thread: # -> # ms", " #  peak memory, 1 thread: # -> # MB"]
+
+
+def test_no_commit() -> None:
+    done = commits("nothing")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("expected a commit of this repository: ") and "Traceback" not in done.stderr
+
+
+SHOW = """
+import sys
+import numpy as np
+from bench import assembly
+from fastattn.ops import cpu as operations
+assembly.compile_all = lambda: operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
+sys.argv[1:] = ["sentences._see"]
+assert assembly.main() == 0
+"""
+
+
+def test_the_assembly_of_a_kernel_is_shown() -> None:
+    shown = run_child(SHOW.replace("assert", "sys.stderr = sys.stdout\nassert"))
+    assert shown.startswith("compiling every kernel\n# sentences._see l1C,l1C,l1C,")
+    assert shown.count("# sentences._see ") == 1 and "fastattn.sentences._see." in shown and "ret" in shown
+
+
+def test_an_unknown_kernel_is_told_of_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert assembly.show(["norm._normal"]) == 2
+    assert capsys.readouterr().err.startswith("no kernel 'norm._normal'; there are: ")

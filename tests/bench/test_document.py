@@ -11,8 +11,7 @@ from bench.cluster_measure import Figures
 from bench.cluster_model import LARGEST, SMALLEST, Cluster, Job, block_bytes, calm, computed, cut
 from bench.document import Section, markdown
 from fastattn.runtime.threads import thread_limit
-
-MARKED = "before\n<!-- some: written by python -m bench work -->\nto be replaced\n<!-- end of some -->\nafter\n"
+from tests.bench.conftest import MARKED
 
 
 def test_a_table_goes_between_its_marks(tmp_path, capsys):
@@ -169,8 +168,3 @@ def test_the_tables_go_into_a_document(monkeypatch, marked) -> None:
     rows = [line for line in text.splitlines() if line.startswith(tuple(f"| {name}, " for name in cluster.MODELS))]
     assert [row.split(" | ")[0][2:] for row in rows] == [f"{m}, {n}" for m in cluster.MODELS for n in cluster.MACHINES]
     assert {row.count("|") for row in rows} == {10}
-
-
-def test_a_name_that_no_model_has_is_told(capsys) -> None:
-    assert cluster.run("toy", "nothing", None, 1.0, None) == 2
-    assert "no model's name contains 'nothing'" in capsys.readouterr().err

@@ -16,23 +16,14 @@ SHOWN = re.findall(r"!\[[^]\n]+\]\(pictures/([\w-]+)\.svg\)", TEXT)
 COLOUR, NUMBER = re.compile(r"#[0-9a-f]{6}\b"), re.compile(r"\d+(?:\.\d+)?")
 
 
-def parts(svg):
-    """(its text without colours and numbers, the colours, the numbers)."""
-    colours = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOUR.findall(svg)]
-    rest = COLOUR.sub("#", svg)
-    return NUMBER.sub("0", rest), np.array(colours), np.array(NUMBER.findall(rest), float)
-
-
 def same(one, other):
     """Whether two pictures are alike; sums that differ in the last digits may change a colour by a little."""
-    (text, colours, numbers), (text2, colours2, numbers2) = parts(one), parts(other)
-    return (
-        text == text2
-        and colours.shape == colours2.shape
-        and numbers.shape == numbers2.shape
-        and np.abs(colours - colours2).max(initial=0) <= 8
-        and np.abs(numbers - numbers2).max(initial=0) <= 0.11
-    )
+    both = one, other
+    colours = [[int(colour[i : i + 2], 16) for colour in COLOUR.findall(svg) for i in (1, 3, 5)] for svg in both]
+    rest = [COLOUR.sub("#", svg) for svg in both]
+    numbers = [list(map(float, NUMBER.findall(svg))) for svg in rest]
+    alike = len({NUMBER.sub("0", svg) for svg in rest}) == 1  # so there are as many of both
+    return alike and np.allclose(*colours, rtol=0, atol=8) and np.allclose(*numbers, rtol=0, atol=0.11)
 
 
 def test_every_picture_is_shown_and_every_one_shown_is_there():
@@ -57,14 +48,3 @@ def test_each_picture_is_small_and_well_formed():
         root = xml.etree.ElementTree.parse(path).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg" and len(list(root.iter())) > 5, name
         assert path.stat().st_size < 40_000, name
-
-
-def test_a_changed_picture_is_seen():
-    stored = (FOLDER / "scaled-dot.svg").read_text(encoding="utf-8")
-    assert same(stored, stored)
-    assert not same(stored, stored.replace("Berlin", "Paris"))
-    assert not same(stored, stored.replace("0.9", "0.7"))
-    assert not same(stored, (FOLDER / "dot.svg").read_text(encoding="utf-8"))
-    assert not same(stored, (FOLDER / "additive.svg").read_text(encoding="utf-8"))
-    cell = re.findall(r"<rect[^>]*/>", stored)[20]
-    assert not same(stored, stored.replace(cell, ""))

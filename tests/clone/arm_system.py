@@ -52,18 +52,11 @@ def _unpack(folder: Path, architecture: str, packages: list[str], alone: bool = 
     for part in ("lists/partial", "cache/archives/partial"):
         (place / part).mkdir(parents=True)
     (place / "status").touch()
-    settings = {
-        "APT::Architecture": architecture,
-        "APT::Architectures": architecture,
-        "APT::Install-Recommends": "false",
-        "APT::Sandbox::User": "",
-        "Acquire::Languages": "none",
-        "Debug::NoLocking": "true",
-        "Dir::State::Lists": place / "lists",
-        "Dir::State::status": place / "status",
-        "Dir::Cache": place / "cache",
-    }
-    apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in settings.items())]
+    settings = (
+        f"APT::Architecture={architecture} APT::Architectures={architecture} APT::Install-Recommends=false "
+        f"APT::Sandbox::User= Acquire::Languages=none Debug::NoLocking=true"
+    ).split() + [f"Dir::State::Lists={place}/lists", f"Dir::State::status={place}/status", f"Dir::Cache={place}/cache"]
+    apt = ["apt-get", "-qq", *(f"-o{setting}" for setting in settings)]
     archives = place / "cache" / "archives"
     _output([*apt, "update"])
     _output([*apt, "download", *packages] if alone else [*apt, "-y", "--download-only", "install", *packages], archives)

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -30,8 +31,6 @@ from fastattn.system.cache_folder import cache_root
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = ROOT / "build" / "everywhere"
-MACHINES: dict[str, "Callable[[Path], Machine]"] = {}
-
 # Run by an interpreter that then becomes the tests': argument 1 and those after it are their command.
 ONE_CPU = "import os, sys; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); os.execv(sys.argv[1], sys.argv[1:])"
 LOOPBACK = """
@@ -61,57 +60,14 @@ class Machine:
     tests: list[str] = field(default_factory=list)
 
 
-def machine(name: str) -> Callable:
-    """Enter a function of the machine's own folder under a name; its docstring is for the list of machines."""
-
-    def enter(make: Callable[[Path], Machine]) -> Callable[[Path], Machine]:
-        MACHINES[name] = make
-        return make
-
-    return enter
-
-
-@machine("one-cpu")
 def one_cpu(folder: Path) -> Machine:
-    """The process may run on one CPU."""
     if not hasattr(os, "sched_setaffinity"):
         raise Unavailable("this system does not tie a process to a CPU")
     return Machine("operations.thread_limit() == 1", prefix=[sys.executable, "-c", ONE_CPU])
 
 
-@machine("one-thread")
-def one_thread(folder: Path) -> Machine:
-    """NUMBA_NUM_THREADS is 1."""
-    return Machine("operations.thread_limit() == 1", {"NUMBA_NUM_THREADS": "1"})
-
-
-@machine("many-threads")
-def many_threads(folder: Path) -> Machine:
-    """NUMBA_NUM_THREADS is 64, whatever there are."""
-    return Machine("operations.thread_limit() == 64", {"NUMBA_NUM_THREADS": "64"})
-
-
-@machine("avx2")
-def avx2(folder: Path) -> Machine:
-    """An x86-64 CPU without AVX-512."""
-    return x86("avx2", "haswell", "+avx2,+fma,+avx,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+sse4.1,+ssse3,+sse3")
-
-
-@machine("avx-vnni")
-def avx_vnni(folder: Path) -> Machine:
-    """An x86-64 CPU without AVX-512 whose 256-bit vectors have dot products of int8."""
-    if not llvm.get_host_cpu_features().get("avxvnni"):
-        raise Unavailable("this CPU has no AVX-VNNI")
-    features = "+avx2,+fma,+avx,+avxvnni,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+sse4.1,+ssse3,+sse3"
-    place = x86("avx2", "alderlake", features)
-    place.probe += " and TARGET.int8 == 'vnni'"
-    return place
-
-
-@machine("sse")
-def sse(folder: Path) -> Machine:
-    """The oldest x86-64 CPU."""
-    return x86("sse", "x86-64", "+sse,+sse2,+cx8,+mmx,+fxsr,+64bit")
+def threads(count: int) -> Machine:
+    return Machine(f"operations.thread_limit() == {count}", {"NUMBA_NUM_THREADS": str(count)})
 
 
 def x86(target: str, cpu: str, features: str) -> Machine:
@@ -120,22 +76,12 @@ def x86(target: str, cpu: str, features: str) -> Machine:
     return Machine(f"TARGET.name == {target!r}", {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features})
 
 
-@machine("neon")
-def neon(folder: Path) -> Machine:
-    """The oldest aarch64 CPU, emulated."""
-    return arm(folder, "smlal", "cortex-a57", "cortex-a57")
-
-
-@machine("neon-dot")
-def neon_dot(folder: Path) -> Machine:
-    """An aarch64 CPU with dot products of int8, emulated."""
-    return arm(folder, "sdot", "neoverse-n1", "neoverse-n1")
-
-
-@machine("neon-matrix")
-def neon_matrix(folder: Path) -> Machine:
-    """An aarch64 CPU with matrix products of int8 and of bfloat16, emulated."""
-    return arm(folder, "smmla", "neoverse-v1", "max")
+def avx_vnni(folder: Path) -> Machine:
+    if not llvm.get_host_cpu_features().get("avxvnni"):
+        raise Unavailable("this CPU has no AVX-VNNI")
+    place = x86("avx2", "alderlake", f"{AVX2},+avxvnni")
+    place.probe += " and TARGET.int8 == 'vnni'"
+    return place
 
 
 def arm(folder: Path, int8: str, cpu: str, emulated: str) -> Machine:
@@ -144,23 +90,18 @@ def arm(folder: Path, int8: str, cpu: str, emulated: str) -> Machine:
     Tests are those of compiled code alone, and none that starts another Python, which would not be emulated.
     """
     system = arm_system(folder.parent / "aarch64", ROOT)
-    return Machine(
-        f"(TARGET.name, TARGET.int8) == ('neon', {int8!r})",
-        {
-            "NUMBA_CPU_NAME": cpu,
-            "NUMBA_CPU_FEATURES": "+neon",
-            "PYTHONPATH": os.pathsep.join((system.site, str(ROOT))),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-        [*system.emulator, "-cpu", emulated],
-        system.python,
-        tests=["tests/simd", "tests/kernels"],
-    )
+    variables = {
+        "NUMBA_CPU_NAME": cpu,
+        "NUMBA_CPU_FEATURES": "+neon",
+        "PYTHONPATH": os.pathsep.join((system.site, str(ROOT))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    probe = f"(TARGET.name, TARGET.int8) == ('neon', {int8!r})"
+    prefix = [*system.emulator, "-cpu", emulated]
+    return Machine(probe, variables, prefix, system.python, tests=["tests/simd", "tests/kernels"])
 
 
-@machine("no-network")
 def no_network(folder: Path) -> Machine:
-    """No network, and no checkpoint pulled before."""
     for user in ([], ["--map-root-user"]):
         prefix = ["unshare", *user, "--net", sys.executable, "-c", LOOPBACK]
         if works([*prefix, shutil.which("true") or "true"]):
@@ -170,9 +111,7 @@ def no_network(folder: Path) -> Machine:
     return Machine("os.environ['PIP_NO_INDEX']", {**nowhere, **local}, checkpoints=False)
 
 
-@machine("read-only-home")
 def read_only_home(folder: Path) -> Machine:
-    """A user who is not root and whose home cannot be written."""
     if not hasattr(os, "geteuid"):
         raise Unavailable("this system's folders have no modes")
     home = folder / "home"
@@ -186,9 +125,7 @@ def read_only_home(folder: Path) -> Machine:
     return Machine(probe, {"HOME": str(home), **away}, prefix)
 
 
-@machine("german")
 def german(folder: Path) -> Machine:
-    """The locale de_DE.UTF-8."""
     before = locale.setlocale(locale.LC_ALL)
     try:
         locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
@@ -200,23 +137,9 @@ def german(folder: Path) -> Machine:
     return Machine(probe, {"LANG": "de_DE.UTF-8", "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"})
 
 
-@machine("c-locale")
 def c_locale(folder: Path) -> Machine:
-    """The locale C, without Python's own UTF-8 in its place: files and names are ASCII unless the code says more."""
     ascii_only = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": None}
     return Machine("locale.getpreferredencoding(False) in ('ANSI_X3.4-1968', 'US-ASCII')", ascii_only)
-
-
-@machine("oldest-python")
-def oldest_python(folder: Path) -> Machine:
-    """The oldest Python at hand that fastattn runs on."""
-    return installed(folder, min)
-
-
-@machine("newest-python")
-def newest_python(folder: Path) -> Machine:
-    """The newest Python at hand."""
-    return installed(folder, max)
 
 
 def installed(folder: Path, choose: Callable) -> Machine:
@@ -237,6 +160,34 @@ def installed(folder: Path, choose: Callable) -> Machine:
     pip = [python, "-m", "pip", "install", "--quiet", "--quiet", "--disable-pip-version-check", "-e", f"{ROOT}[test]"]
     subprocess.run(pip, check=True)
     return Machine(f"sys.version_info[:2] == {wanted}", python=str(python))
+
+
+AVX2 = "+avx2,+fma,+avx,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+movbe,+sse4.2,+sse4.1,+ssse3,+sse3"
+SSE = "+sse,+sse2,+cx8,+mmx,+fxsr,+64bit"
+# Name -> (what it is, the machine of its own folder).
+MACHINES: dict[str, tuple[str, Callable[[Path], Machine]]] = {
+    "one-cpu": ("The process may run on one CPU.", one_cpu),
+    "one-thread": ("NUMBA_NUM_THREADS is 1.", lambda folder: threads(1)),
+    "many-threads": ("NUMBA_NUM_THREADS is 64, whatever there are.", lambda folder: threads(64)),
+    "avx2": ("An x86-64 CPU without AVX-512.", lambda folder: x86("avx2", "haswell", AVX2)),
+    "avx-vnni": ("One whose 256-bit vectors have dot products of int8.", avx_vnni),
+    "sse": ("The oldest x86-64 CPU.", lambda folder: x86("sse", "x86-64", SSE)),
+    "neon": ("The oldest aarch64 CPU, emulated.", partial(arm, int8="smlal", cpu="cortex-a57", emulated="cortex-a57")),
+    "neon-dot": (
+        "An aarch64 CPU with dot products of int8, emulated.",
+        partial(arm, int8="sdot", cpu="neoverse-n1", emulated="neoverse-n1"),
+    ),
+    "neon-matrix": (
+        "An aarch64 CPU with matrix products of int8 and of bfloat16, emulated.",
+        partial(arm, int8="smmla", cpu="neoverse-v1", emulated="max"),
+    ),
+    "no-network": ("No network, and no checkpoint pulled before.", no_network),
+    "read-only-home": ("A user who is not root and whose home cannot be written.", read_only_home),
+    "german": ("The locale de_DE.UTF-8.", german),
+    "c-locale": ("The locale C without Python's own UTF-8: names are ASCII unless the code says more.", c_locale),
+    "oldest-python": ("The oldest Python at hand that fastattn runs on.", partial(installed, choose=min)),
+    "newest-python": ("The newest Python at hand.", partial(installed, choose=max)),
+}
 
 
 def works(command: list[str]) -> bool:
@@ -266,7 +217,7 @@ def run(name: str, folder: Path, arguments: list[str]) -> tuple[str, str]:
     output = folder / "output.txt"
     start = time.monotonic()
     try:
-        place = MACHINES[name](folder)
+        place = MACHINES[name][1](folder)
     except Unavailable as reason:
         return "SKIP", str(reason)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -292,7 +243,7 @@ def run(name: str, folder: Path, arguments: list[str]) -> tuple[str, str]:
 def main() -> int:
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
-    machines = "\n".join(f"  {name:16}{make.__doc__}" for name, make in MACHINES.items())
+    machines = "\n".join(f"  {name:16}{about}" for name, (about, _) in MACHINES.items())
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=f"machines:\n{machines}", formatter_class=argparse.RawDescriptionHelpFormatter
     )

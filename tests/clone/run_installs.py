@@ -8,6 +8,7 @@ where it can be fetched, Firefox's English to Portuguese translates. The exit st
 """
 
 import configparser
+import dataclasses
 import json
 import os
 import shutil
@@ -95,7 +96,7 @@ def try_out(python: str, file: Path, place: Path, cache: Path) -> str:
     if version.removeprefix("fastattn ") not in file.name:
         raise Failure(f"fastattn --version: expected the version of {file.name}, got {version!r}")
     machine = run(fastattn, "inspect") or ""
-    run(python, str(HERE / "smoke_models.py"), str(place))
+    run(python, __file__, "--models", str(place))
     expected = json.loads((place / "expected.json").read_text(encoding="utf-8"))
     length, text = str(expected["length"]), expected["text"]
     line = run(fastattn, "translate", "-m", "translator", "--beam-size", "2", "--max-length", length, text)
@@ -112,10 +113,40 @@ def try_out(python: str, file: Path, place: Path, cache: Path) -> str:
     return f"{real}; {used}"
 
 
+def write_models(folder: Path) -> None:
+    """Two tiny random models, and what the reference operations make of some text: with the fastattn of this Python."""
+    sys.path.append(str(HERE.parents[1]))  # after what is installed
+    from fastattn import Encoder, Translator
+    from fastattn.ops import reference
+    from fastattn.spec.text_spec import EncoderText
+    from fastattn.weights.native import convert
+    from tests.models.encoder_cases import CASES, make_checkpoint
+    from tests.models.tiny_models import random_checkpoint, vocabulary
+
+    said, length = "▁w1 ▁w2 ▁w3", 6
+    translation = random_checkpoint()
+    words = {word: number for number, word in enumerate(vocabulary(CASES[0].spec.vocabulary))}
+    model = {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": model}
+    text = EncoderText(tokenizer=json.dumps(tokenizer).encode(), max_length=32)
+    encoder = dataclasses.replace(make_checkpoint(CASES[0]), input=text)
+    for name, checkpoint in (("translator", translation), ("encoder", encoder)):
+        (folder / name).mkdir()
+        convert.write(folder / name, checkpoint, "float32")
+    translator = Translator.from_checkpoint(translation, ops=reference)
+    line = translator.translate(said, beam_size=2, max_decoding_length=length)
+    vector = Encoder.from_checkpoint(encoder, ops=reference).encode(said)
+    expected = {"text": said, "length": length, "translation": line, "vector": vector.ravel().tolist()}
+    (folder / "expected.json").write_text(json.dumps(expected), encoding="utf-8")
+
+
 def check(what: str, found: str | None, expected: str) -> None:
     if found != expected:
         raise Failure(f"{what}: expected {expected!r}, got {found!r}")
 
 
 if __name__ == "__main__":
-    sys.exit(main([Path(argument) for argument in sys.argv[1:]]))
+    if sys.argv[1:2] == ["--models"]:
+        write_models(Path(sys.argv[2]))
+    else:
+        sys.exit(main([Path(argument) for argument in sys.argv[1:]]))

@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastattn.system.cache_folder import cache_root
 from fastattn.system.progress import Progress
@@ -156,15 +157,9 @@ class Workplace:
             "TMPDIR": str(self.folder / "temporary"),
         }
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        process = subprocess.Popen(
-            command,
-            cwd=self.tree,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=os.name == "posix",
-            preexec_fn=_limit_memory if os.name == "posix" else None,
-        )
+        posix: dict[str, Any] = {"start_new_session": True, "preexec_fn": _limit_memory} if os.name == "posix" else {}
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, cwd=self.tree, env=environment, **silent, **posix)
         try:
             return process.wait(seconds) == 0
         except subprocess.TimeoutExpired:
@@ -201,7 +196,7 @@ def chosen(rooms: list[str], only: str | None) -> list[Mutant]:
         path, _, line = only.rpartition(":")
         return [mutant for mutant in mutants_of(path) if mutant.line == int(line)]
     paths = [
-        path for room in rooms for path in ([ROOT / room] if (ROOT / room).is_file() else (ROOT / room).glob("*.py"))
+        path for room in rooms for path in ((ROOT / room).glob("*.py") if (ROOT / room).is_dir() else [ROOT / room])
     ]
     return [mutant for path in sorted(paths) for mutant in mutants_of(path.relative_to(ROOT).as_posix())]
 
@@ -224,45 +219,37 @@ def main() -> None:
 def report(mutants: list[Mutant], of_all: int, jobs: int) -> None:
     start, survived = time.monotonic(), 0
     places: queue.SimpleQueue[Workplace] = queue.SimpleQueue()
+    seconds: dict[tuple[str, ...], float] = {}
 
-    def at(place_work):
-        def work(item):
-            place = places.get()
-            try:
-                return place_work(place, item)
-            finally:
-                places.put(place)
+    def measure(tests: tuple[str, ...]) -> None:
+        place, before = places.get(), time.monotonic()
+        if not place.run(tests, 600):
+            raise SystemExit(f"without a mutant these fail already: {' '.join(tests)}")
+        seconds[tests] = time.monotonic() - before
+        places.put(place)
 
-        return work
+    def judge(mutant: Mutant) -> bool:
+        place = places.get()
+        try:
+            return place.survives(mutant, 30 + 3 * seconds[tests_of(mutant.path)])
+        finally:
+            places.put(place)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
         for number in range(jobs):
             (Path(folder) / str(number)).mkdir()
             places.put(Workplace(Path(folder) / str(number)))
-        groups = sorted({tests_of(mutant.path) for mutant in mutants})
-
-        def measure(place: Workplace, tests: tuple[str, ...]) -> float:
-            before = time.monotonic()
-            if not place.run(tests, 600):
-                raise SystemExit(f"without a mutant these fail already: {' '.join(tests)}")
-            return time.monotonic() - before
-
-        seconds = dict(zip(groups, pool.map(at(measure), groups)))
-
-        def judge(place: Workplace, mutant: Mutant) -> bool:
-            return place.survives(mutant, 30 + 3 * seconds[tests_of(mutant.path)])
-
+        list(pool.map(measure, sorted({tests_of(mutant.path) for mutant in mutants})))
         with Progress() as progress:
-            for number, (mutant, unseen) in enumerate(zip(mutants, pool.map(at(judge), mutants)), start=1):
+            for number, (mutant, unseen) in enumerate(zip(mutants, pool.map(judge, mutants)), start=1):
                 if unseen:
                     survived += 1
                     progress.clear()
                     print(mutant, flush=True)
                 progress.show(f"{number} of {len(mutants)} mutants, {survived} survived")
     caught, minutes = len(mutants) - survived, (time.monotonic() - start) / 60
-    print(
-        f"caught {caught} of {len(mutants)} ({caught / max(len(mutants), 1):.0%}), out of {of_all}; {minutes:.1f} min"
-    )
+    share = caught / max(len(mutants), 1)
+    print(f"caught {caught} of {len(mutants)} ({share:.0%}), out of {of_all}; {minutes:.1f} min")
 
 
 if __name__ == "__main__":

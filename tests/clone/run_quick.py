@@ -17,7 +17,7 @@ SECONDS = 20
 WHOLE = (
     *("tests/test_imports.py", "tests/test_structure.py", "tests/test_package.py"),
     *("tests/cli/test_cli_help.py", "tests/cli/test_options_arrive.py", "tests/serve/test_options.py"),
-    *("tests/clone/test_docs.py", "tests/clone/test_attention_doc.py"),
+    "tests/clone/test_docs.py",
 )
 
 

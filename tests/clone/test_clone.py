@@ -4,6 +4,7 @@ The root's fastattn/ comes before what is installed for a process that starts th
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,15 @@ def test_elsewhere_shows_what_is_installed(place, tmp_path):
     version = run(place.python, "-m", "fastattn.cli", "--version", folder=tmp_path)
     for folder in (tmp_path, place.clone):  # the script's own folder comes first, wherever it is started
         assert run(place.programs / "fastattn", "--version", folder=folder) == version
+
+
+def test_the_container_is_built_of_what_an_installation_takes():
+    """Whose Python is one of setup.cfg's."""
+    steps = (ROOT / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    copied = [line.split()[1:-1] for line in steps if line.startswith("COPY ") and "--from" not in line]
+    assert sorted(sum(copied, [])) == sorted({*ROOMS, *FILES} - {"bench"})
+    (version,) = {*re.findall(r"^FROM \S*/python:([\d.]+)-slim", "\n".join(steps), re.MULTILINE)}
+    assert f"Python :: {version}\n" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -3,14 +3,8 @@
 Left out is what SKIPPED names, with the reason; of those the arguments are still read.
 """
 
-import ast
-import linecache
-import os
-import platform
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +20,7 @@ from fastattn.cli.entry import COMMANDS, commands
 from fastattn.weights.download.catalog import CATALOG
 from tests import ROOT
 from tests.cli.commands import run_line, words
+from tests.clone.test_docs import statements
 from tests.conftest import ENVIRONMENT
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_today
 
@@ -39,10 +34,10 @@ SKIPPED = {
     ".venv/bin/python -m tests.": "minutes",
     ".venv/bin/python -m bench ": "minutes; tests/bench has its parts",
     ".venv/bin/python -m bench.train": "PyTorch, and minutes",
-    ".venv/bin/python -m bench.assembly": "run in the slow test below",
-    ".venv/bin/python -m bench.commits": "minutes; tests/bench/test_commits.py",
+    ".venv/bin/python -m bench.assembly": "minutes; tests/bench",
+    ".venv/bin/python -m bench.commits": "minutes; tests/bench",
     ".venv/bin/python bench/": "minutes; tests/bench has its parts",
-    "grep -c zmm norm.s": "the slow test below reads the file",
+    "grep -c zmm norm.s": "a file of that command",
     "fastattn translate --from de --to fr": "Mozilla's server; tests/weights/download/test_firefox.py",
     "fastattn languages": "the same",
     "fastattn translate -m Helsinki-NLP/opus-mt-en-de": "the hub",
@@ -60,7 +55,7 @@ SKIPPED = {
 }
 # Blocks of Python, by the document and words in them -> why they are not run here.
 SKIPPED_PYTHON = {
-    ("docs/attention.md", ""): "tests/clone/test_attention_doc.py runs them",
+    ("docs/attention.md", ""): "tests/clone/test_docs.py runs them",
     ("docs/vision.md", 'Encoder("./'): "models of the reader's; tests/images/test_pictures.py",
     ("docs/vision.md", "Captioner("): "a model of the reader's; tests/images/test_captions.py",
     ("docs/architecture.md", "def double("): "two files, in part",
@@ -81,15 +76,11 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks() -> list[Block]:
-    found = []
-    for path in DOCUMENTS:
-        for number, (kind, text) in enumerate(BLOCK.findall(path.read_text(encoding="utf-8"))):
-            found.append(Block(str(path.relative_to(ROOT)), number, kind or "sh", text))
-    return found
-
-
-BLOCKS = blocks()
+BLOCKS = [
+    Block(str(path.relative_to(ROOT)), number, kind or "sh", text)
+    for path in DOCUMENTS
+    for number, (kind, text) in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")))
+]
 
 
 def lines(block: Block) -> list[str]:
@@ -175,20 +166,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, pulled: Callable[[str], Pat
         assert path.read_bytes() == content, f"{path.name} was written over"
 
 
-@pytest.mark.slow
-def test_a_kernels_assembly_is_read_as_told(folder: Path) -> None:
-    """As in the clone's root; the count of registers of AVX-512 depends on the CPU."""
-    told = [line for _, line in shell_lines() if "-m bench.assembly" in line]
-    assert len(told) == 2
-    for line in told:
-        command = line.replace(".venv/bin/python", sys.executable)
-        done = subprocess.run(
-            ["bash", "-c", command], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    assert "ymm" in (folder / "norm.s").read_text(encoding="utf-8") or platform.machine() != "x86_64"
-
-
 @pytest.mark.slow  # whole documents are translated
 def test_every_command_runs(folder: Path) -> None:
     ran = {}
@@ -203,14 +180,6 @@ def test_every_command_runs(folder: Path) -> None:
     assert len(np.load(folder / "vectors.npy")) == 4
 
 
-def run_python(block: Block, names: dict[str, Any]) -> None:
-    """Statement by statement, as if it were a file: functions of scores are compiled from their source."""
-    file = f"{block.document} block {block.number}"
-    linecache.cache[file] = len(block.text), None, block.text.splitlines(keepends=True), file
-    for statement in ast.parse(block.text).body:
-        exec(compile(ast.Module([statement], []), file, "exec"), names)  # noqa: S102  our own words
-
-
 def test_every_snippet_runs(folder: Path, capsys: pytest.CaptureFixture) -> None:
     """With what the blocks before it have made; in the README one that makes an Encoder runs by itself."""
     for document in sorted({block.document for block in BLOCKS if block.kind == "python"}):
@@ -221,7 +190,7 @@ def test_every_snippet_runs(folder: Path, capsys: pytest.CaptureFixture) -> None
             if block.kind == "python" and block.document == document and not any(map(block.text.count, skipped)):
                 alone = document == "README.md" and re.search(r"\bEncoder\(", block.text)
                 own = {} if alone else names
-                run_python(block, own)
+                list(statements(block.text, f"{document} block {block.number}", own))
                 names |= own
         if document != "README.md":
             continue

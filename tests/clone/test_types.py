@@ -1,7 +1,6 @@
 """What a type checker makes of the public names: right uses have their types, wrong ones are told of."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -88,24 +87,15 @@ translator.precision = "int8"  # wrong
 def test_mypy_sees_what_a_reader_sees(tmp_path: Path) -> None:
     """The package is laid out as it is installed, in a copy: a clone's rooms lie elsewhere."""
     package = tmp_path / "path" / "fastattn"
-    shutil.copytree(ROOT / "fastattn", package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("weights", "cli"):
-        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for source, target in (("fastattn", package), ("weights", package / "weights"), ("cli", package / "cli")):
+        shutil.copytree(ROOT / source, target, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "uses.py").write_text(USES, encoding="utf-8")
-    (tmp_path / "mypy.ini").write_text(
-        "[mypy]\nignore_missing_imports = true\n[mypy-numba.*,llvmlite.*]\nfollow_imports = skip\n", encoding="utf-8"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "uses.py", "--no-color-output", "--no-error-summary"],
-        cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(package.parent)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    settings = "[mypy]\nignore_missing_imports = true\n[mypy-numba.*,llvmlite.*]\nfollow_imports = skip\n"
+    (tmp_path / "mypy.ini").write_text(settings, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "uses.py", "--no-color-output", "--no-error-summary"]
+    environment = {**os.environ, "MYPYPATH": str(package.parent)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
     assert done.stderr == ""
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert all(line.startswith("uses.py:") for line in errors), done.stdout
-    told = {int(re.match(r"uses\.py:(\d+)", line)[1]) for line in errors}  # type: ignore[index]
-    expected = {number for number, line in enumerate(USES.splitlines(), start=1) if line.endswith("# wrong")}
-    assert told == expected, done.stdout
+    told = {line.partition(": error: ")[0] for line in done.stdout.splitlines() if ": error: " in line}
+    wrong = {f"uses.py:{n}" for n, line in enumerate(USES.splitlines(), start=1) if line.endswith("# wrong")}
+    assert told == wrong, done.stdout

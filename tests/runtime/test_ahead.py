@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -26,67 +27,46 @@ def test_models_take_the_forms_that_are_compiled_ahead() -> None:
     Translator.from_checkpoint(random_checkpoint(seed=5)).translate_tokens([["▁w1", "▁w2"]], beam_size=2)
     for file, name, key in VARIANTS:
         assert key in kernel_named(file, name).variants, name
+        kernel_named(file, name).compile_ahead(key)  # finds the classes that the key names
 
 
-def test_it_imports_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands of processes that are begun, none of which is."""
     commands: list[list[str]] = []
     monkeypatch.setattr(compiling, "thread_limit", lambda: 2)
     monkeypatch.delenv(compiling.SWITCH, raising=False)
     monkeypatch.setattr(os, "posix_spawn", lambda path, command, environment, **more: commands.append(command))
-    with monkeypatch.context() as patches:
-        patches.setattr(os, "waitpid", lambda *process: None)
+    return commands
+
+
+def test_it_imports_nothing_of_the_current_folder(begun: list[list[str]], tmp_path: Path) -> None:
+    with mock.patch.object(os, "waitpid"):
         compiling.begin_ahead.__wrapped__()
-    package = tmp_path / "fastattn"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise SystemExit(7)")
-    ((python, option, code, *more),) = commands
+    (tmp_path / "fastattn.py").write_text("raise SystemExit(7)")
+    ((python, option, code, *more),) = begun
     command = [python, option, code.replace("os.fork()", "False").replace("\nmain()", ""), *more]
     assert subprocess.run(command, cwd=tmp_path, timeout=60).returncode == 0
 
 
-def test_no_program_but_python_is_started_nor_one_where_it_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "thread_limit", lambda: 2)
-    monkeypatch.delenv(compiling.SWITCH, raising=False)
-    monkeypatch.setattr(os, "posix_spawn", lambda *command, **more: pytest.fail("started"))
+def test_no_program_but_python_is_started_nor_one_where_it_is_of_no_use(begun: list[list[str]]) -> None:
     for holder, name, value in (
         (sys, "frozen", True),
         (sys, "executable", "/usr/bin/uwsgi"),
         (sys, "executable", None),
         (compiling, "thread_limit", lambda: 1),
+        (os, "environ", {**os.environ, compiling.SWITCH: "0"}),
     ):
-        with monkeypatch.context() as patch:
-            patch.setattr(holder, name, value, raising=False)
+        with mock.patch.object(holder, name, value, create=True):
             compiling.begin_ahead.__wrapped__()
-    monkeypatch.setenv(compiling.SWITCH, "0")
-    compiling.begin_ahead.__wrapped__()
+    assert begun == []
 
 
-def start(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """A process that runs Python code; options in capitals are variables of its environment."""
-    environment = {**os.environ, **{name: options.pop(name) for name in list(options) if name.isupper()}}
+def start(code: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """A process that runs Python code, in a session of its own."""
     command = [sys.executable, "-W", "error", "-c", code, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, **{"stdout": subprocess.PIPE, "text": True, **options})
-
-
-CHILD = """
-import numpy as np
-from fastattn.ops import cpu as operations
-x = np.ones((3, 8), np.float32)
-print(operations.rms_norm(x, x[0], 1e-5).sum())
-"""
-
-
-@pytest.mark.slow
-def test_a_second_process_compiles_them(tmp_path: Path) -> None:
-    first = start(
-        f"{CHILD}\ninput()", stdin=subprocess.PIPE, stderr=subprocess.PIPE, FASTATTN_CACHE=str(tmp_path), **AHEAD
-    )
-    wanted = {"norm._normalise", *(f"{file.rpartition('.')[2]}.{name}" for file, name, _ in VARIANTS)}
-    deadline = time.monotonic() + 120
-    while kept(tmp_path) != wanted and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert kept(tmp_path) == wanted
-    assert first.communicate("\n")[1] == ""
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | variables, start_new_session=True, **streams)
 
 
 def kept(cache: Path) -> set[str]:
@@ -119,7 +99,7 @@ time.sleep(60)
 @pytest.mark.parametrize("how", ["Ctrl-C", "the first is killed"])
 def test_the_second_process_is_no_child_and_ends_at_once(tmp_path: Path, how: str) -> None:
     """Whoever waits for children waits for none of ours; and nothing is left that goes on for ten seconds."""
-    first = start(FIRST, start_new_session=True, FASTATTN_CACHE=str(tmp_path), **AHEAD)
+    first = start(FIRST, FASTATTN_CACHE=str(tmp_path), **AHEAD)
     assert first.stdout is not None
     try:
         assert [first.stdout.readline() for _ in range(2)] == ["no child\n", "at it\n"]
@@ -138,7 +118,15 @@ def test_the_second_process_is_no_child_and_ends_at_once(tmp_path: Path, how: st
 
 
 NORM = "f2C,f2C,f1C,f1C,D,B,f2C"  # the form that STUBBED calls
-STUBBED = f"import tests.runtime.stub_kernels\n{CHILD}"
+STUBBED = """
+import tests.runtime.stub_kernels
+import numpy as np
+from fastattn.ops import cpu as operations
+from fastattn.runtime import handle
+handle.CLAIMED_FOR = 0.1
+x = np.ones((3, 8), np.float32)
+operations.rms_norm(x, x[0], 1e-5)
+"""
 HOLDER = """
 import sys, time
 from fastattn.runtime import handle
@@ -158,55 +146,28 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-# Tells when the claim has been refused again and again.
-REFUSED = """
-import contextlib
-from fastattn.runtime import handle
-
-claimed, refused = handle._folder.claimed, []
-
-@contextlib.contextmanager
-def claim(*form):
-    with claimed(*form) as is_ours:
-        refused.extend([form] * (not is_ours))
-        if len(refused) == 50 and not is_ours:
-            print("waits", flush=True)
-        yield is_ours
-
-handle._folder.claimed = claim
-"""
-
-
-def test_who_wants_what_another_compiles_waits_until_that_one_is_gone(
-    tmp_path: Path, holder: subprocess.Popen[str]
-) -> None:
-    """Killed, it holds no claim."""
-    waiting = start(REFUSED + STUBBED, FASTATTN_CACHE=str(tmp_path))
-    assert waiting.stdout is not None and waiting.stdout.readline() == "waits\n"
-    assert kept(tmp_path) == set(), "it has compiled nothing"
-    holder.kill()
-    waiting.communicate(timeout=120)
-    assert waiting.returncode == 0 and kept(tmp_path) == {"norm._normalise"}
-
-
-STOPPED = """
-import os, threading
+# A thread waits for the form that is claimed: it is refused again and again. With an argument the process waits for it.
+WAITING = """
+import os, sys, threading
 import tests.runtime.stub_kernels
 import numpy as np
 from fastattn.ops import cpu as operations
 from fastattn.runtime import handle
 
-waits = threading.Event()
+waits, refused = threading.Event(), []
 claimed = handle._folder.claimed
 
 def claim(*form):
-    waits.set()
+    refused.append(form)
+    if len(refused) == 20:
+        waits.set()
     return claimed(*form)
 
 handle._folder.claimed = claim
 ones = np.ones((3, 8), np.float32)
-threading.Thread(target=lambda: operations.rms_norm(ones, ones[0], 1e-5), daemon=True).start()
-waits.wait()
+thread = threading.Thread(target=lambda: operations.rms_norm(ones, ones[0], 1e-5), daemon=True)
+thread.start()
+assert waits.wait(60)
 operations.pack_linear(ones)
 print("another form", flush=True)
 child = os.fork()
@@ -214,18 +175,25 @@ if child == 0:
     operations.pack_linear(ones)
     os._exit(0)
 print("forked", os.waitpid(child, 0)[1], flush=True)
+if sys.argv[1:]:
+    thread.join()
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
-def test_a_process_that_is_stopped_holds_only_who_wants_its_form(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    """Suspended at the keyboard, say, in the middle of its first run: other forms, forks and the end do not wait.
-
-    Nor does anybody wait for ever.
-    """
+def test_who_wants_what_another_compiles_waits_until_it_is_gone(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    """That one may be stopped, at the keyboard say: other forms, forks and the end do not wait."""
     holder.send_signal(signal.SIGSTOP)
-    assert run_child(STOPPED, FASTATTN_CACHE=str(tmp_path)).splitlines() == ["another form", "forked 0"]
-    assert "norm._normalise" not in kept(tmp_path), "it was not waited for"
-    shorter = "from fastattn.runtime import handle\nhandle.CLAIMED_FOR = 0.1\n"
-    run_child(shorter + STUBBED, FASTATTN_CACHE=str(tmp_path))
-    assert "norm._normalise" in kept(tmp_path)
+    assert run_child(WAITING, FASTATTN_CACHE=str(tmp_path)).splitlines() == ["another form", "forked 0"]
+    waiting = start(WAITING, "for it", FASTATTN_CACHE=str(tmp_path))
+    assert waiting.stdout is not None and waiting.stdout.readline() + waiting.stdout.readline()
+    assert "norm._normalise" not in kept(tmp_path)
+    holder.kill()
+    waiting.communicate(timeout=120)
+    assert waiting.returncode == 0 and "norm._normalise" in kept(tmp_path)
+
+
+def test_nobody_waits_for_ever(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.send_signal(signal.SIGSTOP)
+    run_child(STUBBED, FASTATTN_CACHE=str(tmp_path), timeout=120)
+    assert kept(tmp_path) == {"norm._normalise"}

@@ -3,8 +3,10 @@
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 
@@ -50,32 +52,20 @@ def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeyp
 
 
 def test_where_no_thread_is_to_be_had_work_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    found: list[threading.Thread] = []
     before = threading.stack_size(1 << 18)
-    monkeypatch.setattr(compiling, "start_thread", refuse)
-    caller = threading.Thread(target=lambda: found.append(with_room(threading.current_thread)))
-    caller.start()
-    caller.join()
-    assert (found, threading.stack_size(before)) == ([caller], 1 << 18)
+    with ThreadPoolExecutor() as pool:
+        caller = pool.submit(threading.current_thread).result()
+        monkeypatch.setattr(compiling, "start_thread", Mock(side_effect=RuntimeError("can't start new thread")))
+        assert pool.submit(with_room, threading.current_thread).result() is caller
+    assert threading.stack_size(before) == 1 << 18
 
 
 def test_what_fails_fails_in_the_thread_that_asked() -> None:
     def fail() -> None:
         raise KeyError(threading.current_thread().name)
 
-    def ask() -> None:
-        with pytest.raises(KeyError, match="fastattn compiling"):
-            with_room(fail)
-        asked.append(True)
-
-    asked: list[bool] = []
-    caller = threading.Thread(target=ask)
-    caller.start()
-    caller.join()
-    assert asked
+    with ThreadPoolExecutor() as pool, pytest.raises(KeyError, match="fastattn compiling"):
+        pool.submit(with_room, fail).result()
 
 
 def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,22 +92,19 @@ def test_a_fork_while_another_thread_imports_numba_leaves_the_locks_free(monkeyp
     if not child:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    found = []
 
-    def look() -> None:
-        found.append(compiling.compiling.acquire(blocking=False))
-        if found[0]:
+    def look() -> bool:
+        is_free = compiling.compiling.acquire(blocking=False)
+        if is_free:
             compiling.compiling.release()
+        return is_free
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert found == [True]
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(look).result()
 
 
-# Argument: how long, in seconds, the threads run.
 WORKING = """
-import atexit, sys, threading, time
+import atexit, threading, time
 waits = []
 atexit.register(lambda: print("waits", len(waits)))  # the first is called last
 import numpy as np
@@ -137,7 +124,7 @@ def multiply():
 
 for work in (use, use, use, multiply):
     threading.Thread(target=work, daemon=True).start()
-time.sleep(float(sys.argv[1]))
+time.sleep(0.5)
 main, sleep, join = threading.get_ident(), time.sleep, threading.Thread.join
 
 def count(wait):
@@ -150,54 +137,47 @@ def count(wait):
 time.sleep, threading.Thread.join = count(sleep), count(join)
 """
 
-# LLVM is at a kernel of many lines when the main thread returns.
+# One kernel is being compiled when the main thread returns, and its thread is for another one then.
 COMPILING = """
-import atexit, sys, threading, time
+import atexit, threading, time
 
 def tell_at_the_end():  # the first is called last
+    print("compiled", sum(len(each.variants) for each in kernels))
     time.sleep(1)  # in which another one might begin
-    print("begun", len(calls), "compiled", sum(len(large.variants) for large in kernels))
+    print("begun", len(calls))
 
 atexit.register(tell_at_the_end)
 import numpy as np
-from numba import prange
+from fastattn.ops import cpu as operations
 from fastattn.runtime import kernel_code
-from fastattn.runtime.jit import kernel
+from fastattn.runtime.handle import _kernels
+translate, calls, begun = kernel_code.object_file, [], threading.Event()
+kernels = list(_kernels.values())
 
-lines = "\\n".join(f"        x[i] = np.sin(x[i]) * x[i + {n}] + np.exp(x[{n}])" for n in range(25))
-text = "".join(f"def large{k}(x):\\n    for i in prange(0, 1):\\n{lines}\\n\\n" for k in range(4))
-with open(sys.argv[1], "w") as file:
-    file.write(text)
-space = {"np": np, "prange": prange, "__name__": "fastattn.made_up"}  # ours, of which the end of the process knows
-exec(compile(text, sys.argv[1], "exec"), space)
-kernels, begun = [kernel(space[f"large{k}"]) for k in range(4)], threading.Event()
-translate, calls = kernel_code.object_file, []
-
-def tell(*arguments):
+def translate_late(*arguments):
     calls.append(1)
     begun.set()
+    time.sleep(0.5)
     return translate(*arguments)
 
-kernel_code.object_file = tell
-
 def compile_all():
-    for large in kernels:
-        large(np.ones(1000, np.float32))
+    operations.rms_norm(x, x[0], 1e-5)
+    operations.pack_linear(x)
 
+kernel_code.object_file, x = translate_late, np.ones((3, 8), np.float32)
 threading.Thread(target=compile_all, daemon=True).start()
 begun.wait()
 """
 
 
 def test_nothing_waits_for_daemon_threads_that_work() -> None:
-    for n in range(2):
-        assert run_child(WORKING, str(0.5 + n / 17)).split() == ["waits", "0"]
+    assert run_child(WORKING).split() == ["waits", "0"]
 
 
 def test_a_kernel_that_is_being_compiled_is_finished_first(tmp_path: Path) -> None:
     """LLVM's own state goes with the process: it crashed in a thread that went on. And no other is begun."""
     environment = {"FASTATTN_CACHE": str(tmp_path / "cache"), "FASTATTN_THREADING": "pool"}
-    assert run_child(COMPILING, str(tmp_path / "made_up.py"), **environment).split() == ["begun", "1", "compiled", "1"]
+    assert run_child(COMPILING, **environment).split() == ["compiled", "1", "begun", "1"]
 
 
 # Handlers that were there before ours are called after it.

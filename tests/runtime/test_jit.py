@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 import fastattn
-from tests import ROOT
 from tests.children import run_child, run_python
-from tests.kernels.test_precision import LIMITS
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -115,25 +113,6 @@ def test_after_a_warmup_translations_compile_nothing(tmp_path):
     assert compiled == []
 
 
-CLEARED = f"""import tests.runtime.stub_kernels
-{NORM}
-from fastattn.system.cache_folder import cache_contents
-for entry in cache_contents()[0]:
-    entry.remove()
-print("left", len(cache_contents()[0]))
-operations.layer_norm(x, np.ones(8, np.float32), None, 1e-5)
-operations.pack_linear(x)
-"""
-
-
-def test_a_cache_that_is_cleared_meanwhile_is_made_again(tmp_path):
-    """The process goes on with what it has, and keeps what it compiles later."""
-    lines = run_child(CLEARED, FASTATTN_CACHE=str(tmp_path)).splitlines()
-    assert [line for line in lines if line.startswith("compiled norm")] == ["compiled norm._normalise"]
-    assert "left 0" in lines
-    assert list((tmp_path / "kernels").glob("*/packing.*")) and not list((tmp_path / "kernels").glob("*/norm.*"))
-
-
 # A product on one thread, then: by eight Python threads at once; by helpers that are awake, asleep, or on the way from
 # one to the other; on every number of threads; in a child that is forked.
 THREADS = """
@@ -190,35 +169,6 @@ print("parent", os.waitpid(child, 0)[1], is_right(), operations.thread_limit())
 def test_any_threads_at_once_with_helpers_awake_or_asleep_and_in_a_child_give_the_same_bits():
     lines = run_child(THREADS, NUMBA_NUM_THREADS="4").splitlines()
     assert lines == ["at once 0 3", "idle True", "child True 3", "parent 0 True 4"]
-
-
-LIMITED = """
-import sys
-sys.path.insert(0, {root!r})
-from bench.operations.attention import attention, attention_step
-from tests.kernels.cases import CASES, check
-from fastattn.ops import cpu as operations
-from fastattn.simd.target import TARGET
-more = attention((7, 30), (300, 21), 4, 2, 19, True, (280, 0), (True, True), softcap=2.0)
-with operations.use_threads(1):
-    for case in (*CASES, more, attention_step((31, 2, 9), 4, 2, 21, bias=True, softcap=2.0)):
-        if hasattr(operations, case.operation):
-            check(case, operations)
-print(TARGET.name)
-"""
-
-
-@pytest.mark.slow  # every kernel is called
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the feature names are those of x86-64 Linux")
-def test_kernels_limited_to_the_x86_64_baseline():
-    """Without AVX: vectors of four, other tiles, no fused multiply-add."""
-    import platform
-
-    if platform.machine() != "x86_64":
-        pytest.skip("an x86-64 baseline needs an x86-64 machine")
-    cpu, features = LIMITS["sse"]  # whose kernels are in the cache
-    code = LIMITED.format(root=str(ROOT))
-    assert run_child(code, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features).strip() == "sse"
 
 
 ANY_NUMBA = """

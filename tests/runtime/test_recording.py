@@ -1,8 +1,5 @@
 """Recorded kernel calls: made again, they do what the calls did; and the memory that they share."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,7 +52,6 @@ def test_a_program_does_what_was_recorded_with_what_is_there_now(rows, threads):
 
 def test_calls_are_repeated_until_the_word_says_stop():
     x_ND = np.ones((1, 64), np.float32)
-    program = StepRecorder().record(lambda: operations.round_rows(x_ND, 0))
     states_MW, previous_N, rows_N = np.zeros((2, 64), np.float32), np.zeros(1, np.int32), np.zeros(1, np.int32)
     positions_N = np.zeros(1, np.int32)
 
@@ -85,34 +81,9 @@ def test_what_numpy_computes_is_not_recorded():
 
 
 def test_an_error_ends_the_recording():
-    def fail():
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        StepRecorder().record(fail)
+    with pytest.raises(ZeroDivisionError):
+        StepRecorder().record(lambda: 1 // 0)
     assert not is_of_arena(empty((3, 3)).base)
-
-
-def test_programs_of_several_threads_at_once():
-    """Each with its own recorder; on two threads, of which one has the pool at a time."""
-    start = threading.Barrier(4)
-
-    def work(seed):
-        run, rng = layers(seed), np.random.default_rng(seed)
-        x_ND, table_ND = np.zeros((200, 64), np.float32), np.zeros((200, 64), np.float32)
-        with use_threads(2):
-            _, program = recorded(run, x_ND, table_ND)
-            start.wait()
-            for _ in range(20):
-                x_ND[:] = rng.normal(size=x_ND.shape)
-                program.run(2, STOP_NEVER)
-                assert table_ND.tobytes() == run(x_ND).tobytes()
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))  # raises what one of them raised
-
-
-# the arena
 
 
 def test_programs_share_the_memory_between_their_kernels():

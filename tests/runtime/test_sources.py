@@ -1,6 +1,7 @@
 """Compiled code in the cache: its folder's name changes with every source; what is damaged or another's never runs."""
 
 import ast
+import contextlib
 import os
 import pickle
 import random
@@ -8,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -25,6 +26,7 @@ from fastattn.runtime.code_cache import Code, CodeFolder, kernel_sources, source
 from fastattn.runtime.handle import Kernel, kernel_named
 from tests import ROOT
 from tests.children import run_child
+from tests.messages import refused
 
 PACKAGE = Path(fastattn.__file__).parent
 
@@ -93,134 +95,29 @@ def test_each_source_changes_the_folder_and_nothing_else_does(tree: Path, monkey
     assert sources_digest(tree) != whole
 
 
-@pytest.mark.parametrize("how", ["import fastattn.new", "from fastattn.new import X", "    from fastattn import new"])
-def test_a_new_import_is_followed(tree: Path, how: str) -> None:
+def test_a_new_import_is_followed(tree: Path) -> None:
     norm, new = tree / "kernels" / "norm.py", tree / "new.py"
     contents = norm.read_text("utf-8")
     new.write_text("X = 1\n")
-    norm.write_text(contents + f"\n{how}\n", "utf-8")
-    assert "new.py" in kernel_sources(tree)
+    for how in ("import fastattn.new", "from fastattn.new import X", "    from fastattn import new"):
+        norm.write_text(contents + f"\n{how}\n", "utf-8")
+        assert "new.py" in kernel_sources(tree)
     norm.write_text(contents, "utf-8")
     assert "new.py" not in kernel_sources(tree)
 
 
-# What is done to the sources before the first kernel, after it, or while another is compiled, each in a child: to fork
-# takes less than to import and to compile the first one again. Afterwards all is as it was, times and inodes too.
-CHANGED = """
-import os, pathlib, sys, time
-import numba
-import numpy as np
-
-CASES = {
-    "before": ["written"],
-    "after": ["written", "replaced", "changed back", "a kernel's"],
-    "while it compiles": ["written"],
-}
-root = pathlib.Path("fastattn").absolute()
-emit, search, kept = (root / name for name in ("simd/emit.py", "kernels/search.py", "kept"))
-text = emit.read_text()
-changed = text.replace("return self.builder.fsub(a, b,", "return self.builder.fadd(a, b,  ")
-assert changed != text
-x = np.arange(8, dtype=np.float32).reshape(1, 8)
-
-def change(how):
-    if how == "a kernel's":
-        search.write_text("")
-    elif how == "replaced":
-        emit.rename(kept)
-        emit.write_text(changed)
-        os.utime(emit, (1, 1))
-    else:
-        emit.write_text(changed)
-        if how == "changed back":
-            from fastattn.simd import emit as loaded
-            emit.write_text(text)
-
-def in_child(when, how):
-    from fastattn import FastattnError
-    from fastattn.ops import cpu as operations
-    from fastattn.runtime import kernel_code
-    if when == "while it compiles":
-        compile_kernel = kernel_code.compile_kernel
-        kernel_code.compile_kernel = lambda *form: (change(how), compile_kernel(*form))[1]
-    else:
-        change(how)
-    try:
-        if how == "a kernel's":
-            from fastattn.ops.cpu import search
-        operations.seen_around(np.array([0, 2]), np.array([9]), np.zeros(1, np.int64), -1, 0)
-    except FastattnError as error:
-        print(f"{when}, {how}: {error}", flush=True)
-
-def all_of(when):
-    for how in CASES[when]:
-        contents = {path: (path.read_text(), path.stat()) for path in (emit, search)}
-        child = os.fork()
-        if not child:
-            in_child(when, how)
-            os._exit(0)
-        os.waitpid(child, 0)
-        if how == "replaced":
-            kept.replace(emit)
-        for path, (before, status) in contents.items():
-            path.write_text(before)
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-all_of("before")
-time.sleep(0.05)  # by the file system's clock that was before fastattn is imported
-from fastattn.ops import cpu as operations
-operations.layer_norm(x, x[0], None, 1e-5)
-all_of("after")
-all_of("while it compiles")
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
-def test_nothing_is_made_of_sources_that_change_meanwhile(tmp_path: Path) -> None:
-    """A checkout, say, or an upgrade, while a process is up: it would be loaded by all that come later."""
-    clone, cache = tmp_path / "clone", tmp_path / "cache"
-    shutil.copytree(PACKAGE, clone / "fastattn", ignore=shutil.ignore_patterns("__pycache__"))
-    told = run_child(CHANGED, cwd=clone, FASTATTN_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
-    whens = ["before, written", "after, written", "after, replaced", "after, changed back", "after, a kernel's"]
-    rest = "of fastattn was changed while this process ran: start the process anew"
-    assert told.splitlines() == [
-        f"{when}: {'kernels/search' if 'kernel' in when else 'simd/emit'}.py {rest}"
-        for when in (*whens, "while it compiles, written")
-    ]
-    assert {path.name.rpartition("-")[0] for path in cache.glob("kernels/*/*")} == {"norm._normalise"}
-
-
-def test_a_link_to_nowhere_among_the_sources_is_left_alone(tree: Path) -> None:
-    before = sources_digest(tree)
-    link = tree / "gone.py"
-    link.symlink_to(tree / "nowhere.py")
-    after = sources_digest(tree)
-    link.unlink()
-    assert after == before
-
-
-def test_a_link_to_the_sources_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As installers make them, which know a file already; the time of the last change of its status is another."""
-    package = tmp_path / "fastattn"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(code_cache, "_PACKAGE", package)
-    look = code_cache._Look(dict(code_cache._statuses(package)), 0)
-    monkeypatch.setattr(code_cache, "_at_first", lambda: look)
-    (tmp_path / "link").hardlink_to(package / "spec/architecture.py")
-    (package / "translation/translator.py").write_text("")  # no source of kernels
-    code_cache.check_sources()
-    (package / "spec/architecture.py").touch()
-    with pytest.raises(FastattnError, match=r"^spec/architecture\.py of fastattn was changed while"):
-        code_cache.check_sources()
-    (package / "spec/architecture.py").unlink()
-    with pytest.raises(FastattnError, match=r"^spec/architecture\.py of fastattn was changed while"):
-        code_cache.check_sources()
-
-
-def test_a_digest_is_remembered(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_remembered_unless_a_file_was_written_a_moment_ago(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written once more, a file may have the same size and, by the clock of the file system, the same times."""
     monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
-    monkeypatch.setattr(code_cache, "_TICK", 0)
+    monkeypatch.setattr(code_cache, "_TICK", 10**15)
     digest = sources_digest(tree)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(code_cache, "_TICK", 0)
+    (tree / "gone.py").symlink_to(tree / "nowhere.py")
+    assert sources_digest(tree) == digest, "a link to nowhere is left alone"
+    (tree / "gone.py").unlink()
     (memory,) = (tmp_path / "kernels").iterdir()
     memory.write_text(memory.read_text().replace(digest, "remembered"))
     assert sources_digest(tree) == "remembered"
@@ -228,14 +125,73 @@ def test_a_digest_is_remembered(tree: Path, tmp_path: Path, monkeypatch: pytest.
     assert sources_digest(tree) == digest
 
 
-def test_what_was_written_a_moment_ago_is_not_remembered(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Written once more, a file may have the same size and, by the clock of the file system, the same times."""
-    monkeypatch.setenv("FASTATTN_CACHE", str(tmp_path))
-    monkeypatch.setattr(code_cache, "_TICK", 10**15)
-    sources_digest(tree)
-    assert not list(tmp_path.iterdir())
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy that this process takes for its own, as if its first kernel were called now."""
+    code_cache.code_digest()  # of the real one
+    package = tmp_path / "fastattn"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code_cache, "_PACKAGE", package)
+    time.sleep(0.05)  # the file system's clock may be behind
+    monkeypatch.setattr(code_cache, "_TICK", 0)
+    monkeypatch.setattr(fastattn, "_imported_at", time.time_ns())
+    time.sleep(0.05)
+    look = code_cache._Look(dict(code_cache._statuses(package)), time.time_ns())
+    monkeypatch.setattr(code_cache, "_at_first", lambda: look)
+    return package
+
+
+def change(file: Path, how: str) -> None:
+    status = file.stat()
+    if how == "replaced":  # by one of the same size and time
+        file.rename(file.with_name("kept"))
+        file.write_bytes(bytes(status.st_size))
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    elif how == "changed back":
+        file.touch()
+    else:
+        file.unlink()
+
+
+@pytest.mark.parametrize("how", ["replaced", "changed back", "gone"])
+def test_nothing_is_made_of_sources_that_change(package: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A checkout, say, or an upgrade, while a process is up: what it made would be loaded by all that come later."""
+    spec, compiled, saved = package / "spec" / "architecture.py", [], []
+
+    def compile_kernel(key: str, classes: list[type]) -> Code:
+        compiled.append(key)
+        change(spec, how)
+        return Code({}, [], b"")
+
+    folder = SimpleNamespace(save=lambda *given: saved.append(given), load=lambda *form: None)
+    folder.claimed = lambda *form: contextlib.nullcontext(True)
+    monkeypatch.setattr(handle, "_folder", folder)
+    monkeypatch.setattr(handle, "begin_ahead", lambda: None)
+    kernel = Kernel("fastattn.made_up", "kernel")
+    monkeypatch.setattr(kernel, "_compile", compile_kernel)
+    monkeypatch.setattr(kernel, "_link", Mock(side_effect=AssertionError))
+    (package / "link").hardlink_to(spec)  # as installers do; the time of the last change of its status is another
+    (package / "translation" / "translator.py").write_text("")  # no source of kernels
+    for _ in ("while it compiles", "before it does"):
+        with refused(FastattnError, "spec/architecture.py"):
+            kernel._variant("key", [])
+    assert (compiled, saved) == (["key"], [])
+
+
+def test_who_asks_for_a_kernel_that_was_changed_gets_none(package: Path) -> None:
+    (package / "kernels" / "search.py").write_text("")
+    with refused(FastattnError, "kernels/search.py"):
+        kernel_named("search", "other")
+    kernel_named("norm", "_normalise")
+
+
+def test_a_source_that_was_changed_while_they_were_imported(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code_cache.code_digest.__wrapped__()
+    change(package / "spec" / "architecture.py", "changed back")
+    look = code_cache._Look(dict(code_cache._statuses(package)), time.time_ns() + 10**9)
+    monkeypatch.setattr(code_cache, "_at_first", lambda: look)
+    with refused(FastattnError, "spec/architecture.py"):
+        code_cache.code_digest.__wrapped__()
 
 
 def test_settings_of_numba_change_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,37 +273,8 @@ def file(call: Call, tmp_path: Path) -> Path:
     return path
 
 
-def aged(path: Path, days: float, read: float | None = None) -> None:
-    """Make a file or a folder so many days old."""
-    now = time.time()
-    os.utime(path, (now - 86_400 * (days if read is None else read), now - 86_400 * days))
-
-
-def damaged(data: bytes, damage: str) -> bytes:
-    rng = random.Random(damage)
-    if damage.startswith("byte"):
-        at = rng.randrange(len(data))
-        return data[:at] + bytes([data[at] ^ rng.randrange(1, 256)]) + data[at + 1 :]
-    if damage == "zeros":
-        at = len(data) // 2
-        return data[:at] + bytes(4096) + data[at + 4096 :]
-    cut = {"truncated": data[:-1], "a beginning": data[:99], "empty": b"", "longer": data + b"\0"}
-    return (cut | {"foreign": b"\x80\x04I am no cache"})[damage]
-
-
-DAMAGES = ["byte 1", "zeros", "truncated", "a beginning", "empty", "longer", "foreign"]
-
-
-def test_a_damaged_file_is_compiled_anew_with_one_line_and_never_loaded(file: Path, call: Call) -> None:
-    data = file.read_bytes()
-    for damage in (*DAMAGES, *(f"byte {n}" for n in range(2, 12))):
-        wrong = damaged(data, damage)
-        file.write_bytes(wrong)
-        told, compiled = call(file.parent)
-        assert compiled == f"compiled {LABEL}", damage
-        assert told.startswith("a compiled kernel in ") and " is damaged" in told
-        assert file.read_bytes() == data
-        assert call(file.parent) == []
+def aged(path: Path, days: float) -> None:
+    os.utime(path, (time.time() - 86_400 * days,) * 2)
 
 
 class Planted:
@@ -357,10 +284,25 @@ class Planted:
         return os.system, ("echo planted",)
 
 
-def test_a_planted_pickle_is_not_unpickled(file: Path, call: Call, capfd: pytest.CaptureFixture[str]) -> None:
-    file.write_bytes(pickle.dumps(Planted()))
-    told, compiled = call(file.parent)
-    assert compiled == f"compiled {LABEL}" and told.startswith("a compiled kernel in ")
+def damaged(data: bytes) -> Iterator[bytes]:
+    rng, middle = random.Random(0), len(data) // 2
+    yield from (data[:-1], data[:99], b"", data + b"\0", data[:middle] + bytes(4096) + data[middle + 4096 :])
+    yield pickle.dumps(Planted())
+    for at in (rng.randrange(len(data)) for _ in range(11)):
+        yield data[:at] + bytes([data[at] ^ rng.randrange(1, 256)]) + data[at + 1 :]
+
+
+def test_a_damaged_file_is_compiled_anew_with_one_line_and_never_loaded(
+    file: Path, call: Call, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = file.read_bytes()
+    for number, wrong in enumerate(damaged(data)):
+        file.write_bytes(wrong)
+        told, compiled = call(file.parent)
+        assert compiled == f"compiled {LABEL}", number
+        assert told.startswith("a compiled kernel in ") and " is damaged" in told
+        assert file.read_bytes() == data
+        assert call(file.parent) == []
     assert capfd.readouterr() == ("", "")
 
 
@@ -372,66 +314,36 @@ def test_a_file_of_another_form_or_with_odd_symbols_is_not_loaded(tmp_path: Path
     folder.save(LABEL, FORM, code)
     (mine,) = {*(tmp_path / OURS).iterdir()} - {other}
     other.replace(mine)
-    with pytest.raises(ValueError, match="another variant"):
+    with refused(ValueError):
         folder.load(LABEL, FORM)
     folder.save(LABEL, FORM, code._replace(needs=["a symbol"]))
-    with pytest.raises(ValueError, match="another variant"):
+    with refused(ValueError):
         folder.load(LABEL, FORM)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-@pytest.mark.parametrize("whose", ["file for all", "folder for all", "file of another", "link"])
-def test_what_others_may_have_written_is_not_run(tmp_path: Path, file: Path, call: Call, whose: str) -> None:
-    if whose == "file for all":
-        file.chmod(0o666)
-    elif whose == "folder for all":
-        file.parent.chmod(0o777)
-    elif whose == "file of another":
-        if os.geteuid() != 0:
-            pytest.skip("needs root, who may give files away")
-        os.chown(file, 54321, 54321)
-    else:
-        file.rename(tmp_path / "elsewhere")
-        file.symlink_to(tmp_path / "elsewhere")
-    told, compiled = call(file.parent)
-    assert compiled == f"compiled {LABEL}" and "others may have written them" in told
-
-
-@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_nobody_else_may_write_what_is_made_whatever_the_umask(tmp_path: Path, call: Call) -> None:
-    before = os.umask(0)
-    try:
-        call(tmp_path / "cache" / OURS)
-    finally:
-        os.umask(before)
-    made = list((tmp_path / "cache").rglob("*"))
-    assert len(made) == 3 and not [path for path in made if path.stat().st_mode & 0o022]
+def test_what_others_may_have_written_is_not_run(file: Path, call: Call) -> None:
+    for place in (file, file.parent):
+        place.chmod(0o777)
+        told, compiled = call(file.parent)
+        assert compiled == f"compiled {LABEL}" and "others may have written them" in told
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links")
-def test_what_nobody_used_for_thirty_days_goes_when_something_is_compiled(tmp_path: Path, call: Call) -> None:
-    kernels = tmp_path / "kernels"
-    for name, days in (("a" * 24, 31), ("b" * 24, 29), ("c" * 24, 31), ("mine-and-foreign", 31), (OURS.name, 31)):
-        (kernels / name).mkdir(parents=True)
-        (kernels / name / "norm.some").write_text("code")
-        # one was read by who may not mark the folder
-        aged(kernels / name / "norm.some", days, read=1 if name[0] == "c" else None)
-        aged(kernels / name, days)
-    for name, days in (("a" * 24, 31), ("b" * 24, 29)):  # a digest of sources
-        (kernels / f"{name}.sources").write_text("digest")
-        aged(kernels / f"{name}.sources", days)
-    (kernels / ("d" * 24)).symlink_to(kernels / ("a" * 24))
-    before = {path.name for path in kernels.iterdir()}
-    assert len(before) == 8
-    assert call(tmp_path / OURS) == [f"compiled {LABEL}"]
-    assert {path.name for path in kernels.iterdir()} == before - {"a" * 24, "a" * 24 + ".sources"}
-
-
-def test_nothing_goes_where_nothing_is_compiled(tmp_path: Path, file: Path, call: Call) -> None:
-    old = tmp_path / "kernels" / ("a" * 24)
-    old.mkdir()
-    aged(old, 31)
-    assert call(file.parent) == [] and old.exists()
+def test_what_nobody_used_for_a_month_goes_when_something_is_compiled(file: Path, call: Call, tmp_path: Path) -> None:
+    old, young = (file.parent.with_name(name * 24) for name in "ab")
+    notes = old.with_name(f"{old.name}.sources")
+    for path, days in ((old, 31), (young, 29), (file.parent, 31)):
+        path.mkdir(exist_ok=True)
+        aged(path, days)
+    notes.write_text("digest")
+    aged(notes, 31)
+    assert call(file.parent) == [] and old.exists(), "nothing is compiled"
+    file.unlink()
+    assert call(file.parent) == [f"compiled {LABEL}"]
+    assert {*file.parent.parent.iterdir()} == {young, file.parent}
+    shutil.rmtree(tmp_path / "kernels")  # somebody clears it meanwhile
+    assert call(file.parent) == [f"compiled {LABEL}"] and file.exists()
 
 
 LEAVER = """

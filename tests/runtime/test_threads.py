@@ -1,10 +1,11 @@
-"""Kernels and whole models on any number of threads, the pool's and Numba's: the same bits.
+"""Whole models for several callers, on as many threads as there are processors, or none; and Numba's threads.
 
 The suite has the layer that Numba brings itself; OpenMP's, and whatever else the machine gives, are slow tests.
 """
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -15,54 +16,34 @@ import numpy as np
 import pytest
 
 import fastattn
+from fastattn import Translator
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from tests.children import run_child
-
-CHILD = """
-import random
-import threading
-import numpy as np
+from tests.messages import refused
 from tests.models.tiny_models import random_checkpoint
-import fastattn
-from fastattn.ops import cpu as operations
-from fastattn.translation.translator import Translator
-
-checkpoint = random_checkpoint(seed=5)
-rng = random.Random(1)
-sources = [[f"\\u2581w{rng.randrange(16)}" for _ in range(rng.randint(1, 30))] for _ in range(40)]
-PRECISIONS = ("float32", "bfloat16", "int8")
-expected = {}
-for precision in PRECISIONS:
-    translator = Translator.from_checkpoint(checkpoint, precision, threads=1)
-    for beam in (1, 3):
-        expected[precision, beam] = translator.translate_tokens(sources, beam_size=beam, max_decoding_length=12)
-wrong = []
-
-def compare(precision, threads, seed, beam):
-    chosen = random.Random(seed).sample(range(len(sources)), random.Random(seed).choice((1, 3, 17, 40)))
-    translator = Translator.from_checkpoint(checkpoint, precision, threads)
-    found = translator.translate_tokens([sources[i] for i in chosen], beam_size=beam, max_decoding_length=12)
-    if found != [expected[precision, beam][i] for i in chosen]:
-        wrong.append((precision, threads, seed, beam))
-
-for precision in PRECISIONS:
-    for seed, threads in enumerate((2, 4)):
-        compare(precision, threads, seed, 1 + 2 * seed)
-workers = [
-    threading.Thread(target=compare, args=(PRECISIONS[n % 3], 1 + n % 4, 10 + n, 1 + 2 * (n % 2))) for n in range(12)
-]
-[worker.start() for worker in workers]
-[worker.join() for worker in workers]
-with operations.use_threads(2):
-    operations.linear(np.ones((50, 8), np.float32), operations.pack_linear(np.ones((40, 8), np.float32)))
-print(operations.thread_limit(), wrong, len({str(found) for found in expected.values()}))
-"""
 
 
-def test_four_threads_and_twelve_callers_give_the_same_bits():
-    printed = run_child(CHILD, NUMBA_NUM_THREADS="4")
-    assert printed.strip() == "4 [] 6", "six results that differ, each whatever the threads"
+def test_twelve_callers_of_translators_of_several_threads_get_the_same_bits() -> None:
+    rng = random.Random(1)
+    sources = [[f"▁w{rng.randrange(16)}" for _ in range(rng.randint(1, 30))] for _ in range(40)]
+    calls = [(precision, 1 + n % 4, n % 3 + 1) for n, precision in enumerate(["float32", "bfloat16", "int8"] * 4)]
+    options = {(precision, threads) for precision, threads, _ in calls} | {(precision, 1) for precision, *_ in calls}
+    made = {given: Translator.from_checkpoint(random_checkpoint(seed=5), *given) for given in options}
+
+    def translated(precision: str, threads: int, beam_size: int, first: int = 0) -> list:
+        found = made[precision, threads].translate_tokens(
+            sources[first : 40 - first], beam_size=beam_size, max_decoding_length=12
+        )
+        return [(one.hypotheses, one.scores) for one in found]
+
+    expected = {(precision, beam_size): translated(precision, 1, beam_size) for precision, _, beam_size in calls}
+    assert len(set(map(str, expected.values()))) == len(expected), "results that differ"
+    with ThreadPoolExecutor(12) as pool:
+        found = pool.map(lambda n: translated(*calls[n], n), range(12))
+    for n, results in enumerate(found):
+        precision, _, beam_size = calls[n]
+        assert results == expected[precision, beam_size][n : 40 - n], calls[n]
 
 
 NO_THREADS = """
@@ -91,25 +72,21 @@ def test_work_goes_on_without_threads_which_is_told_once() -> None:
     assert run_child(NO_THREADS).splitlines() == ["[]", str(told), str(told)]
 
 
-def limited(*command: str) -> list[str]:
-    """The command as a user who may have one thread in all."""
-    return ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "prlimit", "--nproc=1", *command]
-
-
 def test_the_command_with_no_thread_to_be_had() -> None:
+    """As a user who may have one thread in all."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("needs root on Linux, who may run a command as another user")
-    python = [sys.executable, "-m", "fastattn.cli"]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
-    if subprocess.run(limited(sys.executable, "-c", "import numpy"), env=environment, capture_output=True).returncode:
+    limited = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "prlimit", "--nproc=1", sys.executable]
+
+    def run(*arguments: str, **variables: str) -> tuple[int, int]:
+        environment = os.environ | {"NUMBA_NUM_THREADS": "2"} | variables
+        done = subprocess.run([*limited, *arguments], env=environment, capture_output=True, text=True)
+        return done.returncode, len(done.stderr.splitlines())
+
+    if run("-c", "import numpy", OPENBLAS_NUM_THREADS="1")[0]:
         pytest.skip("another user cannot run this Python")
-    del environment["OPENBLAS_NUM_THREADS"]
-    done = subprocess.run(limited(*python, "inspect"), env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    done = subprocess.run(
-        limited(*python, "translate", "-m", "/nowhere", "x"), env=environment, capture_output=True, text=True
-    )
-    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+    assert run("-m", "fastattn.cli", "inspect") == (0, 0)
+    assert run("-m", "fastattn.cli", "translate", "-m", "/nowhere", "x") == (3, 1)
 
 
 PROCESSORS = """
@@ -120,7 +97,6 @@ os.cpu_count = lambda: processors
 os.sched_getaffinity = lambda process: set(range(processors))
 
 import numpy as np
-from tests.kernels.cases import CASES
 from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
 from tests.models.tiny_models import random_checkpoint
 from fastattn import Encoder, Translator
@@ -129,20 +105,6 @@ from fastattn.scheduling.state import SchedulerState
 from fastattn.spec.checkpoint import Checkpoint
 
 found = {}
-
-def keep(name, *arrays):
-    found[name] = hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
-
-for case in CASES:
-    if hasattr(operations, case.operation):
-        keep(case.name, *case.call(operations, case.arrays))
-rng = np.random.default_rng(0)
-x, weight = rng.standard_normal((701, 48), np.float32), rng.standard_normal((3600, 48), np.float32)
-for precision in ("float32", "bfloat16", "int8"):
-    packed = operations.pack_linear(weight, None, precision)
-    for rows in (1, 5, 701):
-        keep(f"linear of {rows} in {precision}", operations.linear(x[:rows], packed))
-        keep(f"top 5 of {rows} in {precision}", *operations.project_top_k(x[:rows], packed, 5))
 
 # Enough of both that each of 64 threads has batches, and sentences, of its own.
 choose = random.Random(0)
@@ -157,8 +119,8 @@ def counted(self):
 
 SchedulerState._share_threads = counted
 encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), "float32")
-keep("vectors of many", encoder.encode(texts))
-keep("vectors of few", encoder.encode(texts[:3]))
+for count in (1300, 3):
+    found[f"vectors of {count}"] = hashlib.sha256(encoder.encode(texts[:count]).tobytes()).hexdigest()
 translator = Translator.from_checkpoint(random_checkpoint(seed=5), "float32")
 for count, beam in ((300, 1), (3, 1), (7, 3)):
     translated = translator.translate_tokens(sources[:count], beam_size=beam, max_decoding_length=12)
@@ -170,100 +132,23 @@ json.dump([operations.thread_limit(), helpers, most_batches, most_workers, found
 """
 
 
-def results(processors: int) -> tuple[list[int], dict[str, str]]:
-    """(limit, helpers, batches of vectors, workers of translations), and a digest of each result."""
-    *counts, found = json.loads(run_child(PROCESSORS, str(processors), NUMBA_NUM_THREADS=None))
-    return counts, found
-
-
-@pytest.fixture(scope="module")
-def of_one_processor() -> dict[str, str]:
-    (limit, helpers, batches, workers), found = results(1)
-    assert (limit, helpers, batches, workers) == (1, 0, 1, 1)
-    return found
-
-
-@pytest.mark.parametrize("processors", [3, 64])
-def test_as_many_threads_as_processors_and_the_same_bits(of_one_processor: dict[str, str], processors: int) -> None:
-    (limit, helpers, batches, workers), found = results(processors)
-    assert (limit, helpers, workers) == (processors, processors - 1, processors)
-    assert batches >= processors
-    assert {name for name in found if found[name] != of_one_processor[name]} == set()
+def test_as_many_threads_as_processors_and_the_same_bits() -> None:
+    told = {}
+    for processors in (1, 64):
+        *counts, told[processors] = json.loads(run_child(PROCESSORS, str(processors), NUMBA_NUM_THREADS=None))
+        limit, helpers, batches_of_vectors, workers_of_translations = counts
+        assert (limit, helpers, workers_of_translations) == (processors, processors - 1, processors)
+        assert batches_of_vectors == 1 if processors == 1 else batches_of_vectors >= processors
+    assert {name for name in told[1] if told[1][name] != told[64][name]} == set() and told[1].keys() == told[64].keys()
 
 
 QUERY = np.random.default_rng(0).standard_normal((2, 40, 4, 16)).astype(np.float32)
 
 
-def run(code: str, *arguments: str, **environment: str) -> list[str]:
-    """What a process prints: Numba's layer is chosen once in each, and after it no fork is safe."""
-    return run_child(code, *arguments, timeout=600, **environment).splitlines()
-
-
-EVERYTHING = """
-import sys, threading
-import numba
-import numpy as np
-import fastattn
-from fastattn import Encoder, Translator
-from fastattn.ops import cpu as operations
-from fastattn.decoding.options import DecodingOptions
-from fastattn.spec.checkpoint import Checkpoint
-from tests.kernels.cases import CASES
-from tests.models.tiny_models import random_checkpoint
-from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
-
-share = int(sys.argv[1])
-chosen = set(sorted({case.operation for case in CASES})[share::2])
-found = {}
-def keep(name, value):
-    found.setdefault(name, []).append(value)
-
-def equal(one, other):
-    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(one, other, strict=True))
-
-for threading_name, threads in (("pool", 2), ("numba", 2), ("numba", 1)):
-    fastattn.set_threading(threading_name)
-    with fastattn.use_threads(threads):
-        for case in CASES:
-            if case.operation in chosen and hasattr(operations, case.operation):
-                keep(case.name, case.call(operations, case.arrays))
-    for precision in ("float32", "bfloat16", "int8")[: 3 * share]:
-        encoder = Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), precision, threads=threads)
-        keep(f"encoder {precision}", [encoder.encode(["a cat sat", "the dog ran", "on a mat"] * 9)])
-    varieties = {}, {"recurrence": "ssru", "positions": "none"}, {"recurrence": "average-attention"}
-    for changes in varieties[: 3 * (1 - share)]:
-        translator = Translator.from_checkpoint(random_checkpoint(seed=5, **changes), "int8", threads=threads)
-        sources = [["\\u2581w1", "\\u2581w2", f"\\u2581w{n % 9}"] for n in range(30)]
-        keep(f"translator {changes}", [np.array(str(translator.translate_tokens(sources, beam_size=3)))])
-different = [name for name, values in found.items() if not all(equal(values[0], value) for value in values)]
-helpers = sum(thread.name.startswith("fastattn") for thread in threading.enumerate())
-print(numba.threading_layer(), len(found) > 40, different, helpers)
-"""
-
-
-def needs_openmp() -> None:
-    pytest.importorskip("numba.np.ufunc.omppool", reason="this Numba has no OpenMP layer")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_every_case_and_a_model_of_each_kind_have_the_same_bits(layer):
-    if layer == "omp":
-        needs_openmp()
-    with ThreadPoolExecutor() as pool:  # compiling takes long
-        halves = pool.map(lambda share: run(EVERYTHING, share, NUMBA_THREADING_LAYER=layer), "01")
-    assert list(halves) == [[f"{layer} True [] 1"]] * 2
-
-
-BOTH_FORMS = """
-import numpy as np
-import fastattn
-query = np.random.default_rng(0).standard_normal((1, 40, 2, 16)).astype(np.float32)
-expected = fastattn.attention(query, query, query)
-fastattn.set_threading("numba")
-print(np.array_equal(fastattn.attention(query, query, query), expected))
-"""
-PRODUCT = """
+# Both forms of a kernel in one process have the same names: whose arguments LLVM changed in one form crashed the other,
+# also out of the cache. Set by the variable, Numba's layer runs no thread of the pool; the workqueue ends a process
+# that two threads enter at once; a child that was forked after OpenMP ran has the pool.
+LAYER = """
 import os, signal, threading
 import numba
 import numpy as np
@@ -272,9 +157,6 @@ from fastattn.ops import cpu as operations
 from fastattn.runtime.threads import setting
 x = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32)
 packed = operations.pack_linear(x[:200])
-"""
-# Set by the variable; no thread of the pool is started.
-COUNTED = """
 with fastattn.use_threads(1):
     inside = numba.get_num_threads(), operations.current_threads()
     expected = operations.linear(x, packed)
@@ -285,34 +167,29 @@ own = operations.current_threads()
 with fastattn.use_threads(2):
     operations.linear(x, packed)
 print(inside, most, own, numba.get_num_threads(), threading.active_count())
-"""
-# The workqueue ends a process that two threads enter at once.
-AT_ONCE = """
 right = []
+
+def is_right():
+    return np.array_equal(operations.linear(x, packed), expected)
+
 def work():
     for _ in range(50):
         with operations.use_threads(2):
-            right.append(np.array_equal(operations.linear(x, packed), expected))
+            right.append(is_right())
+
 threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 print(len(right), all(right))
-"""
-FORKED = """
-assert np.array_equal(operations.linear(x, packed), expected) and setting.by_numba
+assert is_right() and setting.by_numba
 child = os.fork()
 if child == 0:
     signal.alarm(60)
-    print(np.array_equal(operations.linear(x, packed), expected), setting.by_numba, flush=True)
+    print(is_right(), setting.by_numba, flush=True)
     os._exit(0)
-print(os.waitpid(child, 0)[1], np.array_equal(operations.linear(x, packed), expected), setting.by_numba)
+print(os.waitpid(child, 0)[1], is_right(), setting.by_numba)
+fastattn.set_threading("pool")
+assert is_right()
 """
-
-
-@pytest.mark.slow
-def test_both_forms_of_a_kernel_in_one_process_call_their_own_helpers():
-    """They have the same names; whose arguments LLVM changed in one form crashed the other, also out of the cache."""
-    for _ in range(2):
-        assert run(BOTH_FORMS) == ["True"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere OpenMP lives on in a forked child")
@@ -320,25 +197,21 @@ def test_both_forms_of_a_kernel_in_one_process_call_their_own_helpers():
     "layer", ["workqueue", *(pytest.param(name, marks=pytest.mark.slow) for name in ("omp", "default"))]
 )
 def test_numbas_threads_are_counted_as_numba_does_entered_at_once_and_left_to_a_child(layer):
-    """A child that was forked after OpenMP ran has the pool."""
     if layer == "omp":
-        needs_openmp()
-    lines = run(PRODUCT + COUNTED + AT_ONCE + FORKED, FASTATTN_THREADING="numba", NUMBA_THREADING_LAYER=layer)
+        pytest.importorskip("numba.np.ufunc.omppool", reason="this Numba has no OpenMP layer")
+    lines = run_child(LAYER, FASTATTN_THREADING="numba", NUMBA_THREADING_LAYER=layer).splitlines()
     assert lines[:2] == ["(1, 1) (2, 2) 1 1 1", "200 True"]
     assert lines[2] in {"workqueue": ["True True"], "omp": ["True False"]}.get(layer, ["True True", "True False"])
     assert lines[3] == "0 True True"
 
 
-def test_another_name_of_threads_is_refused():
-    with pytest.raises(InputError, match="threading should be 'pool' or 'numba', is 'openmp'"):
+def test_what_is_no_choice_or_number_of_threads():
+    with refused(InputError, "'openmp'"):
         fastattn.set_threading("openmp")
-
-
-def test_a_number_of_threads_that_is_none():
     for count in (0, -1, 1.5, True, "2"):
-        with pytest.raises(InputError, match="threads must be"):
+        with refused(InputError, "threads"):
             fastattn.use_threads(count).__enter__()
-        with pytest.raises(InputError, match="threads must be"):
+        with refused(InputError, "threads"):
             fastattn.attention(QUERY, QUERY, QUERY, threads=count)
     assert operations.current_threads() == operations.thread_limit()
 

@@ -9,7 +9,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import GREATEST, Checkpoint, resolve_precision
 from fastattn.spec.quantized import Int4Tensor, QuantizedTensor, take
-from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, round_groups
+from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups
 from fastattn.spec.text_spec import EncoderText, GeneratorText, PairPrompt
 from tests.messages import refused
 from tests.models.encoder_cases import CASES, make_checkpoint
@@ -33,6 +33,7 @@ def test_scales_of_inputs_are_intgemms_alone_and_tied_weights_stay_so(asked, ari
     assert tensors["decoder.embedding.weight"] is tensors["decoder.projection.weight"]
     assert tensors["decoder.projection.weight"].input_scale == scale
     assert checkpoint.tensors["decoder.projection.weight"].input_scale == 3.0
+    assert resolve_precision(asked, make_checkpoint(CASES[0])).name == "int8", "an encoder has no scales of inputs"
 
 
 @pytest.mark.parametrize(
@@ -62,10 +63,6 @@ def test_a_language_model_as_an_encoder():
     difference = tensors["decoder.projection.weight"][3] - tensors["decoder.projection.weight"][5]
     np.testing.assert_array_equal(reranker.tensors["head.output.weight"], difference[None])
     assert reranker.without_head().spec == encoder.spec and "head.output.weight" in reranker.tensors
-
-
-def test_an_encoder_has_no_scales_of_inputs():
-    assert resolve_precision("intgemm", make_checkpoint(CASES[0])).name == "int8"
 
 
 def test_int8_rounds_each_row_by_its_greatest() -> None:
@@ -109,19 +106,7 @@ def test_int4_is_nearer_than_the_whole_range_alone() -> None:
     assert quantize_groups(np.empty((0, 64), np.float32), "x").shape == (0, 64)
 
 
-def test_int8_in_groups_finds_multiples_again() -> None:
-    rng = np.random.default_rng(3)
-    values_FD = rng.integers(-127, 128, (5, 96)).astype(np.int8)
-    values_FD[:, ::32] = 127
-    values_FD[2, 32:64] = 0
-    scales_FG = (rng.integers(1, 999, (5, 3)) / 64).astype(np.float16)
-    scales_FG[2, 1] = 0
-    weight_FD = values_FD * np.repeat(scales_FG.astype(np.float32), 32, axis=1)
-    for found, expected in zip(round_groups(weight_FD, "x"), (values_FD, scales_FG)):
-        np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(("rounded", "great"), [(quantize, -np.inf), (quantize_groups, -1e5), (round_groups, 1e8)])
+@pytest.mark.parametrize(("rounded", "great"), [(quantize, -np.inf), (quantize_groups, -1e5)])
 def test_what_fewer_bits_cannot_hold_is_named(rounded, great) -> None:
     weight_FD = np.ones((5, 96), np.float32)
     for bad in (np.nan, np.inf, great):

@@ -1,7 +1,6 @@
 """Which folder the cache is, what is known in it, and what goes."""
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,10 +13,7 @@ from fastattn.system.cache_folder import NOWHERE, cache_contents, cache_root, ma
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX folders")
 
 
-def test_a_relative_path_means_one_folder_wherever_the_process_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And for the processes that it starts from there."""
+def test_a_relative_path_is_one_folder_wherever_a_process_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FASTATTN_CACHE", "below/cache")
     expected = Path.cwd() / "below" / "cache"
@@ -25,9 +21,7 @@ def test_a_relative_path_means_one_folder_wherever_the_process_goes(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
     assert cache_root() == expected
-    code = "from fastattn.system.cache_folder import cache_root; print(cache_root())"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == f"{expected}\n"
+    assert os.environ["FASTATTN_CACHE"] == str(expected), "which processes inherit that it starts"
 
 
 @needs_posix
@@ -70,38 +64,6 @@ def written(path: Path, days: float = 0) -> Path:
 
 
 @needs_posix
-def test_entries_are_known_by_place_name_and_type(cache: Path) -> None:
-    code, packed, pulled = "a" * 24, f"{'b' * 40}-int8-6.packed", "en-pt-01234567"
-    for name in (f"kernels/{code}/norm.some", f"kernels/{code}.sources", f"packed/{packed}", "packed/mine.packed"):
-        written(cache / name)
-    for name in ("SOURCE.txt", "model"):
-        written(cache / "checkpoints" / pulled / name)
-    written(cache / "checkpoints" / "no-source-01234567" / "model")
-    half_made = written(cache / "checkpoints" / ".pull-en-pt~1" / "part")
-    (cache / "checkpoints" / ".lock-en-pt").touch()
-    (cache / "packed" / packed.replace("b", "c")).symlink_to(packed)
-    (cache / "other").mkdir()
-    entries, others = cache_contents()
-    found = [(entry.kind, entry.path.name, entry.size, entry.half_made) for entry in entries]
-    assert found == [
-        ("kernels", code, 4, False),
-        ("kernels", f"{code}.sources", 4, False),
-        ("packed", packed, 4, False),
-        ("checkpoints", ".pull-en-pt~1", 4, True),
-        ("checkpoints", pulled, 8, False),
-    ]
-    assert [path.name for path in others] == ["no-source-01234567", "other", packed.replace("b", "c"), "mine.packed"]
-    assert [entry.in_progress for entry in entries] == [False, False, False, True, False]
-    for path in (half_made, half_made.parent):
-        os.utime(path, (time.time() - 2 * 3600,) * 2)
-    assert not any(entry.in_progress for entry in cache_contents()[0]), "for two hours nobody has been at it"
-    for entry in entries:
-        entry.remove()
-        entry.remove()  # another process was first
-    assert cache_contents() == ([], others)
-
-
-@needs_posix
 def test_what_is_used_is_marked_once_in_a_while(cache: Path) -> None:
     for days, every, is_marked in ((2, 86_400, True), (0.5, 86_400, False), (0.5, 0, True)):
         path = written(cache / "file", days)
@@ -121,3 +83,8 @@ def test_what_was_not_used_for_thirty_days_goes_but_for_the_current_one(cache: P
     remove_unused("packed", files["c"])
     assert [name for name, file in files.items() if file.exists()] == ["b", "c", "d"]
     remove_unused("kernels", files["c"])  # there is no such folder
+    entries, _ = cache_contents()
+    for entry in entries:
+        entry.remove()
+        entry.remove()  # another process was first
+    assert cache_contents() == ([], [])

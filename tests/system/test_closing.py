@@ -5,58 +5,55 @@ import weakref
 
 import pytest
 
-from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError
-from fastattn.spec.checkpoint import Checkpoint
 from fastattn.translation.translator import Translator
-from tests.encoders.test_encoder import SPEC, TENSORS, TEXT
+from tests.encoders.test_encoder import _encoder
 from tests.models.tiny_models import random_checkpoint
 
-MAKE = {
-    "Translator": lambda: Translator.from_checkpoint(random_checkpoint(21), threads=1),
-    "Encoder": lambda: Encoder.from_checkpoint(Checkpoint(SPEC, TENSORS, TEXT), threads=1),
-}
+
+def _translator():
+    return Translator.from_checkpoint(random_checkpoint(21), threads=1)
+
+
+ONE, SEVERAL, TOKENS = ("w1",), (["w1"],), ([["w1"]],)
 USES = {
-    "Translator": [
-        lambda made: made.translate("w1"),
-        lambda made: made.submit("w1"),
-        lambda made: made.translate_iter(["w1"]),
-        lambda made: made.generate_tokens("w1"),
-        lambda made: made.translate_tokens([["w1"]]),
-        lambda made: made.score("w1", "w2"),
-        lambda made: made.default_options,
-        lambda made: made.precision,
-        lambda made: made.max_source_length,
-    ],
-    "Encoder": [
-        lambda made: made.encode("cat"),
-        lambda made: made.encode(["cat"]),
-        lambda made: made.submit("cat"),
-        lambda made: made.encode_iter(["cat"]),
-        lambda made: made.count_tokens("cat"),
-        lambda made: made.similarity([1.0], [1.0]),
-        lambda made: made.dimension,
-        lambda made: made.prompts,
-    ],
-}
+    "Translator": {
+        "translate": ONE, "submit": ONE, "translate_iter": SEVERAL, "generate_tokens": ONE, "translate_tokens": TOKENS,
+        "score": ("w1", "w2"), "default_options": None, "precision": None, "max_source_length": None,
+    },
+    "Encoder": {
+        "encode": ONE, "submit": ONE, "encode_iter": SEVERAL, "count_tokens": ONE, "similarity": ([1.0], [1.0]),
+        "dimension": None, "prompts": None,
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_what_is_closed_says_so(name):
-    with MAKE[name]() as made:
-        for use in USES[name]:
-            use(made)
-    for use in (*USES[name], lambda made: made.__enter__()):
-        with pytest.raises(FastattnError, match=f"^this {name} is closed$"):
-            use(made)
+def use(made, name):
+    """A method with its arguments, or a property."""
+    found, arguments = getattr(made, name), USES[type(made).__name__].get(name, ())
+    return found if arguments is None else found(*arguments)
+
+
+both = pytest.mark.parametrize("make", [_translator, _encoder])
+
+
+@both
+def test_what_is_closed_says_so(make):
+    with make() as made:
+        for name in USES[type(made).__name__]:
+            use(made, name)
+    for name in (*USES[type(made).__name__], "__enter__"):
+        with pytest.raises(FastattnError, match=f"^this {type(made).__name__} is closed$"):
+            use(made, name)
     made.close()
-    assert not hasattr(made, "no_such_thing")
+    with pytest.raises(AttributeError, match="object has no attribute 'translat'"):
+        made.translat  # noqa: B018
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_a_closed_model_is_free_at_once(name):
-    made = MAKE[name]()
-    USES[name][0](made)
+@both
+def test_a_closed_model_is_free_at_once(make):
+    made = make()
+    use(made, next(iter(USES[type(made).__name__])))
     model = weakref.ref(made._loaded.model)
     gc.freeze()  # to look through what others have left would take seconds
     gc.disable()
@@ -70,13 +67,8 @@ def test_a_closed_model_is_free_at_once(name):
 
 
 def test_what_is_in_progress_ends_as_ever():
-    translator = MAKE["Translator"]()
+    translator = _translator()
     expected = translator.translate(["w1 w2", "w3"])
     future, stream = translator.submit(["w1 w2", "w3"]), translator.translate_iter(["w1 w2", "w3"])
     translator.close()
     assert future.result(60) == expected == list(stream)
-
-
-def test_names_that_there_are_not_are_told_as_ever():
-    with pytest.raises(AttributeError, match="'Translator' object has no attribute 'translat'"):
-        MAKE["Translator"]().translat  # noqa: B018

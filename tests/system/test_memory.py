@@ -6,8 +6,6 @@ import math
 import mmap
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -17,6 +15,7 @@ import pytest
 from fastattn.runtime.machine_code import code_of, let_go_of_code
 from fastattn.system.memory import available_memory, let_go
 from fastattn.weights.folder import map_file
+from tests.children import run_child
 from tests.weights.ctranslate2.writer import (
     random_transformer,
     vocabulary,
@@ -27,53 +26,35 @@ from tests.weights.ctranslate2.writer import (
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell")
 
-# glibc by itself keeps up to 64 MB of freed memory for what will be asked for next; this makes it keep little.
-ENVIRONMENT = {"PYTHONUTF8": "1", "MALLOC_TRIM_THRESHOLD_": "131072"}
-# Engines are made and dropped in turn; what the process holds is sampled before, with and after each.
-CHILD = """
-import gc, json, os, sys
-from fastattn import Encoder, Translator
+# Engines are made and dropped in turn; what the process holds is sampled before, with and after each. glibc by itself
+# keeps up to 64 MB of freed memory for what will be asked for next; a variable makes it keep little.
+RESIDENT = """
+import gc, json, os, pathlib, sys
+from fastattn import Translator
+from fastattn.loading import loaded_model
 
 def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+"""
+CHILD = """
 def use(name):
-    engine = {"Translator": Translator, "Encoder": Encoder}[sys.argv[1]](name)
-    if sys.argv[1] == "Translator":
-        engine.translate([sys.argv[3]] * 40, max_decoding_length=8)
-    else:
-        engine.encode([sys.argv[3]] * 40)
+    engine = Translator(name)
+    engine.translate_tokens([["\\u2581w1", "\\u2581w2", "\\u2581w3"]] * 40, max_decoding_length=8)
     return resident()
 
-use(sys.argv[2])  # compiles, imports, and starts what stays: threads, their stacks
+use(sys.argv[1])  # compiles, imports, and starts what stays: threads, their stacks
 gc.collect()
 empty, held = [resident()], []
 for _ in range(3):
-    held.append(use(sys.argv[2]))
+    held.append(use(sys.argv[1]))
     gc.collect()
     empty.append(resident())
 print(json.dumps([empty, held]))
 """
 
 
-def sample(kind: str, model: Path, text: str) -> tuple[list[int], list[int]]:
-    """(bytes without an engine, bytes with one), each time."""
-    command = [sys.executable, "-c", CHILD, kind, str(model), text.encode()]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    empty, held = json.loads(done.stdout)
-    return empty, held
-
-
-def check(empty: list[int], held: list[int], weights: int) -> None:
-    """An engine takes what its weights take, and leaves at most a fifth of that, and nothing more each time."""
-    assert max(held) - empty[0] > 0.8 * weights, "the samples do not show the engine"
-    assert max(empty[1:]) - empty[0] < 0.2 * weights, (empty, held, weights)
-    assert empty[-1] - empty[1] < 0.1 * weights, (empty, held, weights)
-
-
 def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
-    """A random model of some 40 MB."""
+    """It takes what its weights take, 40 MB, and leaves at most a fifth of that, and nothing more each time."""
     variables = random_transformer(
         np.random.default_rng(0), width=512, heads=8, inner_width=2048, encoder_layers=1, decoder_layers=1,
         source_vocabulary=4000, target_vocabulary=4000,
@@ -83,15 +64,10 @@ def test_a_dropped_translator_gives_its_memory_back(tmp_path: Path) -> None:
     write_config(tmp_path)
     weights = sum(value.nbytes for value in variables.values())
     assert weights > 30e6
-    check(*sample("Translator", tmp_path, "▁w1 ▁w2 ▁w3"), weights)
-
-
-# Of an embedding table, a view of the checkpoint's file, only the rows that were used are resident: these are the
-# bytes of the linear weights alone, int8 and float32.
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name", "weights"), [("Translator", "zh-en", 79e6), ("Encoder", "minilm", 42e6)])
-def test_a_real_one_too(pulled, kind: str, name: str, weights: float) -> None:
-    check(*sample(kind, pulled(name), "你好 world"), int(weights))
+    empty, held = json.loads(run_child(RESIDENT + CHILD, str(tmp_path), MALLOC_TRIM_THRESHOLD_="131072"))
+    assert max(held) - empty[0] > 0.8 * weights, "the samples do not show the engine"
+    assert max(empty[1:]) - empty[0] < 0.2 * weights, (empty, held, weights)
+    assert empty[-1] - empty[1] < 0.1 * weights, (empty, held, weights)
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system has no such advice")
@@ -129,12 +105,6 @@ def test_the_code_of_a_library_is_let_go_and_runs_again() -> None:
 
 # Objects lie below one that stays, so that the heap does not shrink by itself.
 FREED = """
-import os, sys
-from fastattn.loading import loaded_model
-
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
 def load(*given):
     objects = [bytes(1000) for _ in range(40_000)]
     stays.append(bytes(1000))
@@ -151,11 +121,7 @@ print(resident())
 
 @pytest.mark.skipif(not hasattr(ctypes.pythonapi, "malloc_trim"), reason="glibc's")
 def test_what_loading_frees_is_the_systems_again() -> None:
-    kept, given_back = (
-        int(subprocess.run([sys.executable, "-c", FREED, how], capture_output=True, check=True).stdout)
-        for how in ("control", "load")
-    )
-    assert kept - given_back > 20e6
+    assert int(run_child(RESIDENT + FREED, "control")) - int(run_child(RESIDENT + FREED, "load")) > 20e6
 
 
 def test_the_memory_that_is_left_is_the_least_of_the_machines_and_of_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

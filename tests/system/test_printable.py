@@ -2,9 +2,8 @@
 
 import json
 import os
-import subprocess
-import sys
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from click.testing import CliRunner
 from fastattn.cli.entry import commands
 from fastattn.errors import CheckpointError, InputError
 from fastattn.printable import json_line, printable, visible, without_secrets
-from fastattn.system import progress
+from tests.children import run_python
 from tests.weights.containers.safetensors_writer import random_bert, write_sentence_transformer
 from tests.weights.ctranslate2.writer import (
     random_transformer,
@@ -47,9 +46,10 @@ def test_json_stays_json() -> None:
 
 
 def test_secrets_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secretsecret\nhf_other")
-    text = "https://me:pass@host/x@y, b'Bearer hf_secretsecret\\nhf_other', Basic bWU6cGFzc3dvcmQ=, http://host/a"
-    expected = "https://host/x@y, b'Bearer ***\\n***', Basic ***, http://host/a"
+    monkeypatch.setenv("HF_TOKEN", "hf_secretsecret\x01hf_third\nhf_other")
+    text = "https://me:pass@host/x@y, b'Bearer hf_secretsecret\\x01hf_third\\nhf_other', Basic bWU6cGFzc3dvcmQ=, "
+    text += "http://host/a"
+    expected = "https://host/x@y, b'Bearer ***\\x01***\\n***', Basic ***, http://host/a"
     assert without_secrets(text) == expected
     assert str(CheckpointError(text)) == expected
     monkeypatch.setenv("HF_TOKEN", "")
@@ -93,8 +93,6 @@ def skip_where_names_are_ascii() -> None:
 
 def test_names_in_a_folder_and_in_an_archive(tmp_path: Path) -> None:
     skip_where_names_are_ascii()
-    import zipfile
-
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / HOSTILE.replace("/", "")).write_bytes(b"")
     assert run("inspect", str(tmp_path / "folder"))[0] == 3
@@ -105,9 +103,8 @@ def test_names_in_a_folder_and_in_an_archive(tmp_path: Path) -> None:
 
 
 def test_a_model_card_and_its_metadata(tmp_path: Path) -> None:
-    modules = {
-        "sentence_transformers.models.Pooling": {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}
-    }
+    pooling = {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}
+    modules = {"sentence_transformers.models.Pooling": pooling}
     folder = write_sentence_transformer(tmp_path / "bert", random_bert(np.random.default_rng(1)), modules)
     (folder / "README.md").write_text("---\nlicense: \x1b[31mmit\u202e\n---\n", encoding="utf-8")
     prompts = {"prompts": {"\x1b]0;query\a": "\u202e: "}, "default_prompt_name": "\x1b]0;query\a"}
@@ -139,13 +136,6 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 3 and len(output.splitlines()) == 2
 
 
-def test_progress_shows_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress.Progress() as line:
-        line.show(f"loading {HOSTILE}", at_once=True)
-    assert is_fit(capsys.readouterr().err.replace("\r", ""))
-
-
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_a_traceback_holds_neither(debug: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With those that led to an error, and of faults that nobody expected."""
@@ -167,30 +157,19 @@ def test_a_traceback_holds_neither(debug: str, monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_hubs_words_and_the_token(tmp_path: Path) -> None:
     """A token that no header can carry, an endpoint with a password, a warning in a header."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "FASTATTN_OFFLINE"))}
-    kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
+    names = [name for name in os.environ if name.startswith(("HF_", "FASTATTN_OFFLINE"))]
+    names += [name for name in os.environ if name.lower().endswith("_proxy")]
+    kept = dict.fromkeys(names) | {"HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1"}
+    pull = "import sys; sys.argv[1:] = ['pull', 'some-lab/model']; from fastattn.cli import main; main()"
     token = "hf_secretsecret\x01other"
     with HubServer({"some-lab/model": {"config.json": b"{}"}}) as server:
         server.headers = {"X-HF-Warning": "topic; \x1b[2J\x9b from outside"}
-        for url, secret, debug in (
-            (server.url, "secretsecret", "1"),
-            (server.url.replace("://", "://me:pass@"), "pass@", ""),
-            (server.url, "pass@", "1"),
-        ):
-            settings = {
-                "HF_HOME": str(tmp_path),
-                "HF_ENDPOINT": url,
-                "HF_HUB_DISABLE_XET": "1",
-                "FASTATTN_DEBUG": debug,
-            }
-            settings |= {"HF_TOKEN": token} if secret == "secretsecret" else {}
-            done = subprocess.run(
-                [sys.executable, "-m", "fastattn.cli", "pull", "some-lab/model"],
-                env=kept | settings,
-                capture_output=True,
-            )
-            output = (done.stdout + done.stderr).decode()
-            assert done.returncode in (3, 4) and is_fit(output) and secret not in output, output
+        with_password = server.url.replace("://", "://me:pass@")
+        for url, secret, debug in ((server.url, token, "1"), (with_password, None, ""), (server.url, None, "1")):
+            done = run_python(pull, **kept | {"HF_ENDPOINT": url, "HF_TOKEN": secret, "FASTATTN_DEBUG": debug})
+            output = done.stdout + done.stderr
+            assert done.returncode in (3, 4) and is_fit(output), output
+            assert "secretsecret" not in output and "pass@" not in output
     assert "from outside" in output and r"\x1b[2J" in output
 
 
@@ -201,7 +180,6 @@ def test_translations_stay_as_they_are(tmp_path: Path) -> None:
     write_model(tmp_path, random_transformer(np.random.default_rng(3), source_vocabulary=19, target_vocabulary=19))
     write_vocabularies(tmp_path, words, words)
     write_config(tmp_path)
-    result = CliRunner().invoke(
-        commands, ("translate", "-m", str(tmp_path), "--max-length", "3"), words[5].encode(), prog_name="fastattn"
-    )
+    command = "translate", "-m", str(tmp_path), "--max-length", "3"
+    result = CliRunner().invoke(commands, command, words[5].encode(), prog_name="fastattn")
     assert result.exit_code == 0 and "\x1b[3" in result.stdout, result.output

@@ -46,7 +46,7 @@ def test_a_terminals_line_is_redrawn_ten_times_a_second(clock: list[float], monk
             (0.2, "a line", "\ra line"),
             (0.05, "too soon", ""),
             (0.1, "shorter" * 9, "\r" + ("shorter" * 9)[:30]),
-            (0.1, "b", "\rb".ljust(31)),
+            (0.1, "\x1b", "\r\\x1b".ljust(31)),
         ):
             clock[0] += seconds
             line.show(text)

@@ -18,6 +18,7 @@ from fastattn.weights import read
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier, write_masked, write_sparse, write_today
 from tests.encoders.test_encoder import _encoder
 from tests.generation.language_models import make
+from tests.messages import refused
 from tests.translation.test_translator import _translator
 
 Call = Callable[[Any, Any], Any]
@@ -97,31 +98,23 @@ class Table:
         return iter(["w5", "w6"])
 
 
-NO_LISTS = [
-    ({"cat": "a", "dog": "b"}, r"got dict; give its values\(\)"),
-    (b"cat", r"got bytes; decode\(\) makes a str"),
-    ({"cat", "dog"}, "got set, which has no order; give a list"),
-    (Table(), "got Table; give one column of it"),
-    (np.array("cat"), "got ndarray$"),
-    (5, "got int$"),
-]
+NO_LISTS = {"cat": "a", "dog": "b"}, b"cat", {"cat", "dog"}, Table(), np.array("cat"), 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_list_of_texts_is_refused(made, kind):
     for name, call in (*CALLS.items(), *OTHER_PLACES.items()):
         if name.partition(".")[0] == kind:
-            for texts, told in NO_LISTS:
-                with pytest.raises(InputError, match=f"must be .*{told}") as caught:
+            for texts in NO_LISTS:
+                with refused(InputError, " must be ", type(texts).__name__):
                     call(getattr(made, kind), texts)
-                assert "\n" not in str(caught.value), name
 
 
 def test_bytes_among_texts_say_what_to_do(made):
     for call in (made.Translator.translate, made.Encoder.encode, made.SparseEncoder.encode):
-        with pytest.raises(InputError, match=r"texts must be str, number 1 is bytes; decode\(\) makes a str"):
+        with refused(InputError, "number 1 is bytes"):
             call(["a", b"b"])
-    with pytest.raises(InputError, match=r"a text must be a str, got bytes; decode\(\) makes a str"):
+    with refused(InputError, "bytes"):
         list(made.Translator.translate_iter([b"a"]))
 
 
@@ -138,73 +131,42 @@ def test_every_iterable_in_an_order_is_taken(made):
 def test_single_tokens_that_end_are_a_list_in_any_order_but_no_bytes(made):
     assert made.Translator.translate("a", end_token={"</s>"}) == made.Translator.translate("a", end_token="</s>")
     for option in ({"end_token": b"</s>"}, {"end_token": {"</s>": 2}}, {"suppress_sequences": {"a": 1}}):
-        with pytest.raises(InputError, match=f"{next(iter(option))} should be"):
+        with refused(InputError, *option):
             made.Translator.translate("a", **option)
 
 
 def test_what_is_pickled_says_what_to_do_instead(made):
     for kind in KINDS:
-        told = f"^this ({kind}|Generator) cannot be pickled or copied: give the other process its path"
         for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match=told):
+            with refused(TypeError, "cannot be pickled or copied"):
                 attempt(getattr(made, kind))
 
 
-OF_CLASSES = {
-    "device_index": "here it is left out: all CPUs are one device",
-    "compute_type": "here it is precision",
-    "inter_threads": "here it is threads, the total; processes shares the work among processes",
-    "precison": "did you mean precision[?]",
-    "thread": "did you mean threads[?]",
-    "anything_else": "",
-}
-OF_TRANSLATIONS = {
-    "num_beams": "; here it is beam_size",
-    "beam": "; here it is beam_size",
-    "beam_sise": r"; did you mean beam_size\?",
-    "detials": r"; did you mean details\?",
-    "max_new_tokens": "; here it is max_decoding_length",
-    "max_batch_size": "; here it is left out: batches are made for you",
-    "qqq": "; known: beam_size, .*",
-}
-OF_METHODS = {
-    "device": "here it is device, an option of the class",
-    "max_length": "here it is (left out: the checkpoint's own|max_new_tokens, which counts the answer alone)",
-    "qqq": "",
+OF_CLASSES = "device_index compute_type inter_threads precison thread anything_else"
+OF_METHODS = "device max_length qqq"
+OF_TRANSLATIONS = "num_beams beam beam_sise detials max_new_tokens max_batch_size qqq"
+OF_ONE = {
+    "Encoder.encode": "normalize normalise_embeddings precision",
+    "TokenClassifier.classify": "aggregation_strategy",
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_every_class_and_its_methods(made: SimpleNamespace, kind: str) -> None:
-    for option, told in OF_CLASSES.items():
-        with pytest.raises(TypeError, match=rf"^{kind}\(\) got an unexpected .* '{option}'(; )?{told}$") as caught:
+def test_options_that_there_are_not(made: SimpleNamespace, kind: str) -> None:
+    for option in OF_CLASSES.split():
+        with refused(TypeError, f"{kind}()", f"'{option}'") as caught:
             getattr(fastattn, kind)("nowhere", **{option: 1})
         assert isinstance(caught.value, InputError)
-    for method in [name for place, _, name in (call.partition(".") for call in CALLS) if place == kind != "Translator"]:
-        arguments = ("w5", ["w6"]) if method == "rank" else (["w5"],)
-        for option, told in OF_METHODS.items():
-            with pytest.raises(TypeError, match=rf"(argument|option) '{option}'.*{told}"):
-                found = getattr(getattr(made, kind), method)(*arguments, **{option: 1})
-                asyncio.run(found)  # of encode_async
+    usual = OF_TRANSLATIONS if kind == "Translator" else OF_METHODS
+    for name in (name for name in CALLS if name.startswith(f"{kind}.")):
+        method = name.partition(".")[2]
+        arguments = ("w5", ["w6"]) if method in ("rank", "score", "score_tokens") else (["w5"],)
+        for option in f"{usual} {OF_ONE.get(name, '')}".split():
+            with refused(TypeError, f"'{option}'") as caught:
+                asyncio.run(getattr(getattr(made, kind), method)(*arguments, **{option: 1}))  # of encode_async
+            assert isinstance(caught.value, InputError) or "()" in str(caught.value)
 
 
-def test_of_a_translation(made: SimpleNamespace) -> None:
-    translator = made.Translator
-    for option, told in OF_TRANSLATIONS.items():
-        for call in (translator.translate, translator.submit, translator.translate_iter, translator.generate_tokens):
-            with pytest.raises(InputError, match=f"^unknown option '{option}'{told}$") as caught:
-                call(["a"], **{option: 1})
-            assert isinstance(caught.value, TypeError)
-
-
-def test_of_vectors(made: SimpleNamespace) -> None:
-    with pytest.raises(TypeError, match=r"encode\(\) .*'normalize'; here it is normalize_embeddings"):
-        made.Encoder.encode(["a"], normalize=True)
-    with pytest.raises(TypeError, match=r"encode\(\) .*'normalise_embeddings'; did you mean normalize_embeddings\?"):
-        made.Encoder.encode(["a"], normalise_embeddings=True)
-    with pytest.raises(TypeError, match=r"encode\(\) .*'precision'; here it is output_dtype"):
-        made.Encoder.encode(["a"], precision="int8")
-    with pytest.raises(TypeError, match=r"classify\(\) .*'aggregation_strategy'; here it is aggregation"):
-        made.TokenClassifier.classify("a", aggregation_strategy="simple")
-    with pytest.raises(TypeError, match=r"quantize_vectors\(\) .*'precision'; here it is output_dtype"):
+def test_options_of_functions_on_vectors() -> None:
+    with refused(TypeError, "quantize_vectors()", "'precision'"):
         fastattn.quantize_vectors(np.ones((2, 8)), precision="int8")
