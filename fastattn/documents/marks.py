@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, groupby, islice, takewhile, zip_longest
+from itertools import accumulate, groupby, islice, zip_longest
 from typing import Any, Literal, NamedTuple
 
 from fastattn.text.kept import KEPT
@@ -235,7 +235,7 @@ class Moving:
         if not node.inner:
             return Marked(self._translation[node.start : node.end])
         self._place(node, words)
-        text, marks, at = "", list[Mark](), node.start
+        text, marks, at, begins = "", list[Mark](), node.start, [word.target[0] for word in words]
         for inner in sorted(node.inner, key=lambda one: (one.start, one.end)):
             text += self._translation[at : inner.start]
             at = inner.end
@@ -249,11 +249,11 @@ class Moving:
                 within = Marked(self._source[inner.mark.start : inner.mark.end])
                 at += within.text.isspace() and self._translation.startswith(" ", at, node.end)
             else:
-                first, behind = (bisect_left(words, at, key=_begin) for at in (inner.start, inner.end))
+                first, behind = (bisect_left(begins, at) if inner.inner else 0 for at in (inner.start, inner.end))
                 within = self.written(inner, words[first:behind], depth + 1)
             begin = len(text)
             text += within.text
-            marks.append(inner.mark._replace(start=begin, end=len(text), depth=depth))
+            marks.append(Mark(begin, len(text), inner.mark.what, inner.mark.keeps, depth))
             marks += [mark._replace(start=begin + mark.start, end=begin + mark.end) for mark in within.marks]
             text += " " * (lacks and self._source.startswith(" ", inner.mark.end))
         return Marked(text + self._translation[at : node.end], tuple(marks))
@@ -372,8 +372,8 @@ class Moving:
             if place is not None:
                 inner.start, inner.end = place
                 taken.insert(bisect_left(taken, place), (*place, inner))
-            if not is_word:
-                self._found[key] = node.end if place is None else place[1]  # for the next one with the same text
+            if not some or place == some[0]:  # where the next one with the same text goes on
+                self._found[key] = node.end if place is None else place[1]
             if place is not None:
                 return
 
@@ -385,7 +385,8 @@ class Moving:
         text = text if as_written else text.lower()
         signs = "-" if text.isalpha() else ""
         while (found := within.find(text, start, end)) >= 0:
-            ends = (within[max(0, found - 1) : found], text[0]), (within[found + len(text) :][:1], text[-1])
+            last = found + len(text)
+            ends = (within[max(0, found - 1) : found], text[0]), (within[last : last + 1], text[-1])
             if not any(inner.isalnum() and (outer.isalnum() or outer in ("_", *signs)) for outer, inner in ends):
                 yield found
             start = found + 1
@@ -393,8 +394,10 @@ class Moving:
     @staticmethod
     def _looks(mark: Mark, start: int, end: int, words: Sequence[WordLink]) -> bool:
         """Whether a word of the translation between start and end looks at a mark's."""
-        first = bisect_right(words, start, key=lambda word: word.target[1])
-        return any(_common(mark, word) > 0 for word in takewhile(lambda word: word.target[0] < end, words[first:]))
+        at = bisect_right(words, start, key=lambda word: word.target[1])
+        while at < len(words) and words[at].target[0] < end and _common(mark, words[at]) <= 0:
+            at += 1
+        return at < len(words) and words[at].target[0] < end
 
     @staticmethod
     def _owners(
@@ -402,15 +405,22 @@ class Moving:
     ) -> list[Node | None]:
         """Whose words each translated word is among."""
         starts, ends = ([node.mark[end] for node in nodes] for end in (0, 1))  # siblings follow each other
+        places = [end for _, end, _ in taken]
         owners = list[Node | None]()
         for word in words:
-            at = bisect_right(taken, word.target[0], key=lambda place: place[1])
-            if at < len(taken) and taken[at][0] < word.target[1]:
+            source, target = word.source, word.target
+            at = bisect_right(places, target[0])
+            if at < len(taken) and taken[at][0] < target[1]:
                 owners.append(taken[at][2])
                 continue
-            first, behind = bisect_right(ends, word.source[0]), bisect_left(starts, word.source[1])
-            free = [node for node in nodes[first:behind] if node.start < 0 and _common(node.mark, word) > 0]
-            owners.append(max(free, key=lambda node: _common(node.mark, word), default=None))
+            first, behind = bisect_right(ends, source[0]), bisect_left(starts, source[1])
+            shares = [
+                (min(node.mark.end, source[1]) - max(node.mark.start, source[0]), node)
+                for node in nodes[first:behind]
+                if node.start < 0
+            ]
+            share, owner = max(shares, key=lambda share: share[0], default=(0, None))
+            owners.append(owner if share > 0 else None)
         return owners
 
     def _take(self, inner: Node, run: list[WordLink], node: Node) -> None:
@@ -462,10 +472,6 @@ def _fits(taken: Sequence[tuple[int, int, Node]], start: int, end: int) -> bool:
     """Whether nothing stands between start and end yet."""
     behind = bisect_right(taken, start, key=lambda place: place[1])
     return behind == len(taken) or taken[behind][0] >= end
-
-
-def _begin(word: WordLink) -> int:
-    return word.target[0]
 
 
 def _common(mark: Mark, word: WordLink) -> int:
