@@ -66,13 +66,13 @@ def known(
     if given["memory"]:
         translator = MemoryTranslator(translator, read_memory(given["memory"], *languages))
     if given["cache"]:
-        files = [given[name] and _contents(given[name]) for name in ("glossary", "memory")]
-        model = [VERSION, *map(_contents, paths), files, given["keep"], given["guard"], how]
+        files = [given[name] and contents(given[name]) for name in ("glossary", "memory")]
+        model = [VERSION, *map(contents, paths), files, given["keep"], given["guard"], how]
         translator = CachedTranslator(translator, given["cache"], repr(model))
     return translator
 
 
-def _contents(path: str) -> str:
+def contents(path: str) -> str:
     """What tells a file or a folder from another, and from what it was before: names, sizes and times."""
     found = hashlib.sha256()
     for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:

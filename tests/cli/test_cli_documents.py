@@ -218,3 +218,13 @@ def test_a_memory_is_read_in_the_languages_of_the_models(tmp_path, monkeypatch):
         assert run("translate", *languages, "--memory", "t.tmx", "A").stdout == "C\n", languages
     done = run("translate", "-m", "any", "--memory", "t.tmx", "A")
     assert done.exit_code == 2 and "t.tmx: has en, de, pt: name the two languages" in done.stderr
+
+
+def test_a_folder_is_translated_anew_with_another_glossary_of_the_same_name(folder):
+    for terms, files in (("one\ttwo\n", "3 files"), ("", "0 files"), ("one\tthree x\n", "3 files")):
+        if terms:
+            (folder / "terms.tsv").write_text(terms)
+        done = translate(*FOLDERS, "--memory", "terms.tsv", "-v")
+        assert done.exit_code == 0 and f"{files} in " in done.stderr, done.stderr
+    done = translate(*FOLDERS, "--memory", "none.tsv")
+    assert done.exit_code == 2 and "none.tsv" in done.stderr and "Traceback" not in done.stderr
