@@ -42,6 +42,7 @@ def translate_text(data: bytes, name: str) -> Steps:
 # Byte order marks -> the encoding that they tell, where it is not UTF-8.
 _MARKS = {BYTE_ORDER_MARK: "", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_LINE_ENDS = re.compile(r"[ \t]*[\n\r\x85\u2028\u2029]\s*")
 _READERS: dict[str, Callable[..., Steps]] = {
     "txt": translate_text,
     "html": translate_html,
@@ -190,7 +191,9 @@ def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> 
 
 
 def _writable(text: str, translation: str) -> str:
-    """A translation without what no file of text holds: controls and halves of surrogate pairs."""
+    """A translation without what no file of text holds, controls and halves of surrogate pairs, nor new lines."""
+    if translation != text and "\n" not in text:
+        translation = _LINE_ENDS.sub(" ", translation)
     return translation if translation == text else _FORBIDDEN.sub("\ufffd", translation)
 
 

@@ -4,6 +4,7 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from fastattn.text.kept import KEPT
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
-from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.calls import Translation
+from fastattn.translation.chain import ChainedTranslation
 from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
 
 # A letter or digit of a script with blanks between words: in the others a word may stand beside any sign.
@@ -164,7 +166,7 @@ class GlossaryTranslator(StreamedTranslator):
             return _apart(written[:start], term.wanted)
         for (start, end), term in reversed(spans):
             written = _apart(_apart(written[:start], term.wanted), written[end:])
-        one.found = Translation(written, [written], one.found.scores, one.found.parts)
+        one.found = replace(one.found, text=written, hypotheses=[written])
         return None
 
     def close(self) -> None:
@@ -234,14 +236,22 @@ def _span(one: TermSentence, term: Term) -> tuple[int, int]:
 
 def _joined(found: list[Any]) -> Any:
     """A text's Translation of its sentences', or the first error."""
-    text, score, parts = "", 0.0, list[TokenTranslation]()
-    for one in found:
-        if isinstance(one, str):
-            text += one
-        elif isinstance(one.found, FastattnError):
-            return one.found
-        else:
-            text += one.found.text
-            score += one.found.scores[0] if one.found.scores else 0.0
-            parts += one.found.parts
+    translations = [one if isinstance(one, str) else one.found for one in found]
+    error = next((one for one in translations if isinstance(one, FastattnError)), None)
+    if error is not None:
+        return error
+    joined = _in_a_row(translations)
+    firsts = [one if isinstance(one, str) else getattr(one, "first", None) for one in translations]
+    if None in firsts or all(isinstance(one, str) for one in firsts):
+        return joined
+    between = _in_a_row(firsts)
+    return ChainedTranslation(joined.text, joined.hypotheses, joined.scores, joined.parts, [between.text], between)
+
+
+def _in_a_row(translations: Sequence[Any]) -> Translation:
+    """One translation of several, and of what stands between them."""
+    text = "".join(one if isinstance(one, str) else one.text for one in translations)
+    made = [one for one in translations if not isinstance(one, str)]
+    score = sum(one.scores[0] for one in made if one.scores)
+    parts = [part for one in made for part in one.parts]
     return Translation(text, [text], [score if math.isfinite(score) else -math.inf], parts)

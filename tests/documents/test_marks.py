@@ -251,3 +251,25 @@ def test_what_no_file_of_text_holds_is_not_written():
         translate_document(Broken(), b"<p>one <b>two</b></p>", "html") == "<p>one <b>two</b>\ufffd\ufffd</p>".encode()
     )
     assert translate_document(Broken(), b"one", "txt") == "one\ufffd\ufffd".encode()
+
+
+class Wordy(Unchanged):
+    """Writes a blank line into each text."""
+
+    def translate_iter(self, texts, *, details=False, **options):
+        for text in texts:
+            said = text.replace(" ", "\n\n", 1)
+            yield Translation(said, [said], [0.0], []) if details else said
+
+
+@pytest.mark.parametrize(
+    ("form", "page"),
+    [
+        ("txt", "one two\n"),
+        ("md", "# one two\n"),
+        ("md", "- one **two** x\n"),
+        ("srt", "1\n00:00 --> 00:01\none two\n"),
+    ],
+)
+def test_new_lines_of_an_answer_are_blanks(form, page):
+    assert translate_document(Wordy(), page.encode(), form).decode() == page

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fastattn import TokenTranslation, Translation, Translator
+from fastattn import TokenTranslation, Translation, Translator, translate_document
 from fastattn.errors import FastattnError, InputError
 from fastattn.translation.glossary import GlossaryTranslator
 from fastattn.translation.guarded import GuardedTranslator, loops, what_is_wrong
@@ -496,3 +496,11 @@ def test_the_command_line(pulled, path, tmp_path):
     done = run(*arguments[:3], "--memory", memory, "--json", "Good morning.", "Good morning!")
     for said in ('"memory": "exact"', '"translation": "M."', '"source": "Good morning."'):
         assert said in done.stdout
+
+
+def test_marks_go_through_a_glossary_around_a_chain(pulled):
+    with Translator(pulled("en-pt")) as there, Translator(pulled("pt-en")) as back:
+        known = Translator.chain(there, back).with_glossary({"car": "vehicle"})
+        page = translate_document(known, b"<p>The big <b>car</b> of the old man is <u>red</u>.</p>", "html").decode()
+        assert "<b>vehicle</b>" in page and "<u>red</u>" in page
+        assert known.translate("My car is red.", details=True).through == [there.translate("My car is red.")]
