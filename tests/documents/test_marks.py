@@ -268,7 +268,7 @@ class Wordy(Unchanged):
         ("txt", "one two\n"),
         ("md", "# one two\n"),
         ("md", "- one **two** x\n"),
-        ("srt", "1\n00:00 --> 00:01\none two\n"),
+        ("srt", "1\n00:00:01,000 --> 00:00:02,000\none two\n"),
     ],
 )
 def test_new_lines_of_an_answer_are_blanks(form, page):

@@ -500,7 +500,7 @@ def test_the_command_line(pulled, path, tmp_path):
 
 def test_marks_go_through_a_glossary_around_a_chain(pulled):
     with Translator(pulled("en-pt")) as there, Translator(pulled("pt-en")) as back:
-        known = Translator.chain(there, back).with_glossary({"car": "vehicle"})
+        known = GlossaryTranslator(Translator.chain(there, back), {"car": "vehicle"})
         page = translate_document(known, b"<p>The big <b>car</b> of the old man is <u>red</u>.</p>", "html").decode()
         assert "<b>vehicle</b>" in page and "<u>red</u>" in page
         assert known.translate("My car is red.", details=True).through == [there.translate("My car is red.")]
