@@ -2,12 +2,14 @@
 
 import re
 
+from fastattn.documents.html import partners
 from fastattn.documents.marks import Mark, Marked
 from fastattn.documents.texts import Steps, decoded, in_lines, lines_of, replaced
 from fastattn.errors import InputError
 
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d+[.,]\d+")
 _TAG = re.compile(r"</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}")
+_NAME = re.compile(r"</?([A-Za-z]*).*")
 _NOTE = re.compile(r"NOTE(?:[ \t]|\Z)")
 _ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
 _DASHES = ("-", "–", "—", "‐")
@@ -27,7 +29,9 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
     for spans, given, answer in zip(sentences, texts, (yield texts)):
         if answer == given:
             continue  # byte for byte
-        text = "".join(tag if kind == "open" else text for kind, text, tag in answer.pieces())
+        text = "".join(
+            tags[kind == "close"] if kind in ("open", "close") else text for kind, text, tags in answer.pieces()
+        )
         lines = in_lines(text, [end - start for start, end in spans])
         edits += [(*span, line) for span, line in zip(spans, lines)]
     return replaced(page, edits).encode()
@@ -64,10 +68,20 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
 
 
 def _marked(shown: str) -> Marked:
-    """The text of a sentence, its tags as marks of places."""
-    text, marks, at = "", list[Mark](), 0
-    for tag in _TAG.finditer(shown):
+    """The text of a sentence, with marks for its tags: around what a pair encloses, else of a place."""
+    text, marks, around, at = "", list[Mark](), list[int](), 0
+    tags = list(_TAG.finditer(shown))
+    closers = partners([("close" if tag[0].startswith("</") else "open", _NAME.sub(r"\1", tag[0])) for tag in tags])
+    closing = set(closers.values())
+    for number, tag in enumerate(tags):
         text += shown[at : tag.start()]
-        marks.append(Mark(len(text), len(text), tag[0]))
         at = tag.end()
+        if number in closing:
+            mark = around.pop()
+            marks[mark] = marks[mark]._replace(end=len(text))
+            continue
+        closer = tags[closers[number]][0] if number in closers else ""
+        marks.append(Mark(len(text), len(text), (tag[0], closer), depth=len(around)))
+        if closer:
+            around.append(len(marks) - 1)
     return Marked(text + shown[at:], tuple(marks))

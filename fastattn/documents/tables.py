@@ -30,7 +30,7 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
     numbered = bool(fields) and all(one.isdecimal() for one in fields)
     delimiter, rows = _rows(page, delimiter, () if numbered else fields, name)
     head = [cell.text for cell in rows[0]] if rows else []
-    columns = [_column(one, head, numbered, name) for one in fields]
+    columns = dict.fromkeys(_column(one, head, numbered, name) for one in fields)
     cells = [row[column] for row in rows[not numbered :] for column in columns if column < len(row)]
     answers = yield [Marked(cell.text) for cell in cells]
     edits = [

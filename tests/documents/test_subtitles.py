@@ -115,3 +115,16 @@ def test_what_is_no_subtitle():
 )
 def test_lines_of_about_the_same_shares(text, lengths, expected):
     assert in_lines(text, lengths) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("I saw a <i>black</i> cat.", "cat. <i>black</i> a saw I"),
+        ("<v Bob>one <b>two <i>three</i></b>", "<v Bob><b><i>three</i> two</b> one"),
+        ("</i>one <c.red>two</c>", "</i><c.red>two</c> one"),
+    ],
+)
+def test_tags_go_with_their_words(said, expected):
+    page = f"WEBVTT\n\n0:01.0 --> 0:02.0\n{said}\n"
+    assert translate_document(Backwards(), page.encode(), "srt").decode() == page.replace(said, expected)

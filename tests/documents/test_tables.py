@@ -92,3 +92,8 @@ def test_what_is_wrong():
     ):
         with pytest.raises(InputError, match=message):
             translated(form, data, *fields)
+
+
+def test_a_field_named_twice_is_one():
+    found = translate_document(Backwards(), b"a,b\nx,one two\n", "csv", fields=["b", "b"])
+    assert found == b"a,b\nx,two one\n"
