@@ -69,7 +69,7 @@ class Printing:
         remarks |= {"through": result.through[0]} if getattr(result, "through", None) else {}
         if self.alignments:
             remarks["alignment"] = _links(line, result)
-        if hasattr(result, "near"):
+        if hasattr(result, "exact"):
             remarks["memory"] = "exact" if result.exact else [one._asdict() for one in result.near]
         if hasattr(result, "language"):
             remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}

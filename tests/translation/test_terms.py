@@ -4,6 +4,7 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, repeat
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -504,3 +505,12 @@ def test_marks_go_through_a_glossary_around_a_chain(pulled):
         page = translate_document(known, b"<p>The big <b>car</b> of the old man is <u>red</u>.</p>", "html").decode()
         assert "<b>vehicle</b>" in page and "<u>red</u>" in page
         assert known.translate("My car is red.", details=True).through == [there.translate("My car is red.")]
+
+
+def test_what_is_near_is_looked_for_where_it_is_read():
+    remembered = MemoryTranslator(Backwards(), {"one two three four": "x"})
+    with mock.patch.object(remembered, "near", side_effect=remembered.near) as near:
+        (result,) = remembered.translate_iter(["one two three five"], details=True)
+        assert near.call_count == 0
+        assert [one.source for one in result.near] == ["one two three four"] and result.near is result.near
+        assert near.call_count == 1
