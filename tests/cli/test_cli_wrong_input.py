@@ -11,9 +11,11 @@ import pytest
 
 from tests.cli.commands import fail, refuse, run
 from tests.encoders.classifiers import LABELS, TOKENS, write_classifier
-from tests.encoders.test_encoder import WIDTH, _write_folder
+from tests.encoders.test_encoder import _write_folder
 from tests.generation.language_models import checkpoint
 from tests.weights.native.folders import converted
+
+WIDTH = 36  # of the model that _write_folder writes
 
 TRANSLATE, ENCODE, RERANK = ("translate", "-m", "tiny"), ("encode", "-m", "bert"), ("rerank", "-m", "bert", "Who?")
 CLASSIFY = ("classify", "-m", "bert")
