@@ -225,7 +225,7 @@ def translate(
     choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
     files = [contents(path) for path in (around["glossary"], around["memory"]) if path and os.path.isfile(path)]
     key = repr((names, source, target, quality, prompt, choices, around, files, fields, extras))
-    documents = planned(input_path, output_path, out_dir, form, as_lines, key)
+    documents = planned(input_path, output_path, out_dir, form, as_lines, key, list(filter(None, fields)))
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if documents is None and extras:

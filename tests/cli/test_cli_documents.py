@@ -203,6 +203,12 @@ def test_a_run_that_is_killed_goes_on(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".html"] == [".fastattn"]
 
 
+def test_tables_of_a_folder_without_fields_are_left_out(folder):
+    (folder / "in" / "a.csv").write_bytes(b"a,b\n")
+    done = translate(*FOLDERS)
+    assert done.exit_code == 0 and "2 of other forms left out" in done.stderr
+
+
 def test_a_memory_is_read_in_the_languages_of_the_models(tmp_path, monkeypatch):
     monkeypatch.setattr("fastattn.cli.translate.located_entry", lambda entry, progress: "any")
     (tmp_path / "en-pt").mkdir()
