@@ -12,6 +12,7 @@ from fastattn.documents.forms import EXTRAS, FORMS, TEXT_FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import (
+    LEAST_NAME,
     Marked,
     is_crowded,
     kept_characters,
@@ -172,7 +173,8 @@ def _with_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     for n, answer in zip(whole, translator.translate_iter([texts[n].text for n in whole], **options | told)):
         links = word_links(texts[n].text, answer) if aligns else ()
         answers[n] = moved(texts[n], _writable(texts[n].text, answer.text), links)
-    wrong = [n for n, one in enumerate(texts) if crowded[n] or not _keeps(one, answers[n])]
+    good = (_keeps(one, answer) and not _repeats(one, answer) for one, answer in zip(texts, answers))
+    wrong = [n for n, fits in enumerate(good) if crowded[n] or not fits]
     pieces = (text.strip() for n in wrong for kind, text, _ in texts[n].pieces() if kind == "text")
     of_pieces = _plainly(translator, filter(_has_letter, pieces), options) if wrong else {}
     left = 0
@@ -207,11 +209,20 @@ def _keeps(marked: Marked, answer: Marked) -> bool:
     if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, or stands at another
         wanted = Counter({text: marked.text.count(text) for text in wanted})
         found = Counter({text: answer.text.count(text) for text in wanted})
-    braces = [KEPT.sub("", text).count("{") for text in (marked.text, answer.text)]  # of what is cut in two
-    names = {marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None}
+    return wanted == found
+
+
+def _repeats(marked: Marked, answer: Marked) -> bool:
+    """Whether a translation has a name that is kept, such as code, once more than its text, a part of a directive, or
+    marks within others that stand beside them there.
+    """
+    names = {
+        marked.text[mark.start : mark.end].lower() for mark in marked.marks if mark.keeps and mark.what is not None
+    }
     before, after = marked.text.lower(), answer.text.lower()
-    doubled = (after.count(text) > before.count(text) for text in map(str.lower, names) if _has_letter(text))
-    return wanted == found and braces[0] >= braces[1] and not any(doubled) and not nests(marked, answer)
+    if any(after.count(text) > before.count(text) for text in names if len(text) >= LEAST_NAME and _has_letter(text)):
+        return True
+    return KEPT.sub("", answer.text).count("{") > KEPT.sub("", marked.text).count("{") or nests(marked, answer)
 
 
 def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
