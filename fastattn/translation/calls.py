@@ -245,6 +245,24 @@ class Translation:
 
 
 @dataclass(frozen=True)
+class ChainedTranslation:
+    """A text's translation by way of another language, with what a Translation has.
+
+    scores   the sums of both models' scores
+    parts    those of the second model's translation of ``through[0]``
+    through  of each hypothesis, the text in the language between
+    first    the first model's translation, if the best is made of its best: what links of words need
+    """
+
+    text: str
+    hypotheses: list[str]
+    scores: list[float]
+    parts: list[TokenTranslation]
+    through: list[str]
+    first: Translation | None = None
+
+
+@dataclass(frozen=True)
 class Score:
     """Forced decoding of one target: its tokens, the end token last, and the log-probability of each (float32)."""
 

@@ -7,9 +7,8 @@ from itertools import islice, repeat
 from typing import Any
 
 from fastattn.errors import FastattnError, check_several, check_text
-from fastattn.system.records import dataclass
 from fastattn.text.languages import iso_code
-from fastattn.translation.calls import TokenTranslation, Translation
+from fastattn.translation.calls import ChainedTranslation, Translation
 from fastattn.translation.scoring import ScoringTranslator
 from fastattn.translation.streamed import StreamedTranslator, check_details
 from fastattn.weights import download
@@ -20,24 +19,6 @@ OF_SOURCE = frozenset({"source_lang", "split"})
 OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "callback", "return_alternatives"})
 
 EACH = ("target_lang", "target_prefix")  # of OF_TARGET, what may be given for each text
-
-
-@dataclass(frozen=True)
-class ChainedTranslation:
-    """A text's translation by way of another language, with what a Translation has.
-
-    scores   the sums of both models' scores
-    parts    those of the second model's translation of ``through[0]``
-    through  of each hypothesis, the text in the language between
-    first    the first model's translation, if the best is made of its best: what links of words need
-    """
-
-    text: str
-    hypotheses: list[str]
-    scores: list[float]
-    parts: list[TokenTranslation]
-    through: list[str]
-    first: Translation | None = None
 
 
 class TranslatorByLanguage(ScoringTranslator):

@@ -14,8 +14,7 @@ from fastattn.text.kept import KEPT
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
-from fastattn.translation.calls import Translation
-from fastattn.translation.chain import ChainedTranslation
+from fastattn.translation.calls import ChainedTranslation, Translation
 from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
 
 # A letter or digit of a script with blanks between words: in the others a word may stand beside any sign.

@@ -7,12 +7,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from fastattn.errors import FastattnError, InputError, check_bool, check_count
-from fastattn.system.records import dataclass
+from fastattn.system.records import dataclass, lazy
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
 
@@ -47,7 +47,7 @@ class RememberedTranslation:
     look: Callable[[], tuple[Near, ...]]
     first: Translation | None = None
 
-    @cached_property
+    @lazy
     def near(self) -> tuple[Near, ...]:
         """What is like the text, most alike first."""
         return self.look()
