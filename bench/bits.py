@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 from bench.commits import installed
 from bench.load import running
@@ -91,10 +90,8 @@ def answers(tree: Path) -> dict[str, str]:
     found = {}
     with running([sys.executable, "-c", start, "serve", "--port", "{port}", *models]) as server:
         for number, (path, body) in enumerate(REQUESTS):
-            request = Request(server.address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
             try:
-                with urlopen(request) as answer:
-                    said = answer.read()
+                said = server.ask(path, body)
             except HTTPError as error:
                 said = error.read()
             said = re.sub(rb'"(id|created)": ?("[^"]*"|\d+)', rb'"\1": 0', said)

@@ -66,13 +66,18 @@ def known(
     if given["memory"]:
         translator = MemoryTranslator(translator, read_memory(given["memory"], *languages))
     if given["cache"]:
-        files = [given[name] and contents(given[name]) for name in ("glossary", "memory")]
-        model = [VERSION, *map(contents, paths), files, given["keep"], given["guard"], how]
+        model = [VERSION, *map(_contents, paths), file_contents(given), given["keep"], given["guard"], how]
         translator = CachedTranslator(translator, given["cache"], repr(model))
     return translator
 
 
-def contents(path: str) -> str:
+def file_contents(given: dict[str, Any]) -> list[Any]:
+    """What tells the files that options name, where they are there, from what they were before."""
+    paths = (given["glossary"], given["memory"])
+    return [path and os.path.isfile(path) and _contents(path) for path in paths]
+
+
+def _contents(path: str) -> str:
     """What tells a file or a folder from another, and from what it was before: names, sizes and times."""
     found = hashlib.sha256()
     for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:

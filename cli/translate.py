@@ -1,6 +1,5 @@
 """``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
 
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 import click
 
 from fastattn.cli.documents import planned, translate_documents
-from fastattn.cli.known import NAMES, contents, known, known_options
+from fastattn.cli.known import NAMES, file_contents, known, known_options
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import (
     Command,
@@ -223,8 +222,7 @@ def translate(
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     names = models or tuple(entry.name for entry in entries)
     choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
-    files = [contents(path) for path in (around["glossary"], around["memory"]) if path and os.path.isfile(path)]
-    key = repr((names, source, target, quality, prompt, choices, around, files, fields, extras))
+    key = repr((names, source, target, quality, prompt, choices, around, file_contents(around), fields, extras))
     documents = planned(input_path, output_path, out_dir, form, as_lines, key, list(filter(None, fields)))
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")

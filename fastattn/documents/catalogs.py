@@ -27,14 +27,14 @@ _TAG = re.compile(rf"</?(?:{'|'.join(sorted((*INLINE, *VOID, *WORDS, *_BLOCKS)))
 def translate_po(data: bytes, name: str) -> Steps:
     """The entries without a translation, fuzzy ones included; plural forms but that of 1 get the plural's."""
     with needed("PO"):
-        import polib  # noqa: F401
+        import polib
 
     charset = _charset(data)
     text = _ESCAPE.sub(_unescaped, decoded(data, name, charset))
     if "msgid" not in text:
         raise InputError(f"{name}: not a PO file: it has no msgid")
     try:
-        catalog = _parsed_po(text)
+        catalog = _parsed_po(polib, text)
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
@@ -68,10 +68,8 @@ def translate_po(data: bytes, name: str) -> Steps:
     return _CHARSET_NAME.sub(r"\1UTF-8", written, count=1).encode()
 
 
-def _parsed_po(text: str) -> Any:
+def _parsed_po(polib: Any, text: str) -> Any:
     """polib's catalog of a file, whose lines end in line feeds; those of a str end in what else Unicode knows, too."""
-    import polib
-
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "catalog.po")
         with open(path, "w", encoding="utf-8", newline="\n") as file:

@@ -12,6 +12,7 @@ from itertools import accumulate, groupby, islice, zip_longest
 from typing import Any, Literal, NamedTuple
 
 from fastattn.text.kept import KEPT
+from fastattn.text.translation import SPACELESS_SCRIPTS
 from fastattn.translation.alignment import WordLink
 
 # Of a kept text that is lower-case letters alone: fewer letters may be a word of the translation's by chance. How many
@@ -19,9 +20,9 @@ from fastattn.translation.alignment import WordLink
 LEAST_NAME, MOST_PLACES = 4, 32
 # Letters of marks that are words by themselves; marks of a word, and levels of marks, beyond which no sentence goes.
 LEAST_PIECE, MOST_IN_WORD, MOST_LEVELS = 3, 8, 64
-_NO_BLANKS = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff"  # scripts without any between words
-_WORD = re.compile(rf"[^\W{_NO_BLANKS}]+")
-_UNIT = re.compile(rf"[{_NO_BLANKS}]|[^\s{_NO_BLANKS}]+")
+_SPACELESS = "".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS)
+_WORD = re.compile(rf"[^\W{_SPACELESS}]+")
+_UNIT = re.compile(rf"[{_SPACELESS}]|[^\s{_SPACELESS}]+")
 
 
 class Mark(NamedTuple):
@@ -154,7 +155,7 @@ def kept_characters(marked: Marked) -> int:
 
 
 def stripped(marked: Marked) -> tuple[str, Marked, str]:
-    """(blanks before, the text between with its marks, blanks behind).
+    """(blanks before, the text between with its marks, blanks behind), which ``joined`` joins again.
 
     Blanks between the text and a mark that stands before or behind it, such as a picture, are of the text.
     """
@@ -166,13 +167,6 @@ def stripped(marked: Marked) -> tuple[str, Marked, str]:
         for mark in marked.marks
     ]
     return marked.text[:begin], Marked(text, tuple(moved)), marked.text[begin + len(text) :]
-
-
-def unstripped(before: str, marked: Marked, behind: str) -> Marked:
-    """The reverse of ``stripped``."""
-    count = len(before)
-    marks = tuple(mark._replace(start=mark.start + count, end=mark.end + count) for mark in marked.marks)
-    return Marked(before + marked.text + behind, marks)
 
 
 def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:

@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from lzma import LZMAError
 from pathlib import PurePosixPath
 
@@ -345,27 +345,32 @@ def _split(run: Element) -> None:
         run.getparent().remove(run)
 
 
-def _gather_fields(paragraph: Element) -> None:
+def _gather_fields(parent: Element) -> None:
     """Put each field that has a result, and begins and ends among the same siblings, into an element FIELD."""
-    begins = [run for run in paragraph.iter(WORD + "r") if _field_end(run) == "begin"]
-    for begin in begins[::-1]:  # inner fields before outer ones
-        parts, depth = {"begin": [begin], "separate": list[Element](), "end": list[Element]()}, 0
-        part = "begin"
-        for run in begin.itersiblings():
-            end = _field_end(run)
-            if end is not None and depth == 0:
-                part = end if end in ("separate", "end") else part
-            depth += {"begin": 1, "end": -1}.get(end or "", 0)
-            parts[part].append(run)
-            if depth < 0:
-                break
-        result = parts["separate"][1:]
-        if not parts["end"] or not result or any(map(_breaks, result)):
-            continue
+    begun = list[list[Element]]()  # of each field that has begun: its beginning, what separates its result
+    for run in list(parent):
+        end = _field_end(run)
+        if run.tag in WORD_ENCLOSES:
+            _gather_fields(_inside(run))
+        elif end == "begin":
+            begun.append([run])
+        elif end == "separate" and begun:
+            begun[-1].append(run)
+        elif end == "end" and begun:
+            begin, *separate = begun.pop()
+            if separate:
+                _enclose(begin, separate[0], run)
+
+
+def _enclose(begin: Element, separate: Element, end: Element) -> None:
+    """Put a field into an element FIELD, its result into one within; a result with breaks stays."""
+    before = list(takewhile(lambda run: run is not separate, begin.itersiblings()))
+    result = list(takewhile(lambda run: run is not end, separate.itersiblings()))
+    if result and not any(map(_breaks, result)):
         field, within = begin.makeelement(FIELD), begin.makeelement(RESULT)
         begin.addprevious(field)
         within.extend(result)
-        field.extend([*parts["begin"], parts["separate"][0], within, *parts["end"]])
+        field.extend([begin, *before, separate, within, end])
 
 
 def _field_end(run: Element) -> str | None:

@@ -15,11 +15,11 @@ from fastattn.documents.marks import (
     LEAST_NAME,
     Marked,
     is_crowded,
+    joined,
     kept_characters,
     moved,
     nests,
     stripped,
-    unstripped,
     with_kept,
 )
 from fastattn.documents.office import translate_docx, translate_epub, translate_odt
@@ -158,7 +158,7 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
         for one in inner
     )
     return [
-        text if answer == one else unstripped(before, answer, behind)
+        text if answer == one else joined((Marked(before), answer, Marked(behind)))
         for text, (before, _, behind), one, answer in zip(texts, read, inner, results)
     ], left
 
@@ -222,7 +222,8 @@ def _repeats(marked: Marked, answer: Marked) -> bool:
     before, after = marked.text.lower(), answer.text.lower()
     if any(after.count(text) > before.count(text) for text in names if len(text) >= LEAST_NAME and _has_letter(text)):
         return True
-    return KEPT.sub("", answer.text).count("{") > KEPT.sub("", marked.text).count("{") or nests(marked, answer)
+    torn = "{" in answer.text and KEPT.sub("", answer.text).count("{") > KEPT.sub("", marked.text).count("{")
+    return torn or nests(marked, answer)
 
 
 def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
