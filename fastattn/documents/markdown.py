@@ -42,6 +42,7 @@ _LINE_END = re.compile(r"(?<![ \t])[ \t]*\n[ \t]*")
 # A line that begins so would be a list, a heading, a quotation, a table or a rule.
 BLOCK = re.compile(r"[-+*#>|=~<]|`{3}|\d+[.)]|\[[^\]]*\]:")
 
+_TAG_ALONE = re.compile(r"</?[A-Za-z][^<>]*>\s*\Z")  # as a paragraph's first line it would be a block of HTML
 # A paragraph that begins so would be none.
 _OPENS = re.compile(r"(?:[-+*]|#{1,6}|\d{1,9}[.)])(?:\s|\Z)|>|~{3}|\[[^\]]*\]:|(?:-[ \t]*){3,}\Z")
 
@@ -122,6 +123,8 @@ def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> St
         if _OPENS.match(text) and not _OPENS.match(page, sentence.spans[0][0]):
             text = re.sub(r"\A(\d*)", r"\1\\", text)
         lines = in_lines(text, [end - start for start, end in sentence.spans], BLOCK)
+        if len(lines) > 1 and _TAG_ALONE.match(lines[0]):
+            lines[:2] = [" ".join(lines[:2]), ""]
         before = 0
         for (start, end), line in zip(sentence.spans, lines):  # an empty line would end the paragraph
             start = end - len(page[start:end].lstrip())

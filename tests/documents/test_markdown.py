@@ -1,7 +1,7 @@
 """Markdown: sentences where they stand, everything else as it was."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -173,6 +173,7 @@ def test_code_is_found_in_other_cases_and_within_longer_code():
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+@example("<b> two\n<http://a.b>")
 def test_any_page_keeps_its_blocks_and_lines(page):
     assert translate_document(Unchanged(), page.encode(), "md").decode() == page
     found = translate_document(Louder(), page.encode(), "md").decode()
