@@ -122,7 +122,8 @@ class CachedTranslator(StreamedTranslator):
         self._translator, self._model, self._most = translator, model, check_count("most", most)
         try:
             self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None, check_same_thread=False)
-            self._database.execute("pragma journal_mode = wal")
+            with suppress(sqlite3.OperationalError):  # at once where another process does it now, whatever the timeout
+                self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = normal")
             self._database.execute(
                 "create table if not exists translations (key blob primary key, result text, used real) without rowid"

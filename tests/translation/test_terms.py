@@ -1,7 +1,9 @@
 """Glossaries and memories around a translator whose words and alignment are known."""
 
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import count, repeat
 from types import SimpleNamespace
 from unittest import mock
@@ -478,6 +480,18 @@ def test_connections_side_by_side(path):
 
     with ThreadPoolExecutor(3) as threads:
         assert list(threads.map(translate_much, (0, 50, 100))) == [True] * 3
+
+
+def test_a_file_that_another_process_writes_at_is_waited_for(path):
+    """SQLite does not wait by itself where the file is to have a log for the first time."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("create table another (a)")
+        other.execute("begin immediate")
+        end = threading.Timer(0.2, other.execute, ["commit"])
+        end.start()
+        with CachedTranslator(InOrder(), path, "a") as cached:
+            assert cached.translate("a b") == "xa xb"
+        end.join()
 
 
 def test_the_command_line(pulled, path, tmp_path):
