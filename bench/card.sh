@@ -25,7 +25,7 @@ part() {
 print(sys.version)
 for n in "numba numba-cuda numpy torch transformers tokenizers sentence-transformers".split():
     print(n, next((d.version for d in m.distributions() if d.metadata["Name"].lower() == n), "not there"))'
-    for name in operations functions models attention kernels speed; do
+    for name in operations functions arrays models attention kernels speed; do
         part "$python" -m bench.gpu --part "$name" ${ONLY:+--only "$ONLY"} --rounds "${ROUNDS:-5}"
     done
 } | tee "$log"

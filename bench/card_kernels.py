@@ -4,6 +4,7 @@ Arrays are NumPy's and a launch compiles its kernel for their types, so that res
 """
 
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from numba import cuda, typeof
 
 from bench.operations import OPERATIONS
 from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.ops.cuda.launching import layout_of
 from fastattn.ops.images import ImageOps
 from fastattn.ops.steps import NO_EDITS, StepRows, SubsetRows
 
@@ -35,6 +37,7 @@ class Compiled(NamedTuple):
     spills: int
     stack: int
     float64: bool  # whether any instruction computes in it
+    laid_out: bool  # whether launches pack the arguments as the kernel has them
 
     @property
     def occupancy(self) -> float:
@@ -75,6 +78,8 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
         number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         number(r"(\d+) bytes stack frame"),
         re.search(r"\b(fma|add|mul|div|sqrt)(\.\w+)*\.f64\b", ptx) is not None,
+        [int(size) // 8 for size in re.findall(r"\.param \.[a-z](\d+) ", ptx.partition(")")[0])]
+        == [struct.calcsize(letter) for letter in "".join(map(layout_of, types))],
     )
 
 

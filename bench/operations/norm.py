@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.operations.table import FLOAT, GBYTES, Arrays, Operation, Problem, Size, Work, normal
+from bench.operations.table import FLOAT, GBYTES, Arrays, Operation, Problem, Size, Work, copy_of, normal
 
 
 def norm(operation: str, rows: int, width: int, residual: bool = False, mean: float = 0.0) -> Problem:
@@ -34,7 +34,7 @@ def normalize_heads(rows: int, heads: int, head_width: int, column: int = 0) -> 
 
     def bind(ops: Any, a: Arrays) -> Any:
         def call() -> tuple[np.ndarray, ...]:
-            x = a["x"].copy()
+            x = copy_of(a["x"])
             ops.normalize_heads(x, a["weight"], 1e-6, column)
             return (x,)
 

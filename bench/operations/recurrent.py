@@ -14,6 +14,7 @@ from bench.operations.table import (
     Problem,
     Size,
     Work,
+    copy_of,
     normal,
     starts_of,
 )
@@ -56,7 +57,7 @@ def recur(
         weights = [ops.pack_linear(*pair, precision) for pair in zip(ordered("weight"), ordered("bias"))]
 
         def call() -> tuple[np.ndarray, ...]:
-            table = a["table"].copy()
+            table = copy_of(a["table"])
             places = States(table, a["previous"], table, a["rows"], 2, 3 + states)
             x = ops.linear(a["x"], packed_inputs)
             return ops.recur(x, weights, cell, units, a["starts"], places), table

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.operations.table import FLOAT, GBYTES, Arrays, Operation, Problem, Size, Work, normal, starts_of
+from bench.operations.table import FLOAT, GBYTES, Arrays, Operation, Problem, Size, Work, copy_of, normal, starts_of
 from fastattn.spec.text_spec import POOLINGS
 
 
@@ -96,7 +96,7 @@ def rotate(rows: int, heads: int, head_width: int, rotary_width: int, interleave
 
     def bind(ops: Any, a: Arrays) -> Any:
         def call() -> tuple[np.ndarray, ...]:
-            x = a["x"].copy()
+            x = copy_of(a["x"])
             ops.rotate(x, a["positions"], a["cos"], a["sin"], 3, heads, head_width, interleaved)
             return (x,)
 

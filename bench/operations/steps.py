@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.operations.table import Arrays, Operation, Problem, Size, normal, starts_of
+from bench.operations.table import Arrays, Operation, Problem, Size, copy_of, normal, starts_of
 from fastattn.spec.rounding import as_floats
 
 
@@ -72,7 +72,7 @@ def recurrence(operation: str, lengths: tuple[int, ...], width: int, size: float
 
     def bind(ops: Any, a: Arrays) -> Any:
         def call() -> tuple[np.ndarray, ...]:
-            states = a["states"].copy()
+            states = copy_of(a["states"])
             if operation == "ssru":
                 whole = ops.ssru(a["x"], a["residual"], states, previous, order[:rows])
                 step = ops.ssru(a["next"], a["residual"][lasts], states, order[lasts], order[rows:])

@@ -51,6 +51,17 @@ class Problem:
         return self.bind(ops, arrays)()
 
 
+def copy_of(array: Any) -> Any:
+    """A copy that lies where the array does, for an operation that writes it: on the host or on a card."""
+    if isinstance(array, np.ndarray):
+        return array.copy()
+    from numba import cuda
+
+    copy = cuda.device_array_like(array)
+    copy.copy_to_device(array)
+    return copy
+
+
 class Size:
     """Arguments of the function that makes an operation's problems.
 

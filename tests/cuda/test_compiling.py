@@ -6,6 +6,7 @@ packages, are not proven again.
 
 import hashlib
 import os
+from collections import defaultdict
 from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda.bindings import driver as api
 from cuda.bindings.nvjitlink import nvJitLinkError
 from cuda.core._utils.cuda_utils import CUDAError
 from numba.cuda.core.errors import NumbaPerformanceWarning
-from numba.cuda.cudadrv.driver import CudaAPIError, LinkerError
+from numba.cuda.cudadrv.devicearray import DeviceNDArray
+from numba.cuda.cudadrv.driver import AutoFreePointer, CudaAPIError, LinkerError
 from numba.cuda.cudadrv.error import NvvmSupportError
 from numba.cuda.dispatcher import CUDACache
 
@@ -24,7 +27,7 @@ from bench.card_kernels import ARCHITECTURES, compiling, every_call
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import cuda
 from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
-from fastattn.ops.cuda import attend, card, matmul, norm, on_arrays
+from fastattn.ops.cuda import attend, card, launching, matmul, norm, on_arrays
 from tests import ROOT
 
 IN_REGISTERS = "attend", "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
@@ -57,6 +60,7 @@ def test_kernels_are_of_float32_in_registers_and_fit_a_multiprocessor(architectu
             call()
     compiled = list(found.values())
     assert {one.name for one in compiled if one.float64} == set()
+    assert {one.name for one in compiled if not one.laid_out} == set()
     inner = [one for one in compiled if one.name.startswith(IN_REGISTERS)]
     assert inner and {one.name: one for one in inner if one.spills or one.stack} == {}
     assert {one.name: one for one in compiled if one.shared > 48 << 10 or one.occupancy < 0.125} == {}
@@ -119,3 +123,37 @@ def test_a_function_that_cannot_be_compiled() -> None:
         arrays = StridedArrays(x, x, x, x, (1, 2, 3, 3), (np.array([0, 3]), np.array([0, 3])))
         function = SimpleNamespace(device=wrong)
         cuda.strided_attention(arrays, Heads(2, 2, 4), Visible(), ScoreTerms(function=function), SoftmaxOutputs())
+
+
+def test_memory_of_arrays_that_are_gone_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while a view is there: no two arrays have the same numbers."""
+    taken: list[Any] = []
+
+    def memalloc(size: int) -> Any:
+        taken.append(AutoFreePointer(context, api.CUdeviceptr(len(taken) + 1 << 20), size, finalizer=lambda: None))
+        return taken[-1].own()
+
+    context = type("Context", (), {"memalloc": staticmethod(memalloc)})()
+    monkeypatch.setattr(card.cuda, "current_context", lambda: context)
+    monkeypatch.setattr(card, "_spare", defaultdict(list))
+
+    def place(array: Any) -> int:
+        return int(array.gpu_data.device_pointer)
+
+    one, other = card.empty((3, 4), np.float32), card.empty((12,), np.int32)
+    first, view = place(one), one.reshape(12).view(np.uint32)
+    del one
+    assert len({first, place(view), place(other), place(card.empty((2, 2), np.float32))}) == 3
+    assert place(view) == first
+    del view
+    assert {place(card.empty((5,), np.int64)) for _ in range(3)} == {first}
+    assert place(card.empty((129,), np.float32)) == 4 << 20  # 1,024 bytes, of which none is spare
+    assert [one.size for one in taken] == [512, 512, 512, 1024]
+
+
+def test_arguments_are_packed_as_types_have_them() -> None:
+    array = DeviceNDArray((2, 3), (12, 4), np.float32, gpu_data=AutoFreePointer(None, api.CUdeviceptr(64), 24))
+    words = launching._words((array, (7, True)), [])
+    assert words == [0, 0, 6, 4, 64, 2, 3, 12, 4, 7, True]
+    kinds = [launching._fingerprint(one) for one in (array, array.view(np.int32), 7, 7.0)]
+    assert len(set(kinds)) == 4

@@ -7,7 +7,8 @@ lie there.
 """
 
 # First: its error says that numba-cuda is missing.
-from fastattn.ops.cuda.card import check_card, empty, free_memory
+from fastattn.ops.cuda.card import check_card, free_memory
+from fastattn.ops.cuda.card import lasting as empty
 from fastattn.ops.cuda.card import upload as as_rows
 
 # isort: split

@@ -6,10 +6,12 @@ Python: then blocks have few threads, and what is an instruction of the card alo
 
 import functools
 import hashlib
+import math
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,12 @@ except ImportError as error:
     raise InputError(_PACKAGE) from error
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
+if not SIMULATED:
+    from numba.cuda.cudadrv.devicearray import DeviceNDArray
+    from numba.cuda.cudadrv.driver import AutoFreePointer
+
+    from fastattn.ops.cuda import launching
+
 SIDE = 2 if SIMULATED else 16  # a tile's threads along rows, and along columns
 THREADS = SIDE * SIDE  # of every block
 MICRO = 4  # rows, and columns, of a tile that a thread has in registers
@@ -134,8 +142,9 @@ def number() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that are free on the card; many on the simulator, which does not say."""
-    return int(min(_guarded(lambda: cuda.current_context().get_memory_info().free), 1 << 40))
+    """Bytes that are free on the card, or spare here; many on the simulator, which does not say."""
+    spare = sum(size * len(blocks) for size, blocks in list(_spare.items()))
+    return int(min(_guarded(lambda: cuda.current_context().get_memory_info().free), 1 << 40)) + spare
 
 
 def _in_one_line(error: Exception) -> str:
@@ -162,9 +171,53 @@ def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
         raise FastattnError(f"the card failed: {_in_one_line(error)}") from error
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array of the card, C-contiguous, of any values."""
+def lasting(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of the card for the caller, C-contiguous, of any values; its memory is the driver's again after it."""
     return _guarded(cuda.device_array, shape, np.dtype(dtype))
+
+
+_spare: dict[int, list[Any]] = defaultdict(list)  # memory that arrays of ``empty`` have had, by its bytes
+_used: dict[int, Any] = {}  # and that of arrays which there are, by its place: Numba's views hold it weakly
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of the card between kernels, C-contiguous, of any values.
+
+    Its memory is the next such array's: kernels run in the order of their launches, so what still reads it runs before
+    what writes it anew. The driver would take it back only once the card has done all its work.
+    """
+    dtype = np.dtype(dtype)
+    if SIMULATED or not all(shape):
+        return lasting(shape, dtype)
+    return _guarded(_from_spare, tuple(map(int, shape)), dtype)
+
+
+def _from_spare(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    steps = [dtype.itemsize * math.prod(shape[axis:]) for axis in range(len(shape) + 1)]
+    grain = max(512, 1 << steps[0].bit_length() - 4)  # at most an eighth more
+    size = -(-steps[0] // grain) * grain
+    block = _spare[size].pop() if _spare[size] else _new_memory(size)
+    place = int(block.device_pointer)
+
+    def give_back() -> None:
+        del _used[place]
+        _spare[size].append(block)
+
+    memory = _used[place] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
+    return DeviceNDArray(shape, tuple(steps[1:]), dtype, gpu_data=memory.own())
+
+
+def _new_memory(size: int) -> Any:
+    """So many bytes of the driver's; the spare ones are its own again where it has not enough."""
+    context = cuda.current_context()
+    try:
+        return context.memalloc(size)
+    except Exception as error:
+        if not _is_the_cards(error):
+            raise
+        _spare.clear()
+        context.deallocations.clear()
+        return context.memalloc(size)
 
 
 def borrow(interface: dict[str, Any], owner: Any) -> Any:
@@ -178,7 +231,10 @@ def upload(x: Any) -> Any:
         return x
     if recording.program is not None and x.size:
         return recording.program.copy_of(x)
-    return _guarded(cuda.to_device, np.ascontiguousarray(x))
+    x = np.ascontiguousarray(x)
+    copy = empty(x.shape, x.dtype)
+    send(x, copy)
+    return copy
 
 
 def download(array: Any) -> np.ndarray:
@@ -199,12 +255,42 @@ def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
 
 def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
     """Launch; a step of few rows has few blocks, of which Numba would warn."""
+    compiled = None if SIMULATED else launching.compiled_of(kernel, arguments)
+    if compiled is not None:
+        compiled.launch(_grid(blocks), THREADS, arguments)
+        return
     before, settings.CUDA_LOW_OCCUPANCY_WARNINGS = settings.CUDA_LOW_OCCUPANCY_WARNINGS, 0
     try:
         configured = kernel[blocks, THREADS]
     finally:
         settings.CUDA_LOW_OCCUPANCY_WARNINGS = before
     configured(*arguments)
+    if not SIMULATED:
+        launching.note(kernel, arguments)
+
+
+def _grid(blocks: int | tuple[int, ...]) -> tuple[int, ...]:
+    return blocks if isinstance(blocks, tuple) else (blocks,)
+
+
+def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
+    """What makes these launches, of kernel, blocks and arguments, as one; None: one of them is yet to be made first."""
+    if SIMULATED:
+        return None
+    found = [(launching.compiled_of(kernel, given), _grid(blocks), given) for kernel, blocks, given in launches]
+    if any(compiled is None for compiled, *_ in found):
+        return None
+
+    def record(stream: Any) -> None:
+        for compiled, grid, given in found:
+            compiled.launch(grid, THREADS, given, stream)
+
+    return _guarded(launching.Graph, record)
+
+
+def run_graph(graph: Any) -> None:
+    """Make the launches of ``graph_of``."""
+    _guarded(graph.launch)
 
 
 def written(array: np.ndarray) -> Any:

@@ -92,9 +92,10 @@ def as_array(array: Any) -> Any:
         raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.number()}")
     view = None
     try:
-        interface = getattr(array, "__cuda_array_interface__", None)
-        if interface is None and kind == ON_A_CARD:
+        if kind == ON_A_CARD:  # first: it waits for the caller's stream, of which PyTorch's other interface is silent
             interface, view = _by_dlpack(array)
+        else:
+            interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
             return array
         card.borrow(interface, array)  # which waits for it

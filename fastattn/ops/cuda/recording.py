@@ -31,6 +31,7 @@ class LaunchProgram:
         self._launches: list[tuple[Any, Any, tuple]] = []
         self._copies: dict[tuple, tuple[np.ndarray, Any]] = {}
         self._written: set[tuple] = set()
+        self._graph: Any = None
 
     def add(self, kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
         """Note a launch."""
@@ -55,14 +56,23 @@ class LaunchProgram:
         for array, copy in self._copies.values():
             card.send(array, copy)
         for step in range(most):
-            for kernel, blocks, arguments in self._launches:
-                card.launch(kernel, blocks, *arguments)
+            self._step(is_last=step == most - 1)
             if step % STEPS == STEPS - 1:
                 card.fetch(self._copies[_key(counts)][1], counts)
                 if stop_1[0]:
                     break
         for key in self._written:
             card.fetch(*reversed(self._copies[key]))
+
+    def _step(self, is_last: bool) -> None:
+        """All launches once: as one where more steps come, and kernels are compiled."""
+        if self._graph is None and not is_last:
+            self._graph = card.graph_of(self._launches)
+        if self._graph is not None:
+            card.run_graph(self._graph)
+            return
+        for kernel, blocks, arguments in self._launches:
+            card.launch(kernel, blocks, *arguments)
 
 
 class LaunchRecorder:

@@ -1,0 +1,109 @@
+"""Launches at the driver: a kernel that is compiled starts in some microseconds, where Numba takes hundreds.
+
+Numba compiles, and makes the first launch of a kernel for types of arguments. After it the driver takes the arguments
+as Numba's convention lays them out: scalars as they are, an array as five words, its shape and its strides.
+"""
+
+import ctypes
+import struct
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from cuda.bindings import driver as api
+from numba import types
+from numba.cuda.cudadrv.devicearray import DeviceNDArray
+from numba.cuda.cudadrv.devices import get_context
+from numba.cuda.cudadrv.driver import driver
+
+LETTERS = {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q"}
+LETTERS |= {"uint64": "Q", "float32": "f", "float64": "d", "bool": "?"}
+END, BUFFER, SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE
+
+
+def layout_of(argument: Any) -> str:
+    """The letters of ``struct`` for an argument of Numba's type; KeyError for a type that kernels here have not."""
+    if isinstance(argument, types.Array):
+        return "q" * (5 + 2 * argument.ndim)
+    if isinstance(argument, types.BaseTuple):
+        return "".join(map(layout_of, argument))
+    return LETTERS[str(argument)]
+
+
+def _fingerprint(argument: Any) -> Any:
+    """What Numba's type of an argument goes by."""
+    if isinstance(argument, tuple):
+        return type(argument), *map(_fingerprint, argument)
+    if isinstance(argument, DeviceNDArray):
+        order = argument.is_c_contiguous(), argument.is_f_contiguous(), 0 in argument.strides
+        return argument.dtype, argument.ndim, *order
+    return type(argument)
+
+
+def _words(argument: Any, words: list[Any]) -> list[Any]:
+    """``words`` and those of an argument, as it is laid out: of an array no owner, its size, its place, its axes."""
+    if isinstance(argument, tuple):
+        for one in argument:
+            _words(one, words)
+    elif isinstance(argument, DeviceNDArray):
+        place = int(argument.gpu_data.device_pointer) if argument.size else 0
+        words += (0, 0, argument.size, argument.dtype.itemsize, place, *argument.shape, *argument.strides)
+    else:
+        words.append(argument)
+    return words
+
+
+class Compiled:
+    """A kernel for types of arguments: the driver's function, and room for arguments as it takes them."""
+
+    def __init__(self, overload: Any):
+        self._function = api.CUfunction(int(overload._codelibrary.get_cufunc().handle))
+        self._layout = struct.Struct("@" + "".join(map(layout_of, overload.argument_types)))
+        self._packed = ctypes.create_string_buffer(self._layout.size)
+        size = ctypes.c_size_t(self._layout.size)
+        entries = BUFFER, ctypes.addressof(self._packed), SIZE, ctypes.addressof(size), END
+        self._extra = (ctypes.c_void_p * len(entries))(*entries)
+        self._kept = size
+
+    def launch(self, blocks: tuple[int, ...], threads: int, arguments: tuple, stream: Any = 0) -> None:
+        """Start it; one thread at a time. The driver has taken the arguments when this returns."""
+        self._layout.pack_into(self._packed, 0, *_words(arguments, []))
+        grid = *blocks, *(1,) * (3 - len(blocks))
+        driver.cuLaunchKernel(self._function, *grid, threads, 1, 1, 0, stream, 0, ctypes.addressof(self._extra))
+
+
+_compiled: Any = weakref.WeakKeyDictionary()  # by kernel and by fingerprint; None: Numba launches it
+
+
+def compiled_of(kernel: Any, arguments: tuple) -> Compiled | None:
+    """What Numba has compiled of a kernel for arguments like these; None before their first launch."""
+    return _compiled.get(kernel, {}).get(_fingerprint(arguments))
+
+
+def note(kernel: Any, arguments: tuple) -> None:
+    """Find what Numba has compiled for these arguments, which it has launched."""
+    overload = kernel.overloads.get(tuple(map(kernel.typeof_pyval, arguments)))
+    found = Compiled(overload) if overload is not None else None
+    _compiled.setdefault(kernel, {})[_fingerprint(arguments)] = found
+
+
+class Graph:
+    """Launches that the driver makes as one, in order."""
+
+    def __init__(self, record: Callable[[Any], None]):
+        """``record`` makes the launches in the stream that it gets."""
+        get_context()
+        stream = driver.cuStreamCreate(api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        driver.cuStreamBeginCapture(stream, api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        try:
+            record(stream)
+        finally:
+            graph = driver.cuStreamEndCapture(stream)
+        self._executable = driver.cuGraphInstantiate(graph, 0)
+        driver.cuGraphDestroy(graph)
+        driver.cuStreamDestroy(stream)
+        weakref.finalize(self, api.cuGraphExecDestroy, self._executable).atexit = False
+
+    def launch(self) -> None:
+        """Start them, after what the default stream has; they keep no argument's memory."""
+        driver.cuGraphLaunch(self._executable, 0)
