@@ -57,7 +57,7 @@ QUIET := --quiet --quiet --disable-pip-version-check
 NEEDED := -e ".[test,check]"
 RAY_NEEDED := -e ".[test,ray]" "moto[server]>=5"
 # What compiles for a card without one: 500 MB, of which numba-cuda itself is 2.
-CUDA_NEEDED := -e ".[test]" "numba-cuda>=0.30" nvidia-cuda-nvcc nvidia-cuda-nvrtc
+CUDA_NEEDED := -e ".[test]" "numba-cuda>=0.30" "numpy<2.5" nvidia-cuda-nvcc nvidia-cuda-nvrtc
 
 $(VENV)/.installed: setup.cfg setup.py pyproject.toml
 	$(call environment,$(VENV),$(NEEDED))

@@ -92,17 +92,18 @@ def test_an_end_ends_what_was_begun_and_one_from_outside_says_so(job, name, said
 def test_what_has_lost_its_parent_is_still_known():
     """A child with an environment of its own, as Ray's agents have, whose parent is gone before the job is."""
     command = ["sh", "-c", "env -i sleep 600 & echo $!; exec sleep 600"]
-    environment = {**os.environ, "MARK_OF_A_TEST": "1"}
+    name = f"MARK_OF_TEST_{os.getpid()}"  # as a second run of the suite has its own
+    environment, mark = {**os.environ, name: "1"}, f"{name}=1".encode()
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     child = int(parent.stdout.readline())
     try:
-        known = watched._begun(b"MARK_OF_A_TEST=1", {})
+        known = watched._begun(mark, {})
         assert known.keys() == {parent.pid, child}
         parent.kill()
         parent.wait()
-        assert watched._begun(b"MARK_OF_A_TEST=1", {}) == {}
-        assert watched._begun(b"MARK_OF_A_TEST=1", known) == {child: known[child]}
-        assert watched._begun(b"MARK_OF_A_TEST=1", {child: b"another start"}) == {}
+        assert watched._begun(mark, {}) == {}
+        assert watched._begun(mark, known) == {child: known[child]}
+        assert watched._begun(mark, {child: b"another start"}) == {}
     finally:
         os.kill(child, signal.SIGKILL)
         parent.stdout.close()

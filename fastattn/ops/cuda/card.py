@@ -194,7 +194,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Any:
 
 def _from_spare(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     steps = [dtype.itemsize * math.prod(shape[axis:]) for axis in range(len(shape) + 1)]
-    grain = max(512, 1 << steps[0].bit_length() - 4)  # at most an eighth more
+    grain = max(512, (1 << steps[0].bit_length()) >> 4)  # at most an eighth more
     size = -(-steps[0] // grain) * grain
     block = _spare[size].pop() if _spare[size] else _new_memory(size)
     place = int(block.device_pointer)
@@ -285,7 +285,7 @@ def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
         for compiled, grid, given in found:
             compiled.launch(grid, THREADS, given, stream)
 
-    return _guarded(launching.Graph, record)
+    return _guarded(launching.LaunchGraph, record)
 
 
 def run_graph(graph: Any) -> None:

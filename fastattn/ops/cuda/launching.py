@@ -53,7 +53,7 @@ def _words(argument: Any, words: list[Any]) -> list[Any]:
     return words
 
 
-class Compiled:
+class CompiledKernel:
     """A kernel for types of arguments: the driver's function, and room for arguments as it takes them."""
 
     def __init__(self, overload: Any):
@@ -75,7 +75,7 @@ class Compiled:
 _compiled: Any = weakref.WeakKeyDictionary()  # by kernel and by fingerprint; None: Numba launches it
 
 
-def compiled_of(kernel: Any, arguments: tuple) -> Compiled | None:
+def compiled_of(kernel: Any, arguments: tuple) -> CompiledKernel | None:
     """What Numba has compiled of a kernel for arguments like these; None before their first launch."""
     return _compiled.get(kernel, {}).get(_fingerprint(arguments))
 
@@ -83,11 +83,11 @@ def compiled_of(kernel: Any, arguments: tuple) -> Compiled | None:
 def note(kernel: Any, arguments: tuple) -> None:
     """Find what Numba has compiled for these arguments, which it has launched."""
     overload = kernel.overloads.get(tuple(map(kernel.typeof_pyval, arguments)))
-    found = Compiled(overload) if overload is not None else None
+    found = CompiledKernel(overload) if overload is not None else None
     _compiled.setdefault(kernel, {})[_fingerprint(arguments)] = found
 
 
-class Graph:
+class LaunchGraph:
     """Launches that the driver makes as one, in order."""
 
     def __init__(self, record: Callable[[Any], None]):
