@@ -53,7 +53,7 @@ def _words(argument: Any, words: list[Any]) -> list[Any]:
     return words
 
 
-class CompiledKernel:
+class PackedKernel:
     """A kernel for types of arguments: the driver's function, and room for arguments as it takes them."""
 
     def __init__(self, overload: Any):
@@ -75,7 +75,7 @@ class CompiledKernel:
 _compiled: Any = weakref.WeakKeyDictionary()  # by kernel and by fingerprint; None: Numba launches it
 
 
-def compiled_of(kernel: Any, arguments: tuple) -> CompiledKernel | None:
+def compiled_of(kernel: Any, arguments: tuple) -> PackedKernel | None:
     """What Numba has compiled of a kernel for arguments like these; None before their first launch."""
     return _compiled.get(kernel, {}).get(_fingerprint(arguments))
 
@@ -83,7 +83,7 @@ def compiled_of(kernel: Any, arguments: tuple) -> CompiledKernel | None:
 def note(kernel: Any, arguments: tuple) -> None:
     """Find what Numba has compiled for these arguments, which it has launched."""
     overload = kernel.overloads.get(tuple(map(kernel.typeof_pyval, arguments)))
-    found = CompiledKernel(overload) if overload is not None else None
+    found = PackedKernel(overload) if overload is not None else None
     _compiled.setdefault(kernel, {})[_fingerprint(arguments)] = found
 
 
