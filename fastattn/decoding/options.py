@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -40,26 +40,6 @@ WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
 LONGEST_TARGET = 1 << 40  # fits int64; no memory holds as many tokens
 LONGEST_LEAST = 1_000_000  # tokens: a search goes on for min_decoding_length even if the model has ended
-_BOOLEANS = (
-    "disable_unk",
-    "return_alternatives",
-    "shortlist",
-    "return_end_token",
-    "return_scores",
-    "return_attention",
-    "replace_unknowns",
-)
-# The least and the greatest of each whole number; None: any size.
-_COUNTS: dict[str, tuple[int, int | None]] = {
-    "beam_size": (1, WIDEST_BEAM),
-    "num_hypotheses": (1, MOST_HYPOTHESES),
-    "min_decoding_length": (0, LONGEST_LEAST),
-    "no_repeat_ngram_size": (0, LONGEST_TARGET),
-    "sampling_topk": (0, LONGEST_TARGET),
-    "max_decoding_length": (1, None),
-    "max_input_length": (0, None),
-    "seed": (0, None),
-}
 # What a finite number should be. Beyond 1e4 and 1e30 float32 cannot tell hypotheses apart: their log-probabilities
 # vanish beside the penalties, and logits are 0 or infinite.
 _WANTED: dict[str, Callable[[Any], bool]] = {
@@ -70,26 +50,37 @@ _WANTED: dict[str, Callable[[Any], bool]] = {
     "from -10000 to 10000": lambda value: abs(value) <= 1e4,
     "from 1e-30 to 1e+30": lambda value: 1e-30 <= value <= 1e30,
 }
-_NUMBERS: dict[str, tuple[str, ...]] = {
-    "patience": ("greater than 0",),
-    "length_penalty": (),
-    "word_penalty": ("from -10000 to 10000",),
-    "coverage_penalty": ("from -10000 to 10000",),
-    "repetition_penalty": ("greater than 0", "from 1e-30 to 1e+30"),
-    "presence_penalty": ("from -10000 to 10000",),
-    "frequency_penalty": ("from -10000 to 10000",),
-    "prefix_bias_beta": ("at least 0", "less than 1"),
-    "min_alternative_expansion_prob": ("at least 0", "at most 1"),
-    "sampling_topp": ("greater than 0", "at most 1"),
-    "sampling_minp": ("at least 0", "at most 1"),
-    "sampling_temperature": ("at least 0",),
-    "max_length_factor": ("greater than 0",),
-    "timeout": ("greater than 0",),
-}
-_OPEN = ("max_decoding_length", "max_input_length", "seed", "max_length_factor", "timeout")  # which may be None
-# The checkpoint's own settings that give way to a beam or a bias, and to another limit.
-_SAMPLING = ("sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature")
+# The checkpoint's own settings that give way to another limit.
 _LIMITS = ("max_decoding_length", "max_length_factor")
+
+
+def _whole(default: int | None, least: int, most: int | None = None) -> Any:
+    """A field that is a whole number, at least ``least`` and at most ``most`` (None: any), or None by default."""
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise InputError(f"{name} should be a whole number, at least {least}; got {described(value)}")
+        if most is not None and int(value) > most:
+            raise InputError(f"{name} should be at most {most}, got {described(value)}")
+
+    return field(default=default, metadata={"check": check})
+
+
+def _number(default: float | None, *limits: str) -> Any:
+    """A field that is a finite number within ``limits``, of _WANTED, or None by default."""
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, Real) or not _is_finite(value):
+            raise InputError(f"{name} should be a finite number, got {described(value)}")
+        for wanted in limits:
+            if not _WANTED[wanted](value):
+                raise InputError(f"{name} should be {wanted}, got {value}")
+
+    return field(default=default, metadata={"check": check})
+
+
+def _flag(default: bool) -> Any:
+    return field(default=default, metadata={"check": check_bool})
 
 
 @dataclass(frozen=True)
@@ -165,63 +156,48 @@ class DecodingOptions:
                          return value ends that translation with this token
     """
 
-    beam_size: int = 2
-    patience: float = 1.0
-    num_hypotheses: int = 1
-    length_penalty: float = 1.0
-    word_penalty: float = 0.0
-    coverage_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    no_repeat_ngram_size: int = 0
-    min_decoding_length: int = 1
-    max_decoding_length: int | None = None
-    max_length_factor: float | None = None
-    max_input_length: int | None = None
-    disable_unk: bool = False
+    beam_size: int = _whole(2, 1, WIDEST_BEAM)
+    patience: float = _number(1.0, "greater than 0")
+    num_hypotheses: int = _whole(1, 1, MOST_HYPOTHESES)
+    length_penalty: float = _number(1.0)
+    word_penalty: float = _number(0.0, "from -10000 to 10000")
+    coverage_penalty: float = _number(0.0, "from -10000 to 10000")
+    repetition_penalty: float = _number(1.0, "greater than 0", "from 1e-30 to 1e+30")
+    presence_penalty: float = _number(0.0, "from -10000 to 10000")
+    frequency_penalty: float = _number(0.0, "from -10000 to 10000")
+    no_repeat_ngram_size: int = _whole(0, 0, LONGEST_TARGET)
+    min_decoding_length: int = _whole(1, 0, LONGEST_LEAST)
+    max_decoding_length: int | None = _whole(None, 1)
+    max_length_factor: float | None = _number(None, "greater than 0")
+    max_input_length: int | None = _whole(None, 0)
+    disable_unk: bool = _flag(False)
     suppress_sequences: Sequence[Sequence[int]] = ()
     begin_suppress_tokens: Sequence[int] = ()
     rules: SearchRules | None = None
-    prefix_bias_beta: float = 0.0
-    return_alternatives: bool = False
-    min_alternative_expansion_prob: float = 0.0
-    shortlist: bool = True
+    prefix_bias_beta: float = _number(0.0, "at least 0", "less than 1")
+    return_alternatives: bool = _flag(False)
+    min_alternative_expansion_prob: float = _number(0.0, "at least 0", "at most 1")
+    shortlist: bool = _flag(True)
     end_token: Sequence[int] = ()
-    return_end_token: bool = False
-    return_scores: bool = True
-    return_attention: bool = False
-    replace_unknowns: bool = False
-    sampling_topk: int = 1
-    sampling_topp: float = 1.0
-    sampling_minp: float = 0.0
-    sampling_temperature: float = 1.0
-    seed: int | None = None
-    timeout: float | None = None
+    return_end_token: bool = _flag(False)
+    return_scores: bool = _flag(True)
+    return_attention: bool = _flag(False)
+    replace_unknowns: bool = _flag(False)
+    sampling_topk: int = _whole(1, 0, LONGEST_TARGET)
+    sampling_topp: float = _number(1.0, "greater than 0", "at most 1")
+    sampling_minp: float = _number(0.0, "at least 0", "at most 1")
+    sampling_temperature: float = _number(1.0, "at least 0")
+    seed: int | None = _whole(None, 0)
+    timeout: float | None = _number(None, "greater than 0")
     callback: Callable[[Step], Any] | None = None
 
     def __post_init__(self) -> None:
-        for name in _BOOLEANS:
-            check_bool(name, getattr(self, name))
-        self._check_numbers()
+        for name, default, check in _CHECKS:
+            value = getattr(self, name)
+            if value is not None or default is not None:
+                check(name, value)
         self._check_limits()
         self._check_combinations()
-
-    def _check_numbers(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None or name not in _OPEN}
-        for name, (least, most) in _COUNTS.items():
-            value = given.get(name, least)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise InputError(f"{name} should be a whole number, at least {least}; got {described(value)}")
-            if most is not None and int(value) > most:
-                raise InputError(f"{name} should be at most {most}, got {described(value)}")
-        for name, limits in _NUMBERS.items():
-            value = given.get(name, 1)
-            if isinstance(value, bool) or not isinstance(value, Real) or not _is_finite(value):
-                raise InputError(f"{name} should be a finite number, got {described(value)}")
-            for wanted in limits:
-                if not _WANTED[wanted](value):
-                    raise InputError(f"{name} should be {wanted}, got {value}")
 
     def _check_limits(self) -> None:
         ends = self.end_token
@@ -306,6 +282,10 @@ class DecodingOptions:
         return min(limit, max_positions or LONGEST_TARGET)
 
 
+_CHECKS = [(one.name, one.default, one.metadata["check"]) for one in fields(DecodingOptions) if one.metadata]
+SAMPLING = tuple(name for name, *_ in _CHECKS if name.startswith("sampling_"))
+
+
 def _is_finite(value: Real) -> bool:
     """Whether a number is finite as a float."""
     try:
@@ -323,7 +303,7 @@ def resolve_options(settings: Mapping[str, Any], given: Mapping[str, Any]) -> De
     """
     chosen = dict(settings)
     if given.get("beam_size", 1) != 1 or given.get("prefix_bias_beta", 0) != 0:
-        _drop(chosen, _SAMPLING)
+        _drop(chosen, SAMPLING)
     if "beam_size" not in given:
         if (chosen | dict(given)).get("sampling_topk", 1) != 1:
             chosen["beam_size"] = 1

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fastattn.decoding.options import DecodingOptions, checkpoint_settings
+from fastattn.decoding.options import SAMPLING, DecodingOptions, checkpoint_settings
 from fastattn.decoding.resolving import DecoderOptions, DecodingResolver
 from fastattn.errors import InputError, check_bool, check_known, check_several, check_text
 from fastattn.generation.text import GeneratorTokenizer
@@ -57,7 +57,6 @@ class GenerationCall(NamedTuple):
 
 
 _RENAMED = {"max_new_tokens": "max_decoding_length", "min_new_tokens": "min_decoding_length"}
-_SAMPLES = ("sampling_topp", "sampling_minp", "sampling_temperature")  # who gives one wants samples
 
 
 class GenerationResolver:
@@ -82,7 +81,7 @@ class GenerationResolver:
         flags["return_log_probs"] = search.pop("return_log_probs", False)
         for name, value in (*flags.items(), ("details", details)):
             check_bool(name, value)
-        if any(name in search for name in _SAMPLES) and self.default.sampling_topk == 1:
+        if not search.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
             search.setdefault("sampling_topk", 0)
         decoding = self._decoding.resolve(search, self._ids_of_text)
         if draft is not None and not decoding.greedy:

@@ -159,8 +159,8 @@ class Generator(ModelBase):
         speculate  "prompt": propose what followed the last tokens where they stood before, in the prompt or the answer;
                   a Generator with the same vocabulary: what that smaller model says. The same bits in fewer steps, and
                   in less time where proposals are right: docs/speculation.md has figures; needs beam_size=1
-        Other options are those of ``DecodingOptions``: greedy search by default, samples if sampling_topk,
-        sampling_topp, sampling_minp or sampling_temperature is given. repetition_penalty, no_repeat_ngram_size and
+        Other options are those of ``DecodingOptions``: greedy search by default, samples if one whose name
+        begins with sampling_ is given. repetition_penalty, no_repeat_ngram_size and
         suppress_sequences look back on the prompt too, as in transformers; presence_penalty and frequency_penalty on
         the answer alone, as in vLLM. Raises InputError for invalid options and prompts, SearchTimeout.
         """

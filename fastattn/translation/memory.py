@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from fastattn.decoding.options import SAMPLING
 from fastattn.errors import FastattnError, InputError, check_bool, check_count
 from fastattn.system.records import dataclass, lazy
 from fastattn.translation.calls import TokenTranslation, Translation
@@ -19,7 +20,6 @@ from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_
 WINDOW = 256  # texts that are looked up together
 NEAR, MOST_NEAR = 0.75, 3  # similarity of what is offered, and how many
 # What a result depends on that is not kept, and what is drawn: it goes past the cache.
-SAMPLING = ("sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature")
 UNKEPT = ("return_attention", "callback", "return_alternatives", *SAMPLING)
 
 
