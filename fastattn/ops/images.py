@@ -67,7 +67,8 @@ class ImageOps(Protocol):
         bias_D: np.ndarray | None = None,
         activation: str = "none",
         residual_ND: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
 
     def pool_windows(self, x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
         """mode: "max"; "mean" of all taps, zeros of the padding among them; "mean_inside" of those in the image."""

@@ -2,7 +2,7 @@
 
 ``fastattn.ops.cpu`` and ``fastattn.ops.reference`` are two such namespaces; ``fastattn.ops.backend`` has that of a
 device. A model takes one, and nothing else makes rows or computes on them, so the same model runs on any.
-``fastattn.ops.cpu`` documents each operation. An implementation may assume, without checks:
+An implementation says what it does otherwise, and may assume, without checks:
 
 rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
             of them than length, shape and dtype, except by ``np.asarray(rows)``, which copies them to the host.
@@ -54,41 +54,63 @@ class Ops(ImageOps, Protocol):
 
     # threads
 
-    def use_threads(self, count: int) -> AbstractContextManager[None]: ...
+    def use_threads(self, count: int) -> AbstractContextManager[None]:
+        """A context in which operations use so many threads."""
 
-    def current_threads(self) -> int: ...
+    def current_threads(self) -> int:
+        """The number of threads that the operations use."""
 
-    def thread_limit(self) -> int: ...
+    def thread_limit(self) -> int:
+        """The most threads that ``use_threads`` takes."""
 
     def free_memory(self) -> int | None:
         """Bytes that are free on a card, by which batches are sized; None where the host's memory serves."""
 
     # whole rows
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray: ...
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array of that shape, C-contiguous, of any values."""
 
     def as_rows(self, x: np.ndarray) -> np.ndarray:
-        """Rows of a caller's array."""
+        """A caller's array as rows: C-contiguous and aligned, a copy where it must be."""
 
-    def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray: ...
+    def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
+        """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
 
-    def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray: ...
+    def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
 
-    def add_rows(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray: ...
+    def add_rows(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
+        """x + y, float32."""
 
-    def scale_rows(self, x_ND: np.ndarray, factor: float) -> np.ndarray: ...
+    def scale_rows(self, x_ND: np.ndarray, factor: float) -> np.ndarray:
+        """x * factor."""
 
-    def neighbours(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray: ...
+    def neighbours(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
+        """Each row with those before and after it in its sentence, zeros beyond: [N, (before + 1 + after) D]."""
 
-    def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray: ...
+    def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
+        """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
 
-    def softmax(self, x_NS: np.ndarray) -> np.ndarray: ...
+        skip  how many first rows of every sentence (its prompt's) take no part.
+        """
+
+    def softmax(self, x_NS: np.ndarray) -> np.ndarray:
+        """e**x divided by its sum along the row (Bridle 1990); float32 [N, S], C-contiguous.
+
+        -inf yields 0, a row of nothing else zeros; a row with NaN or +inf is NaN.
+        """
 
     # linear layers, norms, embeddings, positions
 
     def pack_linear(
         self, weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32"
-    ) -> PackedLinear: ...
+    ) -> PackedLinear:
+        """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
+
+        int8 and int4 keep quantized weights of their kind as they are; others are quantized here. int4 and int8_groups
+        need whole groups of 32 inputs.
+        """
 
     def packed_layout(self, precision: str) -> str | None:
         """The name of ``pack_linear``'s layout on this machine, by which files of packed layers are found; None: none.
@@ -97,11 +119,11 @@ class Ops(ImageOps, Protocol):
         makes it again.
         """
 
-    def packed_shapes(
-        self, outputs: int, inputs: int, precision: str, balanced: bool
-    ) -> dict[str, tuple[int, ...]]: ...
+    def packed_shapes(self, outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
+        """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
 
-    def packed_of(self, outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear: ...
+    def packed_of(self, outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear:
+        """The PackedLinear whose ``arrays`` were these."""
 
     def linear(
         self,
@@ -110,11 +132,17 @@ class Ops(ImageOps, Protocol):
         activation: str = "none",
         residual_NF: np.ndarray | None = None,
         multiply_NF: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the inputs are float32 and C-contiguous.
 
-    def gated(
-        self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none"
-    ) -> np.ndarray: ...
+        The residual is added last.
+        """
+
+    def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none") -> np.ndarray:
+        """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020); the bits are those of two products.
+
+        V and c are the gate's, of W's size and precision.
+        """
 
     def layer_norm(
         self,
@@ -123,13 +151,16 @@ class Ops(ImageOps, Protocol):
         bias_D: np.ndarray | None,
         epsilon: float,
         residual_ND: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
 
     def rms_norm(
         self, x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
 
-    def normalize_heads(self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None: ...
+    def normalize_heads(self, x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
+        """Root mean square normalization, in place, of a row's H heads of width K from ``column`` on; float32."""
 
     def embed(
         self,
@@ -138,7 +169,13 @@ class Ops(ImageOps, Protocol):
         scale: float = 1.0,
         positions_N: np.ndarray | None = None,
         position_table_PD: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
+
+        table           [V, D], or the packed weights, float32, int8 or int8_groups, of the linear layer that is tied to
+                        it: reading a column of those costs microseconds a token, a second copy V D numbers
+        ids, positions  int32; the caller has checked that they are inside their tables
+        """
 
     def rotate(
         self,
@@ -150,13 +187,24 @@ class Ops(ImageOps, Protocol):
         heads: int,
         head_width: int,
         interleaved: bool,
-    ) -> None: ...
+    ) -> None:
+        """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on to the angles of their rows' positions.
+
+        cos_PK2, sin_PK2  tables by position, float32; twice their width is what turns of a head, the rest stays.
+        interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
+        positions_N       int32.
+        """
 
     # attention
 
     def seen_around(
         self, query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
+
+        Query t sees keys t + offset - before to t + offset + after; below 0: no bound. All are int64, their sums as
+        well.
+        """
 
     def attention(
         self,
@@ -170,11 +218,26 @@ class Ops(ImageOps, Protocol):
         position_bias: PositionBias | None = None,
         distances: PackedDistances | None = None,
         weights_BHTS: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
 
-    def pack_distances(
-        self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads
-    ) -> PackedDistances: ...
+        Head h of query row n is query[n, query_column + h K : + K].
+        bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
+        position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
+        distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its
+                      own.
+        weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
+        A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+        """
+
+    def pack_distances(self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
+        """The rows of disentangled attention (He 2021, section 3.1) for ``attention``.
+
+        key_LE    [L, H K], L odd: row L // 2 + s - t is the key of position s seen from t, whose products with the
+                  query of t are added to its products with keys. Farther positions share the first row and the last;
+                  None: none
+        query_LE  the same of queries, whose products with the key of s are added
+        """
 
     def attention_step(
         self,
@@ -189,23 +252,47 @@ class Ops(ImageOps, Protocol):
         weights_NHS: np.ndarray | None = None,
         vector_HK: np.ndarray | None = None,
     ) -> np.ndarray:
-        """With a vector scores are v . tanh(q + k) (Bahdanau 2015), and no scale, bias or softcap is used."""
+        """Attention over tables of keys and values, of which each query sees those listed for it; out_NF float32.
 
-    def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray: ...
+        One query for each row of the index is a step; several with ascending stops are the next chunk of a prefill,
+        each with the same bits as in a step.
+        bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
+        position_bias  added too; a query's position is that of the last key before its stop.
+        weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
+        vector_HK    scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap; float32, C-contiguous.
+        A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous
+        and float32, keys and values also uint16, the bits of bfloat16, or int8 as ``write_rows`` has it, of one head
+        width; nothing is checked here.
+        """
+
+    def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray:
+        """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]; float32, without H."""
 
     # tables of the key-value cache, recurrent states
 
-    def empty_table(self, rows: int, width: int, dtype: np.dtype) -> np.ndarray: ...
+    def empty_table(self, rows: int, width: int, dtype: np.dtype) -> np.ndarray:
+        """A table [rows, W], C-contiguous, of any values, whose W is at least ``width``."""
 
-    def extend_table(self, table_ME: np.ndarray, rows: int) -> np.ndarray: ...
+    def extend_table(self, table_ME: np.ndarray, rows: int) -> np.ndarray:
+        """A table of ``rows`` rows, more than this one's, that begins with them."""
 
-    def gather_table(self, table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray: ...
+    def gather_table(self, table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
+        """A table of ``rows`` rows that begins with these of this one's."""
 
     def write_rows(
         self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
-    ) -> None: ...
+    ) -> None:
+        """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
 
-    def round_rows(self, values_NE: np.ndarray, first_column: int) -> None: ...
+        table_ME   written, C-contiguous like values_NE, float32: float32; uint16, which takes the nearest bfloat16; or,
+                   on targets that convert float16, int16, which takes the nearest of these; or int8, which takes each
+                   head of ``head_width`` values as multiples of its greatest magnitude / 127, a float32 that lies
+                   behind it.
+        rows_N     int32, inside the table and all different; nothing is checked here.
+        """
+
+    def round_rows(self, values_NE: np.ndarray, first_column: int) -> None:
+        """Round values, float32 and C-contiguous, from ``first_column`` on to the nearest bfloat16, in place."""
 
     def ssru(
         self,
@@ -214,7 +301,13 @@ class Ops(ImageOps, Protocol):
         states_MW: np.ndarray,
         previous_N: np.ndarray,
         rows_N: np.ndarray,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x; float32 [N, D].
+
+        inputs_NE   float32 [N, 2 D]: x, then f, of which s is the sigmoid.
+        states_MW   float32, W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to
+                    ``rows_N[n]``. Both int32; rows follow those that they continue.
+        """
 
     def running_average(
         self,
@@ -223,7 +316,12 @@ class Ops(ImageOps, Protocol):
         previous_N: np.ndarray,
         rows_N: np.ndarray,
         positions_N: np.ndarray,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """The average of each row and those before it (Zhang 2018); float32 [N, D].
+
+        states_MW    float32, W >= D: sums, continued and written as the states of ``ssru``.
+        positions_N  int32: how many rows come before.
+        """
 
     # recurrent layers
 
@@ -258,9 +356,11 @@ class Ops(ImageOps, Protocol):
     def recorder(self) -> Any:
         """What records calls of operations, to make them again: see ``fastattn.runtime.recording``; or None."""
 
-    def take_tokens(
-        self, rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray
-    ) -> None: ...
+    def take_tokens(self, rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
+        """Make the chosen token of each row that is not over its next input, at the next position, in a fresh row.
+
+        history_RS, written_RS, tokens_M  the cache's tables of slots and of rows, int32, written
+        """
 
     def pick_tokens(
         self,
@@ -270,21 +370,35 @@ class Ops(ImageOps, Protocol):
         normalized: bool,
         ends_E: np.ndarray,
         rows: StepRows,
-    ) -> None: ...
+    ) -> None:
+        """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score.
+
+        ends_E  int32: the tokens that end a row, as its limit does
+        """
 
     # the projection onto the vocabulary, or for each row onto a subset of it
 
-    def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear: ...
+    def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
+        """The weights of ``packed`` by rows; not copied if they are stored so and the width is of whole vectors."""
 
-    def select_outputs(self, linear: RowLinear, ids: np.ndarray) -> OutputSubset: ...
+    def select_outputs(self, linear: RowLinear, ids: np.ndarray) -> OutputSubset:
+        """The outputs ``ids``: int32, ascending, at least one, all in range."""
 
     def project_all(
         self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """All log-probabilities, float32 [R, V], to sample from: the only operation that stores them.
+
+        -inf outside a row's subset.
+        """
 
     def project_peaks(
         self, x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
+
+        starts_B1  where each sentence's rows start; the last one's end at N
+        """
 
     def project_top_k(
         self,
@@ -293,7 +407,12 @@ class Ops(ImageOps, Protocol):
         k: int,
         edits: Edits = NO_EDITS,
         normalized: bool = True,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
+
+        normalized  False: logits instead of log-probabilities, which saves an exponential for each.
+        If fewer than k ids are left, the others are -inf and -1.
+        """
 
     def log_probs(
         self,
@@ -301,7 +420,11 @@ class Ops(ImageOps, Protocol):
         outputs: PackedLinear | Sequence[OutputSubset],
         targets_N: np.ndarray,
         edits: Edits = NO_EDITS,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """The log-probability of one target id (int32, inside the vocabulary) a row; float32 [N].
+
+        -inf for a target outside the row's subset.
+        """
 
     # on callers' arrays, which are NumPy's, as the results are; no model needs these
 
@@ -329,7 +452,8 @@ class Ops(ImageOps, Protocol):
     ) -> int:
         """Attention of arrays where they lie; the number of rows whose scores overflowed, which are NaN or 0 then."""
 
-    def block_states(self, function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray: ...
+    def block_states(self, function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
+        """states_BHTS uint8 of blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
 
     def best_keys(
         self,
@@ -340,7 +464,12 @@ class Ops(ImageOps, Protocol):
         factor: float = 1.0,
         vector_HK: np.ndarray | None = None,
         bias_BHTS: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
+
+        Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
+        seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it. Nothing is checked here.
+        """
 
     def local_attention(
         self,
@@ -353,7 +482,14 @@ class Ops(ImageOps, Protocol):
         scale: float,
         spread: float,
         weights_BHTS: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """out_BTHV: a softmax of scale q k over a window of keys, times exp(-(s - centre)**2 spread), times the values.
+
+        windows_BTH2  int64: the first key and the stop of each query's window, from 0 to S
+        spread        1 / (2 sigma**2); 0: no Gaussian
+        weights_BHTS  written if given: the weights, 0 outside the window
+        A query with an empty window yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+        """
 
     def graph_attention(
         self,
@@ -365,10 +501,29 @@ class Ops(ImageOps, Protocol):
         dots: tuple[np.ndarray, np.ndarray] | None = None,
         factor: float,
         weights_EH: np.ndarray | None = None,
-    ) -> np.ndarray: ...
+    ) -> np.ndarray:
+        """out_NHV: node n's softmax over its neighbours indices[starts[n]:starts[n + 1]], and their weighted values.
 
-    def unit_vectors(self, x: np.ndarray) -> np.ndarray: ...
+        terms   (target_NH, source_MH): scores LeakyReLU(target[n] + source[m]), ``factor`` is the slope below zero
+        dots    (query_NHK, key_MHK): scores factor query[n] . key[m]
+        weights_EH  written if given: each neighbour's weight
+        A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous; nothing
+        is checked here.
+        """
+
+    def unit_vectors(self, x: np.ndarray) -> np.ndarray:
+        """Vectors along the last axis divided by their length; zeros stay. Any float32 has a direction but infinity."""
 
     def nearest_rows(
         self, queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]: ...
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
+
+        queries_QD, corpus_ND  of one dtype, float32, int8 or uint8, or a corpus of float16 for queries of float32; the
+                               corpus has N < 2**32 rows of adjacent numbers, at any distance from each other
+        k                      1 to N
+        by_length              whether dot products are divided by the row's length, at least 1e-12
+        bits                   whether the score is minus the number of bits that differ, not a dot product
+        Equal scores are in the order of ids; -inf and -1 stand where fewer than k are numbers. Integers are summed and
+        compared exactly up to D = 32,768.
+        """

@@ -128,12 +128,6 @@ class PackedDistances(NamedTuple):
 
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
-    """The rows of disentangled attention (He 2021, section 3.1) for ``attention``.
-
-    key_LE    [L, H K], L odd: row L // 2 + s - t is the key of position s seen from t, whose products with the query of
-              t are added to its products with keys. Farther positions share the first row and the last; None: none
-    query_LE  the same of queries, whose products with the key of s are added
-    """
     both = (key_LE, 1.0), (None if query_LE is None else query_LE[::-1], _scale(heads) * LOG2_E)
     given = [(x_LE, factor) for x_LE, factor in both if x_LE is not None]
     farthest = len(given[0][0]) // 2
@@ -178,10 +172,6 @@ def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> in
 def seen_around(
     query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
 ) -> np.ndarray:
-    """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
-
-    Query t sees keys t + offset - before to t + offset + after; below 0: no bound. All are int64, their sums as well.
-    """
     seen_N2 = np.empty((int(query_starts_B1[-1]), 2), np.int64)
     _see(query_starts_B1, lengths_B, offset_B, before, after, seen_N2)
     return seen_N2
@@ -245,15 +235,6 @@ def attention(
     distances: PackedDistances | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
-
-    Head h of query row n is query[n, query_column + h K : + K].
-    bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
-    position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
-    distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its own.
-    weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
-    A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
-    """
     N = len(query_NE)
     out_NF = np.empty((N, heads.query_heads * (heads.value_width or heads.width)), np.float32)
     steps = _steps_of_rows(heads, query_NE.shape[1], key_ME.shape[1], value_ME.shape[1])
@@ -299,18 +280,6 @@ def attention_step(
     weights_NHS: np.ndarray | None = None,
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF float32.
-
-    One query for each row of the index is a step; several with ascending stops are the next chunk of a prefill, each
-    with the same bits as in a step.
-    bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
-    position_bias  added too; a query's position is that of the last key before its stop.
-    weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
-    vector_HK    scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap; float32, C-contiguous.
-    A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous and
-    float32, keys and values also uint16, the bits of bfloat16, or int8 as ``write_rows`` has it, of one head width;
-    nothing is checked here.
-    """
     value_width = heads.value_width or heads.width
     shape = heads.query_heads, heads.query_heads // heads.key_heads, heads.width, value_width
     columns = heads.query_column, heads.key_column, heads.value_column

@@ -92,7 +92,6 @@ def convolve_depthwise(
     activation: str = "none",
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
     out, (T, D) = window.over(grid), weight_TD.shape
     y_ND = _pixels(out.rows, D)
     if out.rows:
@@ -106,7 +105,6 @@ def convolve_depthwise(
 
 
 def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
-    """The maximum or mean of each place of the window; "mean_inside" leaves padding out of the count."""
     out = window.over(grid)
     edges = []
     for i, (length, places) in enumerate(zip(grid[1:], out[1:], strict=True)):
@@ -117,7 +115,6 @@ def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -
 
 
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
-    """The "max" or "mean" of each of ``out``'s areas, which cut an image into equal parts; they may overlap."""
     edges = []
     for length, parts in zip(grid[1:], out[1:], strict=True):
         place_N = np.arange(parts)
@@ -137,10 +134,6 @@ def _pooled(
 
 
 def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
-    """Bilinear samples at points (y, x) of each image, float32, in pixels from the middle of the first: [B P, D].
-
-    beyond  what lies outside: "zeros", or the nearest "edge"
-    """
     points_N2 = points_BP2.reshape(-1, 2)
     y_ND = _pixels(len(points_N2), x_ND.shape[1])
     if len(points_N2):
@@ -155,7 +148,6 @@ def gate_pixels(
     pixels_N1: np.ndarray | None = None,
     added: float = 0.0,
 ) -> np.ndarray:
-    """x times the gates of its image's channels and of its pixels, either or both, plus ``added`` x."""
     y_ND = _pixels(*x_ND.shape)
     channels, pixels = (_NONE if gates is None else gates for gates in (channels_BD, pixels_N1))
     _gate(x_ND, grid.height * grid.width, channels, pixels, float(added), y_ND)

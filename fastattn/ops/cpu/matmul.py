@@ -95,11 +95,6 @@ class PackedLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
-    """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
-
-    int8 and int4 keep quantized weights of their kind as they are; others are quantized here. int4 and int8_groups need
-    whole groups of 32 inputs.
-    """
     tensor, (outputs, inputs) = unread(weight_FD), weight_FD.shape
     made = _empty(outputs, inputs, precision)
     made.bias[:] = -np.inf
@@ -147,7 +142,6 @@ def packed_steps(inputs: int, precision: str) -> int:
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
-    """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
     panels = -(-outputs // NR)
     columns = (panels * NR,)
     int8_columns = columns if precision == "int8" else (0,)
@@ -166,7 +160,6 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
 
 
 def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear:
-    """The PackedLinear whose ``arrays`` were these."""
     return PackedLinear(outputs, inputs, **arrays)
 
 
@@ -299,10 +292,6 @@ def linear(
     residual_NF: np.ndarray | None = None,
     multiply_NF: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the inputs are float32 and C-contiguous.
-
-    The residual is added last.
-    """
     N = x_ND.shape[0]
     y_NF = empty((N, packed.outputs))
     if N:
@@ -316,8 +305,6 @@ def linear(
 
 
 def gated(x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none") -> np.ndarray:
-    """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020): V and c are the gate's, of W's size and
-    precision. The bits are those of two products."""
     N = x_ND.shape[0]
     y_NF = empty((N, packed.outputs))
     if N:

@@ -25,19 +25,16 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
     return _run(x_ND, residual_ND, weight_D, bias_D, epsilon, True)
 
 
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
     return _run(x_ND, residual_ND, weight_D, None, epsilon, False)
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
-    """Root mean square normalization, in place, of each of a row's H heads of width K from ``column`` on; float32."""
     _normalize_heads(x_NE, weight_HK, float(epsilon), column)
 
 
@@ -45,10 +42,6 @@ _softmax = kernel_named("norm", "_softmax")
 
 
 def softmax(x_NS: np.ndarray) -> np.ndarray:
-    """e**x divided by its sum along the row (Bridle 1990); float32 [N, S], C-contiguous.
-
-    -inf yields 0, a row of nothing else zeros; a row with NaN or +inf is NaN.
-    """
     y_NS = np.empty_like(x_NS)
     _softmax(x_NS, y_NS)
     return y_NS
@@ -58,7 +51,6 @@ _direct_all = kernel_named("norm", "_direct_all")
 
 
 def unit_vectors(x: np.ndarray) -> np.ndarray:
-    """Vectors along the last axis divided by their length; zeros stay. Any float32 has a direction but infinity."""
     y = np.empty_like(x)
     shape = -1 if x.size else 0, x.shape[-1]
     _direct_all(x.reshape(shape), y.reshape(shape))

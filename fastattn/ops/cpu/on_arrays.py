@@ -63,7 +63,6 @@ _states = kernel_named("attention.masks", "_states")
 
 
 def block_states(function: object, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
-    """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
     B, H, T, S = shape
     block_queries, block_keys = block
     rows, columns = -(-T // block_queries), -(-S // block_keys)
@@ -87,11 +86,6 @@ def best_keys(
     vector_HK: np.ndarray | None = None,
     bias_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
-
-    Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
-    seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it. Nothing is checked here.
-    """
     B, T, H, K = query_BTHK.shape
     best_BHT = np.full((B, H, T), -1, np.int64)
     size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (KEYS + 1) + 16
@@ -115,10 +109,6 @@ def reads_float16() -> bool:
 
 
 def compile_function(function: Any, kind: str) -> Any:
-    """What operations take for a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, as ``kind`` says.
-
-    InputError for a function that cannot be compiled.
-    """
     from fastattn.user_functions.plan import compile_function  # not before there is a function: it imports Numba
 
     return compile_function(function, kind)
@@ -127,10 +117,6 @@ def compile_function(function: Any, kind: str) -> Any:
 def strided_attention(
     arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> int:
-    """Multi-head attention of a caller's arrays, where they lie; the number of rows that float32 could not hold.
-
-    Their results are NaN or 0. There are queries and keys. A query that sees no key yields zeros.
-    """
     if terms.vector_HK is not None:
         heads = heads._replace(scale=1 / LOG2_E)
     scores = score_arguments(
@@ -205,14 +191,6 @@ def graph_attention(
     factor: float,
     weights_EH: np.ndarray | None = None,
 ) -> np.ndarray:
-    """out_NHV: node n's softmax over its neighbours indices[starts[n]:starts[n + 1]], and their weighted values.
-
-    terms   (target_NH, source_MH): scores LeakyReLU(target[n] + source[m]), ``factor`` is the slope below zero
-    dots    (query_NHK, key_MHK): scores factor query[n] . key[m]
-    weights_EH  written if given: each neighbour's weight
-    A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous; nothing is
-    checked here.
-    """
     N, (_, H, V) = len(starts_N1) - 1, value_MHV.shape
     out_NHV = np.empty((N, H, V), np.float32)
     degree = int(np.diff(starts_N1).max(initial=0))
@@ -245,13 +223,6 @@ def local_attention(
     spread: float,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """out_BTHV: the softmax of scale q k over a window of keys, times exp(-(s - centre)**2 spread), times the values.
-
-    windows_BTH2  int64: the first key and the stop of each query's window, from 0 to S
-    spread        1 / (2 sigma**2); 0: no Gaussian
-    weights_BHTS  written if given: the weights, 0 outside the window
-    A query with an empty window yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
-    """
     B, T, H, _ = query_BTHK.shape
     out_BTHV = np.empty((B, T, H, value_BSGV.shape[3]), np.float32)
     widest = int((windows_BTH2[..., 1] - windows_BTH2[..., 0]).max(initial=0))

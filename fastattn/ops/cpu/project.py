@@ -77,7 +77,6 @@ class OutputSubset:
 
 
 def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
-    """The weights of ``packed`` by rows; not copied if they are stored so and the width is of whole vectors."""
     precision = {"f": "float32", "H": "bfloat16", "b": "int8"}[packed.panels_PSN.dtype.char]
     rows_FD = _ROWS[precision](weight_FD)
     missing = -rows_FD.shape[1] % (LANES * format_for(precision).group)
@@ -94,7 +93,6 @@ _ROWS = {
 
 
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
-    """The outputs ``ids``: int32, ascending, at least one, all in range."""
     packed = linear.packed
     count, columns = len(ids), -(-len(ids) // LANES) * LANES
     parts = [packed.bias.view(np.int32)]
@@ -195,11 +193,6 @@ def choose(
 def project_top_k(
     x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
-
-    normalized  False: logits instead of log-probabilities, which saves an exponential for each.
-    If fewer than k ids are left, the others are -inf and -1.
-    """
     values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
     if normalized:
         values_Rk -= log_sums_R[:, None]
@@ -207,19 +200,11 @@ def project_top_k(
 
 
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
-    """The log-probability of one target id (int32, inside the vocabulary) a row; float32 [N].
-
-    -inf for a target outside the row's subset.
-    """
     _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N)
     return logits_N - log_sums_N
 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
-    """All log-probabilities, float32 [R, V], to sample from: the only operation that stores them.
-
-    -inf outside a row's subset.
-    """
     if isinstance(outputs, PackedLinear):
         return _all_of(x_RD, outputs, edits)
     lines_RC, (first, *_) = logits_of_subsets(x_RD, outputs, edits), outputs
@@ -258,10 +243,6 @@ _project_peaks = kernel_named("project", "_project_peaks")
 
 
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:
-    """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
-
-    starts_B1  where each sentence's rows start; the last one's end at N
-    """
     panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
     peaks_BF = np.full((len(lengths_B), panels * NR), least, np.float32)
     if len(x_ND):

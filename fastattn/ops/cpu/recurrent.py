@@ -20,7 +20,6 @@ _IN_ORDER, _ALL, _GO_ON = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros
 
 
 def gate_rows(gates: int, units: int) -> np.ndarray:
-    """The order of weights' rows for ``recur``: of each NR units all gates, a panel each; -1: a row of zeros."""
     unit_BGN = np.arange(-(-units // NR) * NR).reshape(-1, 1, NR)
     rows_BGN = np.arange(gates)[:, None] * units + unit_BGN
     return np.where(unit_BGN < units, rows_BGN, -1).reshape(-1)
@@ -34,12 +33,6 @@ def recur(
     starts_B1: np.ndarray,
     states: States,
 ) -> np.ndarray:
-    """hidden_NH of a recurrent layer, float32, H = directions * units; sentence b is rows starts[b] to starts[b + 1].
-
-    inputs_NE  W x + b of each direction, in the order of ``gate_rows``, side by side
-    weights    U and its bias, one of each direction, in that order too; the second reads backward
-    states     tables of float32, or, to go on from, of bfloat16
-    """
     N, B, threads, (gates, _) = len(inputs_NE), len(starts_B1) - 1, current_threads(), CELLS[cell]
     forward, backward = (*weights, *weights)[:2]
     hidden_NH = empty((N, len(weights) * units))

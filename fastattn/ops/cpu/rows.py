@@ -23,23 +23,19 @@ def free_memory() -> int | None:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of that shape, C-contiguous, of any values."""
     return np.empty(shape, dtype)
 
 
 def as_rows(x: np.ndarray) -> np.ndarray:
-    """A caller's array as rows: C-contiguous and aligned, a copy where it must be."""
     return writeable(np.require(x, requirements=["C", "A"]))
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-    """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
     unrecordable()
     return x_ND[rows_R]
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
     first, *others = parts
     if not others:
         return first
@@ -51,26 +47,22 @@ _add = kernel_named("rows", "_add")
 
 
 def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
-    """x + y, float32."""
     z_ND = arena.empty(x_ND.shape)
     _add(x_ND, y_ND, z_ND)
     return z_ND
 
 
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
-    """x * factor."""
     unrecordable()
     return x_ND * x_ND.dtype.type(factor)
 
 
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
-    """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]; float32, without H."""
     unrecordable()
     return weights[:, :heads].mean(axis=1)
 
 
 def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
-    """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
     unrecordable()
     N, D = x_ND.shape
     near_NMD = np.zeros((N, before + 1 + after, D), x_ND.dtype)
@@ -97,12 +89,6 @@ def embed(
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
 ) -> np.ndarray:
-    """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
-
-    table           [V, D], or the packed weights, float32, int8 or int8_groups, of the linear layer that is tied to
-                    it: reading a column of those costs microseconds a token, a second copy V D numbers
-    ids, positions  int32; the caller has checked that they are inside their tables
-    """
     multipliers_V, scales_PGN = _NO_MULTIPLIERS, _NO_SCALES
     if isinstance(table, PackedLinear) and table.panels_PSN.dtype == np.int16:
         stored, scales_PGN, width = *grouped_parts(table.panels_PSN), table.inputs
@@ -135,12 +121,6 @@ def rotate(
     head_width: int,
     interleaved: bool,
 ) -> None:
-    """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on to the angles of their rows' positions.
-
-    cos_PK2, sin_PK2  tables by position, float32; twice their width is what turns of a head, the rest stays.
-    interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
-    positions_N       int32.
-    """
     turn = turn_neighbours if interleaved else turn_halves
     turn(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width)
 
@@ -167,10 +147,6 @@ POOLINGS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 
 
 def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-    """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
-
-    skip  how many first rows of every sentence (its prompt's) take no part.
-    """
     width = rows_ND.shape[1]
     pooled_BE = np.zeros((len(starts_B1) - 1, width * len(modes)), rows_ND.dtype)
     for b in range(len(pooled_BE)):

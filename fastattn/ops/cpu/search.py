@@ -46,16 +46,6 @@ def _end(corpus_ND: np.ndarray, beyond: int) -> tuple[np.ndarray, int]:
 def nearest_rows(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
-
-    queries_QD, corpus_ND  of one dtype, float32, int8 or uint8, or a corpus of float16 for queries of float32; the
-                           corpus has N < 2**32 rows of adjacent numbers, at any distance from each other
-    k                      1 to N
-    by_length              whether dot products are divided by the row's length, at least 1e-12
-    bits                   whether the score is minus the number of bits that differ, not a dot product
-    Equal scores are in the order of ids; -inf and -1 stand where fewer than k are numbers. Integers are summed and
-    compared exactly up to D = 32,768.
-    """
     Q, N, row_bytes = len(queries_QD), len(corpus_ND), queries_QD.shape[1] * corpus_ND.itemsize
     staged_QW, starts_QR = _stage(queries_QD, corpus_ND.itemsize, bits)
     left = row_bytes % SIZE

@@ -18,20 +18,17 @@ from fastattn.simd.arguments import LINE
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
-    """A table [rows, W], C-contiguous, of any values, whose W is at least ``width``."""
     line = LINE // np.dtype(dtype).itemsize
     return empty_on_lines((rows, (-(-width // line) | 1) * line), np.dtype(dtype))
 
 
 def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
-    """A table of ``rows`` rows, more than this one's, that begins with them."""
     longer_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
     longer_ME[: len(table_ME)] = table_ME
     return longer_ME
 
 
 def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
-    """A table of ``rows`` rows that begins with these of this one's."""
     gathered_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
     np.take(table_ME, rows_N, axis=0, out=gathered_ME[: len(rows_N)], mode="clip")  # "raise" would copy twice
     return gathered_ME
@@ -41,20 +38,12 @@ _write, _round_in_place = kernel_named("steps", "_write"), kernel_named("steps",
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:
-    """Round values, float32 and C-contiguous, from ``first_column`` on to the nearest bfloat16, in place."""
     _round_in_place(values_NE, first_column)
 
 
 def write_rows(
     table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
 ) -> None:
-    """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
-
-    table_ME   written, C-contiguous like values_NE, float32: float32; uint16, which takes the nearest bfloat16; or, on
-               targets that convert float16, int16, which takes the nearest of these; or int8, which takes each head
-               of ``head_width`` values as multiples of its greatest magnitude / 127, a float32 that lies behind it.
-    rows_N     int32, inside the table and all different; nothing is checked here.
-    """
     _write(table_ME, rows_N, values_NE, first_column, head_width)
 
 
@@ -78,12 +67,6 @@ def ssru(
     previous_N: np.ndarray,
     rows_N: np.ndarray,
 ) -> np.ndarray:
-    """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x; float32 [N, D].
-
-    inputs_NE   float32 [N, 2 D]: x, then f, of which s is the sigmoid.
-    states_MW   float32, W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to
-                ``rows_N[n]``. Both int32; rows follow those that they continue.
-    """
     y_ND, columns = empty(residual_ND.shape), _columns(residual_ND)
     _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)
     return y_ND
@@ -92,11 +75,6 @@ def ssru(
 def running_average(
     x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
 ) -> np.ndarray:
-    """The average of each row and those before it (Zhang 2018); float32 [N, D].
-
-    states_MW    float32, W >= D: sums, continued and written as the states of ``ssru``.
-    positions_N  int32: how many rows come before.
-    """
     y_ND, columns = empty(x_ND.shape), _columns(x_ND)
     _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, y_ND)
     return y_ND
@@ -106,10 +84,6 @@ _take, _pick = kernel_named("steps", "_take"), kernel_named("steps", "_pick")
 
 
 def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
-    """Make the chosen token of each row that is not over its next input, at the next position, in a fresh row.
-
-    history_RS, written_RS, tokens_M  the cache's tables of slots and of rows, int32, written
-    """
     _take(rows.inputs, rows.progress, history_RS, written_RS, tokens_M, rows.fresh_F, rows.counts)
 
 
@@ -121,9 +95,5 @@ def pick_tokens(
     ends_E: np.ndarray,
     rows: StepRows,
 ) -> None:
-    """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score.
-
-    ends_E  int32: the tokens that end a row, as its limit does
-    """
     values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_TARGETS, normalized)
     _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, rows.progress, rows.counts)

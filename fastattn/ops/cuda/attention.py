@@ -85,7 +85,6 @@ def launch_attend(
 
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> NearRows:
-    """The rows of disentangled attention (He 2021, section 3.1), by distance; as they are."""
     return NearRows(card.optional(key_LE, 2), card.optional(query_LE, 2))
 
 
@@ -101,7 +100,6 @@ def attention(
     distances: NearRows | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width."""
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = card.empty((len(query_NE), H * V), np.float32)
     query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)

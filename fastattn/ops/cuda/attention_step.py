@@ -152,10 +152,6 @@ def attention_step(
     weights_NHS: np.ndarray | None = None,
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF.
-
-    With ``vector_HK`` scores are v . tanh(q + k) (Bahdanau 2015).
-    """
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
     pieces = max(-(-seen.index_RS.shape[1] // PIECE), 1)  # not of the stops, which in a recorded step are not known yet
     query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)
@@ -176,5 +172,4 @@ def attention_step(
 
 
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
-    """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]: an array of the host."""
     return reference.average_heads(card.download(weights), heads)

@@ -61,7 +61,6 @@ def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
 
 
 def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
-    """Make the chosen token of each row that is not over its next input, at the next position, in a fresh row."""
     if card.recording.program is None:
         _at_once(lambda: take_tokens(rows, history_RS, written_RS, tokens_M), rows)
         return
@@ -114,7 +113,6 @@ def pick_tokens(
     ends_E: np.ndarray,
     rows: StepRows,
 ) -> None:
-    """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score."""
     if card.recording.program is None:
         _at_once(lambda: pick_tokens(hidden_RD, outputs, edits, normalized, ends_E, rows), rows)
         return

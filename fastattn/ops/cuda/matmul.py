@@ -325,7 +325,6 @@ def linear(
     residual_NF: np.ndarray | None = None,
     multiply_NF: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(x W' + b) * multiply + residual, float32 [N, outputs]; the residual is added last."""
     N, F, precision, few = len(x_ND), packed.outputs, packed.precision, len(x_ND) <= FEW
     target = Target(card.optional(multiply_NF, 2), card.optional(residual_NF, 2), card.empty((N, F), np.float32))
     rows, *_ = tile_shape(precision, few)
@@ -335,5 +334,4 @@ def linear(
 
 
 def gated(x_ND: np.ndarray, packed: CardLinear, gate: CardLinear, activation: str = "none") -> np.ndarray:
-    """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020); the gate's are V and c."""
     return linear(x_ND, packed, activation, multiply_NF=linear(x_ND, gate))

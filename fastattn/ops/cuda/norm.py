@@ -58,19 +58,16 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Layer normalization (Ba 2016) of x + residual, the variance in a second pass; float32 [N, D]."""
     return _normalized(x_ND, weight_D, bias_D, epsilon, residual_ND, True)
 
 
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    """Root mean square normalization (Zhang and Sennrich 2019) of x + residual; float32 [N, D]."""
     return _normalized(x_ND, weight_D, None, epsilon, residual_ND, False)
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
-    """Root mean square normalization, in place, of each of a row's H heads of width K from ``column`` on; float32."""
     x_NE, weight_E = card.upload(x_NE), card.parameter(weight_HK).reshape(weight_HK.size)
     blocks = len(x_NE), len(weight_HK)
     arrays = x_NE, card.none(2), weight_E, card.none(1)

@@ -67,7 +67,6 @@ def _captured(function: Any) -> tuple:
 
 
 def compile_function(function: Any, kind: str) -> Any:
-    """What operations take for a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, as ``kind`` says."""
     function = getattr(function, "py_func", function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function, got a {type(function).__name__}")
@@ -118,7 +117,6 @@ def _memory(array: DeviceArray) -> tuple[Any, int]:
 
 @contextmanager
 def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[StridedArrays, SoftmaxOutputs]]:
-    """Copies of those of the card; at the end the card has the results."""
     copies: list[tuple[Any, np.ndarray]] = []
 
     def fetched(array: Any) -> Any:
@@ -141,7 +139,6 @@ def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[St
 def strided_attention(
     arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> int:
-    """Multi-head attention of a caller's arrays; the number of rows that float32 could not hold."""
     (_, H, T, _), K, V = arrays.shape, heads.width, heads.value_width or heads.width
     weights, logs = outputs
     out_BTHV = arrays.out_BTHV
@@ -227,7 +224,6 @@ def _make_states(mask_mod: Any) -> Any:
 
 
 def block_states(function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
-    """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
     B, H, T, S = shape
     queries, keys = block
     states = B, H, -(-T // queries), -(-S // keys)

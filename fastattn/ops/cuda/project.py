@@ -53,7 +53,6 @@ class CardSubset(ReferenceSubset):
 
 
 def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
-    """The outputs ``ids`` of the layer."""
     return CardSubset(linear, ids)
 
 
@@ -264,18 +263,12 @@ def choose(
 def project_top_k(
     x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
-
-    normalized  False: logits instead of log-probabilities.
-    If fewer than k ids are left, the others are -inf and -1.
-    """
     values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_IDS, normalized)
     shift_R1 = card.download(log_sums_R)[:, None] if normalized else np.float32(0)
     return card.download(values_Rk) - shift_R1, card.download(ids_Rk)
 
 
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
-    """The log-probability of one target id a row, float32 [N]; -inf for one outside the row's subset."""
     _, _, logits_N, log_sums_N = choose(x_ND, outputs, 0, edits, targets_N)
     return card.download(logits_N) - card.download(log_sums_N)
 
@@ -311,10 +304,6 @@ def _peaks_kernel(precision, few):
 
 
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: CardLinear, least: float = 0.0) -> np.ndarray:
-    """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs], of NumPy.
-
-    starts_B1  where each sentence's rows start; the last one's end at N
-    """
     B, few = len(starts_B1) - 1, int(np.diff(starts_B1).max(initial=0)) <= FEW
     peaks_BF, starts_B1 = card.empty((B, packed.outputs), np.float32), card.upload(starts_B1)
     kernel, blocks = _peaks_kernel(packed.precision, few), (B, -(-packed.outputs // TILE))

@@ -26,7 +26,6 @@ def recur(
     starts_B1: np.ndarray,
     states: States,
 ) -> np.ndarray:
-    """hidden_NH of a recurrent layer, H = directions * units."""
     before_MW, after_MW = (_on_host(table) for table in (states.before_MW, states.after_MW))
     host = states._replace(before_MW=before_MW, after_MW=after_MW)
     hidden_NH = reference.recur_by(list(map(_product, weights)), _on_host(inputs_NE), cell, units, starts_B1, host)
@@ -36,5 +35,4 @@ def recur(
 
 
 def join_columns(parts: Sequence[Columns]) -> np.ndarray:
-    """Rows of all parts side by side."""
     return card.upload(reference.join_columns([part._replace(rows_MW=_on_host(part.rows_MW)) for part in parts]))

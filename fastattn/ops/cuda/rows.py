@@ -42,10 +42,6 @@ def copy_rows(x_ND: np.ndarray, rows_R: np.ndarray | None, y_ND: np.ndarray, fir
 def write_rows(
     table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
 ) -> None:
-    """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
-
-    A table of uint16 takes the nearest bfloat16, one of int16 the nearest float16. The rows are all different.
-    """
     table_ME, values_NE, rounds = card.upload(table_ME), card.upload(values_NE), table_ME.dtype == np.uint16
     if rounds:
         values_NE = values_NE.view(np.uint32)
@@ -56,14 +52,12 @@ def write_rows(
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-    """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
     y_RD = card.empty((len(rows_R), x_ND.shape[1]), x_ND.dtype)
     copy_rows(x_ND, rows_R, y_RD)
     return y_RD
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
     one_ND, *others = parts
     if not others:
         return one_ND
@@ -85,21 +79,18 @@ def _add_scaled(x_ND, factor, more_ND, y_ND):
 
 
 def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
-    """x + y."""
     sum_ND = card.empty(x_ND.shape, np.float32)
     card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(1), card.upload(y_ND), sum_ND)
     return sum_ND
 
 
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
-    """x * factor."""
     y_ND = card.empty(x_ND.shape, np.float32)
     card.launch(_add_scaled, len(x_ND), card.upload(x_ND), np.float32(factor), card.none(2), y_ND)
     return y_ND
 
 
 def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
-    """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
     sources_NM = np.arange(len(x_ND))[:, None] + np.arange(-before, after + 1)
     firsts_N1, stops_N1 = (np.repeat(ends_B, np.diff(starts_B1))[:, None] for ends_B in (starts_B1[:-1], starts_B1[1:]))
     sources_NM[(sources_NM < firsts_N1) | (sources_NM >= stops_N1)] = -1
@@ -129,10 +120,6 @@ def embed(
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
 ) -> np.ndarray:
-    """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
-
-    table  [V, D], or the packed weights, by rows, of the linear layer that is tied to it
-    """
     if isinstance(table, CardLinear):
         table_VD, multipliers_V, width = table.stored_FE, table.weights.factors_F, table.inputs
     elif isinstance(table, QuantizedTensor):
@@ -172,7 +159,6 @@ def rotate(
     head_width: int,
     interleaved: bool,
 ) -> None:
-    """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on to the angles of their rows' positions."""
     arrays = card.upload(x_NE), card.upload(positions_N), card.parameter(cos_PK2), card.parameter(sin_PK2)
     card.launch(_rotate, len(x_NE), *arrays, column, heads, head_width, interleaved)
 
@@ -197,10 +183,6 @@ def _pool(rows_ND, spans_B3, divisors_B, weighing, column, pooled_BE):
 
 
 def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-    """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
-
-    skip  how many first rows of every sentence (its prompt's) take no part; where none is left, zeros.
-    """
     starts_B, ends_B, width = starts_B1[:-1], starts_B1[1:], rows_ND.shape[1]
     firsts_B = np.minimum(starts_B + skip, ends_B)
     counts_B = np.maximum(ends_B - firsts_B, 1)

@@ -17,21 +17,18 @@ from fastattn.ops.cuda.rows import copy_rows
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
-    """A table [rows, width], C-contiguous, of any values. Raises InputError for int8."""
     if dtype == np.int8:
         raise InputError('cache_precision "int8" is the CPU\'s alone; on a card ask for "bfloat16"')
     return card.empty((rows, width), dtype)
 
 
 def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
-    """A table of ``rows`` rows, more than this one's, that begins with them."""
     longer_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
     copy_rows(table_ME, None, longer_ME)
     return longer_ME
 
 
 def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
-    """A table of ``rows`` rows that begins with these of this one's."""
     gathered_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
     copy_rows(table_ME, rows_N, gathered_ME)
     return gathered_ME
@@ -45,7 +42,6 @@ def _round(bits_NE, first_column):
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:
-    """Round values from ``first_column`` on to the nearest bfloat16, in place."""
     card.launch(_round, len(values_NE), card.upload(values_NE).view(np.uint32), first_column)
 
 
@@ -87,7 +83,6 @@ def ssru(
     previous_N: np.ndarray,
     rows_N: np.ndarray,
 ) -> np.ndarray:
-    """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x; float32 [N, D]."""
     states = states_MW, previous_N, rows_N
     return _through_rows(_ssru, inputs_NE, states, residual_ND, residual_ND.shape[1])
 
@@ -106,5 +101,4 @@ def _average(x_ND, states_MW, previous_N, rows_N, starts_C1, positions_N, y_ND):
 def running_average(
     x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
 ) -> np.ndarray:
-    """The average of each row and those before it (Zhang 2018), whose sums are the states; float32 [N, D]."""
     return _through_rows(_average, x_ND, (states_MW, previous_N, rows_N), positions_N, x_ND.shape[1])

@@ -28,10 +28,6 @@ class Distances(NamedTuple):
 
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> Distances:
-    """The rows of disentangled attention (He 2021, section 3.1) for ``attention``: keys and queries of distances.
-
-    Row L // 2 + s - t is that of position s seen from t; farther ones share the first row and the last; None: none.
-    """
     H, K = heads.query_heads, heads.width
     return Distances(*(None if x_LE is None else _heads_first(x_LE, 0, H, K) for x_LE in (key_LE, query_LE)))
 
@@ -74,10 +70,6 @@ def _heads_first(x_NE: np.ndarray, column: int, heads: int, head_width: int) -> 
 def seen_around(
     query_starts_B1: np.ndarray, lengths_B: np.ndarray, offset_B: np.ndarray, before: int, after: int
 ) -> np.ndarray:
-    """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
-
-    Query t sees keys t + offset - before to t + offset + after; below 0: no bound.
-    """
     sentences_N = np.repeat(np.arange(len(lengths_B)), np.diff(query_starts_B1))
     positions_N = np.arange(query_starts_B1[-1]) - query_starts_B1[:-1][sentences_N]
     positions_N += offset_B[sentences_N % len(offset_B)]
@@ -111,15 +103,6 @@ def attention(
     distances: Distances | None = None,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Multi-head attention (Vaswani 2017) over a ragged batch, a sentence at a time: out_NF, F = heads * value width.
-
-    Head h of query row n is query[n, query_column + h K : + K].
-    bias_BHTS     broadcast to (B, H, T, S), added after the scale; -inf hides a key.
-    position_bias  added too; a query's position is its index in its sentence.
-    distances     disentangled attention's rows, added to the products; each query head has a key head of its own.
-    weights_BHTS  written if given: the softmax weights, 0 for a hidden key.
-    A query that sees no key yields zeros.
-    """
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)
     if weights_BHTS is not None:
@@ -174,11 +157,6 @@ def attention_step(
     weights_NHS: np.ndarray | None = None,
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Attention over tables of keys and values, of which each query sees those that a list has for it; out_NF.
-
-    A query's position is that of the last key before its stop. ``bias_NHS`` and ``weights_NHS`` as in ``attention``,
-    without the query axis. With ``vector_HK`` scores are v . tanh(q + k) (Bahdanau 2015).
-    """
     index_RS, stops_N, rows_N, firsts_N, most = seen
     H, G, K, V = heads.query_heads, heads.key_heads, heads.width, heads.value_width or heads.width
     out_NF = np.empty((len(query_NE), H * V), query_NE.dtype)

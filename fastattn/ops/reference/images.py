@@ -35,7 +35,6 @@ def convolve(
     activation: str = "none",
     residual_NF: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(W * x + b + residual); each group's layer takes its part of each tap's channels, tap after tap."""
     taps_NTD = _taps(x_ND, grid, window, 0)
     parts = zip(np.split(taps_NTD, len(groups), axis=2), groups)
     y_NF = np.concatenate([linear(part_NTC.reshape(-1, group.inputs), group) for part_NTC, group in parts], axis=1)
@@ -51,13 +50,11 @@ def convolve_depthwise(
     activation: str = "none",
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(W * x + b + residual) with one filter a channel."""
     y_ND = np.einsum("ntd,td->nd", _taps(x_ND, grid, window, 0), weight_TD)
     return _finished(y_ND if bias_D is None else y_ND + bias_D, activation, residual_ND)
 
 
 def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
-    """The maximum or mean of each place of the window; "mean_inside" leaves padding out of the count."""
     if mode == "max":
         peaks_ND: np.ndarray = _taps(x_ND, grid, window, -np.inf).max(axis=1)
         return peaks_ND
@@ -69,7 +66,6 @@ def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -
 
 
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
-    """The maximum or mean of each of ``out``'s areas, which cut an image into equal parts, as near as pixels allow."""
     x_BYXD = x_ND.reshape(*grid, x_ND.shape[1])
     pools: dict[str, Callable] = {"max": np.max, "mean": np.mean}
     edges = [
@@ -83,10 +79,6 @@ def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> 
 
 
 def sample_pixels(x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
-    """Bilinear samples at points (y, x) of each image, in pixels from the middle of the first: [B P, D].
-
-    beyond  what lies outside: "zeros", or the nearest "edge"
-    """
     B, P, _ = points_BP2.shape
     x_BYXD, limits_2 = x_ND.reshape(*grid, x_ND.shape[1]), np.array(grid[1:]) - 1
     outside = 0 if beyond == "edge" else 1  # a pixel outside all is zero
@@ -111,7 +103,6 @@ def gate_pixels(
     pixels_N1: np.ndarray | None = None,
     added: float = 0.0,
 ) -> np.ndarray:
-    """x times the gates of its image's channels and of its pixels, either or both, plus ``added`` x."""
     gates = np.asarray(1, x_ND.dtype)
     if channels_BD is not None:
         gates = gates * np.repeat(channels_BD, grid.height * grid.width, axis=0)

@@ -53,7 +53,6 @@ class ReferenceLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
-    """The weights for ``linear`` and ``project_top_k``, rounded to ``precision``."""
     inputs: dict[str, Any] = {}
     weight_FD = unread(weight_FD).whole()
     if precision == "int4":
@@ -148,7 +147,6 @@ def linear(
     residual_NF: np.ndarray | None = None,
     multiply_NF: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(x W' + b) * multiply + residual."""
     y_NF = packed.stage(x_ND) @ packed.weight_FD.T
     if packed.bias_F is not None:
         y_NF += packed.bias_F
@@ -161,5 +159,4 @@ def linear(
 
 
 def gated(x_ND: np.ndarray, packed: ReferenceLinear, gate: ReferenceLinear, activation: str = "none") -> np.ndarray:
-    """activation(x W' + b) * (x V' + c)."""
     return linear(x_ND, packed, activation, multiply_NF=linear(x_ND, gate))

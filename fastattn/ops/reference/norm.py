@@ -12,7 +12,6 @@ def layer_norm(
     epsilon: float,
     residual_ND: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Layer normalization (Ba 2016) of x + residual; the variance is computed in a second pass."""
     if residual_ND is not None:
         x_ND = x_ND + residual_ND
     y_ND = x_ND - x_ND.mean(axis=1, keepdims=True)
@@ -24,14 +23,12 @@ def layer_norm(
 def rms_norm(
     x_ND: np.ndarray, weight_D: np.ndarray, epsilon: float, residual_ND: np.ndarray | None = None
 ) -> np.ndarray:
-    """Root mean square normalization (Zhang and Sennrich 2019) of x + residual."""
     if residual_ND is not None:
         x_ND = x_ND + residual_ND
     return x_ND / np.sqrt(np.square(x_ND).mean(axis=1, keepdims=True) + epsilon) * weight_D
 
 
 def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, column: int = 0) -> None:
-    """Root mean square normalization, in place, of each of a row's H heads of width K from ``column`` on."""
     H, K = weight_HK.shape
     heads_NF = x_NE[:, column : column + H * K]  # written through
     x_NHK = heads_NF.reshape(-1, H, K)
@@ -40,12 +37,10 @@ def normalize_heads(x_NE: np.ndarray, weight_HK: np.ndarray, epsilon: float, col
 
 
 def softmax(x_NS: np.ndarray) -> np.ndarray:
-    """e**x divided by its sum along the row (Bridle 1990); -inf yields 0, a row of nothing else zeros."""
     return softmax_in_place(x_NS.copy())
 
 
 def unit_vectors(x: np.ndarray) -> np.ndarray:
-    """Vectors along the last axis divided by their length; zeros stay."""
     largest = np.abs(x).max(axis=-1, keepdims=True, initial=0)
     scaled = x / np.where(largest == 0, 1, largest)
     return scaled / np.maximum(np.sqrt(np.square(scaled).sum(axis=-1, keepdims=True)), np.finfo(x.dtype).tiny)

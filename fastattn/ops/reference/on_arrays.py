@@ -11,7 +11,6 @@ from fastattn.ops.reference.norm import softmax
 
 
 def reads_float16() -> bool:
-    """Whether arrays of float16, and cache tables of its bits, are read as they are."""
     return False
 
 
@@ -32,7 +31,6 @@ def strided_attention(
 
 
 def block_states(function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
-    """states_BHTS uint8 of the blocks (queries, keys) of masks [B, H, T, S]."""
     return mask_states(np.broadcast_to(function(*np.ogrid[tuple(map(slice, shape))]), shape), block)
 
 
@@ -45,7 +43,6 @@ def best_keys(
     vector_HK: np.ndarray | None = None,
     bias_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none."""
     key_BSHK = np.repeat(key_BSGK, query_BTHK.shape[2] // key_BSGK.shape[2], axis=2)
     if vector_HK is None:
         scores_BHTS = np.einsum("bthk,bshk->bhts", query_BTHK, key_BSHK) * factor
@@ -72,7 +69,6 @@ def graph_attention(
     factor: float,
     weights_EH: np.ndarray | None = None,
 ) -> np.ndarray:
-    """out_NHV: each node's softmax over its neighbours, and their weighted values; scores are of terms or of dots."""
     out_NHV = np.zeros((len(starts_N1) - 1, *value_MHV.shape[1:]), value_MHV.dtype)
     for n, (first, stop) in enumerate(zip(starts_N1, starts_N1[1:])):
         near = indices_E[first:stop]
@@ -101,7 +97,6 @@ def local_attention(
     spread: float,
     weights_BHTS: np.ndarray | None = None,
 ) -> np.ndarray:
-    """out_BTHV: a softmax over a window of keys, times exp(-(s - centre)**2 spread), times the values."""
     group, s_S = query_BTHK.shape[2] // key_BSGK.shape[2], np.arange(key_BSGK.shape[1])
     key_BSHK, value_BSHV = (np.repeat(x, group, axis=2) for x in (key_BSGK, value_BSGV))
     scores_BTHS = scale * np.einsum("bthk,bshk->bths", query_BTHK, key_BSHK)

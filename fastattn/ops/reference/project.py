@@ -19,12 +19,10 @@ class ReferenceSubset:
 
 
 def pack_rows(weight_FD: Tensor, packed: ReferenceLinear) -> ReferenceLinear:
-    """The weights of ``packed``, for ``select_outputs``."""
     return packed
 
 
 def select_outputs(linear: ReferenceLinear, ids: np.ndarray) -> ReferenceSubset:
-    """The outputs ``ids`` of the layer."""
     return ReferenceSubset(linear, ids)
 
 
@@ -43,7 +41,6 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
-    """log_probs_RV: log-softmax of x W' + b over all outputs, or over each row's subset with -inf outside it."""
     return log_softmax(_logits(x_RD, outputs, edits))
 
 
@@ -83,10 +80,6 @@ def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def project_top_k(
     x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k most probable of ``project_all``: (log_probs_Rk, ids_Rk int32), best first, ties to the lower id.
-
-    normalized  False: logits instead of log-probabilities.
-    """
     logits_RV = _logits(x_RD, outputs, edits)
     return _best(log_softmax(logits_RV) if normalized else logits_RV, k)
 
@@ -102,13 +95,11 @@ def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:
-    """``project_all`` at one target id a row."""
     log_probs_NV = project_all(x_ND, outputs, edits)
     return log_probs_NV[np.arange(len(log_probs_NV)), targets_N]
 
 
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: ReferenceLinear, least: float = 0.0) -> np.ndarray:
-    """The largest of each sentence's x W' + b, no less than ``least``: [B, outputs]."""
     outputs_NF = linear(x_ND, packed)
     spans = [outputs_NF[first:end] for first, end in zip(starts_B1, starts_B1[1:])]
     peaks = [rows_TF.max(axis=0, initial=least) for rows_TF in spans]

@@ -50,7 +50,6 @@ def recur(
     starts_B1: np.ndarray,
     states: States,
 ) -> np.ndarray:
-    """hidden_NH of a recurrent layer, H = directions * units."""
     products = [partial(linear, packed=packed) for packed in weights]
     return recur_by(products, inputs_NE, cell, units, starts_B1, states)
 
@@ -85,7 +84,6 @@ def _rows(table_MW: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
 
 
 def join_columns(parts: Sequence[Columns]) -> np.ndarray:
-    """Rows of all parts side by side."""
     found = []
     for rows_MW, first, width, rows_N in parts:
         columns_MW = rows_MW[:, first : first + width]

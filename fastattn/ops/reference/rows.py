@@ -19,37 +19,30 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def as_rows(x: np.ndarray) -> np.ndarray:
-    """A caller's array as rows."""
     return np.ascontiguousarray(x)
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-    """The rows with these numbers, in their order."""
     return np.take(x_ND, rows_R, axis=0)
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all parts end to end."""
     return np.concatenate(parts)
 
 
 def add_rows(x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
-    """x + y."""
     return np.add(x_ND, y_ND)
 
 
 def scale_rows(x_ND: np.ndarray, factor: float) -> np.ndarray:
-    """x * factor."""
     return np.multiply(x_ND, factor, dtype=x_ND.dtype)
 
 
 def average_heads(weights: np.ndarray, heads: int) -> np.ndarray:
-    """The mean of the first ``heads`` heads of attention weights, [B, H, T, S] or [R, H, S]."""
     return sum(weights[:, h] for h in range(heads)) / weights.dtype.type(heads)
 
 
 def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
-    """Each row with those before and after it in its sentence, zeros beyond its ends: [N, (before + 1 + after) D]."""
     parts = [np.empty((0, (before + 1 + after) * x_ND.shape[1]), x_ND.dtype)]
     for start, end in zip(starts_B1, starts_B1[1:]):
         padded_MD = np.pad(x_ND[start:end], ((before, after), (0, 0)))
@@ -64,10 +57,6 @@ def embed(
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
 ) -> np.ndarray:
-    """table[ids] * scale + position_table[positions]; the id -1 gives a row of zeros.
-
-    table  [V, D], or the linear layer that shares its weights.
-    """
     if isinstance(table, QuantizedTensor):
         x_ND = QuantizedTensor(table.values_FD[ids_N], table.multipliers_F[ids_N]).float32()
     else:
@@ -90,7 +79,6 @@ def rotate(
     head_width: int,
     interleaved: bool,
 ) -> None:
-    """Rotary positions (Su 2021), in place, on the heads from ``column`` on; rotates twice the tables' width."""
     half = cos_PK2.shape[1]
     heads_NHK = x_NE[:, column : column + heads * head_width].reshape(len(x_NE), heads, head_width)
     if interleaved:
@@ -115,7 +103,6 @@ _WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
 
 
 def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
-    """pooled_BE of a ragged batch, E = D * len(modes); zeros for a sentence of no more than ``skip`` rows."""
     pooled_BMD = np.zeros((len(starts_B1) - 1, len(modes), rows_ND.shape[1]), rows_ND.dtype)
     for b, m in np.ndindex(pooled_BMD.shape[:2]):
         rows_TD = rows_ND[starts_B1[b] : starts_B1[b + 1]]

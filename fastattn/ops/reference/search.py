@@ -6,7 +6,6 @@ import numpy as np
 def nearest_rows(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(scores_Qk, ids_Qk int64): the ``k`` rows with the greatest scores; -inf and -1 where they are not numbers."""
     if bits:
         differing_QND = queries_QD.view(np.uint8)[:, None] ^ corpus_ND.view(np.uint8)[None]
         scores_QN = -np.unpackbits(differing_QND, axis=2).sum(axis=2, dtype=np.int64)

@@ -12,17 +12,14 @@ from fastattn.spec.rounding import as_floats, bfloat16_bits, float16_bits, quant
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
-    """A table [rows, width], uninitialized."""
     return np.empty((rows, width), dtype)
 
 
 def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
-    """A longer table of ``rows`` rows that begins with this one's."""
     return np.concatenate([table_ME, empty_table(rows - len(table_ME), table_ME.shape[1], table_ME.dtype)])
 
 
 def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
-    """A table of ``rows`` rows that begins with the rows ``rows_N`` of this one."""
     gathered_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
     np.take(table_ME, rows_N, axis=0, out=gathered_ME[: len(rows_N)], mode="clip")  # "raise" would copy twice
     return gathered_ME
@@ -31,10 +28,6 @@ def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndar
 def write_rows(
     table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
 ) -> None:
-    """Copy row n of the values, from ``first_column`` on, to row rows_N[n] of the table.
-
-    A table of uint16 takes bfloat16, one of int16 float16, one of int8 heads with their scales.
-    """
     values_NE = values_NE[:, first_column:]
     bits: dict[type, Callable] = {np.uint16: bfloat16_bits, np.int16: float16_bits}
     bits[np.int8] = partial(_int8_heads, head_width=head_width)
@@ -51,7 +44,6 @@ def _int8_heads(values_NE: np.ndarray, head_width: int) -> np.ndarray:
 
 
 def round_rows(values_NE: np.ndarray, first_column: int) -> None:
-    """Round values from ``first_column`` on to the nearest bfloat16, in place."""
     values_NE[:, first_column:] = as_floats(bfloat16_bits(values_NE[:, first_column:]))
 
 
@@ -62,11 +54,6 @@ def ssru(
     previous_N: np.ndarray,
     rows_N: np.ndarray,
 ) -> np.ndarray:
-    """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x, a row at a time.
-
-    inputs_NE  x, then f; s is the sigmoid.
-    states_MW  W >= D; c' is the row ``previous_N[n]``, or zeros if that is -1; c is written to ``rows_N[n]``.
-    """
     D = residual_ND.shape[1]
     y_ND = np.empty_like(residual_ND)
     for n, (previous, row) in enumerate(zip(previous_N, rows_N)):
@@ -80,7 +67,6 @@ def ssru(
 def running_average(
     x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
 ) -> np.ndarray:
-    """The average of each row and the ``positions_N`` before it (Zhang 2018); their sums are states as in ``ssru``."""
     D = x_ND.shape[1]
     y_ND = np.empty_like(x_ND)
     for n, (previous, row) in enumerate(zip(previous_N, rows_N)):
@@ -94,7 +80,6 @@ def recorder() -> None:
 
 
 def take_tokens(rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
-    """Make the chosen token of each row that is not over its next input, at the next position, in a fresh row."""
     live, used = rows.counts[LIVE], rows.counts[USED]
     going = np.flatnonzero(rows.is_over_R[:live] == 0)
     fresh, slots, positions = rows.fresh_F[used : used + len(going)], rows.slots_R[going], rows.positions_R[going] + 1
@@ -116,7 +101,6 @@ def pick_tokens(
     ends_E: np.ndarray,
     rows: StepRows,
 ) -> None:
-    """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score."""
     assert not isinstance(outputs, SubsetRows), "which are addresses"
     values_R1, ids_R1 = project_top_k(hidden_RD, outputs, 1, edits, normalized)
     going = np.flatnonzero(rows.is_over_R[: rows.counts[LIVE]] == 0)
