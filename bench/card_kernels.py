@@ -19,10 +19,10 @@ import numpy as np
 from numba import cuda, typeof
 
 from bench.operations import OPERATIONS
-from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.steps import NO_EDITS, StepRows, SubsetRows
 from fastattn.ops.cuda.launching import layout_of
 from fastattn.ops.images import ImageOps
-from fastattn.ops.steps import NO_EDITS, StepRows, SubsetRows
 
 ARCHITECTURES = (8, 0), (9, 0)
 

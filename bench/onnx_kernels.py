@@ -8,8 +8,8 @@ from bench.case import Side
 from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
 from bench.operations.table import Arrays
+from fastattn.arguments.images import Window
 from fastattn.ops.cpu import current_threads
-from fastattn.ops.images import Window
 from fastattn.spec.rounding import quantize
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from bench.case import Side
 from bench.operations.table import Arrays
-from fastattn.ops.images import Window
+from fastattn.arguments.images import Window
 
 ACTIVATIONS = {"none": lambda x: x, "gelu": F.gelu}
 

@@ -129,8 +129,8 @@ def _images() -> None:
     """Operations on images, convolutions in each precision and in each way."""
     import numpy as np
 
+    from fastattn.arguments.images import PixelGrid, Window
     from fastattn.ops import cpu as operations
-    from fastattn.ops.images import PixelGrid, Window
 
     grid, x_ND, filters_TD = PixelGrid(1, 2, 2), np.ones((4, 32), np.float32), np.ones((9, 32), np.float32)
     window, smaller = Window((3, 3), padding=(1, 1)), Window((1, 1))

@@ -13,8 +13,8 @@ from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, milliseconds, plural, timed
 from bench.timing import library_threads
 from fastattn import BlockMask
+from fastattn.arguments.attention import Heads, PositionBias
 from fastattn.ops import cpu as operations
-from fastattn.ops.attention import Heads, PositionBias
 
 SHAPE: Shape = (1, 12, 2048, 64)
 MOST = 1.3

@@ -11,8 +11,8 @@ from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, in_child, milliseconds, plural, request
 from bench.parts import MEMORY_LENGTHS
 from bench.resources import bytes_a_position
+from fastattn.arguments.attention import Heads, RaggedBatch
 from fastattn.ops import reference
-from fastattn.ops.attention import Heads, RaggedBatch
 
 CASES: list[tuple[Shape, bool, float]] = [
     ((8, 12, 512, 64), False, 2.0),

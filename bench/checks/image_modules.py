@@ -8,9 +8,9 @@ import numpy as np
 from bench.checks import Data, Findings, check
 from bench.checks.trained import trained_folder
 from fastattn import vision
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.array_attention.torch_state import torch_state
 from fastattn.ops import cpu
-from fastattn.ops.images import PixelGrid, Window
 from fastattn.vision.module import StateReader
 
 Made = tuple[type, Any, dict[str, Any], int, int]  # our class, the twin, settings, channels, the least side

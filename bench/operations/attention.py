@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
-from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
+from fastattn.arguments.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.spec.rounding import bfloat16_bits
 
 

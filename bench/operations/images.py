@@ -17,7 +17,7 @@ from bench.operations.table import (
     Work,
     normal,
 )
-from fastattn.ops.images import PixelGrid, Window
+from fastattn.arguments.images import PixelGrid, Window
 
 Grid = tuple[int, int, int]
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
-from fastattn.ops.steps import Edits
+from fastattn.arguments.steps import Edits
 
 
 def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -> Arrays:

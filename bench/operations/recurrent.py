@@ -18,7 +18,7 @@ from bench.operations.table import (
     normal,
     starts_of,
 )
-from fastattn.ops.recurrent import Columns, States
+from fastattn.arguments.recurrent import Columns, States
 from fastattn.spec.quantized import take
 from fastattn.spec.recurrent import CELLS
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fastattn.arguments.attention import StridedArrays
 from fastattn.errors import InputError, OutOfMemoryError, conversion, described
-from fastattn.ops.attention import StridedArrays
 from fastattn.ops.device_array import DeviceArray
 from fastattn.ops.protocol import Ops
 from fastattn.spec.rounding import as_floats

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
+from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.array_attention import arguments
 from fastattn.array_attention.arguments import Integers, Problem, check_apart, dense, new_result, ragged
 from fastattn.array_attention.block_mask import BlockMask
 from fastattn.errors import InputError, check_bool, described
 from fastattn.ops import backend, on_threads
-from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.device_array import DeviceArray
 from fastattn.ops.float64_attention import is_extreme, is_large, is_ordinary, recompute_in_float64
 from fastattn.ops.protocol import Ops

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.attention import ALL, NONE, SOME, mask_states
 from fastattn.array_attention.arguments import FAR, is_integer
 from fastattn.errors import InputError, described
 from fastattn.ops import backend
-from fastattn.ops.attention import ALL, NONE, SOME, mask_states
 
 MAX_BLOCK = 1 << 20  # queries or keys
 MAX_BLOCKS = 1 << 30

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
+from fastattn.arguments.attention import Heads, KeyIndex, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.array_attention import arguments
 from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, Integers, as_float32, check_floats
 from fastattn.errors import InputError, OutOfMemoryError, check_bool, check_count, described
 from fastattn.ops import backend, on_threads
-from fastattn.ops.attention import Heads, KeyIndex, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.float64_attention import LARGE, is_extreme, is_ordinary, recompute_in_float64
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.steps import Edits
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
 from fastattn.decoding.scores import edited, edited_whole
 from fastattn.layers.draws import uniform
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
-from fastattn.ops.steps import Edits
 from fastattn.spec.checkpoint import Shortlist
 
 PADDING = -1

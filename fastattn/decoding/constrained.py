@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.steps import NO_EDITS, Edits
 from fastattn.decoding.batch import DecodingBatch
 from fastattn.decoding.candidates import HOPELESS, CandidateRows
 from fastattn.decoding.jobs import Beams, Sentence
 from fastattn.errors import InputError
 from fastattn.models.decoder import Decoder, OutputProjection
 from fastattn.ops.protocol import OutputSubset
-from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.scheduling.request import Ticket
 
 

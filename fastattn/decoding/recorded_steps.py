@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
 from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.jobs import Beams
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
-from fastattn.ops.steps import ENOUGH, FAULT, LIVE, STOP, USED, StepRows, SubsetRows
 
 # Seconds of steps between two looks at the queue, at interrupts and at what has ended.
 AT_ONCE = 0.003

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fastattn.arguments.steps import Edits
 from fastattn.decoding.jobs import Beams, normalized
 from fastattn.decoding.options import DecodingOptions
-from fastattn.ops.steps import Edits
 
 
 def may_improve(

@@ -1,4 +1,4 @@
-"""Convolutions of images whose pixels are rows (fastattn.ops.images): products of packed weights with windows.
+"""Convolutions of images whose pixels are rows (fastattn.arguments.images): products of packed weights with windows.
 
 A window's taps that lie side by side, a row of it where nothing is between them, are a run of adjacent numbers. In
 float32 a tile reads runs where they are, by their addresses, and nothing is gathered; what is partly outside the image
@@ -9,6 +9,7 @@ Algorithm"). In the narrow precisions the windows of a task's places are gathere
 import numpy as np
 from numba import prange
 
+from fastattn.arguments.images import PixelGrid
 from fastattn.kernels.activation import activate_all
 from fastattn.kernels.arguments import MR, NR, PLACES
 from fastattn.kernels.matmul import (
@@ -24,7 +25,6 @@ from fastattn.kernels.matmul import (
     zeros_scratch,
 )
 from fastattn.kernels.packing import rows_from, stage_rows
-from fastattn.ops.images import PixelGrid
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.arguments import SIZE, Affine, Panels, Rows, StagedRows
 from fastattn.simd.rows import prefetch_row_far

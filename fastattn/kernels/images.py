@@ -1,4 +1,4 @@
-"""Pooling, sampling and gates of images whose pixels are rows (fastattn.ops.images), all bound by memory.
+"""Pooling, sampling and gates of images whose pixels are rows (fastattn.arguments.images), all bound by memory.
 
 Vectors go over channels, which lie side by side, so no shuffle is needed for any size, stride or dilation.
 """

@@ -13,8 +13,8 @@ What greedy search does between two steps is one task: a few nanoseconds a row.
 import numpy as np
 from numba import prange, types
 
+from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 from fastattn.kernels.activation import relu, sigmoid
-from fastattn.ops.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 from fastattn.runtime.jit import inner, inner_overload, kernel
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES

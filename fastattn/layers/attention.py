@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.attention import Heads, PositionBias, RaggedBatch
 from fastattn.errors import CheckpointError
 from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.layers.blocks import GrowingTable, Linear, Norm, Sublayer
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
 from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec
 from fastattn.spec.stretch import Stretch

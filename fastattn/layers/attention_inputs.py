@@ -8,10 +8,10 @@ from dataclasses import field
 
 import numpy as np
 
+from fastattn.arguments.attention import KeyIndex, PositionBias, RaggedBatch
+from fastattn.arguments.steps import StepRows
 from fastattn.layers.key_value_cache import KeyValueCache
-from fastattn.ops.attention import KeyIndex, PositionBias, RaggedBatch
 from fastattn.ops.protocol import Ops
-from fastattn.ops.steps import StepRows
 from fastattn.system.records import dataclass, lazy
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.layers.blocks import Linear
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.images import PixelGrid, Window
 from fastattn.spec.quantized import as_float32
 
 

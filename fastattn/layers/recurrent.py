@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastattn.arguments.attention import Heads, KeyIndex
+from fastattn.arguments.recurrent import States
 from fastattn.layers.blocks import Linear
 from fastattn.layers.draws import drawn_keys
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.attention import Heads, KeyIndex
-from fastattn.ops.recurrent import States
 from fastattn.spec.quantized import Tensor, take
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
 

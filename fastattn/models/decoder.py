@@ -6,6 +6,7 @@ from functools import cache, partial
 
 import numpy as np
 
+from fastattn.arguments.steps import NO_EDITS, Edits, StepRows
 from fastattn.errors import CheckpointError, InputError, check_known
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
 from fastattn.layers.decoder_sizes import DecoderSizes
@@ -14,7 +15,6 @@ from fastattn.layers.parameters import Parameters
 from fastattn.models.encoder import build_encoder
 from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
-from fastattn.ops.steps import NO_EDITS, Edits, StepRows
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 
 # Precisions of a cache of keys and values: "auto" is bfloat16 if the products are narrower than float32.

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fastattn.arguments.attention import KeyIndex
+from fastattn.arguments.recurrent import Columns
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
 from fastattn.layers.blocks import Linear, check_ids
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrent import Place, RecurrentLayer, SeenMemory, StateAttention
 from fastattn.models.stack import Stack
-from fastattn.ops.attention import KeyIndex
-from fastattn.ops.recurrent import Columns
 from fastattn.spec.recurrent import RecurrentSpec
 
 LOWEST = -1e30  # of a logarithm

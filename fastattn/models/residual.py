@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.layers.images import ChannelAndPlaceGate, ChannelGate, ImageConvolution
 from fastattn.layers.parameters import Parameters
-from fastattn.ops.images import PixelGrid, Window
 from fastattn.spec.images import BlockPlace, ResidualSpec
 
 Gate = Callable[[np.ndarray, PixelGrid], np.ndarray]

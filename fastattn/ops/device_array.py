@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.ops.attention import SoftmaxOutputs, StridedArrays
+from fastattn.arguments.attention import SoftmaxOutputs, StridedArrays
 
 
 class DeviceArray(np.ndarray):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.ops.attention import NONE, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import NONE, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 
 # Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits as float32.

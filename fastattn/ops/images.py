@@ -1,47 +1,15 @@
-"""Operations on images: their Protocol, how the pixels of a batch lie in rows, the windows that move over them.
+"""Operations on images: their Protocol.
 
 Inside, channels are last: a pixel is a row, so a 1x1 convolution is ``linear``, the mean of an image is ``pool``, and
 patches are a transformer's rows, all by the operations that text has.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-
-class PixelGrid(NamedTuple):
-    """Images of one size in rows: row (b * height + y) * width + x is the pixel (y, x) of image b."""
-
-    images: int
-    height: int
-    width: int
-
-    @property
-    def rows(self) -> int:
-        """How many rows the images have."""
-        return self.images * self.height * self.width
-
-
-class Window(NamedTuple):
-    """A window that moves over an image; each field (y, x), in pixels.
-
-    padding   pixels of zeros, or for a maximum of nothing, on both sides
-    dilation  from one tap of the window to the next
-    """
-
-    size: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-
-    def over(self, grid: PixelGrid) -> PixelGrid:
-        """The grid of its places; a side is 0 where the window is larger than the padded image."""
-        height, width = (
-            max(0, (length + 2 * self.padding[i] - self.dilation[i] * (self.size[i] - 1) - 1) // self.stride[i] + 1)
-            for i, length in enumerate(grid[1:])
-        )
-        return PixelGrid(grid.images, height, width)
+from fastattn.arguments.images import PixelGrid, Window
 
 
 class ImageOps(Protocol):

@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fastattn.ops.attention import (
+from fastattn.arguments.attention import (
     Heads,
     KeyIndex,
     PositionBias,
@@ -37,9 +37,9 @@ from fastattn.ops.attention import (
     StridedArrays,
     Visible,
 )
+from fastattn.arguments.recurrent import Columns, States
+from fastattn.arguments.steps import NO_EDITS, Edits, StepRows, SubsetRows
 from fastattn.ops.images import ImageOps
-from fastattn.ops.recurrent import Columns, States
-from fastattn.ops.steps import NO_EDITS, Edits, StepRows, SubsetRows
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.

@@ -19,8 +19,8 @@ from numba.core import errors
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import NativeValue, intrinsic, typeof_impl, unbox
 
+from fastattn.arguments.attention import ALL, NONE, SOME
 from fastattn.errors import InputError
-from fastattn.ops.attention import ALL, NONE, SOME
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.attention import store_byte

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid
+from fastattn.arguments.recurrent import Columns
 from fastattn.errors import InputError, check_bool, check_count
 from fastattn.layers.images import ChannelAndPlaceGate, ChannelGate, image_starts
-from fastattn.ops.images import PixelGrid
-from fastattn.ops.recurrent import Columns
 from fastattn.vision.module import ImageModule, StateReader
 
 

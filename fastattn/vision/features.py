@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid, Window
+from fastattn.arguments.recurrent import Columns
 from fastattn.array_attention.arguments import MAX_HEAD_WIDTH, number
 from fastattn.errors import InputError, check_count, described
 from fastattn.layers.attention import SelfAttention
@@ -11,8 +13,6 @@ from fastattn.layers.attention_inputs import WholeRows
 from fastattn.layers.blocks import FeedForward
 from fastattn.layers.images import image_starts
 from fastattn.models.residual import ResidualBlock
-from fastattn.ops.images import PixelGrid, Window
-from fastattn.ops.recurrent import Columns
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, NormSpec, StackSpec
 from fastattn.spec.images import BlockPlace, ResidualSpec, tap_rows
 from fastattn.vision.module import ImageModule, StateReader, check_window

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.array_attention.arguments import check_dtype
 from fastattn.array_attention.multi_head import PRECISIONS
 from fastattn.array_attention.torch_state import float32_array, listed, torch_state
@@ -14,7 +15,6 @@ from fastattn.layers.blocks import Linear
 from fastattn.layers.images import ImageConvolution
 from fastattn.layers.parameters import Parameters
 from fastattn.ops import backend
-from fastattn.ops.images import PixelGrid, Window
 from fastattn.spec.images import NORM_TENSORS, BatchNorm, tap_rows
 
 T = TypeVar("T", bound="ImageModule")

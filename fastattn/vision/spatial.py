@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.errors import InputError, check_count, described
-from fastattn.ops.images import PixelGrid, Window
 from fastattn.vision.module import ImageModule, StateReader, check_window
 
 

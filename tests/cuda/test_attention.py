@@ -13,10 +13,10 @@ import fastattn
 from bench import cuda_on_host as on_host
 from bench.operations.attention import attention, attention_step, disentangled_attention
 from fastattn import BlockMask
+from fastattn.arguments.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.array_attention.attention import additive_attention
 from fastattn.errors import InputError
 from fastattn.ops import BACKENDS, cuda, reference
-from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.ops.cuda.attention import TILE
 from fastattn.ops.cuda.attention_step import PIECE
 from fastattn.spec.rounding import as_floats, bfloat16_bits

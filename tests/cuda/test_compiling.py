@@ -24,14 +24,20 @@ from numba.cuda.cudadrv.error import NvvmSupportError
 from numba.cuda.dispatcher import CUDACache
 
 from bench.card_kernels import ARCHITECTURES, compiling, every_call
+from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import cuda
-from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.cuda import attend, card, launching, matmul, norm, on_arrays
 from tests import ROOT
 
 IN_REGISTERS = "attend", "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
-SOURCES = "fastattn/ops/*.py", "fastattn/ops/cuda/*.py", "bench/operations/*.py", "bench/card_kernels.py"
+SOURCES = (
+    "fastattn/arguments/*.py",
+    "fastattn/ops/*.py",
+    "fastattn/ops/cuda/*.py",
+    "bench/operations/*.py",
+    "bench/card_kernels.py",
+)
 COMPILERS = "numba", "llvmlite", "cuda", "nvidia"  # what their packages' names begin with
 
 

@@ -5,9 +5,10 @@ import pytest
 
 from bench import cuda_on_host as on_host
 from bench.operations.table import Problem
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.errors import InputError
 from fastattn.ops import cuda
-from fastattn.ops.images import ImageOps, PixelGrid, Window
+from fastattn.ops.images import ImageOps
 from tests.kernels.cases import CASES, check
 from tests.ops import test_ops as protocol
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numba import cuda as cuda_of_numba
 
+from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, StepRows
 from fastattn.ops import cuda, reference
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, download, upload
 from fastattn.ops.cuda.recording import STEPS
 from fastattn.ops.cuda.steps import runs_of
-from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, StepRows
 from fastattn.spec.quantized import QuantizedTensor
 from tests.kernels.cases import normal
 

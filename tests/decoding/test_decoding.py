@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastattn.arguments.steps import Edits
 from fastattn.decoding import candidates, service, worker
 from fastattn.decoding.candidates import best_candidates, completed_sequences, repeated_ngrams, without_repeats
 from fastattn.decoding.jobs import Job
@@ -21,7 +22,6 @@ from fastattn.decoding.scores import edited, edited_whole, may_improve
 from fastattn.decoding.service import SENTENCES_A_THREAD
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
-from fastattn.ops.steps import Edits
 from fastattn.spec.text_spec import SearchRules
 from tests.decoding.searching import decode, little_room, naive_beam, score, search, tokens_of
 from tests.messages import refused

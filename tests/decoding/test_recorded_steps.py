@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, Edits, StepRows
 from fastattn.decoding import recorded_steps, worker
 from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
@@ -21,7 +22,6 @@ from fastattn.models.decoder import OutputProjection
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, Edits, StepRows
 from fastattn.runtime.recording import StepRecorder
 from fastattn.spec.checkpoint import Shortlist
 from tests.decoding.searching import decode, interleaved, plain

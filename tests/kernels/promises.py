@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastattn.arguments.attention import Heads, KeyIndex
+from fastattn.arguments.steps import NO_EDITS, Edits
 from fastattn.ops import reference
-from fastattn.ops.attention import Heads, KeyIndex
-from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.spec.architecture import ACTIVATIONS
 from tests.kernels.cases import normal
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.operations.table import normal, starts_of
-from fastattn.ops.recurrent import States
+from fastattn.arguments.recurrent import States
 from fastattn.spec.quantized import take
 from fastattn.spec.recurrent import CELLS
 

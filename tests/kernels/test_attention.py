@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import fastattn
 from bench.operations.attention import attention
+from fastattn.arguments.attention import Heads, RaggedBatch
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, ROWS
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.attention import Heads, RaggedBatch
 from tests.array_attention.formula import attend
 from tests.kernels.cases import check, normal
 

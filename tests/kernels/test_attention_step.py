@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.operations.attention import attention_step
+from fastattn.arguments.attention import Heads, KeyIndex
 from fastattn.kernels.attention.arguments import TOGETHER
 from fastattn.kernels.attention.step import VALUE_KEYS
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.attention import Heads, KeyIndex
 from fastattn.simd.target import LANES
 from tests.kernels.cases import check, normal
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.images import PixelGrid, Window
 from tests.kernels.cases import normal
 
 THREE = Window((3, 3), padding=(1, 1))

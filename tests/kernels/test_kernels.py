@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fastattn.arguments.steps import NO_EDITS, Edits
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.steps import NO_EDITS, Edits
 from tests.kernels.cases import BY_OPERATION, check, normal
 from tests.kernels.promises import PROMISES
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from bench.operations.table import normal, starts_of
+from fastattn.arguments.recurrent import States
 from fastattn.kernels.arguments import MR, NR
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.recurrent import States
 from fastattn.runtime import recording
 from fastattn.spec.quantized import take
 from fastattn.spec.recurrent import CELLS

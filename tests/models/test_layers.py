@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fastattn.arguments.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.errors import CheckpointError, InputError
 from fastattn.layers.attention import (
     LEAST,
@@ -25,7 +26,6 @@ from fastattn.layers.parameters import Parameters
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
-from fastattn.ops.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.ops.reference.attention import bias_values
 from fastattn.spec.architecture import Alibi, LocalSpec, PositionSpec, Rotary, StackSpec
 from fastattn.spec.positions import sinusoid_table

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.steps import NO_EDITS
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import EncoderDecoder
 from fastattn.models.kinds import build_model
 from fastattn.ops import reference
 from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear
 from fastattn.ops.reference.project import log_softmax
-from fastattn.ops.steps import NO_EDITS
 from fastattn.spec import architecture as arch
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.recurrent import READOUTS, MemoryAttention, Readout, RecurrentSpec

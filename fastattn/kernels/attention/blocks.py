@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from fastattn.arguments.attention import NONE
 from fastattn.kernels.attention.arguments import INDICES, INTEGERS, KEYS, ROWS, Scratch, Span, Tile, TilePosition
 from fastattn.kernels.attention.masks import (
     is_masked,
@@ -53,7 +54,6 @@ from fastattn.kernels.attention.tiles import (
     write_row,
 )
 from fastattn.kernels.attention.user_functions import any_function, modify_scores
-from fastattn.ops.attention import NONE
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import cap_row, hide_unseen

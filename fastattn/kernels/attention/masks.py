@@ -7,10 +7,10 @@ asked.
 
 from numba import prange
 
+from fastattn.arguments.attention import ALL, NONE, SOME
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, PIECE, ROWS, Tile
 from fastattn.kernels.attention.tiles import columns_of
 from fastattn.kernels.attention.user_functions import any_function, tile_state, write_seen
-from fastattn.ops.attention import ALL, NONE, SOME
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.attention import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
 from fastattn.simd.vector import load_integer

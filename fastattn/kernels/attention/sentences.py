@@ -22,13 +22,13 @@ One Zen 4 core (AVX-512), 197 x 197 of 64, 12 heads: 89 in float32, 140 with pro
 
 from numba import prange
 
+from fastattn.arguments.attention import RaggedBatch
 from fastattn.kernels.attention.arguments import Ahead, BatchRows, HeadMask, HeadOutputs, HeadRows, QueryRows, RowBlock
 from fastattn.kernels.attention.blocks import attend_block, cut_scratch
 from fastattn.kernels.attention.masks import seen_by
 from fastattn.kernels.attention.products import is_dot, product_head
 from fastattn.kernels.attention.scores import aligned, head_scores
 from fastattn.kernels.attention.tiles import FEW
-from fastattn.ops.attention import RaggedBatch
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.vector import address
 

@@ -21,6 +21,7 @@ No gain: prefetching the next head's memory, all heads of a key at once, or a sh
 import numpy as np
 from numba import prange
 
+from fastattn.arguments.attention import KeyIndex
 from fastattn.kernels.attention.arguments import (
     TOGETHER,
     HeadRows,
@@ -41,7 +42,6 @@ from fastattn.kernels.attention.scores import (
     softmax_shift,
     vectors_of,
 )
-from fastattn.ops.attention import KeyIndex
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import additive_rows, cap_row, make_exponentials, make_row_maxima

@@ -7,7 +7,7 @@ read and written in whole vectors; bytes say which keys are seen.
 
 from numba import types
 
-from fastattn.ops.attention import ALL
+from fastattn.arguments.attention import ALL
 from fastattn.runtime.jit import inner_overload
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastattn.arguments.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.kernels.attention.arguments import (
     COLUMNS,
     DISTANCE_KEYS,
@@ -24,7 +25,6 @@ from fastattn.kernels.attention.arguments import (
     slot_layout,
     whole_columns,
 )
-from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
 from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, empty_on_lines, scratch_bytes
-from fastattn.ops.images import PixelGrid, Window
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LINE

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
 from fastattn.kernels.attention.arguments import (
     KEYS,
@@ -15,7 +16,6 @@ from fastattn.kernels.attention.arguments import (
     OutputArguments,
     whole_columns,
 )
-from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.cpu.attention import (
     DOT,
     NO_ARRAY,

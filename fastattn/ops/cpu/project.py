@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.kernels.arguments import (
     GROUP,
     LOWEST,
@@ -17,7 +18,6 @@ from fastattn.kernels.arguments import (
     EditedLogits,
 )
 from fastattn.ops.cpu.matmul import PackedLinear, as_int8, linear, scratch_bytes
-from fastattn.ops.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import unrecordable

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.arguments.recurrent import Columns, States
 from fastattn.kernels.arguments import MR, NR, RecurrentForm
 from fastattn.ops.cpu.matmul import SMALL, PackedLinear, scratch_bytes
-from fastattn.ops.recurrent import Columns, States
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.recording import recorder

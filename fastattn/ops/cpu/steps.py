@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.arguments.steps import Edits, StepRows, SubsetRows
 from fastattn.ops.cpu.matmul import PackedLinear, empty_on_lines
 from fastattn.ops.cpu.project import NO_TARGETS, OutputSubset, choose
-from fastattn.ops.steps import Edits, StepRows, SubsetRows
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32
 
-from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
+from fastattn.arguments.attention import Heads, PositionBias, RaggedBatch
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows, make_attend
 from fastattn.ops.cuda.card import SIDE, THREADS, TILE, none

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, float32, int64, uint32, uint64
 
+from fastattn.arguments.attention import Heads, KeyIndex, PositionBias
 from fastattn.ops import reference
-from fastattn.ops.attention import Heads, KeyIndex, PositionBias
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attention import cleared, laid, terms_of
 from fastattn.ops.cuda.blocks import block_max, block_sum

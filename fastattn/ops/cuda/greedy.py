@@ -9,11 +9,7 @@ import math
 import numpy as np
 from numba import cuda, int32, int64
 
-from fastattn.ops.cuda import card
-from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.project import NO_IDS, Outputs, choose
-from fastattn.ops.cuda.recording import LaunchRecorder
-from fastattn.ops.steps import (
+from fastattn.arguments.steps import (
     ENOUGH,
     FAULT,
     LIVE,
@@ -25,6 +21,10 @@ from fastattn.ops.steps import (
     StepProgress,
     StepRows,
 )
+from fastattn.ops.cuda import card
+from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.project import NO_IDS, Outputs, choose
+from fastattn.ops.cuda.recording import LaunchRecorder
 
 
 @card.kernel

@@ -10,8 +10,8 @@ import numpy as np
 from numba import cuda, int32
 from numba.core.errors import NumbaError
 
+from fastattn.arguments.attention import ALL, NONE, SOME, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.errors import InputError
-from fastattn.ops.attention import ALL, NONE, SOME, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows
 from fastattn.ops.cuda.attention import broadcast, cleared, flat, launch_attend, none, places_of, terms_of

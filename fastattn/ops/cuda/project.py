@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, int32
 
+from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import THREADS, TILE, device
@@ -31,7 +32,6 @@ from fastattn.ops.cuda.matmul import (
     tile_shape,
 )  # fmt: skip
 from fastattn.ops.reference.project import ReferenceSubset, edited, log_softmax
-from fastattn.ops.steps import NO_EDITS, Edits, SubsetRows
 
 LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
 NOTHING = float32(-np.inf)

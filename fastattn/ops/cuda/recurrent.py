@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fastattn.arguments.recurrent import Columns, States
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.matmul import CardLinear, linear
-from fastattn.ops.recurrent import Columns, States
 from fastattn.ops.reference import recurrent as reference
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float32, int32, uint64
 
-from fastattn.ops.attention import ALL, NONE, SOME
+from fastattn.arguments.attention import ALL, NONE, SOME
 from fastattn.ops.cuda.card import TILE, device
 from fastattn.ops.cuda.matmul import nearest_bfloat16
 

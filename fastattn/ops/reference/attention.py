@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.ops.attention import Heads, KeyIndex, PositionBias, RaggedBatch
+from fastattn.arguments.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.spec.rounding import as_floats
 
 

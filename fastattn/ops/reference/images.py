@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fastattn.ops.images import PixelGrid, Window
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear, linear
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.ops.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible, mask_states
+from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible, mask_states
 from fastattn.ops.float64_attention import recompute_in_float64
 from fastattn.ops.reference.attention import softmax_in_place
 from fastattn.ops.reference.norm import softmax

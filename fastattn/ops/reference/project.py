@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastattn.arguments.steps import NO_EDITS, Edits
 from fastattn.ops.reference.matmul import ReferenceLinear, linear
-from fastattn.ops.steps import NO_EDITS, Edits
 from fastattn.spec.quantized import Tensor
 
 

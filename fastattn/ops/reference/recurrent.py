@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from fastattn.ops.recurrent import Columns, States
+from fastattn.arguments.recurrent import Columns, States
 from fastattn.ops.reference.matmul import ReferenceLinear, linear, sigmoid
 from fastattn.spec.recurrent import CELLS
 

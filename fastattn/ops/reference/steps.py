@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 
+from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED, Edits, StepRows, SubsetRows
 from fastattn.ops.reference.matmul import ReferenceLinear, sigmoid
 from fastattn.ops.reference.project import ReferenceSubset, project_top_k
-from fastattn.ops.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED, Edits, StepRows, SubsetRows
 from fastattn.spec.rounding import as_floats, bfloat16_bits, float16_bits, quantize
 
 

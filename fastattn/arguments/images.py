@@ -1,0 +1,40 @@
+"""How the pixels of a batch of images lie in rows, and the windows that move over them.
+
+Channels are last: a pixel is a row.
+"""
+
+from typing import NamedTuple
+
+
+class PixelGrid(NamedTuple):
+    """Images of one size in rows: row (b * height + y) * width + x is the pixel (y, x) of image b."""
+
+    images: int
+    height: int
+    width: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows the images have."""
+        return self.images * self.height * self.width
+
+
+class Window(NamedTuple):
+    """A window that moves over an image; each field (y, x), in pixels.
+
+    padding   pixels of zeros, or for a maximum of nothing, on both sides
+    dilation  from one tap of the window to the next
+    """
+
+    size: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+    def over(self, grid: PixelGrid) -> PixelGrid:
+        """The grid of its places; a side is 0 where the window is larger than the padded image."""
+        height, width = (
+            max(0, (length + 2 * self.padding[i] - self.dilation[i] * (self.size[i] - 1) - 1) // self.stride[i] + 1)
+            for i, length in enumerate(grid[1:])
+        )
+        return PixelGrid(grid.images, height, width)
