@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -277,15 +278,16 @@ def _grid(blocks: int | tuple[int, ...]) -> tuple[int, ...]:
 
 def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
     """What makes these launches, of kernel, blocks and arguments, as one; None: one of them is yet to be made first."""
-    if SIMULATED:
-        return None
-    found = [(launching.compiled_of(kernel, given), _grid(blocks), given) for kernel, blocks, given in launches]
-    if any(compiled is None for compiled, *_ in found):
-        return None
+    ready = []
+    for kernel, blocks, arguments in launches:
+        compiled = None if SIMULATED else launching.compiled_of(kernel, arguments)
+        if compiled is None:
+            return None
+        ready.append(partial(compiled.launch, _grid(blocks), THREADS, arguments))
 
     def record(stream: Any) -> None:
-        for compiled, grid, given in found:
-            compiled.launch(grid, THREADS, given, stream)
+        for start in ready:
+            start(stream)
 
     return _guarded(launching.LaunchGraph, record)
 

@@ -89,6 +89,7 @@ def as_array(array: Any) -> Any:
     kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
     if kind == ON_A_CARD and number != card.number():
         raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.number()}")
+    interface: Any = None
     view = None
     try:
         if kind == ON_A_CARD:  # first: it waits for the caller's stream, of which PyTorch's other interface is silent
