@@ -105,7 +105,7 @@ class Lengths:
     """
 
     def __init__(self, encoder: "Encoder", options: dict[str, Any]):
-        from fastattn.encoders.long_text import TokenLimit  # with NumPy, which the help does without
+        from fastattn.encoders.encoder import TokenLimit  # with NumPy, which the help does without
 
         self._limit = TokenLimit(encoder, options)
         self._waiting: list[str] = []

@@ -22,7 +22,6 @@ from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import ModelSource, on_this_host
 from fastattn.distributed.output_folder import OutputFolder, as_file
 from fastattn.distributed.storage import public
-from fastattn.encoders.long_text import TokenLimit
 from fastattn.errors import FastattnError, InputError, SearchTimeout, StorageError
 from fastattn.ops import check_device
 from fastattn.system.records import dataclass
@@ -164,7 +163,7 @@ class BlockEncoder:
     _SAMPLE = 64  # texts of a block whose tokens are counted
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
-        from fastattn.encoders.encoder import Encoder
+        from fastattn.encoders.encoder import Encoder, TokenLimit
 
         self.options = _telling(options, self.DEFAULTS)
         chosen = dict(options)
