@@ -122,6 +122,7 @@ check: setup
 
 ci:
 	@$(QUEUE) test-distributed test-rest test-cuda-simulator $(PARTS:%=test-%) test-cuda-compilers check
+	@$(BIN)/python -m tests.clone.run_lines
 
 bench: setup
 	@$(BIN)/python -m bench $(ARGS)

@@ -8,6 +8,7 @@ from collections import Counter
 
 from fastattn import Translator
 from tests import ROOT
+from tests.clone.run_lines import BUDGET, PARTS, lines_of
 from tests.import_table import modules
 
 TESTS = ROOT / "tests"
@@ -47,6 +48,11 @@ def test_no_file_is_too_long():
     ]
     lengths = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in files}
     assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_the_whole_stays_within_its_budget():
+    lengths = {part: lines_of(patterns) for part, patterns in PARTS.items()}
+    assert {part: length for part, length in lengths.items() if length > BUDGET[part]} == {}
 
 
 def test_messages_are_of_tests_that_are_there():
