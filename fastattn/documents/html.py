@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from itertools import accumulate, cycle, islice, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from fastattn.documents.marks import Mark, Marked, unread
+from fastattn.documents.marks import Mark, Marked, from_tags, unread
 from fastattn.documents.texts import Steps, decoded, replaced
 
 # These stand in a sentence; any other tag ends one. <br> ends one too.
@@ -103,14 +103,7 @@ class SourceTokens(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self._add("other")
 
-    def handle_decl(self, decl: str) -> None:
-        self._add("other")
-
-    def handle_pi(self, data: str) -> None:
-        self._add("other")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("other")
+    handle_decl = handle_pi = unknown_decl = handle_comment
 
 
 class Page:
@@ -318,30 +311,22 @@ def _outer_texts(held: list[SourceToken]) -> list[str]:
 def _marked(held: list[SourceToken]) -> Marked:
     """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
     closers = partners([(token.kind, token.name) for token in held])
-    closing = set(closers.values())
-    text, marks, around = "", list[Mark](), list[int]()  # the marks that have begun, by number
-    places = [0]  # of tags that stand for themselves, whose blanks are of the text
-    for number, token in enumerate(held):
-        shown = re.sub(r"\s+", " ", token.text)
-        ends = (not text and len(places) == 1) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
-        shown = shown[1:] if shown.startswith(" ") and ends else shown
-        if token.kind == "text":
-            text += shown
-        elif number in closing:
-            mark = around.pop()
-            marks[mark] = marks[mark]._replace(end=len(text))
-        else:
-            marks.append(Mark(len(text), len(text) + len(shown), (token, None), bool(shown), len(around)))
-            text += shown
-            if not shown and number not in closers:
-                places.append(len(text))
-            if number in closers:
-                marks[-1] = marks[-1]._replace(what=(token, held[closers[number]]))
-                around.append(len(marks) - 1)
-    end = max(len(text.rstrip()), places[-1])
-    return Marked(
-        text[:end], tuple(mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
-    )
+    tags = {*closers, *closers.values()}
+    stand = (number for number, token in enumerate(held) if token.kind != "text" and number not in tags)
+    first = next(stand, len(held))  # that stands for itself: blanks beside such ones are of the text
+
+    def shown(number: int, text: str, marks: Sequence[Mark]) -> str:
+        blank = (not text and number <= first) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
+        own = re.sub(r"\s+", " ", held[number].text)
+        return own.removeprefix(" ") if blank else own
+
+    def what(tag: int, closer: int | None) -> tuple[SourceToken, SourceToken | None]:
+        return held[tag], None if closer is None else held[closer]
+
+    text, marks = from_tags([token.kind for token in held], closers, shown, what)
+    end = max(len(text.rstrip()), *(mark.end for mark in marks if mark.start == mark.end and not mark.what[1]), 0)
+    moved = (mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
+    return Marked(text[:end], tuple(moved))
 
 
 def _charset(data: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastattn.documents.html import VOID, partners
-from fastattn.documents.marks import Mark, Marked, unread, with_kept
+from fastattn.documents.marks import Marked, from_tags, unread, with_kept
 from fastattn.documents.texts import Steps, decoded, in_lines, needed, replaced
 
 _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
@@ -284,24 +284,14 @@ def _name(token: Any) -> str:
 
 
 def _marked(pieces: list[SourcePiece]) -> Marked:
+    def what(tag: int, closer: int | None) -> tuple[str, str, str]:
+        end = "" if closer is None else pieces[closer].source
+        label = "".join(piece.source for piece in pieces[tag + 1 : closer]) if end in SHORT else ""
+        return pieces[tag].source, end, label
+
+    kinds = ["text" if piece.kind == "escaped" else piece.kind for piece in pieces]
     closers = partners([(piece.kind, piece.name) for piece in pieces])
-    closing = set(closers.values())
-    text, marks, around = "", list[Mark](), list[int]()
-    for number, piece in enumerate(pieces):
-        if piece.kind in ("text", "escaped"):
-            text += piece.text
-        elif number in closing:
-            mark = around.pop()
-            marks[mark] = marks[mark]._replace(end=len(text))
-        else:
-            shown, kept = piece.text, bool(piece.text)
-            closer = pieces[closers[number]].source if number in closers else ""
-            label = "".join(one.source for one in pieces[number + 1 : closers[number]]) if closer in SHORT else ""
-            marks.append(Mark(len(text), len(text) + len(shown), (piece.source, closer, label), kept, len(around)))
-            text += shown
-            if number in closers:
-                around.append(len(marks) - 1)
-    return with_kept(Marked(text, tuple(marks)), _KEPT)
+    return with_kept(from_tags(kinds, closers, lambda number, *_: pieces[number].text, what), _KEPT)
 
 
 def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:

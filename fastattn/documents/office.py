@@ -264,27 +264,24 @@ class Paragraph:
         def take(children: list[Element], depth: int) -> None:
             nonlocal text
             for child in children:
-                number, said = len(marks), _text_of(child)
+                said = _text_of(child)
+                if said is not None and _format_of(child) == self._usual:
+                    text += said
+                    continue
+                if said is None or not self._goes_on(marks, child, len(text), depth):
+                    marks.append(Mark(len(text), len(text), child, depth=depth))
+                number = len(marks) - 1
                 if child.tag in WORD_ENCLOSES:
                     within = _inside(child)
                     inner = list(within)
-                    for one in inner:
-                        within.remove(one)
-                    marks.append(Mark(len(text), len(text), child, depth=depth))
+                    within[:] = []
                     take(inner, depth + 1)
-                    marks[number] = marks[number]._replace(end=len(text))
                 elif said is None:
-                    marks.append(Mark(len(text), len(text), child, depth=depth))
                     self.kept.append(" ".join(one.text or "" for one in child.iter(WORD + "t")))
                     text += " " if _breaks(child) else ""
-                elif _format_of(child) == self._usual:
-                    text += said
-                elif self._goes_on(marks, child, len(text), depth):
-                    text += said
-                    marks[-1] = marks[-1]._replace(end=len(text))
-                else:
-                    marks.append(Mark(len(text), len(text) + len(said), child, depth=depth))
-                    text += said
+                    continue
+                text += said or ""
+                marks[number] = marks[number]._replace(end=len(text))
 
         take(held, 0)
         return Marked(text, tuple(marks))

@@ -3,12 +3,12 @@
 import re
 
 from fastattn.documents.html import partners
-from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.marks import Marked, from_tags
 from fastattn.documents.texts import Steps, decoded, in_lines, lines_of, replaced
 from fastattn.errors import InputError
 
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d+[.,]\d+")
-_TAG = re.compile(r"</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}")
+_TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\})")
 _NAME = re.compile(r"</?([A-Za-z]*).*")
 _NOTE = re.compile(r"NOTE(?:[ \t]|\Z)")
 _ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
@@ -69,19 +69,11 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
 
 def _marked(shown: str) -> Marked:
     """The text of a sentence, with marks for its tags: around what a pair encloses, else of a place."""
-    text, marks, around, at = "", list[Mark](), list[int](), 0
-    tags = list(_TAG.finditer(shown))
-    closers = partners([("close" if tag[0].startswith("</") else "open", _NAME.sub(r"\1", tag[0])) for tag in tags])
-    closing = set(closers.values())
-    for number, tag in enumerate(tags):
-        text += shown[at : tag.start()]
-        at = tag.end()
-        if number in closing:
-            mark = around.pop()
-            marks[mark] = marks[mark]._replace(end=len(text))
-            continue
-        closer = tags[closers[number]][0] if number in closers else ""
-        marks.append(Mark(len(text), len(text), (tag[0], closer), depth=len(around)))
-        if closer:
-            around.append(len(marks) - 1)
-    return Marked(text + shown[at:], tuple(marks))
+    pieces = _TAG.split(shown)  # texts and tags, in turn
+    kinds = ["text" if n % 2 == 0 else "close" if piece.startswith("</") else "open" for n, piece in enumerate(pieces)]
+    closers = partners([(kind, _NAME.sub(r"\1", piece)) for kind, piece in zip(kinds, pieces)])
+
+    def what(tag: int, closer: int | None) -> tuple[str, str]:
+        return pieces[tag], "" if closer is None else pieces[closer]
+
+    return from_tags(kinds, closers, lambda number, *_: "" if number % 2 else pieces[number], what)
