@@ -6,7 +6,7 @@ llguidance runs a grammar over the trie of all tokens: from ten microseconds a m
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,9 +54,8 @@ class Constraints:
         try:
             import llguidance
         except ImportError as error:
-            raise FastattnError(
-                f"regex and json_schema need the extra: pip install 'fastattn[constrain]' ({error})"
-            ) from None
+            needed = "regex and json_schema need the extra: pip install 'fastattn[constrain]'"
+            raise FastattnError(f"{needed} ({error})") from None
         text = self._tokenizer_json.decode()
         try:
             whole = llguidance.LLTokenizer(text, eos_token=list(end_ids))
@@ -86,15 +85,15 @@ class Constraints:
         return made
 
 
-class Constraint:
+class Constraint(NamedTuple):
     """A compiled constraint; called, it makes the Matcher of one answer."""
 
-    def __init__(self, name: str, matcher: Any, vocabulary: int):
-        self._made = name, matcher, vocabulary
+    name: str
+    matcher: Any
+    vocabulary: int
 
     def __call__(self) -> "Matcher":
-        name, matcher, vocabulary = self._made
-        return Matcher(name, matcher.deep_copy(), vocabulary)
+        return Matcher(self.name, self.matcher.deep_copy(), self.vocabulary)
 
 
 class Matcher:
@@ -112,7 +111,7 @@ class Matcher:
         Raises InputError for a grammar that takes too much, or that nothing matches.
         """
         known = next(
-            (n for n, (old, new) in enumerate(zip(self._ids, ids)) if old != new), min(len(self._ids), len(ids))
+            (n for n, pair in enumerate(zip(self._ids, ids)) if pair[0] != pair[1]), min(len(self._ids), len(ids))
         )
         if known < len(self._ids):
             self._matcher.rollback(len(self._ids) - known)

@@ -19,7 +19,7 @@ from fastattn.text.splitting import split_sentences, split_to_fit
 
 if TYPE_CHECKING:
     from fastattn.text.huggingface import HuggingFaceTokenizer
-    from fastattn.text.words import SubwordUnits, WordsAndUnits
+    from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
 
     Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | WordsAndUnits
 
@@ -64,10 +64,10 @@ class TranslationTokenizer:
             model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
             self._source_model = self._target_model = model
         if text.codes is not None:
-            from fastattn.text import words
+            from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
 
-            units = words.SubwordUnits(text.codes)
-            self._source_model = self._target_model = words.WordsAndUnits(units, text) if text.words else units
+            units = SubwordUnits(text.codes)
+            self._source_model = self._target_model = WordsAndUnits(units, text) if text.words else units
         elif text.source_model is not None:
             self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
             self._target_model = self._source_model
