@@ -152,7 +152,6 @@ _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))
 
 
 def _segments(target: Element) -> list[Element]:
-    """The parts of a target that are sentences."""
     return [one for one in target.iter() if local(one) == "mrk" and one.get("mtype") == "seg"] or [target]
 
 
@@ -167,7 +166,9 @@ def _target_of(source: Element) -> Element | None:
     around = [unit, *unit.iterancestors()]
     translate = next((one.get("translate") for one in around if one.get("translate")), "yes")
     found = next((one for one in unit if local(one) == "target"), None)
-    if translate == "no" or (found is not None and "".join(found.itertext()).strip() and not _is_new(found, unit)):
+    state = unit.get("state", "") if found is None else found.get("state", unit.get("state", ""))
+    translated = found is not None and "".join(found.itertext()).strip() and state not in _UNTRANSLATED
+    if translate == "no" or translated:
         return None
     segmented = next((one for one in unit if local(one) == "seg-source"), source)
     target = copy.deepcopy(segmented)
@@ -182,7 +183,3 @@ def _target_of(source: Element) -> Element | None:
         target.attrib.pop("state", None)
         unit.replace(found, target)
     return target
-
-
-def _is_new(target: Element, unit: Element) -> bool:
-    return target.get("state", unit.get("state", "")) in _UNTRANSLATED

@@ -70,7 +70,6 @@ class MarkdownSentence(NamedTuple):
 
     @property
     def texts(self) -> list[Marked]:
-        """The text and the values."""
         values = [piece.source[start:end] for piece in self.valued for start, end in piece.values]
         return [self.text, *map(Marked, values)]
 
@@ -182,8 +181,7 @@ def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], 
             held.append(piece)
             continue
         end = begin + sum(len(one.source) for one in held)
-        first = bisect_right(starts, begin) - 1
-        last = bisect_right(starts, max(begin, end - 1)) - 1
+        first, last = (bisect_right(starts, place) - 1 for place in (begin, max(begin, end - 1)))
         spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
         if held:
             spans[0][0] += begin - lines[first][0]
@@ -300,10 +298,10 @@ def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
     for kind, text, sources in answer.pieces():
         if kind in ("open", "close"):
             source = _LINE_END.sub(" ", renewed.get(sources[kind == "close"], sources[kind == "close"]))
-            if kind == "close" and source in SHORT and written[begun[-1] :] != sources[2]:
+            if kind == "close" and written[begun.pop() :] != sources[2] and source in SHORT:
                 source = f"][{sources[2]}]"
             written += source
-            begun.append(len(written)) if kind == "open" else begun.pop()
+            begun += [len(written)] * (kind == "open")
         elif kind == "kept" and sources:
             written += " " * (written.endswith("`") and sources[0].startswith("`"))  # else they would be one
             written += _LINE_END.sub(" ", sources[0])

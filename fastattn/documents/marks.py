@@ -86,7 +86,6 @@ class Node:
         return behind == len(self.taken) or self.taken[behind][0] >= end
 
     def take(self, inner: "Node", start: int, end: int) -> None:
-        """Give a mark within its place."""
         inner.start, inner.end = start, end
         insort(self.taken, (start, end, inner), key=lambda place: place[:2])
 

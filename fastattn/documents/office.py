@@ -99,7 +99,6 @@ def translate_epub(data: bytes, name: str, language: str | None = None) -> Steps
 
 
 def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wanted: str) -> Steps:
-    """An archive with some of its parts translated."""
     written = io.BytesIO()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(written, "w") as made:
@@ -171,7 +170,6 @@ def _said(element: Element) -> Iterator[str]:
 
 
 def _unread_part(data: bytes, name: str) -> Steps:
-    """A part that stays as it is."""
     yield [unread(" ".join(one.text or "" for one in parsed(data, name).iter(WORD + "t")))]
     return data
 
@@ -421,7 +419,6 @@ def _set_text(run: Element, text: str) -> None:
 
 
 def _like(sample: Element, text: str, parent: Element) -> Element:
-    """A run with a text and the format of another."""
     run = parent.makeelement(WORD + "r") if sample is None else copy.deepcopy(sample)
     _set_text(run, text)
     return run

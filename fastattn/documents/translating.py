@@ -185,7 +185,6 @@ def _with_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any
 
 
 def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:
-    """Each text's translation."""
     different = list(dict.fromkeys(texts))
     answers = zip(different, translator.translate_iter(different, **options))
     return {text: _writable(text, answer) for text, answer in answers}

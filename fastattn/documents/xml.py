@@ -28,7 +28,6 @@ def parsed(data: bytes, name: str) -> Element:
 
 
 def serialized(root: Element) -> bytes:
-    """A whole file, declaration and all."""
     tree = root.getroottree()
     from lxml import etree
 

@@ -77,7 +77,6 @@ def make_app(settings: ServerSettings | None = None) -> Any:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """An error as its path's dialect has it."""
     status, message, headers = 500, "the server has a fault, which its log has", dict[str, str]()
     if isinstance(error, RequestValidationError):
         status, message = 400, "; ".join(_told(one) for one in error.errors()[:3])
@@ -93,7 +92,6 @@ def _explain(request: Request, error: Exception) -> Response:
 
 
 def _told(problem: Any) -> str:
-    """A problem of pydantic's: where, and what."""
     where = ".".join(str(part) for part in problem["loc"][1:])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
 

@@ -179,7 +179,6 @@ class Gate:
         return self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0
 
     def _number(self, given: bytes) -> int:
-        """The number of a key, or -1."""
         found = -1
         for number, key in enumerate(self._keys):  # all of them, in a time that does not tell how near a guess is
             if hmac.compare_digest(key, given):
@@ -225,7 +224,6 @@ class Gate:
                 await work
 
     def _note(self, scope: Scope, answer: "Answer", seconds: float) -> None:
-        """A line of the log, and the metrics."""
         status = answer.status or 500
         path = self._known_path(answer.scope)
         REQUESTS.labels(path, status).inc()

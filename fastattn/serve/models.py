@@ -70,7 +70,6 @@ class ModelStore:
                 sys.stderr.write(f"fastattn: {one.name} is not served by process {os.getpid()}: {error}\n")
 
     def named(self, kinds: Sequence[type]) -> list[str]:
-        """The names of models of these kinds."""
         return [one.name for one in self.served.values() if one.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
@@ -86,7 +85,6 @@ class ModelStore:
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Any]:
-        """The model of that name, for as long as it is used."""
         one = self.served[name]
         one.users += 1
         try:
@@ -140,7 +138,6 @@ def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
 
 
 def _kind_of(checkpoint: Checkpoint) -> Any:
-    """The class for a checkpoint."""
     text = checkpoint.text
     if isinstance(text, GeneratorText):
         return Generator

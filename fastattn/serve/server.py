@@ -121,7 +121,6 @@ class Workers(Multiprocess):
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """For the worker that asks."""
         if sys.platform != "linux":
             return [self._listening]
         self._given.append(self._bound())
@@ -164,7 +163,6 @@ def without_delay(listening: socket.socket) -> None:
 
 
 def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str, Any]:
-    """The arguments of uvicorn, but for the application."""
     return {
         "host": host,
         "port": port,

@@ -44,7 +44,6 @@ class AttentionSpec:
             raise CheckpointError(f"the scores' scale should be below 1e30, is {self.query_scale:g}")
 
     def of_layer(self, number: int) -> "AttentionSpec":
-        """The attention of a layer, by its number from 0."""
         if not self.scale_by_layer:
             return self
         scale = self.head_width**-0.5 if self.query_scale is None else self.query_scale
@@ -52,7 +51,6 @@ class AttentionSpec:
 
     @property
     def query_width(self) -> int:
-        """The width of all queries together."""
         return self.heads * self.head_width
 
     @property
@@ -217,7 +215,6 @@ class PositionSpec:
 
     @property
     def table_rows(self) -> int:
-        """The rows of that table."""
         return self.limit + (self.padding >= 0)
 
     @property
@@ -307,7 +304,6 @@ class StackSpec:
 
     @property
     def max_positions(self) -> int:
-        """The most positions; 0: no limit."""
         return self.positions.limit
 
     def check_role(self, name: str) -> None:

@@ -67,7 +67,6 @@ class ArrayInput:
 
     @property
     def description(self) -> str:
-        """What the model takes, for messages."""
         return f"an array {'x'.join(self.axes)}"
 
 
@@ -131,7 +130,6 @@ class Checkpoint:
         return replace(made, spec=spec, tensors=tensors, input=text)
 
     def without_head(self) -> "Checkpoint":
-        """The encoder alone."""
         if self.spec.head is None:
             return self
         kept = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}

@@ -36,7 +36,6 @@ class PatchSpec:
 
     @property
     def layers(self) -> int:
-        """Those of the blocks, as the next two."""
         return self.blocks.layers
 
     @property
@@ -58,7 +57,6 @@ class PatchSpec:
         return self.image[0] * self.patch[0] * self.patch[1]
 
     def check_role(self, name: str) -> None:
-        """Raise CheckpointError for a decoder."""
         if name == "decoder":
             raise CheckpointError("patches are an encoder's")
 
@@ -132,19 +130,16 @@ class ResidualSpec:
 
     @property
     def layers(self) -> int:
-        """Blocks of all stages."""
         return sum(self.blocks)
 
     @property
     def width(self) -> int:
-        """Of the last rows."""
         return self.widths[-1] * self.expansion
 
     states = width  # the numbers of what a decoder begins with: the mean of the rows
 
     @property
     def places(self) -> list["BlockPlace"]:
-        """Where each block stands."""
         found, inputs = [], self.stem
         for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
             for block in range(blocks):
@@ -169,7 +164,6 @@ class ResidualSpec:
         return -(-channels * height * width // (self.grid[0] * self.grid[1]))
 
     def check_role(self, name: str) -> None:
-        """Raise CheckpointError for a decoder."""
         if name == "decoder":
             raise CheckpointError("convolutions of images are an encoder's")
 

@@ -56,7 +56,6 @@ class MemoryAttention:
 
     @property
     def projects_query(self) -> bool:
-        """Whether queries have a projection of their own."""
         return self.score in ("additive", "multi-head")
 
 
@@ -146,7 +145,6 @@ class RecurrentSpec:
 
     @property
     def hidden(self) -> int:
-        """The width of a layer's rows."""
         return self.directions * self.units
 
     @property
@@ -156,7 +154,6 @@ class RecurrentSpec:
 
     @property
     def context(self) -> int:
-        """The width of a context."""
         if self.attention is None:
             return 0
         return self.attention.width if self.attention.score == "multi-head" else self.memory
@@ -168,7 +165,6 @@ class RecurrentSpec:
 
     @property
     def width(self) -> int:
-        """Of the stack's rows."""
         return self.vocabulary if self.points else self.readout.width or self.readout_inputs
 
     def inputs(self, layer: int) -> int:

@@ -64,7 +64,6 @@ class Layout:
 
     @lazy
     def count(self) -> int:
-        """The number of special tokens."""
         return sum(map(len, self.special))
 
     @lazy
@@ -179,12 +178,10 @@ class HuggingFaceTokenizer:
         return self._fingerprints[rows]
 
     def token(self, index: int) -> str | None:
-        """The token of an id, or None."""
         token: str | None = self._tokenizer.id_to_token(index)
         return token
 
     def index(self, token: str) -> int | None:
-        """The id of a token, or None."""
         found: int | None = self._tokenizer.token_to_id(token)
         return found
 
@@ -215,7 +212,6 @@ class HuggingFaceTokenizer:
         return list(encoding.tokens)
 
     def text(self, pieces: Sequence[str]) -> str:
-        """The text of tokens, without special ones."""
         ids = [index for piece in pieces if (index := self.index(piece)) is not None]
         return self.decode(ids, skip_special=True)
 
@@ -234,7 +230,6 @@ class HuggingFaceTokenizer:
                 break
 
     def is_special(self, index: int) -> bool:
-        """Whether the file marks the token of an id as special."""
         return index in self._special
 
     @property
@@ -316,7 +311,6 @@ class HuggingFaceTokenizer:
         return [self._spans(encoding, len(prompt)) for encoding in encodings]
 
     def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
-        """The tokens of a text, however many."""
         (found,) = self._encodings([text], 1, special)
         marked = map(bool, found.special_tokens_mask)
         return list(map(TextToken, found.ids, found.tokens, marked, found.offsets))

@@ -411,7 +411,6 @@ class PricedTemplate:
         self._template: Template = environment.from_string(tree)
 
     def render(self, variables: dict[str, Any]) -> str:
-        """The text, of plain data."""
         meter, parts = _Meter(weight(variables)), list[str]()
         token = _METER.set(meter)
         try:

@@ -59,7 +59,6 @@ def read_int(value: int | bytes, what: str) -> int:
 
 
 def read_bytes(value: int | bytes, wire: int, what: str) -> bytes:
-    """The bytes of a LENGTH field."""
     if not isinstance(value, bytes) or wire != LENGTH:
         raise TokenizerError(f"{what}: a string was expected")
     return value
@@ -232,7 +231,6 @@ class SentencePiece:
 
     @lazy
     def unk_id(self) -> int:
-        """The id of unknown pieces."""
         index: int = self._processor.unk_id()
         return index
 

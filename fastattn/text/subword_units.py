@@ -64,7 +64,6 @@ class SubwordUnits:
         return " ".join(units).split()  # other spaces than " " are parts of words until here, as in fairseq
 
     def text(self, pieces: Iterable[str]) -> str:
-        """The text of units."""
         return " ".join([*pieces, ""]).replace(CONTINUED + " ", "").rstrip()
 
     def _units(self, word: str) -> tuple[str, ...]:
@@ -139,6 +138,5 @@ class WordsAndUnits:
         return self._units.pieces(cutter.tokenize(text, aggressive_dash_splits=not self._normalizes, return_str=True))
 
     def text(self, pieces: Iterable[str]) -> str:
-        """The text of units."""
         text: str = self._moses[2].detokenize(self._units.text(pieces).split(" "))
         return text

@@ -196,7 +196,6 @@ class TranslationTokenizer:
         return [self._target_ids[token] for token in tokens]
 
     def target_surfaces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """The tokens of the target vocabulary."""
         vocabulary = self.text.target_vocabulary
         return [vocabulary[index] for index in (ids.tolist() if isinstance(ids, np.ndarray) else ids)]
 
@@ -265,7 +264,6 @@ class Document:
     pair: LanguagePair
 
     def prefixes(self) -> list[list[str]]:
-        """The target prefix of each part."""
         count = sum(len(line.parts) for line in self.lines)
         return [self.prefix, *([] for _ in range(count - 1))] if count else []
 

@@ -58,7 +58,6 @@ class ChatBody(Body):
     user: str | None = None
 
     def options(self) -> dict[str, Any]:
-        """Those of ``Generator.generate``."""
         found: dict[str, Any] = {
             "max_new_tokens": self.max_completion_tokens or self.max_tokens,
             "sampling_temperature": self.temperature or None,
