@@ -294,14 +294,13 @@ class Paragraph:
 
     def write(self, answers: Iterator[Marked]) -> None:
         """Put the translations in the texts' places; a paragraph that has not changed stays as it was."""
-        given = [next(answers) for _ in self.texts]
-        if given == self.texts and self._before is not None:
+        translations = list(islice(answers, len(self.texts)))
+        if translations == self.texts and self._before is not None:
             self._element[:] = self._before
             return
-        translations = iter(given)
         for part in self._parts:
             if part is None:
-                self._write(next(translations))
+                self._write(translations.pop(0))
             else:
                 self._element.append(part)
         for field in list(self._element.iter(FIELD)):
@@ -322,7 +321,9 @@ class Paragraph:
             elif text and path[-1].tag == WORD + "r":
                 _set_text(path[-1], (_text_of(path[-1]) or "") + text)
             elif text:
-                path[-1].append(_like(self._sample, text, path[-1]))
+                run = path[-1].makeelement(WORD + "r") if self._sample is None else copy.deepcopy(self._sample)
+                _set_text(run, text)
+                path[-1].append(run)
 
 
 def _split(run: Element) -> None:
@@ -344,7 +345,8 @@ def _gather_fields(parent: Element) -> None:
     """Put each field that has a result, and begins and ends among the same siblings, into an element FIELD."""
     begun = list[list[Element]]()  # of each field that has begun: its beginning, what separates its result
     for run in list(parent):
-        end = _field_end(run)
+        found = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
+        end = None if found is None else found.get(WORD + "fldCharType")
         if run.tag in WORD_ENCLOSES:
             _gather_fields(_inside(run))
         elif end == "begin":
@@ -366,12 +368,6 @@ def _enclose(begin: Element, separate: Element, end: Element) -> None:
         begin.addprevious(field)
         within.extend(result)
         field.extend([begin, *before, separate, within, end])
-
-
-def _field_end(run: Element) -> str | None:
-    """Which end of a field a run is, "begin", "separate" (from its result) or "end"; None for another one."""
-    found = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
-    return None if found is None else found.get(WORD + "fldCharType")
 
 
 def _dissolve(field: Element) -> None:
@@ -416,9 +412,3 @@ def _set_text(run: Element, text: str) -> None:
     written = run.makeelement(WORD + "t", {SPACE: "preserve"})
     written.text = text
     run.append(written)
-
-
-def _like(sample: Element, text: str, parent: Element) -> Element:
-    run = parent.makeelement(WORD + "r") if sample is None else copy.deepcopy(sample)
-    _set_text(run, text)
-    return run

@@ -29,9 +29,7 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
     for spans, given, answer in zip(sentences, texts, (yield texts)):
         if answer == given:
             continue  # byte for byte
-        text = "".join(
-            tags[kind == "close"] if kind in ("open", "close") else text for kind, text, tags in answer.pieces()
-        )
+        text = "".join(tags[kind == "close"] if tags else text for kind, text, tags in answer.pieces())
         lines = in_lines(text, [end - start for start, end in spans])
         edits += [(*span, line) for span, line in zip(spans, lines)]
     return replaced(page, edits).encode()
@@ -39,7 +37,7 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
 
 def _sentences(page: str, name: str) -> "list[list[Span]]":
     """The lines of each sentence. A line with tags is one; one that says who speaks begins one."""
-    found, held, at, spoken, any_times, noted = list[list[Span]](), list[Span](), 0, False, False, False
+    found, at, spoken, any_times, noted = [list[Span]()], 0, False, False, False
     for line in lines_of(page):
         text, span = line.rstrip("\r\n"), (at, at + len(line.rstrip("\r\n")))
         at += len(line)
@@ -49,22 +47,19 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
             spoken = any_times = True
         elif not text.strip():
             spoken = noted = False
-            if held and page[: held[0][0]].rstrip(" \t").endswith(_DASHES):  # a speaker's words end with the cue
-                found.append(held)
-                held = []
+            if found[-1] and page[: found[-1][0][0]].rstrip(" \t").endswith(_DASHES):  # a speaker's words end here
+                found.append([])
         elif spoken:
             tagged = bool(_TAG.search(text))
-            if held and (tagged or _SPEAKS.match(text) or len(held) == TOGETHER):
-                found.append(held)
-                held = []
+            if tagged or _SPEAKS.match(text) or len(found[-1]) == TOGETHER:
+                found.append([])
             dash = _DASH.match(text)
-            held.append((span[0] + dash.end(), span[1]) if dash else span)
+            found[-1].append((span[0] + dash.end(), span[1]) if dash else span)
             if tagged or _ENDS.search(text):
-                found.append(held)
-                held = []
+                found.append([])
     if not any_times:
         raise InputError(f"{name}: expected subtitles, which have lines such as 00:00:01,000 --> 00:00:02,500")
-    return [*found, held] if held else found
+    return [lines for lines in found if lines]
 
 
 def _marked(shown: str) -> Marked:

@@ -119,7 +119,7 @@ class Gate:
         head = sum(len(name) + len(value) for name, value in scope["headers"])
         if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # which came at once
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
-        with self._place(scope, self._is_stranger(scope)):
+        with self._place(scope, self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0):
             try:
                 body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
             except asyncio.TimeoutError:
@@ -173,10 +173,6 @@ class Gate:
 
     def _needs_key(self, scope: Scope) -> bool:
         return bool(self._keys) and scope["path"] not in OPEN and scope["method"] != "OPTIONS"
-
-    def _is_stranger(self, scope: Scope) -> bool:
-        """Whether a key is needed and the request's head has none that is known."""
-        return self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0
 
     def _number(self, given: bytes) -> int:
         found = -1

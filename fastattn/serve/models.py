@@ -101,16 +101,14 @@ class ModelStore:
         if available_memory() < SCARCE:
             self.put_away(older_than=0.0)
         try:
-            one.model = await asyncio.to_thread(self._open, one)
+            kind: Any = one.kind
+            more = {"processes": 1} if kind in (Translator, Encoder) else {}
+            asked = one.path, self._settings.precision, self._settings.threads
+            one.model = await asyncio.to_thread(kind, *asked, **more)
         except FastattnError as error:
             raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
         finally:
             one.loading = None
-
-    def _open(self, one: ServedModel) -> Any:
-        kind: Any = one.kind
-        more = {"processes": 1} if kind in (Translator, Encoder) else {}
-        return kind(one.path, self._settings.precision, self._settings.threads, **more)
 
     def put_away(self, older_than: float) -> None:
         """Close models that nobody uses nor has used for so many seconds."""

@@ -20,14 +20,8 @@ from fastattn.system.records import dataclass
 PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
 # CTranslate2's other names -> what they run as, never less exact than what was asked for: bfloat16 has 8 significant
 # bits, float16 has 11. What is not a product is float32 here, so those in _MORE_EXACT are not quite what they say.
-_FOREIGN = {
-    "default": "auto",
-    "float16": "float32",
-    "int16": "float32",
-    "int8_float32": "int8",
-    "int8_float16": "int8",
-    "int8_bfloat16": "int8",
-}
+_FOREIGN = {"default": "auto", **dict.fromkeys(("float16", "int16"), "float32")}
+_FOREIGN |= dict.fromkeys(("int8_float32", "int8_float16", "int8_bfloat16"), "int8")
 _MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
 
 

@@ -287,13 +287,11 @@ def split_lines(
     """
     pair = pair or tokenizer.pair()
     pieces = LINE_ENDS.split(text)
-    lines = []
-    for content, end in zip(pieces[::2], [*pieces[1::2], ""]):
-        if not content.strip():
-            lines.append(Line(untranslated=content, end=end))
-        else:
-            lines.append(Line(parts=_parts(content, tokenizer, limit, split, longest, pair), end=end))
-    return lines
+    asked = tokenizer, limit, split, longest, pair
+    return [
+        Line(_parts(content, *asked), end=end) if content.strip() else Line(untranslated=content, end=end)
+        for content, end in zip(pieces[::2], [*pieces[1::2], ""])
+    ]
 
 
 def _parts(
