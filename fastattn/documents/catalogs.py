@@ -139,10 +139,7 @@ def translate_xliff(data: bytes, name: str) -> Steps:
     if local(root) != "xliff":
         raise InputError(f"{name}: expected XLIFF, whose first element is xliff, found {local(root)}")
     targets = [_target_of(one) for one in root.iter() if local(one) == "source" and local(one.getparent()) in _UNITS]
-    segments = [
-        [one for one in target.iter() if one.get("mtype") == "seg"] or [target] for target in filter(None, targets)
-    ]
-    empty = [segment for each in segments for segment in each]
+    empty = [part for one in targets if one is not None for part in _segments(one)]
     taken = [take_text(one, _encloses) for one in empty]
     for one, answer in zip(empty, (yield taken)):
         give_text(one, answer)
