@@ -363,7 +363,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         meter.pay(STEP)
         text: Any = getattr(__obj, "__self__", None)
         name = getattr(__obj, "__name__", "")
-        if isinstance(text, (str, *_CONTAINERS)):
+        is_data = isinstance(text, (str, *_CONTAINERS))
+        if is_data:
             if name == "join":
                 args = (list(*args),)
                 meter.pay(_join_price(args[0], text))
