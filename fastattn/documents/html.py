@@ -102,7 +102,7 @@ class SourceTokens(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self._add("other")
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    handle_decl = handle_pi = unknown_decl = handle_comment  # type: ignore[assignment]
 
 
 class Page:

@@ -103,8 +103,9 @@ class ModelStore:
         try:
             kind: Any = one.kind
             more = {"processes": 1} if kind in (Translator, Encoder) else {}
-            asked = one.path, self._settings.precision, self._settings.threads
-            one.model = await asyncio.to_thread(kind, *asked, **more)
+            one.model = await asyncio.to_thread(
+                kind, one.path, self._settings.precision, self._settings.threads, **more
+            )
         except FastattnError as error:
             raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
         finally:

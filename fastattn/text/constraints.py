@@ -6,11 +6,12 @@ llguidance runs a grammar over the trie of all tokens: from ten microseconds a m
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fastattn.errors import FastattnError, InputError, warn
+from fastattn.system.records import dataclass
 
 # Between JSON's tokens: nothing, a space, or a new line with its indentation. With more, a model may write blanks
 # until its tokens are spent. Keywords that llguidance does not know become remarks. A schema's own "x-guidance" comes
@@ -85,7 +86,8 @@ class Constraints:
         return made
 
 
-class Constraint(NamedTuple):
+@dataclass(frozen=True)
+class Constraint:
     """A compiled constraint; called, it makes the Matcher of one answer."""
 
     name: str

@@ -89,7 +89,7 @@ class Language:
 
 
 def _read_table() -> dict[str, Language]:
-    known = {}
+    known = dict[str, Language]()
     for scripts, languages in _TABLE.items():
         for entry in " ".join(languages.split()).split("; "):
             codes, _, name = entry.partition(" ")

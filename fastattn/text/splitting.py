@@ -4,7 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastattn.errors import InputError
 from fastattn.text import check_text
@@ -93,10 +93,9 @@ class Abbreviations(NamedTuple):
 def abbreviations_of(language: str) -> Abbreviations:
     """The abbreviations of a language; of all languages where it is "" or has no table here."""
     tables = BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_ANYTHING, SENTENCE_STARTS
-    words = (
-        frozenset(" ".join([table[language]] if language in table else table.values()).split()) for table in tables
-    )
-    return Abbreviations(*words, ordinals=language in WITH_ORDINALS)
+    chosen = ([table[language]] if language in table else table.values() for table in tables)
+    words: list[Any] = [frozenset(" ".join(texts).split()) for texts in chosen]
+    return Abbreviations(*words, language in WITH_ORDINALS)
 
 
 CLOSING = "\"'”’»›)\\]}」』）》】〕〉＂＇*_"
