@@ -2,6 +2,7 @@
 
 import copy
 import io
+import re
 import zipfile
 import zlib
 from collections import Counter
@@ -31,7 +32,6 @@ FIELD, RESULT = "field", "result"
 WORD_ENCLOSES = frozenset(
     (FIELD, *(WORD + name for name in "hyperlink ins moveTo smartTag customXml fldSimple sdt dir bdo".split()))
 )
-WORD_PARTS = ("document.xml", "header", "footer", "footnotes.xml", "endnotes.xml", "comments.xml")
 # What a run may say -> the character that it is, or None for the element's own text; what it may have beside; where a
 # text ends, as at HTML's <br>.
 SPOKEN = {WORD + "t": None, WORD + "noBreakHyphen": "\u2011", WORD + "softHyphen": "\u00ad"}
@@ -50,55 +50,40 @@ READ = {
     WORD + "listItem": (WORD + "displayText",),
 }
 
-Reader = Callable[[bytes, str], Steps]
+Readers = dict[str, Callable[[bytes, str], Steps]]  # by what the names of an archive's parts match
 
 
 def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
     """A Word document: its text, headers, footers, notes, boxes, charts, alternative texts, properties; comments if
     asked for. Formats stay with the words that have them.
     """
-
-    def reader(part: str) -> Reader | None:
-        folder, _, file = part.rpartition("/")
-        if not file.endswith(".xml"):
-            return None
-        if folder in ("word/charts", "word/diagrams") and file.startswith(("chart", "data", "drawing")):
-            return _drawing_part
-        if part == "docProps/core.xml":
-            return _properties_part
-        if part == "word/comments.xml" and "comments" not in extras:
-            return _unread_part
-        return _word_part if folder == "word" and file.startswith(WORD_PARTS) else None
-
-    return _archive(data, name, reader, "word/document.xml")
+    readers: Readers = {
+        r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _drawing_part,
+        r"docProps/core\.xml": _properties_part,
+        r"word/comments\.xml": _word_part if "comments" in extras else _unread_part,
+        r"word/(document|header[^/]*|footer[^/]*|footnotes|endnotes)\.xml": _word_part,
+    }
+    return _archive(data, name, "word/document.xml", readers)
 
 
 def translate_odt(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
     """An OpenDocument text, its charts and properties; comments if asked for."""
-
-    def reader(part: str) -> Reader | None:
-        if part == "meta.xml":
-            return _properties_part
-        of_text = part == "styles.xml" or part.rpartition("/")[2] == "content.xml"
-        return partial(_open_part, comments="comments" in extras) if of_text else None
-
-    return _archive(data, name, reader, "content.xml")
+    of_text = partial(_open_part, comments="comments" in extras)
+    readers: Readers = {r"meta\.xml": _properties_part, r"styles\.xml|(.*/)?content\.xml": of_text}
+    return _archive(data, name, "content.xml", readers)
 
 
 def translate_epub(data: bytes, name: str, language: str | None = None) -> Steps:
     """An EPUB book: its pages, its table of contents, its title and description."""
-
-    def reader(part: str) -> Reader | None:
-        if part.lower().endswith((".xhtml", ".html", ".htm")):
-            return partial(translate_html, language=language)
-        if part.lower().endswith(".opf"):
-            return partial(_properties_part, language=language)
-        return _contents_part if part.lower().endswith(".ncx") else None
-
-    return _archive(data, name, reader, "META-INF/container.xml")
+    readers: Readers = {
+        r"(?i:.*\.(xhtml|html|htm))": partial(translate_html, language=language),
+        r"(?i:.*\.opf)": partial(_properties_part, language=language),
+        r"(?i:.*\.ncx)": _contents_part,
+    }
+    return _archive(data, name, "META-INF/container.xml", readers)
 
 
-def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wanted: str) -> Steps:
+def _archive(data: bytes, name: str, wanted: str, readers: Readers) -> Steps:
     written = io.BytesIO()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(written, "w") as made:
@@ -111,7 +96,9 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
             if outside is not None:
                 raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
-                read = reader(part.filename)
+                read = next(
+                    (read for form, read in readers.items() if re.fullmatch(form, part.filename, re.DOTALL)), None
+                )
                 content = archive.read(part)
                 if read is not None:
                     content = yield from read(content, f"{name}, {part.filename}")

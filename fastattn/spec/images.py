@@ -9,8 +9,20 @@ from fastattn.spec.architecture import StackSpec, check_counts, check_known
 from fastattn.system.records import dataclass
 
 
+class _ImageStack:
+    """What encoders of images have in common."""
+
+    cross_attention = projection_bias = False
+    vocabulary = 0  # their inputs are no ids
+    parts = ""
+
+    def check_role(self, name: str) -> None:
+        if name == "decoder":
+            raise CheckpointError(f"{self.parts} are an encoder's")
+
+
 @dataclass(frozen=True)
-class PatchSpec:
+class PatchSpec(_ImageStack):
     """Attention over the patches of an image, a row each, behind a row for the whole (Dosovitskiy 2021, section 3.1).
 
     blocks  behind the patches' linear layer; their positions are a table whose first row is that of the whole: the
@@ -20,10 +32,8 @@ class PatchSpec:
     """
 
     kind = "patches"
+    parts = "patches"
     pooling = "cls"  # of its rows, for a vector
-    cross_attention = False
-    projection_bias = False
-    vocabulary = 0  # its inputs are no ids
     blocks: StackSpec
     image: tuple[int, int, int]
     patch: tuple[int, int]
@@ -56,10 +66,6 @@ class PatchSpec:
         """The numbers of a patch: each channel's, row by row."""
         return self.image[0] * self.patch[0] * self.patch[1]
 
-    def check_role(self, name: str) -> None:
-        if name == "decoder":
-            raise CheckpointError("patches are an encoder's")
-
 
 MOST_SIDE = 1 << 11  # of an image, in pixels: beyond any model's
 # What weighs a block's result before it is added: channels (Hu 2018), or channels, then places (Woo 2018).
@@ -82,7 +88,7 @@ class BlockPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ResidualSpec:
+class ResidualSpec(_ImageStack):
     """A residual network (He 2016, version 1.5), its batch norms in its weights: its rows are the last grid's places.
 
     image       channels, height and width
@@ -98,10 +104,8 @@ class ResidualSpec:
     """
 
     kind = "convolutional"
+    parts = "convolutions of images"
     pooling = "mean"
-    cross_attention = False
-    projection_bias = False
-    vocabulary = 0
     max_positions = 0
     image: tuple[int, int, int]
     stem: int
@@ -162,10 +166,6 @@ class ResidualSpec:
         """The numbers of an input's row, of which there is one for each place of the last grid."""
         channels, height, width = self.image
         return -(-channels * height * width // (self.grid[0] * self.grid[1]))
-
-    def check_role(self, name: str) -> None:
-        if name == "decoder":
-            raise CheckpointError("convolutions of images are an encoder's")
 
 
 def tap_rows(weight_FCYX: np.ndarray) -> np.ndarray:
