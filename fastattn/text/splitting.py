@@ -4,7 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastattn.errors import InputError
 from fastattn.text import check_text
@@ -94,8 +94,8 @@ def abbreviations_of(language: str) -> Abbreviations:
     """The abbreviations of a language; of all languages where it is "" or has no table here."""
     tables = BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_ANYTHING, SENTENCE_STARTS
     chosen = ([table[language]] if language in table else table.values() for table in tables)
-    words: list[Any] = [frozenset(" ".join(texts).split()) for texts in chosen]
-    return Abbreviations(*words, language in WITH_ORDINALS)
+    words = [frozenset(" ".join(texts).split()) for texts in chosen]
+    return Abbreviations._make([*words, language in WITH_ORDINALS])
 
 
 CLOSING = "\"'”’»›)\\]}」』）》】〕〉＂＇*_"
