@@ -26,18 +26,13 @@ _UNIT = re.compile(rf"[{_SPACELESS}]|[^\s{_SPACELESS}]+")
 
 
 class Mark(NamedTuple):
-    """What encloses [start, end) of a text; where they are equal, it stands there.
-
-    what   the format's own; None: nothing, it only keeps
-    keeps  whether the text within stays untranslated
-    depth  how many other marks enclose it
-    """
+    """What encloses [start, end) of a text; where they are equal, it stands there."""
 
     start: int
     end: int
-    what: Any = None
-    keeps: bool = False
-    depth: int = 0
+    what: Any = None  # the format's own; None: nothing, it only keeps
+    keeps: bool = False  # whether the text within stays untranslated
+    depth: int = 0  # how many other marks enclose it
 
 
 class Marked(NamedTuple):

@@ -28,16 +28,14 @@ class QuantizedTensor(_Matrix):
 
     It stands for float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
 
-    values_FD        int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
-    multipliers_F    float32 [F]
     input_scale      inputs are multiplied by it, rounded to int8 and clipped at +-127; None: 127 / max |x| of each
                      row. Not for embeddings
     input_factors_D  float32 [D]: inputs are multiplied by it before they are rounded to int8 and multiplied by
                      values_FD[f] * multipliers_F[f]; None: ones. Not with an input scale, nor for embeddings
     """
 
-    values_FD: np.ndarray
-    multipliers_F: np.ndarray
+    values_FD: np.ndarray  # int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
+    multipliers_F: np.ndarray  # float32 [F]
     input_scale: float | None = None
     input_factors_D: np.ndarray | None = None
 
@@ -118,20 +116,16 @@ class Int4Tensor(_Matrix):
 class UnreadTensor(_Matrix):
     """A weight matrix in a file, read when it is asked for, whole or by rows.
 
-    shape    [F, D]
-    read     (first, last) -> these rows: an array or a tensor of the form's class
     form     "float32"; "int8" for a QuantizedTensor, "int4" for an Int4Tensor; "blocks": float32, which the file holds
              in blocks of 5 to 8 bits a number, or parts of which differ in their bits: products of int8 models have it
              in int8 with a scale a row, of int4 models with one for each group of 32 inputs
-    forget   (first, last): these rows are not needed any more, the file's pages of them may leave memory
-    by_rows  whether some rows are read for themselves, else all
     """
 
-    shape: tuple[int, ...]
-    read: Callable[[int, int], Any]
+    shape: tuple[int, ...]  # [F, D]
+    read: Callable[[int, int], Any]  # (first, last) -> these rows: an array or a tensor of the form's class
     form: str = "float32"
-    forget: Callable[[int, int], None] = lambda first, last: None
-    by_rows: bool = True
+    forget: Callable[[int, int], None] = lambda first, last: None  # these rows' pages of the file may leave memory
+    by_rows: bool = True  # whether some rows are read for themselves, else all
 
     def whole(self) -> Any:
         return self.read(0, self.shape[0])

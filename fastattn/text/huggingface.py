@@ -34,16 +34,11 @@ Ids = TypeVar("Ids", np.ndarray, list[int])
 
 
 class TokenSpans(NamedTuple):
-    """The tokens of a text and their offsets in it, int32.
-
-    ids_T
-    offsets_T2  [start, end) in characters of the str; 0, 0 for special tokens
-    words_T     the number of the word that a token is of, as the tokenizer splits words; -1 for special tokens
-    """
+    """The tokens of a text and their offsets in it, int32."""
 
     ids_T: np.ndarray
-    offsets_T2: np.ndarray
-    words_T: np.ndarray
+    offsets_T2: np.ndarray  # [start, end) in characters of the str; 0, 0 for special tokens
+    words_T: np.ndarray  # the number of a token's word, as the tokenizer splits words; -1 for special tokens
 
 
 class TextToken(NamedTuple):

@@ -69,18 +69,12 @@ war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,
 
 @dataclass(frozen=True)
 class Language:
-    """A language.
+    """A language."""
 
-    code     ISO 639-1 where there is one, with a script where that matters
-    name     in English
-    chinese  its name in Chinese, else in English
-    scripts  the first words of its letters' Unicode names; none: not known here
-    """
-
-    code: str
-    name: str
-    chinese: str
-    scripts: frozenset[str] = frozenset()
+    code: str  # ISO 639-1 where there is one, with a script where that matters
+    name: str  # in English
+    chinese: str  # its name in Chinese, else in English
+    scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; none: not known here
 
     @property
     def is_chinese(self) -> bool:
@@ -189,22 +183,15 @@ class Languages:
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """What texts of two languages have around them.
+    """What texts of two languages have around them."""
 
-    source, target  the languages, by ISO 639-1 where the table has them; "" where nothing is known
-    before, after   what stands before and after a part's own source tokens
-    begun           the target's first tokens, behind the start token or with it
-    forced          how many of them are no part of a translation
-    untold          whether a text should itself begin with what tells the target language
-    """
-
-    source: str
+    source: str  # as the target by ISO 639-1 where the table has it; "" where nothing is known
     target: str
-    before: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()  # what stands before and after a part's own source tokens
     after: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()
-    forced: int = 0
-    untold: bool = False
+    begun: tuple[str, ...] = ()  # the target's first tokens, behind the start token or with it
+    forced: int = 0  # how many of them are no part of a translation
+    untold: bool = False  # whether a text should itself begin with what tells the target language
 
 
 def language_pair(
