@@ -59,12 +59,10 @@ def translate_po(data: bytes, name: str) -> Steps:
     written = written if text.startswith("#") else written.removeprefix("#\n")
     written = written.replace("\n", "\r\n") if "\r\n" in text else written
     named = _CHARSET_NAME.search(written)
-    try:
+    with suppress(UnicodeEncodeError, LookupError):
         encoded = written.encode(charset)
         if encoded.isascii() or named is None or codecs.lookup(named[2]).name == charset:
             return encoded
-    except (UnicodeEncodeError, LookupError):
-        pass
     return _CHARSET_NAME.sub(r"\1UTF-8", written, count=1).encode()
 
 

@@ -298,9 +298,8 @@ def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
         fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=10_000)
     except ValueError as error:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
-    read = json.dumps(
-        {name: values[0] if len(values) == 1 else values for name, values in fields.items()}, ensure_ascii=False
-    ).encode()
+    fields_read = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+    read = json.dumps(fields_read, ensure_ascii=False).encode()
     others = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
     headers = [*others, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
     return {**scope, "headers": headers}, read

@@ -287,8 +287,7 @@ class HuggingFaceTokenizer:
         ids_B, types_B = [], []
         for pair in pairs:
             whole_ids = [whole[text] for text in pair]
-            first, second = map(len, whole_ids)
-            lengths = longest_first(first, second, room)
+            lengths = longest_first(len(whole_ids[0]), len(whole_ids[1]), room)
             own = [kept(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
             ids_B.append(layout.join(own))
             types_B.append(layout.join_types(lengths))

@@ -56,21 +56,19 @@ class TranslationTokenizer:
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model: Pieces | None = None
-        self._target_model: Pieces | None = None
+        model: Pieces | None = None
         if text.tokenizer is not None:
             from fastattn.text import huggingface  # whose library few models need
 
             model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
-            self._source_model = self._target_model = model
         if text.codes is not None:
             from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
 
             units = SubwordUnits(text.codes)
-            self._source_model = self._target_model = WordsAndUnits(units, text) if text.words else units
+            model = WordsAndUnits(units, text) if text.words else units
         elif text.source_model is not None:
-            self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
-            self._target_model = self._source_model
+            model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
+        self._source_model = self._target_model = model
         if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
         self.end_id = self._target_ids[text.eos_token]
@@ -224,14 +222,13 @@ class TranslationTokenizer:
     def join_sentences(self, sentences: Sequence[str], language: str | None = None) -> str:
         """Join the translations of a line's sentences, with spaces if the target language uses them."""
         language = re.split("[-_@]", (self.text.target_language if language is None else language).lower())[0]
-        joined: list[str] = []
+        joined = ""
         for sentence in filter(None, sentences):
-            if language:
-                spaceless = language in SPACELESS_LANGUAGES
-            else:
-                spaceless = is_spaceless(sentence[:1]) or bool(joined) and is_spaceless(joined[-1][-1:])
-            joined.append(sentence if spaceless or not joined else " " + sentence)
-        return "".join(joined)
+            spaceless = language in SPACELESS_LANGUAGES
+            if not language:
+                spaceless = is_spaceless(sentence[0]) or is_spaceless(joined[-1:])
+            joined += sentence if spaceless or not joined else " " + sentence
+        return joined
 
 
 def is_spaceless(character: str) -> bool:

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
@@ -78,17 +77,11 @@ async def embeddings(body: EmbeddingsBody, service: Serving) -> dict[str, Any]:
     texts: list[Any] = [body.input] if one else list(body.input)
     options = {"truncate_dim": body.dimensions, "normalize_embeddings": True} if body.dimensions else {}
     vectors_BD, tokens, name = await service.embed(texts, body.model, truncate=False, count=True, **options)
-    as_base64 = body.encoding_format == "base64"
-    data = [
-        {"object": "embedding", "index": b, "embedding": _base64(vector_D) if as_base64 else vector_D.tolist()}
-        for b, vector_D in enumerate(vectors_BD)
-    ]
+    encoded = (base64.b64encode(vector_D.astype("<f4").tobytes()).decode() for vector_D in vectors_BD)
+    vectors: Any = encoded if body.encoding_format == "base64" else vectors_BD.tolist()
+    data = [{"object": "embedding", "index": b, "embedding": vector} for b, vector in enumerate(vectors)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": name, "usage": usage}
-
-
-def _base64(vector_D: np.ndarray) -> str:
-    return base64.b64encode(vector_D.astype("<f4").tobytes()).decode()
 
 
 @router.get("/models")
