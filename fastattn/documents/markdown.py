@@ -30,8 +30,7 @@ _DIRECTIVE = re.compile(
     r"^[ \t]*(?:!!!|\?\?\?\+?)[ \t]+[\w-]+",
     re.MULTILINE,
 )
-# The end of a reference whose text is its label.
-SHORT = ("]", "][]")
+SHORT = ("]", "][]")  # the end of a reference whose text is its label
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _KEPT = re.compile(rf"{_FOOTNOTE.pattern}|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*(?<=[^\s\\])\$(?!\d)")  # formulas too
 _ESCAPES = {one: f"\\{one}" for one in "\\`*_[]<>|"} | {"&": "&amp;"}

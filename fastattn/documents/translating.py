@@ -60,12 +60,9 @@ _READERS: dict[str, Callable[..., Steps]] = {
 
 
 class TranslatedDocument(bytes):
-    """A document's translation.
+    """A document's translation."""
 
-    kept_characters  how many characters of its text, without blanks, stay as they were, such as those of code
-    """
-
-    kept_characters = 0
+    kept_characters = 0  # of its text, without blanks, that stay as they were, such as those of code
 
 
 def translate_document(

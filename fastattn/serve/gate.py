@@ -29,8 +29,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Who asks for these needs no key: a page for people, and what supervisors ask.
 OPEN = ("/", "/health", "/frontend/settings")
-# These are answered however much goes on.
-ALWAYS = ("/health", "/metrics")
+ALWAYS = ("/health", "/metrics")  # are answered however much goes on
 SHARE_OF_STRANGERS = 4
 EVENTS = b"text/event-stream"
 FORM = b"application/x-www-form-urlencoded"

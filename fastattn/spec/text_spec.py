@@ -21,8 +21,7 @@ LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
 NORM_EPSILON = 1e-5  # of that norm
 # Moses' rules as fairseq applies them, or Argos Translate, which makes punctuation uniform too; "": spaces alone.
 WORDS = ("", "fairseq", "argos")
-# The end from which a text that is too long is cut.
-TRUNCATION_SIDES = ("right", "left")
+TRUNCATION_SIDES = ("right", "left")  # the end from which a text that is too long is cut
 
 
 # When transformers ends a search of beams, by its early_stopping; see SearchRules.

@@ -27,10 +27,7 @@ LONGEST = 1 << 16  # characters of a schema: names as many as that holds take tw
 
 
 class Constraints:
-    """Compiles constraints for the tokens of one tokenizer.json and model.
-
-    vocabulary  the model's ids
-    """
+    """Compiles constraints for the tokens of one tokenizer.json and of a model, which has ``vocabulary`` ids."""
 
     def __init__(self, tokenizer_json: bytes, vocabulary: int):
         self._tokenizer_json, self._vocabulary = tokenizer_json, vocabulary

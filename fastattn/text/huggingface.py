@@ -18,8 +18,7 @@ from fastattn.spec.text_spec import TRUNCATION_SIDES
 from fastattn.system.records import dataclass, lazy
 from fastattn.text import check_text
 
-# Texts given to the library at once, which keeps only so many of its large result objects alive.
-BATCH = 1024
+BATCH = 1024  # texts given to the library at once, which keeps only so many of its large result objects alive
 # What the normalizer may make of one character, by all that its file has it put in. A compiled table of NFKC gives 18,
 # and a replacement or two of runs of spaces double that in this reckoning.
 GREATEST_GROWTH = 1024
@@ -28,8 +27,7 @@ _CHARSMAP = re.compile(
     '"' + "".join(f"(?:{one}|\\\\u{ord(one):04x})" for one in "precompiled_charsmap") + '"', re.IGNORECASE
 )
 NO_LIMIT = 2**31 - 1  # of a text's length; the greatest id, or token type
-# The library's own threads do not survive a fork, and it waits for them for ever.
-_IMPORTED_BY = os.getpid()
+_IMPORTED_BY = os.getpid()  # the library's own threads do not survive a fork, and it waits for them for ever
 Ids = TypeVar("Ids", np.ndarray, list[int])
 
 

@@ -160,8 +160,7 @@ MORE: dict[str, Callable[..., None]] = {
     "sum": _pay_sum,
     "wordwrap": lambda environment, s, *arguments, **options: _METER.get().pay_whole([arguments, options], 1 + len(s)),
 }
-# Methods of str whose argument is a width.
-WIDTHS = frozenset("center ljust rjust zfill".split())
+WIDTHS = frozenset("center ljust rjust zfill".split())  # methods of str whose argument is a width
 
 
 def _join_price(items: list[Any], separator: str) -> int:

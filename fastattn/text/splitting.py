@@ -75,8 +75,7 @@ SENTENCE_STARTS = {
 }
 
 
-# Where "3." is the third.
-WITH_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())
+WITH_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())  # where "3." is the third
 
 
 class Abbreviations(NamedTuple):
@@ -108,8 +107,7 @@ NEWLINES = "\n\r\v\f\x85\u2028\u2029"
 _CANDIDATE = re.compile(
     f"(?P<mark>[{FULL_WIDTH}{OTHERS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
 )
-# In Greek a semicolon asks.
-_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))
+_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))  # in Greek a semicolon asks
 # What goes on behind a quotation: a particle of Japanese, or in a few characters of Chinese who asks or shouts so.
 _GOES_ON = re.compile("[とのがはをにもでや]")
 _ASKED = re.compile("[^。！？；，：“”「」]{0,6}[说问問道喊叫答][^。！？；，：“”「」]{0,3}[。，！]")
@@ -261,8 +259,7 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
     room = max(limit - fixed, 1)
     unit, rest = 0, total - fixed
     while unit < len(offsets) - 1:
-        # Equal shares: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10.
-        shares = -(-rest // room)
+        shares = -(-rest // room)  # equal ones: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10
         goal = min(fixed + -(-rest // shares), limit) if rest > 0 else limit
         end, length = _find_end(text, offsets, unit, length_of, goal, limit)
         if end > unit:

@@ -96,8 +96,7 @@ async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingRe
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": body.model}
     if body.stream:
         pieces = service.stream(body.model, messages, **body.options())
-        # The first is awaited here: what is wrong with a request gets its status.
-        first = await anext(pieces)
+        first = await anext(pieces)  # awaited here: what is wrong with a request gets its status
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         events = _events(head | {"object": "chat.completion.chunk"}, first, pieces, with_usage)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
