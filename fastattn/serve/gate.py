@@ -174,11 +174,8 @@ class Gate:
         return bool(self._keys) and scope["path"] not in OPEN and scope["method"] != "OPTIONS"
 
     def _number(self, given: bytes) -> int:
-        found = -1
-        for number, key in enumerate(self._keys):  # all of them, in a time that does not tell how near a guess is
-            if hmac.compare_digest(key, given):
-                found = number
-        return found
+        # all are compared, in a time that does not tell how near a guess is
+        return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, given)), default=-1)
 
     def _check_key(self, scope: Scope, body: bytes) -> tuple[Any, KeyQuota]:
         """(who asks, the number of a key or an address, whose characters these are); a Refusal for who may not."""

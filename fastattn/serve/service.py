@@ -63,11 +63,8 @@ class Service:
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
         """(source, target) -> the name of the first model that translates so; asked for when all were looked at."""
-        found: dict[tuple[str, str], str] = {}
-        for name in self.models.named((Translator,)):
-            for pair in self.models.served[name].pairs:
-                found.setdefault(pair, name)
-        return found
+        names = self.models.named((Translator,))
+        return {pair: name for name in reversed(names) for pair in self.models.served[name].pairs}
 
     @lazy
     def sources(self) -> dict[str, list[str]]:

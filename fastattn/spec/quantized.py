@@ -233,9 +233,7 @@ def take(tensor: Any, rows_F: np.ndarray) -> Any:
 
 def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors without their input scales; tied ones stay tied."""
-    plain: dict[int, Tensor] = {}
-    for tensor in tensors.values():
-        plain[id(tensor)] = _without_input_scale(tensor)
+    plain = {id(tensor): _without_input_scale(tensor) for tensor in tensors.values()}
     return {name: plain[id(tensor)] for name, tensor in tensors.items()}
 
 

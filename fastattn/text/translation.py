@@ -376,10 +376,7 @@ class VocabularyMap:
             for end in range(start + 1, min(start + self._longest, len(tokens)) + 1)
             if (ngram := tuple(tokens[start:end])) in self._targets
         }
-        found = set(self._always)
-        for ngram in ngrams:
-            found |= self._listed(ngram)
-        return np.array(sorted(found), np.int32)
+        return np.array(sorted(self._always.union(*map(self._listed, ngrams))), np.int32)
 
     def _listed(self, ngram: tuple[str, ...]) -> set[int]:
         """The ids on the n-gram's line; a token outside the vocabulary stands for the unknown one."""
