@@ -138,11 +138,8 @@ def _signs(marked: Marked, kept: Sequence[int]) -> Iterator[Mark]:
     for mark, behind in zip_longest(marked.marks, marked.marks[1:]):
         text = marked.text[mark.start : mark.end]
         alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
-        if (
-            alone
-            and (behind is None or behind.start >= mark.end)
-            and bisect_left(kept, mark.start) == bisect_left(kept, mark.end)
-        ):
+        holds = behind is not None and behind.start < mark.end
+        if alone and not holds and bisect_left(kept, mark.start) == bisect_left(kept, mark.end):
             yield Mark(mark.start, mark.end, None, True, mark.depth + 1)
 
 
@@ -231,8 +228,7 @@ def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:
     for number, mark in enumerate((*marked.marks, None)):
         if mark is None or (mark.depth == 0 and ends(mark.what)):
             end = len(marked.text) if mark is None else mark.start
-            within = marked.marks[first:number]
-            moved = (one._replace(start=one.start - at, end=one.end - at) for one in within)
+            moved = (one._replace(start=one.start - at, end=one.end - at) for one in marked.marks[first:number])
             parts.append(Marked(marked.text[at:end], tuple(moved)))
             parts += [] if mark is None else [Marked("", (mark._replace(start=0, end=0),))]
             first, at = number + 1, end
@@ -281,18 +277,12 @@ class Moving:
         text, marks, at, begins = "", list[Mark](), node.start, [word.target[0] for word in words]
         for inner in sorted(node.inner, key=lambda one: (one.start, one.end)):
             text += self._translation[at : inner.start]
-            at = inner.end
-            if (
-                inner.start == inner.end
-                and text
-                and text[-1] != " "
-                and self._source.endswith(" ", 0, inner.mark.start)
-            ):
+            at, stands = inner.end, inner.start == inner.end
+            blank_behind = self._source.startswith(" ", inner.mark.end)
+            if stands and text and not text.endswith(" ") and self._source.endswith(" ", 0, inner.mark.start):
                 text += " "  # what stands between words has the blank before it that the text has
-                at += not self._source.startswith(" ", inner.mark.end) and self._translation.startswith(
-                    " ", at, node.end
-                )
-            lacks = inner.start == inner.end < node.end and not self._translation.startswith(" ", at)
+                at += not blank_behind and self._translation.startswith(" ", at, node.end)
+            lacks = stands and inner.end < node.end and not self._translation.startswith(" ", at)
             if inner.mark.keeps:
                 within = Marked(inner.text)
                 at += within.text.isspace() and self._translation.startswith(" ", at, node.end)
@@ -303,7 +293,7 @@ class Moving:
             text += within.text
             marks.append(Mark(begin, len(text), inner.mark.what, inner.mark.keeps, depth))
             marks += [mark._replace(start=begin + mark.start, end=begin + mark.end) for mark in within.marks]
-            text += " " * (lacks and self._source.startswith(" ", inner.mark.end))
+            text += " " * (lacks and blank_behind)
         return Marked(text + self._translation[at : node.end], tuple(marks))
 
     def _place(self, node: Node, words: Sequence[WordLink]) -> None:

@@ -96,10 +96,8 @@ def _archive(data: bytes, name: str, wanted: str, readers: Readers) -> Steps:
             if outside is not None:
                 raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
-                read = next(
-                    (read for form, read in readers.items() if re.fullmatch(form, part.filename, re.DOTALL)), None
-                )
-                content = archive.read(part)
+                forms = (read for form, read in readers.items() if re.fullmatch(form, part.filename, re.DOTALL))
+                read, content = next(forms, None), archive.read(part)
                 if read is not None:
                     content = yield from read(content, f"{name}, {part.filename}")
                 made.writestr(part, content)

@@ -51,12 +51,9 @@ def make_app(settings: ServerSettings | None = None) -> Any:
             await tidying
         service.models.put_away(older_than=0.0)
 
-    described: dict[int | str, dict[str, Any]] = {
-        status: {"description": description} for status, description in STATUSES.items()
-    }
-    app = FastAPI(
-        title="fastattn", version=VERSION, lifespan=lifespan, responses=described, docs_url=None, redoc_url=None
-    )
+    described: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
+    without: dict[str, Any] = {"docs_url": None, "redoc_url": None}
+    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=described, **without)
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)

@@ -218,9 +218,8 @@ def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool)
     for number, text in enumerate(() if truncate else texts):
         tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
         if tokens > model.max_length:
-            raise Refusal(
-                413, f"text {number} has {tokens} tokens, the model reads {model.max_length}: ask for truncate, or less"
-            )
+            reads = f"the model reads {model.max_length}: ask for truncate, or less"
+            raise Refusal(413, f"text {number} has {tokens} tokens, {reads}")
 
 
 def known_code(code: str, among: Sequence[str] = ()) -> str:

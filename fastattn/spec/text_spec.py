@@ -70,10 +70,8 @@ class DecodingSettings:
 
     def options(self) -> dict[str, Any]:
         """The settings as arguments of DecodingOptions."""
-        not_options = ("forced_tokens", "not_followed")
-        return {
-            name: value for name, value in vars(self).items() if name not in not_options and value not in (None, ())
-        }
+        named = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        return {name: value for name, value in named.items() if name not in ("forced_tokens", "not_followed")}
 
 
 # Where the token of a text's language stands, and that of its translation's.

@@ -6,6 +6,7 @@ llguidance runs a grammar over the trie of all tokens: from ten microseconds a m
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -109,9 +110,7 @@ class Matcher:
 
         Raises InputError for a grammar that takes too much, or that nothing matches.
         """
-        known = next(
-            (n for n, pair in enumerate(zip(self._ids, ids)) if pair[0] != pair[1]), min(len(self._ids), len(ids))
-        )
+        known = len(commonprefix([self._ids, ids]))
         if known < len(self._ids):
             self._matcher.rollback(len(self._ids) - known)
         taken = known + self._matcher.try_consume_tokens(ids[known:])

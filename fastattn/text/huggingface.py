@@ -395,9 +395,8 @@ def _check_growth(tokenizer: Tokenizer) -> None:
         return
     growth = _growth(json.loads(tokenizer.normalizer.__getstate__()))
     if growth > GREATEST_GROWTH:
-        raise TokenizerError(
-            f"tokenizer.json: the normalizer could make {growth:.0e} characters of one, more than {GREATEST_GROWTH}"
-        )
+        could = f"could make {growth:.0e} characters of one, more than {GREATEST_GROWTH}"
+        raise TokenizerError(f"tokenizer.json: the normalizer {could}")
 
 
 def _growth(normalizer: dict[str, Any]) -> float:

@@ -359,9 +359,8 @@ class VocabularyMap:
                 raise CheckpointError(f"{MAP_NAME}: line {number} should be source tokens, one tab and target tokens")
             ngram = tuple(source.split(" "))
             if len(ngram) > LONGEST_NGRAM:
-                raise CheckpointError(
-                    f"{MAP_NAME}: line {number} has {len(ngram)} source tokens, more than {LONGEST_NGRAM}"
-                )
+                found = f"{len(ngram)} source tokens, more than {LONGEST_NGRAM}"
+                raise CheckpointError(f"{MAP_NAME}: line {number} has {found}")
             self._targets[ngram] = targets[0]
         self._longest = max(map(len, self._targets), default=0)
         special = (text.unk_token, text.bos_token, text.eos_token)
