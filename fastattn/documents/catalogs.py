@@ -3,12 +3,12 @@
 import codecs
 import copy
 import gettext
-import os
 import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from fastattn.documents.html import INLINE, VOID, WORDS, Page
@@ -69,10 +69,9 @@ def translate_po(data: bytes, name: str) -> Steps:
 def _parsed_po(polib: Any, text: str) -> Any:
     """polib's catalog of a file, whose lines end in line feeds; those of a str end in what else Unicode knows, too."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "catalog.po")
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        return polib.pofile(path, wrapwidth=78, encoding="utf-8")
+        path = Path(folder, "catalog.po")
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return polib.pofile(str(path), wrapwidth=78, encoding="utf-8")
 
 
 class _Message:

@@ -163,10 +163,6 @@ MORE: dict[str, Callable[..., None]] = {
 WIDTHS = frozenset("center ljust rjust zfill".split())  # methods of str whose argument is a width
 
 
-def _join_price(items: list[Any], separator: str) -> int:
-    return len(items) * len(separator)
-
-
 def _replace_price(text: str, old: str, new: str) -> int:
     return text.count(old) * len(new)
 
@@ -175,7 +171,7 @@ def _replace_price(text: str, old: str, new: str) -> int:
 def _join(context: Any, value: Any, d: str = "", attribute: Any = None) -> str:
     items = list(value)
     meter = _METER.get()
-    meter.pay(STEP + _join_price(items, d))
+    meter.pay(STEP + len(items) * len(d))
     meter.pay_whole(items)
     return str(FILTERS["join"](context, items, d, attribute))
 
@@ -366,7 +362,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         if is_data:
             if name == "join":
                 args = (list(*args),)
-                meter.pay(_join_price(args[0], text))
+                meter.pay(len(args[0]) * len(text))
             elif name == "replace":
                 meter.pay(_replace_price(text, *args[:2]))
             elif name in WIDTHS and isinstance(text, str):
