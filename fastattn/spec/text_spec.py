@@ -22,8 +22,6 @@ NORM_EPSILON = 1e-5  # of that norm
 # Moses' rules as fairseq applies them, or Argos Translate, which makes punctuation uniform too; "": spaces alone.
 WORDS = ("", "fairseq", "argos")
 TRUNCATION_SIDES = ("right", "left")  # the end from which a text that is too long is cut
-
-
 # When transformers ends a search of beams, by its early_stopping; see SearchRules.
 EARLY_STOPPING = ("true", "false", "never")
 

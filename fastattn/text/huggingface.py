@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -66,10 +67,7 @@ class Layout:
 
     def join(self, ids: Sequence[np.ndarray]) -> np.ndarray:
         """The ids of texts with the special ones around them, int32."""
-        parts = [self.ids[0]]
-        for text, after in zip(ids, self.ids[1:]):
-            parts += [text, after]
-        return np.concatenate(parts, dtype=np.int32)
+        return np.concatenate([self.ids[0], *chain.from_iterable(zip(ids, self.ids[1:]))], dtype=np.int32)
 
     def join_types(self, lengths: Sequence[int]) -> np.ndarray:
         """The token types of ``join`` for texts of so many ids, int32."""
@@ -92,18 +90,16 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     if max([*encoding.ids, *encoding.type_ids], default=0) > NO_LIMIT:
         raise TokenizerError(f"tokenizer.json: the post-processor should give numbers of at most {NO_LIMIT}")
     special: list[list[tuple[int, int]]] = [[]]
-    types: list[int] = []
+    types, ordered = list[int](), True
     positions = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
     for index, kind, text, is_special in positions:
         if is_special:
             special[-1].append((index, kind))
-        elif text == len(types):
+        else:
+            ordered = ordered and text == len(types)
             types.append(kind)
             special.append([])
-        else:
-            types = []
-            break
-    if len(types) != texts:
+    if not ordered or len(types) != texts:
         raise TokenizerError("tokenizer.json: the post-processor should have each text once, in order")
     return Layout(tuple(map(tuple, special)), tuple(types))
 

@@ -74,7 +74,6 @@ SENTENCE_STARTS = {
     "el": "ο η το οι τα αυτός αυτή αυτό αλλά και με σε στο στη για από όταν αν πού τι ποιος δεν μετά τώρα",
 }
 
-
 WITH_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())  # where "3." is the third
 
 
