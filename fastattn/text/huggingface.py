@@ -125,10 +125,7 @@ class HuggingFaceTokenizer:
     """
 
     def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False, truncation_side: str = "right"):
-        """``lowercase`` puts lower case before the file's own normalization.
-
-        truncation_side  "right", or "left": a long text loses its beginning; its special tokens stay
-        """
+        """Lower case comes before the file's own normalization; a long text is cut at its right or left end."""
         try:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
@@ -231,7 +228,6 @@ class HuggingFaceTokenizer:
         """One int32 array of ids a text, in their order.
 
         max_length  in place of the tokenizer's; it has room for the special tokens
-
         threads  1: this thread alone. More: the library's own pool, only where that has no more threads than this,
                  TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
