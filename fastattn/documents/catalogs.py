@@ -3,12 +3,12 @@
 import codecs
 import copy
 import gettext
-import os
 import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from fastattn.documents.html import INLINE, VOID, WORDS, Page
@@ -59,22 +59,19 @@ def translate_po(data: bytes, name: str) -> Steps:
     written = written if text.startswith("#") else written.removeprefix("#\n")
     written = written.replace("\n", "\r\n") if "\r\n" in text else written
     named = _CHARSET_NAME.search(written)
-    try:
+    with suppress(UnicodeEncodeError, LookupError):
         encoded = written.encode(charset)
         if encoded.isascii() or named is None or codecs.lookup(named[2]).name == charset:
             return encoded
-    except (UnicodeEncodeError, LookupError):
-        pass
     return _CHARSET_NAME.sub(r"\1UTF-8", written, count=1).encode()
 
 
 def _parsed_po(polib: Any, text: str) -> Any:
     """polib's catalog of a file, whose lines end in line feeds; those of a str end in what else Unicode knows, too."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "catalog.po")
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        return polib.pofile(path, wrapwidth=78, encoding="utf-8")
+        path = Path(folder, "catalog.po")
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return polib.pofile(str(path), wrapwidth=78, encoding="utf-8")
 
 
 class _Message:
@@ -152,7 +149,6 @@ _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))
 
 
 def _segments(target: Element) -> list[Element]:
-    """The parts of a target that are sentences."""
     return [one for one in target.iter() if local(one) == "mrk" and one.get("mtype") == "seg"] or [target]
 
 
@@ -167,7 +163,9 @@ def _target_of(source: Element) -> Element | None:
     around = [unit, *unit.iterancestors()]
     translate = next((one.get("translate") for one in around if one.get("translate")), "yes")
     found = next((one for one in unit if local(one) == "target"), None)
-    if translate == "no" or (found is not None and "".join(found.itertext()).strip() and not _is_new(found, unit)):
+    state = unit.get("state", "") if found is None else found.get("state", unit.get("state", ""))
+    translated = found is not None and "".join(found.itertext()).strip() and state not in _UNTRANSLATED
+    if translate == "no" or translated:
         return None
     segmented = next((one for one in unit if local(one) == "seg-source"), source)
     target = copy.deepcopy(segmented)
@@ -182,7 +180,3 @@ def _target_of(source: Element) -> Element | None:
         target.attrib.pop("state", None)
         unit.replace(found, target)
     return target
-
-
-def _is_new(target: Element, unit: Element) -> bool:
-    return target.get("state", unit.get("state", "")) in _UNTRANSLATED

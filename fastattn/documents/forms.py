@@ -5,16 +5,8 @@ from pathlib import PurePath
 
 # A form's name is the end of its files' names.
 FORMS = ("txt", "html", "md", "srt", "po", "xliff", "docx", "odt", "epub", "csv", "tsv", "jsonl")
-OTHER_NAMES = {
-    "text": "txt",
-    "htm": "html",
-    "xhtml": "html",
-    "markdown": "md",
-    "vtt": "srt",
-    "pot": "po",
-    "xlf": "xliff",
-    "ndjson": "jsonl",
-}
+OTHER_NAMES = {"text": "txt", "markdown": "md", "vtt": "srt", "pot": "po", "xlf": "xliff", "ndjson": "jsonl"}
+OTHER_NAMES |= dict.fromkeys(("htm", "xhtml"), "html")
 # What is translated where it is asked for: remarks of a Word or OpenDocument text, title and description of Markdown.
 EXTRAS = ("comments", "front-matter")
 TEXT_FORMS = ("txt", "html", "md", "srt", "po", "csv", "tsv", "jsonl")  # XML and archives say their encodings

@@ -3,12 +3,12 @@
 import html
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import accumulate, cycle, islice, pairwise, takewhile
 from typing import Any, NamedTuple
 
-from fastattn.documents.marks import Mark, Marked, unread
+from fastattn.documents.marks import Mark, Marked, from_tags, unread
 from fastattn.documents.texts import Steps, decoded, replaced
 
 # These stand in a sentence; any other tag ends one. <br> ends one too.
@@ -73,9 +73,8 @@ class SourceTokens(HTMLParser):
 
     def _add(self, kind: str, name: str = "", attributes: Sequence[Any] = (), text: str = "") -> None:
         line, column = self.getpos()
-        self._begun.append(
-            (self._lines[line - 1] + column, kind, name, {k: v or "" for k, v in reversed(attributes)}, text)
-        )
+        values = {key: value or "" for key, value in reversed(attributes)}
+        self._begun.append((self._lines[line - 1] + column, kind, name, values, text))
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
         """As browsers read them: what is no section that the parser knows is a comment."""
@@ -103,14 +102,7 @@ class SourceTokens(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self._add("other")
 
-    def handle_decl(self, decl: str) -> None:
-        self._add("other")
-
-    def handle_pi(self, data: str) -> None:
-        self._add("other")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("other")
+    handle_decl = handle_pi = unknown_decl = handle_comment  # type: ignore[assignment]
 
 
 class Page:
@@ -118,7 +110,7 @@ class Page:
 
     def __init__(self, source: str):
         self.texts: list[Marked] = []
-        self._parts: list[str | int | SourceToken] = []  # as they are, the number of a text, or a tag
+        self._parts: list[int | SourceToken] = []  # the number of a text, or a tag
         self._values: dict[int, list[tuple[int, int, int]]] = {}  # of a tag: where a value is, the number of its text
         self._held: list[SourceToken] = []  # of a sentence
         self._sentences: dict[int, list[SourceToken]] = {}  # of a text
@@ -127,7 +119,8 @@ class Page:
         at = 0
         while at < len(tokens):
             token = tokens[at]
-            end = closers.get(at, at) + 1 if _stays(token) or self._has_lines(tokens[at : closers.get(at, at)]) else at
+            stays = token.kind == "open" and (_is_protected(token) or token.name in WORDS | HIDDEN | WHOLE)
+            end = closers.get(at, at) + 1 if stays or self._has_lines(tokens[at : closers.get(at, at)]) else at
             if end > at:
                 self._keep(token, tokens[at:end])
             elif token.kind == "text" or token.name in INLINE:
@@ -172,14 +165,14 @@ class Page:
         """Find what people read in a tag's attributes."""
         if token.kind not in ("open", "alone"):
             return
-        names: Collection[str] = READ & token.attributes.keys()
+        names = READ & token.attributes.keys()
         named = token.attributes.get("name", token.attributes.get("property", ""))
         if token.name == "meta":
-            names = ("content",) if named.lower() in METAS else ()
+            names = frozenset({"content"} if named.lower() in METAS else ())
         elif token.name in LABELLED:
-            names = {*names, *({"label"} & token.attributes.keys())}
+            names |= {"label"} & token.attributes.keys()
         elif token.name == "input" and token.attributes.get("type", "").lower() in BUTTONS:
-            names = {*names, *({"value"} & token.attributes.keys())}
+            names |= {"value"} & token.attributes.keys()
         for name, (start, end) in _values(token.source).items() if names else ():
             if name in names and any(map(str.isalpha, token.source[start:end])):
                 text = " ".join(html.unescape(token.source[start:end]).split())
@@ -187,14 +180,8 @@ class Page:
                 self.texts.append(Marked(text))
 
     def written(self, answers: list[Marked]) -> str:
-        """The page with its texts' translations."""
         return "".join(
-            part
-            if isinstance(part, str)
-            else self._sentence(part, answers)
-            if isinstance(part, int)
-            else self._tag(part, answers)
-            for part in self._parts
+            self._sentence(part, answers) if isinstance(part, int) else self._tag(part, answers) for part in self._parts
         )
 
     def _tag(self, token: SourceToken, answers: list[Marked]) -> str:
@@ -216,14 +203,10 @@ class Page:
         last = "".join(_outer_texts(held[::-1])[::-1])
         written = first[: len(first) - len(first.lstrip())]
         for kind, text, tags in answer.pieces():
-            if kind == "open":
-                written += self._tag(tags[0], answers)
-            elif kind == "close":
+            if kind == "close":
                 written += tags[1].source if tags[1] else ""
-            elif kind == "kept" and tags:
-                written += self._tag(tags[0], answers)
             else:
-                written += html.escape(text, quote=False)
+                written += self._tag(tags[0], answers) if tags else html.escape(text, quote=False)
         return written + last[len(last.rstrip()) :]
 
 
@@ -271,17 +254,10 @@ def _joined(held: Sequence[SourceToken]) -> list[SourceToken]:
     return joined
 
 
-def _stays(token: SourceToken) -> bool:
-    """Whether an element's content stays as it is."""
-    return token.kind == "open" and (_is_protected(token) or token.name in WORDS | HIDDEN | WHOLE)
-
-
 def _is_protected(token: SourceToken) -> bool:
     """Whether a page says that an element, its attributes too, is not to be translated."""
-    return (
-        token.attributes.get("translate", "").lower() == "no"
-        or "notranslate" in token.attributes.get("class", "").split()
-    )
+    names = token.attributes.get("class", "").split()
+    return token.attributes.get("translate", "").lower() == "no" or "notranslate" in names
 
 
 def _closers(tokens: Sequence[SourceToken]) -> dict[int, int]:
@@ -318,30 +294,22 @@ def _outer_texts(held: list[SourceToken]) -> list[str]:
 def _marked(held: list[SourceToken]) -> Marked:
     """A sentence, blanks as a browser shows them. A tag without its other end marks a place."""
     closers = partners([(token.kind, token.name) for token in held])
-    closing = set(closers.values())
-    text, marks, around = "", list[Mark](), list[int]()  # the marks that have begun, by number
-    places = [0]  # of tags that stand for themselves, whose blanks are of the text
-    for number, token in enumerate(held):
-        shown = re.sub(r"\s+", " ", token.text)
-        ends = (not text and len(places) == 1) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
-        shown = shown[1:] if shown.startswith(" ") and ends else shown
-        if token.kind == "text":
-            text += shown
-        elif number in closing:
-            mark = around.pop()
-            marks[mark] = marks[mark]._replace(end=len(text))
-        else:
-            marks.append(Mark(len(text), len(text) + len(shown), (token, None), bool(shown), len(around)))
-            text += shown
-            if not shown and number not in closers:
-                places.append(len(text))
-            if number in closers:
-                marks[-1] = marks[-1]._replace(what=(token, held[closers[number]]))
-                around.append(len(marks) - 1)
-    end = max(len(text.rstrip()), places[-1])
-    return Marked(
-        text[:end], tuple(mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
-    )
+    tags = {*closers, *closers.values()}
+    stand = (number for number, token in enumerate(held) if token.kind != "text" and number not in tags)
+    first = next(stand, len(held))  # that stands for itself: blanks beside such ones are of the text
+
+    def shown(number: int, text: str, marks: Sequence[Mark]) -> str:
+        blank = (not text and number <= first) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
+        own = re.sub(r"\s+", " ", held[number].text)
+        return own.removeprefix(" ") if blank else own
+
+    def what(tag: int, closer: int | None) -> tuple[SourceToken, SourceToken | None]:
+        return held[tag], None if closer is None else held[closer]
+
+    text, marks = from_tags([token.kind for token in held], closers, shown, what)
+    end = max(len(text.rstrip()), *(mark.end for mark in marks if mark.start == mark.end and not mark.what[1]), 0)
+    moved = (mark._replace(start=min(mark.start, end), end=min(mark.end, end)) for mark in marks)
+    return Marked(text[:end], tuple(moved))
 
 
 def _charset(data: bytes) -> str:

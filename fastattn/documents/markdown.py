@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fastattn.documents.html import VOID, partners
-from fastattn.documents.marks import Mark, Marked, unread, with_kept
+from fastattn.documents.marks import Marked, from_tags, unread, with_kept
 from fastattn.documents.texts import Steps, decoded, in_lines, needed, replaced
 
 _TITLE = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"
@@ -30,8 +30,7 @@ _DIRECTIVE = re.compile(
     r"^[ \t]*(?:!!!|\?\?\?\+?)[ \t]+[\w-]+",
     re.MULTILINE,
 )
-# The end of a reference whose text is its label.
-SHORT = ("]", "][]")
+SHORT = ("]", "][]")  # the end of a reference whose text is its label
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _KEPT = re.compile(rf"{_FOOTNOTE.pattern}|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*(?<=[^\s\\])\$(?!\d)")  # formulas too
 _ESCAPES = {one: f"\\{one}" for one in "\\`*_[]<>|"} | {"&": "&amp;"}
@@ -70,7 +69,6 @@ class MarkdownSentence(NamedTuple):
 
     @property
     def texts(self) -> list[Marked]:
-        """The text and the values."""
         values = [piece.source[start:end] for piece in self.valued for start, end in piece.values]
         return [self.text, *map(Marked, values)]
 
@@ -182,8 +180,7 @@ def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], 
             held.append(piece)
             continue
         end = begin + sum(len(one.source) for one in held)
-        first = bisect_right(starts, begin) - 1
-        last = bisect_right(starts, max(begin, end - 1)) - 1
+        first, last = (bisect_right(starts, place) - 1 for place in (begin, max(begin, end - 1)))
         spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
         if held:
             spans[0][0] += begin - lines[first][0]
@@ -284,24 +281,14 @@ def _name(token: Any) -> str:
 
 
 def _marked(pieces: list[SourcePiece]) -> Marked:
+    def what(tag: int, closer: int | None) -> tuple[str, str, str]:
+        end = "" if closer is None else pieces[closer].source
+        label = "".join(piece.source for piece in pieces[tag + 1 : closer]) if end in SHORT else ""
+        return pieces[tag].source, end, label
+
+    kinds = ["text" if piece.kind == "escaped" else piece.kind for piece in pieces]
     closers = partners([(piece.kind, piece.name) for piece in pieces])
-    closing = set(closers.values())
-    text, marks, around = "", list[Mark](), list[int]()
-    for number, piece in enumerate(pieces):
-        if piece.kind in ("text", "escaped"):
-            text += piece.text
-        elif number in closing:
-            mark = around.pop()
-            marks[mark] = marks[mark]._replace(end=len(text))
-        else:
-            shown, kept = piece.text, bool(piece.text)
-            closer = pieces[closers[number]].source if number in closers else ""
-            label = "".join(one.source for one in pieces[number + 1 : closers[number]]) if closer in SHORT else ""
-            marks.append(Mark(len(text), len(text) + len(shown), (piece.source, closer, label), kept, len(around)))
-            text += shown
-            if number in closers:
-                around.append(len(marks) - 1)
-    return with_kept(Marked(text, tuple(marks)), _KEPT)
+    return with_kept(from_tags(kinds, closers, lambda number, *_: pieces[number].text, what), _KEPT)
 
 
 def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
@@ -310,10 +297,10 @@ def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
     for kind, text, sources in answer.pieces():
         if kind in ("open", "close"):
             source = _LINE_END.sub(" ", renewed.get(sources[kind == "close"], sources[kind == "close"]))
-            if kind == "close" and source in SHORT and written[begun[-1] :] != sources[2]:
+            if kind == "close" and written[begun.pop() :] != sources[2] and source in SHORT:
                 source = f"][{sources[2]}]"
             written += source
-            begun.append(len(written)) if kind == "open" else begun.pop()
+            begun += [len(written)] * (kind == "open")
         elif kind == "kept" and sources:
             written += " " * (written.endswith("`") and sources[0].startswith("`"))  # else they would be one
             written += _LINE_END.sub(" ", sources[0])

@@ -5,9 +5,9 @@ mark stays one, around the longest run of such words, so that a tree of marks st
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, islice, zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -26,18 +26,13 @@ _UNIT = re.compile(rf"[{_SPACELESS}]|[^\s{_SPACELESS}]+")
 
 
 class Mark(NamedTuple):
-    """What encloses [start, end) of a text; where they are equal, it stands there.
-
-    what   the format's own; None: nothing, it only keeps
-    keeps  whether the text within stays untranslated
-    depth  how many other marks enclose it
-    """
+    """What encloses [start, end) of a text; where they are equal, it stands there."""
 
     start: int
     end: int
-    what: Any = None
-    keeps: bool = False
-    depth: int = 0
+    what: Any = None  # the format's own; None: nothing, it only keeps
+    keeps: bool = False  # whether the text within stays untranslated
+    depth: int = 0  # how many other marks enclose it
 
 
 class Marked(NamedTuple):
@@ -66,11 +61,12 @@ class Marked(NamedTuple):
 
 
 class Node:
-    """A mark, those within it, and where it goes in the translation."""
+    """A mark, its text, the marks within it, and where it goes in the translation."""
 
-    def __init__(self, mark: Mark, start: int = -1, end: int = -1):
-        self.mark, self.start, self.end = mark, start, end
+    def __init__(self, mark: Mark, text: str, start: int = -1, end: int = -1):
+        self.mark, self.text, self.start, self.end = mark, text[mark.start : mark.end], start, end
         self.inner: list[Node] = []
+        self.taken: list[tuple[int, int, Node]] = []  # where marks within stand in the translation, in order
 
     @property
     def keeps(self) -> bool:
@@ -78,6 +74,43 @@ class Node:
         if self.mark.keeps or len(self.inner) != 1:
             return self.mark.keeps
         return self.inner[0].mark[:2] == self.mark[:2] and self.inner[0].keeps
+
+    def fits(self, start: int, end: int) -> bool:
+        """Whether no mark within stands between start and end yet."""
+        behind = bisect_right(self.taken, start, key=lambda place: place[1])
+        return behind == len(self.taken) or self.taken[behind][0] >= end
+
+    def take(self, inner: "Node", start: int, end: int) -> None:
+        inner.start, inner.end = start, end
+        insort(self.taken, (start, end, inner), key=lambda place: place[:2])
+
+
+def from_tags(
+    kinds: Sequence[str],
+    closers: Mapping[int, int],
+    shown: Callable[[int, str, Sequence[Mark]], str],
+    what: Callable[[int, int | None], Any],
+) -> Marked:
+    """The text of pieces, "text" or tags, with a mark around what a tag and its other end enclose, else of a place.
+
+    closers  the number of a tag -> that of its other end
+    shown    of the number of a piece, the text and the marks before it: its own text, which a tag's mark keeps
+    what     of the numbers of a tag and its other end: what its mark has
+    """
+    closing, text, marks, around = set(closers.values()), "", list[Mark](), list[int]()
+    for number, kind in enumerate(kinds):
+        own = shown(number, text, marks)
+        if number in closing:
+            mark = around.pop()
+            marks[mark] = marks[mark]._replace(end=len(text))
+            continue
+        if kind != "text":
+            end = len(text) + len(own)
+            marks.append(Mark(len(text), end, what(number, closers.get(number)), bool(own), len(around)))
+            if number in closers:
+                around.append(len(marks) - 1)
+        text += own
+    return Marked(text, tuple(marks))
 
 
 def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
@@ -105,11 +138,8 @@ def _signs(marked: Marked, kept: Sequence[int]) -> Iterator[Mark]:
     for mark, behind in zip_longest(marked.marks, marked.marks[1:]):
         text = marked.text[mark.start : mark.end]
         alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
-        if (
-            alone
-            and (behind is None or behind.start >= mark.end)
-            and bisect_left(kept, mark.start) == bisect_left(kept, mark.end)
-        ):
+        holds = behind is not None and behind.start < mark.end
+        if alone and not holds and bisect_left(kept, mark.start) == bisect_left(kept, mark.end):
             yield Mark(mark.start, mark.end, None, True, mark.depth + 1)
 
 
@@ -123,12 +153,32 @@ def is_crowded(marked: Marked) -> bool:
     return any(mark.depth > MOST_LEVELS for mark in marked.marks) or max(within.values(), default=0) > MOST_IN_WORD
 
 
-def nests(marked: Marked, answer: Marked) -> bool:
-    """Whether marks of several letters each stand within others in a translation, and beside them in the text."""
+def keeps(marked: Marked, answer: Marked) -> bool:
+    """Whether a translation has what stands for itself in its text as often as that, and nothing else of the kind."""
+    if answer == marked:
+        return True
+    kept = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
+    wanted, found = Counter(filter(KEPT.fullmatch, kept)), Counter(KEPT.findall(answer.text))
+    if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, or stands at another
+        wanted, found = (Counter({own: text.count(own) for own in wanted}) for text in (marked.text, answer.text))
+    return wanted == found
+
+
+def repeats(marked: Marked, answer: Marked) -> bool:
+    """Whether a translation has a name that is kept, such as code, once more than its text, a part of a directive, or
+    marks of several letters each within others that stand beside them there.
+    """
+    kept = [marked.text[mark.start : mark.end].lower() for mark in marked.marks if mark.keeps and mark.what is not None]
+    names = {text for text in kept if len(text) >= LEAST_NAME and any(map(str.isalpha, text))}
+    before, after = marked.text.lower(), answer.text.lower()
+    if any(after.count(name) > before.count(name) for name in names):
+        return True
+    if "{" in answer.text and KEPT.sub("", answer.text).count("{") > KEPT.sub("", marked.text).count("{"):
+        return True
     lengths = {id(mark.what): mark.end - mark.start for mark in marked.marks}
-    before, after = _outer_marks(marked), _outer_marks(answer)
-    moved = (what for what, outer in before.items() if after.get(what, outer) != outer)
-    return any(min(lengths[what], lengths.get(after[what], 0)) >= LEAST_PIECE for what in moved)
+    outer, moved = _outer_marks(marked), _outer_marks(answer)
+    within = (what for what in outer if moved.get(what, outer[what]) != outer[what])
+    return any(min(lengths[what], lengths.get(moved[what], 0)) >= LEAST_PIECE for what in within)
 
 
 def _outer_marks(marked: Marked) -> dict[int, int]:
@@ -178,8 +228,7 @@ def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:
     for number, mark in enumerate((*marked.marks, None)):
         if mark is None or (mark.depth == 0 and ends(mark.what)):
             end = len(marked.text) if mark is None else mark.start
-            within = marked.marks[first:number]
-            moved = (one._replace(start=one.start - at, end=one.end - at) for one in within)
+            moved = (one._replace(start=one.start - at, end=one.end - at) for one in marked.marks[first:number])
             parts.append(Marked(marked.text[at:end], tuple(moved)))
             parts += [] if mark is None else [Marked("", (mark._replace(start=0, end=0),))]
             first, at = number + 1, end
@@ -199,22 +248,18 @@ def moved(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked
     """The translation of a marked text with its marks; without links words are taken to stay in order."""
     if not marked.marks or translation == marked.text:
         return Marked(translation, marked.marks)
-    links = list(links) or _in_order(marked.text, translation)
+    scale, spans = len(marked.text) / max(1, len(translation)), (match.span() for match in _UNIT.finditer(translation))
+    in_order = (WordLink((int(scale * start), 1 + int(scale * (end - 1))), (start, end)) for start, end in spans)
+    links = list(links) or in_order
     words = [WordLink(_core(marked.text, link.source), _core(translation, link.target)) for link in links]
     words.sort(key=lambda link: link.target)
-    root = Node(Mark(0, len(marked.text), depth=-1), 0, len(translation))
+    root = Node(Mark(0, len(marked.text), depth=-1), marked.text, 0, len(translation))
     path = [root]
     for mark in marked.marks:
         del path[mark.depth + 1 :]
-        path.append(Node(mark))
+        path.append(Node(mark, marked.text))
         path[-2].inner.append(path[-1])
     return Moving(marked.text, translation).written(root, words)
-
-
-def _in_order(text: str, translation: str) -> list[WordLink]:
-    scale = len(text) / max(1, len(translation))
-    spans = [match.span() for match in _UNIT.finditer(translation)]
-    return [WordLink((int(scale * start), 1 + int(scale * (end - 1))), (start, end)) for start, end in spans]
 
 
 class Moving:
@@ -232,15 +277,14 @@ class Moving:
         text, marks, at, begins = "", list[Mark](), node.start, [word.target[0] for word in words]
         for inner in sorted(node.inner, key=lambda one: (one.start, one.end)):
             text += self._translation[at : inner.start]
-            at = inner.end
-            if inner.start == inner.end and self._lacks_blank(inner.mark, text):
-                text += " "
-                at += not self._source.startswith(" ", inner.mark.end) and self._translation.startswith(
-                    " ", at, node.end
-                )
-            lacks = inner.start == inner.end < node.end and not self._translation.startswith(" ", at)
+            at, stands = inner.end, inner.start == inner.end
+            blank_behind = self._source.startswith(" ", inner.mark.end)
+            if stands and text and not text.endswith(" ") and self._source.endswith(" ", 0, inner.mark.start):
+                text += " "  # what stands between words has the blank before it that the text has
+                at += not blank_behind and self._translation.startswith(" ", at, node.end)
+            lacks = stands and inner.end < node.end and not self._translation.startswith(" ", at)
             if inner.mark.keeps:
-                within = Marked(self._source[inner.mark.start : inner.mark.end])
+                within = Marked(inner.text)
                 at += within.text.isspace() and self._translation.startswith(" ", at, node.end)
             else:
                 first, behind = (bisect_left(begins, at) if inner.inner else 0 for at in (inner.start, inner.end))
@@ -249,21 +293,16 @@ class Moving:
             text += within.text
             marks.append(Mark(begin, len(text), inner.mark.what, inner.mark.keeps, depth))
             marks += [mark._replace(start=begin + mark.start, end=begin + mark.end) for mark in within.marks]
-            text += " " * (lacks and self._source.startswith(" ", inner.mark.end))
+            text += " " * (lacks and blank_behind)
         return Marked(text + self._translation[at : node.end], tuple(marks))
-
-    def _lacks_blank(self, mark: Mark, before: str) -> bool:
-        """Whether what stands between words needs the blank before it that the text has."""
-        return self._source.endswith(" ", 0, mark.start) and bool(before) and not before.endswith(" ")
 
     def _place(self, node: Node, words: Sequence[WordLink]) -> None:
         """Give each of the marks within a node a place; none overlaps another."""
-        taken = list[tuple[int, int, Node]]()  # where marks stand in the translation, in order
-        kept = [one for one in node.inner if one.keeps and self._source[one.mark.start : one.mark.end].strip()]
-        for inner in sorted(kept, key=lambda one: one.mark.start - one.mark.end):  # a longer one may hold a shorter
-            self._find_kept(inner, node, taken, words)
-        whole, words = words, self._place_within_words(node, words, taken)
-        owners = self._owners(words, node.inner, taken)
+        kept = [one for one in node.inner if one.keeps and one.text.strip()]
+        for inner in sorted(kept, key=lambda one: -len(one.text)):  # a longer one may hold a shorter
+            self._find_kept(inner, node, words)
+        whole, words = words, self._place_within_words(node, words)
+        owners = self._owners(words, node)
         runs = dict[int, list[list[WordLink]]]()
         for owner, run in groupby(zip(owners, words), key=lambda one: id(one[0])):
             runs.setdefault(owner, []).append([word for _, word in run])
@@ -281,13 +320,11 @@ class Moving:
         for inner in node.inner:
             if inner.start < 0:
                 inner.start = inner.end = behind(inner.mark)
-                if free and not inner.keeps and any(map(str.isalpha, self._source[inner.mark.start : inner.mark.end])):
+                if free and not inner.keeps and any(map(str.isalpha, inner.text)):
                     near = bisect_left(free, (inner.start,))
                     inner.start, inner.end = free.pop(min(near, len(free) - 1))
 
-    def _place_within_words(
-        self, node: Node, words: Sequence[WordLink], taken: list[tuple[int, int, Node]]
-    ) -> list[WordLink]:
+    def _place_within_words(self, node: Node, words: Sequence[WordLink]) -> list[WordLink]:
         """Place marks around numbers and signs of a word, such as H2O's, where the translated word has them.
 
         Returns the words, those that hold such a mark in pieces, of which it takes one.
@@ -297,36 +334,23 @@ class Moving:
         ends = list(accumulate((words[number].source[1] for number in ordered), max))
         for inner in node.inner:
             start, end = inner.mark.start, inner.mark.end
-            text = self._source[start:end]
-            if inner.start >= 0 or not text.strip() or any(map(str.isalpha, text)) or not self._is_in_word(inner.mark):
+            beside = self._source[max(0, start - 1) : start] + self._source[end : end + 1]  # letters or signs
+            if inner.start >= 0 or not inner.text.strip() or any(map(str.isalpha, inner.text)) or not beside.strip():
                 continue
             at = bisect_left(ends, start)
             while at < len(ordered) and inner.start < 0 and words[ordered[at]].source[0] <= end:
-                self._place_in(inner, text, pieces[ordered[at]], node.end, taken)
+                self._place_in(inner, node, pieces[ordered[at]])
                 at += 1
         return [word._replace(target=piece) for number, word in enumerate(words) for piece in pieces[number]]
 
-    def _is_in_word(self, mark: Mark) -> bool:
-        """Whether a letter or a sign stands directly before or behind a mark."""
-        before, behind = self._source[max(0, mark.start - 1) : mark.start], self._source[mark.end : mark.end + 1]
-        return bool(before.strip() or behind.strip())
-
-    def _place_in(
-        self,
-        inner: Node,
-        text: str,
-        pieces: list[tuple[int, int]],
-        limit: int,
-        taken: list[tuple[int, int, Node]],
-    ) -> None:
+    def _place_in(self, inner: Node, node: Node, pieces: list[tuple[int, int]]) -> None:
         """Place a mark in the first of the pieces of a translated word that has its text, and cut that there."""
         for number, (start, end) in enumerate(pieces):
-            while number == len(pieces) - 1 and end < limit and not self._translation[end].isspace():
+            while number == len(pieces) - 1 and end < node.end and not self._translation[end].isspace():
                 end += 1  # signs behind the word
-            at = self._translation.find(text, start, end)
-            if at >= 0 and _fits(taken, at, at + len(text)):
-                inner.start, inner.end = at, at + len(text)
-                taken.insert(bisect_left(taken, (at, at)), (inner.start, inner.end, inner))
+            at = self._translation.find(inner.text, start, end)
+            if at >= 0 and node.fits(at, at + len(inner.text)):
+                node.take(inner, at, at + len(inner.text))
                 cut = [(start, at), (at, inner.end), (inner.end, end)]
                 pieces[number : number + 1] = [piece for piece in cut if piece[0] < piece[1]]
                 return
@@ -346,26 +370,22 @@ class Moving:
                 left.append(inner)
         node.inner = left
 
-    def _find_kept(
-        self, inner: Node, node: Node, taken: list[tuple[int, int, Node]], words: Sequence[WordLink]
-    ) -> None:
+    def _find_kept(self, inner: Node, node: Node, words: Sequence[WordLink]) -> None:
         """Place what is kept where the translation has it, in other cases if need be: the next that is not taken.
 
         What could be a word of its own, such as code that is ``a``, is where a word looks at it.
         """
-        text = self._source[inner.mark.start : inner.mark.end]
-        is_word = text.isalpha() and text.islower()
+        text, is_word = inner.text, inner.text.isalpha() and inner.text.islower()
         for as_written in (True, False):
             key = id(node), text, as_written
             places = self._places(text, as_written, self._found.get(key, node.start), node.end)
-            free = ((start, start + len(text)) for start in places if _fits(taken, start, start + len(text)))
+            free = ((start, start + len(text)) for start in places if node.fits(start, start + len(text)))
             some = list(islice(free, MOST_PLACES if is_word else 1))
             looked = (place for place in some if self._looks(inner.mark, *place, words))
             first = some[0] if some and (not is_word or len(text) >= LEAST_NAME) else None
             place = next(looked, first) if is_word else first
             if place is not None:
-                inner.start, inner.end = place
-                taken.insert(bisect_left(taken, place), (*place, inner))
+                node.take(inner, *place)
             if not some or place == some[0]:  # where the next one with the same text goes on
                 self._found[key] = node.end if place is None else place[1]
             if place is not None:
@@ -394,50 +414,40 @@ class Moving:
         return at < len(words) and words[at].target[0] < end
 
     @staticmethod
-    def _owners(
-        words: Sequence[WordLink], nodes: Sequence[Node], taken: Sequence[tuple[int, int, Node]]
-    ) -> list[Node | None]:
-        """Whose words each translated word is among."""
-        starts, ends = ([node.mark[end] for node in nodes] for end in (0, 1))  # siblings follow each other
-        places = [end for _, end, _ in taken]
+    def _owners(words: Sequence[WordLink], node: Node) -> list[Node | None]:
+        """The mark within a node that has each translated word."""
+        starts, ends = ([inner.mark[end] for inner in node.inner] for end in (0, 1))  # siblings follow each other
+        places = [end for _, end, _ in node.taken]
         owners = list[Node | None]()
         for word in words:
             source, target = word.source, word.target
             at = bisect_right(places, target[0])
-            if at < len(taken) and taken[at][0] < target[1]:
-                owners.append(taken[at][2])
+            if at < len(places) and node.taken[at][0] < target[1]:
+                owners.append(node.taken[at][2])
                 continue
             first, behind = bisect_right(ends, source[0]), bisect_left(starts, source[1])
-            shares = [
-                (min(node.mark.end, source[1]) - max(node.mark.start, source[0]), node)
-                for node in nodes[first:behind]
-                if node.start < 0
-            ]
+            shares = [(_common(inner.mark, word), inner) for inner in node.inner[first:behind] if inner.start < 0]
             share, owner = max(shares, key=lambda share: share[0], default=(0, None))
             owners.append(owner if share > 0 else None)
         return owners
 
     def _take(self, inner: Node, run: list[WordLink], node: Node) -> None:
         """Place a mark around words, or around those that are written in the place of what it keeps."""
-        text = self._source[inner.mark.start : inner.mark.end]
+        text = inner.text
         if inner.mark.keeps:
             alike = [number for number, word in enumerate(run) if self._is_part(word, text)]
             if not alike and not any(map(str.isalnum, text)):
                 return
             run = run[alike[0] : alike[-1] + 1] if alike else run[: len(text.split())]
         else:
-            run = self._without_signs(run) or run
+            said = [n for n, word in enumerate(run) if any(map(str.isalnum, self._translation[slice(*word.target)]))]
+            run = run[said[0] : said[-1] + 1] if said else run  # a comma at an end may look at the next word
         start, end = run[0].target[0], run[-1].target[1]
         while not text[0].isalnum() and start > node.start and _is_sign(self._translation[start - 1]):
             start -= 1
         while not text[-1].isalnum() and end < node.end and _is_sign(self._translation[end]):
             end += 1
         inner.start, inner.end = start, end
-
-    def _without_signs(self, run: list[WordLink]) -> list[WordLink]:
-        """Words without the signs at their ends, such as a comma that looks at the next word."""
-        words = [n for n, word in enumerate(run) if any(map(str.isalnum, self._translation[slice(*word.target)]))]
-        return run[words[0] : words[-1] + 1] if words else []
 
     def _is_part(self, word: WordLink, kept: str) -> bool:
         """Whether a translated word is a piece of what is kept, or stands for it without being a word."""
@@ -460,12 +470,6 @@ class Moving:
             return placed[after][1] if after < len(placed) and placed[after][0] < at else at
 
         return place
-
-
-def _fits(taken: Sequence[tuple[int, int, Node]], start: int, end: int) -> bool:
-    """Whether nothing stands between start and end yet."""
-    behind = bisect_right(taken, start, key=lambda place: place[1])
-    return behind == len(taken) or taken[behind][0] >= end
 
 
 def _common(mark: Mark, word: WordLink) -> int:

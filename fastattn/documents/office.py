@@ -2,6 +2,7 @@
 
 import copy
 import io
+import re
 import zipfile
 import zlib
 from collections import Counter
@@ -31,7 +32,6 @@ FIELD, RESULT = "field", "result"
 WORD_ENCLOSES = frozenset(
     (FIELD, *(WORD + name for name in "hyperlink ins moveTo smartTag customXml fldSimple sdt dir bdo".split()))
 )
-WORD_PARTS = ("document.xml", "header", "footer", "footnotes.xml", "endnotes.xml", "comments.xml")
 # What a run may say -> the character that it is, or None for the element's own text; what it may have beside; where a
 # text ends, as at HTML's <br>.
 SPOKEN = {WORD + "t": None, WORD + "noBreakHyphen": "\u2011", WORD + "softHyphen": "\u00ad"}
@@ -50,56 +50,40 @@ READ = {
     WORD + "listItem": (WORD + "displayText",),
 }
 
-Reader = Callable[[bytes, str], Steps]
+Readers = dict[str, Callable[[bytes, str], Steps]]  # by what the names of an archive's parts match
 
 
 def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
     """A Word document: its text, headers, footers, notes, boxes, charts, alternative texts, properties; comments if
     asked for. Formats stay with the words that have them.
     """
-
-    def reader(part: str) -> Reader | None:
-        folder, _, file = part.rpartition("/")
-        if not file.endswith(".xml"):
-            return None
-        if folder in ("word/charts", "word/diagrams") and file.startswith(("chart", "data", "drawing")):
-            return _drawing_part
-        if part == "docProps/core.xml":
-            return _properties_part
-        if part == "word/comments.xml" and "comments" not in extras:
-            return _unread_part
-        return _word_part if folder == "word" and file.startswith(WORD_PARTS) else None
-
-    return _archive(data, name, reader, "word/document.xml")
+    readers: Readers = {
+        r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _drawing_part,
+        r"docProps/core\.xml": _properties_part,
+        r"word/comments\.xml": _word_part if "comments" in extras else _unread_part,
+        r"word/(document|header[^/]*|footer[^/]*|footnotes|endnotes)\.xml": _word_part,
+    }
+    return _archive(data, name, "word/document.xml", readers)
 
 
 def translate_odt(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
     """An OpenDocument text, its charts and properties; comments if asked for."""
-
-    def reader(part: str) -> Reader | None:
-        if part == "meta.xml":
-            return _properties_part
-        of_text = part == "styles.xml" or part.rpartition("/")[2] == "content.xml"
-        return partial(_open_part, comments="comments" in extras) if of_text else None
-
-    return _archive(data, name, reader, "content.xml")
+    of_text = partial(_open_part, comments="comments" in extras)
+    readers: Readers = {r"meta\.xml": _properties_part, r"styles\.xml|(.*/)?content\.xml": of_text}
+    return _archive(data, name, "content.xml", readers)
 
 
 def translate_epub(data: bytes, name: str, language: str | None = None) -> Steps:
     """An EPUB book: its pages, its table of contents, its title and description."""
-
-    def reader(part: str) -> Reader | None:
-        if part.lower().endswith((".xhtml", ".html", ".htm")):
-            return partial(translate_html, language=language)
-        if part.lower().endswith(".opf"):
-            return partial(_properties_part, language=language)
-        return _contents_part if part.lower().endswith(".ncx") else None
-
-    return _archive(data, name, reader, "META-INF/container.xml")
+    readers: Readers = {
+        r"(?i:.*\.(xhtml|html|htm))": partial(translate_html, language=language),
+        r"(?i:.*\.opf)": partial(_properties_part, language=language),
+        r"(?i:.*\.ncx)": _contents_part,
+    }
+    return _archive(data, name, "META-INF/container.xml", readers)
 
 
-def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wanted: str) -> Steps:
-    """An archive with some of its parts translated."""
+def _archive(data: bytes, name: str, wanted: str, readers: Readers) -> Steps:
     written = io.BytesIO()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(written, "w") as made:
@@ -112,8 +96,8 @@ def _archive(data: bytes, name: str, reader: Callable[[str], Reader | None], wan
             if outside is not None:
                 raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
-                read = reader(part.filename)
-                content = archive.read(part)
+                forms = (read for form, read in readers.items() if re.fullmatch(form, part.filename, re.DOTALL))
+                read, content = next(forms, None), archive.read(part)
                 if read is not None:
                     content = yield from read(content, f"{name}, {part.filename}")
                 made.writestr(part, content)
@@ -171,7 +155,6 @@ def _said(element: Element) -> Iterator[str]:
 
 
 def _unread_part(data: bytes, name: str) -> Steps:
-    """A part that stays as it is."""
     yield [unread(" ".join(one.text or "" for one in parsed(data, name).iter(WORD + "t")))]
     return data
 
@@ -264,27 +247,24 @@ class Paragraph:
         def take(children: list[Element], depth: int) -> None:
             nonlocal text
             for child in children:
-                number, said = len(marks), _text_of(child)
+                said = _text_of(child)
+                if said is not None and _format_of(child) == self._usual:
+                    text += said
+                    continue
+                if said is None or not self._goes_on(marks, child, len(text), depth):
+                    marks.append(Mark(len(text), len(text), child, depth=depth))
+                number = len(marks) - 1
                 if child.tag in WORD_ENCLOSES:
                     within = _inside(child)
                     inner = list(within)
-                    for one in inner:
-                        within.remove(one)
-                    marks.append(Mark(len(text), len(text), child, depth=depth))
+                    within[:] = []
                     take(inner, depth + 1)
-                    marks[number] = marks[number]._replace(end=len(text))
                 elif said is None:
-                    marks.append(Mark(len(text), len(text), child, depth=depth))
                     self.kept.append(" ".join(one.text or "" for one in child.iter(WORD + "t")))
                     text += " " if _breaks(child) else ""
-                elif _format_of(child) == self._usual:
-                    text += said
-                elif self._goes_on(marks, child, len(text), depth):
-                    text += said
-                    marks[-1] = marks[-1]._replace(end=len(text))
-                else:
-                    marks.append(Mark(len(text), len(text) + len(said), child, depth=depth))
-                    text += said
+                    continue
+                text += said or ""
+                marks[number] = marks[number]._replace(end=len(text))
 
         take(held, 0)
         return Marked(text, tuple(marks))
@@ -299,14 +279,13 @@ class Paragraph:
 
     def write(self, answers: Iterator[Marked]) -> None:
         """Put the translations in the texts' places; a paragraph that has not changed stays as it was."""
-        given = [next(answers) for _ in self.texts]
-        if given == self.texts and self._before is not None:
+        translations = list(islice(answers, len(self.texts)))
+        if translations == self.texts and self._before is not None:
             self._element[:] = self._before
             return
-        translations = iter(given)
         for part in self._parts:
             if part is None:
-                self._write(next(translations))
+                self._write(translations.pop(0))
             else:
                 self._element.append(part)
         for field in list(self._element.iter(FIELD)):
@@ -327,7 +306,9 @@ class Paragraph:
             elif text and path[-1].tag == WORD + "r":
                 _set_text(path[-1], (_text_of(path[-1]) or "") + text)
             elif text:
-                path[-1].append(_like(self._sample, text, path[-1]))
+                run = path[-1].makeelement(WORD + "r") if self._sample is None else copy.deepcopy(self._sample)
+                _set_text(run, text)
+                path[-1].append(run)
 
 
 def _split(run: Element) -> None:
@@ -349,7 +330,8 @@ def _gather_fields(parent: Element) -> None:
     """Put each field that has a result, and begins and ends among the same siblings, into an element FIELD."""
     begun = list[list[Element]]()  # of each field that has begun: its beginning, what separates its result
     for run in list(parent):
-        end = _field_end(run)
+        found = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
+        end = None if found is None else found.get(WORD + "fldCharType")
         if run.tag in WORD_ENCLOSES:
             _gather_fields(_inside(run))
         elif end == "begin":
@@ -371,12 +353,6 @@ def _enclose(begin: Element, separate: Element, end: Element) -> None:
         begin.addprevious(field)
         within.extend(result)
         field.extend([begin, *before, separate, within, end])
-
-
-def _field_end(run: Element) -> str | None:
-    """Which end of a field a run is, "begin", "separate" (from its result) or "end"; None for another one."""
-    found = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
-    return None if found is None else found.get(WORD + "fldCharType")
 
 
 def _dissolve(field: Element) -> None:
@@ -421,10 +397,3 @@ def _set_text(run: Element, text: str) -> None:
     written = run.makeelement(WORD + "t", {SPACE: "preserve"})
     written.text = text
     run.append(written)
-
-
-def _like(sample: Element, text: str, parent: Element) -> Element:
-    """A run with a text and the format of another."""
-    run = parent.makeelement(WORD + "r") if sample is None else copy.deepcopy(sample)
-    _set_text(run, text)
-    return run

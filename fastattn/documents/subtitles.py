@@ -3,12 +3,12 @@
 import re
 
 from fastattn.documents.html import partners
-from fastattn.documents.marks import Mark, Marked
+from fastattn.documents.marks import Marked, from_tags
 from fastattn.documents.texts import Steps, decoded, in_lines, lines_of, replaced
 from fastattn.errors import InputError
 
 _TIMES = re.compile(r"[ \t]*(?:\d+:)?\d+:\d+[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d+[.,]\d+")
-_TAG = re.compile(r"</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\}")
+_TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>|<[\d:.]+>|\{\\[^{}\n]*\})")
 _NAME = re.compile(r"</?([A-Za-z]*).*")
 _NOTE = re.compile(r"NOTE(?:[ \t]|\Z)")
 _ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
@@ -29,9 +29,7 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
     for spans, given, answer in zip(sentences, texts, (yield texts)):
         if answer == given:
             continue  # byte for byte
-        text = "".join(
-            tags[kind == "close"] if kind in ("open", "close") else text for kind, text, tags in answer.pieces()
-        )
+        text = "".join(tags[kind == "close"] if tags else text for kind, text, tags in answer.pieces())
         lines = in_lines(text, [end - start for start, end in spans])
         edits += [(*span, line) for span, line in zip(spans, lines)]
     return replaced(page, edits).encode()
@@ -39,7 +37,7 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
 
 def _sentences(page: str, name: str) -> "list[list[Span]]":
     """The lines of each sentence. A line with tags is one; one that says who speaks begins one."""
-    found, held, at, spoken, any_times, noted = list[list[Span]](), list[Span](), 0, False, False, False
+    found, at, spoken, any_times, noted = [list[Span]()], 0, False, False, False
     for line in lines_of(page):
         text, span = line.rstrip("\r\n"), (at, at + len(line.rstrip("\r\n")))
         at += len(line)
@@ -49,39 +47,28 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
             spoken = any_times = True
         elif not text.strip():
             spoken = noted = False
-            if held and page[: held[0][0]].rstrip(" \t").endswith(_DASHES):  # a speaker's words end with the cue
-                found.append(held)
-                held = []
+            if found[-1] and page[: found[-1][0][0]].rstrip(" \t").endswith(_DASHES):  # a speaker's words end here
+                found.append([])
         elif spoken:
             tagged = bool(_TAG.search(text))
-            if held and (tagged or _SPEAKS.match(text) or len(held) == TOGETHER):
-                found.append(held)
-                held = []
+            if tagged or _SPEAKS.match(text) or len(found[-1]) == TOGETHER:
+                found.append([])
             dash = _DASH.match(text)
-            held.append((span[0] + dash.end(), span[1]) if dash else span)
+            found[-1].append((span[0] + dash.end(), span[1]) if dash else span)
             if tagged or _ENDS.search(text):
-                found.append(held)
-                held = []
+                found.append([])
     if not any_times:
         raise InputError(f"{name}: expected subtitles, which have lines such as 00:00:01,000 --> 00:00:02,500")
-    return [*found, held] if held else found
+    return [lines for lines in found if lines]
 
 
 def _marked(shown: str) -> Marked:
     """The text of a sentence, with marks for its tags: around what a pair encloses, else of a place."""
-    text, marks, around, at = "", list[Mark](), list[int](), 0
-    tags = list(_TAG.finditer(shown))
-    closers = partners([("close" if tag[0].startswith("</") else "open", _NAME.sub(r"\1", tag[0])) for tag in tags])
-    closing = set(closers.values())
-    for number, tag in enumerate(tags):
-        text += shown[at : tag.start()]
-        at = tag.end()
-        if number in closing:
-            mark = around.pop()
-            marks[mark] = marks[mark]._replace(end=len(text))
-            continue
-        closer = tags[closers[number]][0] if number in closers else ""
-        marks.append(Mark(len(text), len(text), (tag[0], closer), depth=len(around)))
-        if closer:
-            around.append(len(marks) - 1)
-    return Marked(text + shown[at:], tuple(marks))
+    pieces = _TAG.split(shown)  # texts and tags, in turn
+    kinds = ["text" if n % 2 == 0 else "close" if piece.startswith("</") else "open" for n, piece in enumerate(pieces)]
+    closers = partners([(kind, _NAME.sub(r"\1", piece)) for kind, piece in zip(kinds, pieces)])
+
+    def what(tag: int, closer: int | None) -> tuple[str, str]:
+        return pieces[tag], "" if closer is None else pieces[closer]
+
+    return from_tags(kinds, closers, lambda number, *_: "" if number % 2 else pieces[number], what)

@@ -43,11 +43,11 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
 
 def _cell_source(page: str, cell: Cell, text: str, delimiter: str) -> str:
     """A cell's text, in quotes where it had some or now needs them; TSV without quotes has no ends of lines."""
-    if page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"':
-        return '"' + text.replace('"', '""') + '"'
-    if delimiter == "\t":
+    quoted = page.startswith('"', cell.start) and cell.end > cell.start + 1 and page[cell.end - 1] == '"'
+    if not quoted and delimiter == "\t":
         return re.sub(r"[\t\r\n]+", " ", text)
-    return '"' + text.replace('"', '""') + '"' if re.search(rf'[{delimiter}"\r\n]|\A\s|\s\Z', text) else text
+    quoted = quoted or bool(re.search(rf'[{delimiter}"\r\n]|\A\s|\s\Z', text))
+    return '"' + text.replace('"', '""') + '"' if quoted else text
 
 
 def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[str, list[list[Cell]]]:
@@ -84,8 +84,7 @@ def _cells(page: str, delimiter: str, name: str) -> Iterator[list[Cell]]:
             continue
         if len(row) > 1 or row[0].end > row[0].start:
             yield row
-        row = []
-        ended = end.match(page, at)
+        ended, row = end.match(page, at), []
         at = ended.end() if ended and ended.end() > at else len(page)
 
 

@@ -2,7 +2,6 @@
 
 import codecs
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,13 +11,13 @@ from fastattn.documents.forms import EXTRAS, FORMS, TEXT_FORMS, WITH_FIELDS
 from fastattn.documents.html import translate_html
 from fastattn.documents.markdown import translate_markdown
 from fastattn.documents.marks import (
-    LEAST_NAME,
     Marked,
     is_crowded,
     joined,
+    keeps,
     kept_characters,
     moved,
-    nests,
+    repeats,
     stripped,
     with_kept,
 )
@@ -29,7 +28,7 @@ from fastattn.documents.texts import Steps, decoded, lines_of, replaced
 from fastattn.errors import InputError, check_known, warn
 from fastattn.printable import counted
 from fastattn.system.files import BYTE_ORDER_MARK
-from fastattn.text.kept import KEPT, MESSAGE, branches
+from fastattn.text.kept import MESSAGE, branches
 from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import word_links
 
@@ -61,12 +60,9 @@ _READERS: dict[str, Callable[..., Steps]] = {
 
 
 class TranslatedDocument(bytes):
-    """A document's translation.
+    """A document's translation."""
 
-    kept_characters  how many characters of its text, without blanks, stay as they were, such as those of code
-    """
-
-    kept_characters = 0
+    kept_characters = 0  # of its text, without blanks, that stay as they were, such as those of code
 
 
 def translate_document(
@@ -173,20 +169,19 @@ def _with_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any
     for n, answer in zip(whole, translator.translate_iter([texts[n].text for n in whole], **options | told)):
         links = word_links(texts[n].text, answer) if aligns else ()
         answers[n] = moved(texts[n], _writable(texts[n].text, answer.text), links)
-    good = (_keeps(one, answer) and not _repeats(one, answer) for one, answer in zip(texts, answers))
+    good = (keeps(one, answer) and not repeats(one, answer) for one, answer in zip(texts, answers))
     wrong = [n for n, fits in enumerate(good) if crowded[n] or not fits]
     pieces = (text.strip() for n in wrong for kind, text, _ in texts[n].pieces() if kind == "text")
     of_pieces = _plainly(translator, filter(_has_letter, pieces), options) if wrong else {}
     left = 0
     for n in wrong:
         answers[n] = _in_pieces(texts[n], of_pieces)
-        if not _keeps(texts[n], answers[n]):
+        if not keeps(texts[n], answers[n]):
             answers[n], left = texts[n], left + 1
     return iter(answers), left
 
 
 def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> dict[str, str]:
-    """Each text's translation."""
     different = list(dict.fromkeys(texts))
     answers = zip(different, translator.translate_iter(different, **options))
     return {text: _writable(text, answer) for text, answer in answers}
@@ -197,33 +192,6 @@ def _writable(text: str, translation: str) -> str:
     if translation != text and "\n" not in text:
         translation = _LINE_ENDS.sub(" ", translation)
     return translation if translation == text else _FORBIDDEN.sub("\ufffd", translation)
-
-
-def _keeps(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has what stands for itself in its text as often as that, and nothing else of the kind."""
-    if answer == marked:
-        return True
-    kept = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
-    wanted = Counter(filter(KEPT.fullmatch, kept))
-    found = Counter(KEPT.findall(answer.text))
-    if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, or stands at another
-        wanted = Counter({text: marked.text.count(text) for text in wanted})
-        found = Counter({text: answer.text.count(text) for text in wanted})
-    return wanted == found
-
-
-def _repeats(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has a name that is kept, such as code, once more than its text, a part of a directive, or
-    marks within others that stand beside them there.
-    """
-    names = {
-        marked.text[mark.start : mark.end].lower() for mark in marked.marks if mark.keeps and mark.what is not None
-    }
-    before, after = marked.text.lower(), answer.text.lower()
-    if any(after.count(text) > before.count(text) for text in names if len(text) >= LEAST_NAME and _has_letter(text)):
-        return True
-    torn = "{" in answer.text and KEPT.sub("", answer.text).count("{") > KEPT.sub("", marked.text).count("{")
-    return torn or nests(marked, answer)
 
 
 def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:

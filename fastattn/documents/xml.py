@@ -20,25 +20,18 @@ def parsed(data: bytes, name: str) -> Element:
         root = etree.fromstring(data, parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise InputError(f"{name}: not XML: {error}") from None
-    if root.getroottree().docinfo.internalDTD is not None and any(
-        root.getroottree().docinfo.internalDTD.iterentities()
-    ):
+    declared = root.getroottree().docinfo.internalDTD
+    if declared is not None and any(declared.iterentities()):
         raise InputError(f"{name}: declares entities, which are not read")
     return root
 
 
 def serialized(root: Element) -> bytes:
-    """A whole file, declaration and all."""
-    tree = root.getroottree()
     from lxml import etree
 
-    written: bytes = etree.tostring(
-        tree,
-        xml_declaration=True,
-        encoding=tree.docinfo.encoding or "UTF-8",
-        standalone=tree.docinfo.standalone or None,
-    )
-    return written
+    tree = root.getroottree()
+    encoding, alone = tree.docinfo.encoding or "UTF-8", tree.docinfo.standalone or None
+    return bytes(etree.tostring(tree, xml_declaration=True, encoding=encoding, standalone=alone))
 
 
 def local(element: Element) -> str:
@@ -59,16 +52,15 @@ def take_text(
     def take(parent: Element, depth: int) -> None:
         nonlocal text
         for child in list(parent):
-            number = len(marks)
-            marks.append(Mark(len(text), len(text), child, depth=depth))
-            if blank is not None and blank(child, depth):
+            number, is_blank = len(marks), blank is not None and blank(child, depth)
+            marks.append(Mark(len(text), len(text), child, is_blank, depth))
+            if is_blank:
                 text += " "
-                marks[number] = marks[number]._replace(end=len(text), keeps=True)
             elif encloses(child):
                 text += child.text or ""
                 take(child, depth + 1)
                 child.text = None
-                marks[number] = marks[number]._replace(end=len(text))
+            marks[number] = marks[number]._replace(end=len(text))
             text += child.tail or ""
             child.tail = None
             parent.remove(child)

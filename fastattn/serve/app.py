@@ -51,12 +51,9 @@ def make_app(settings: ServerSettings | None = None) -> Any:
             await tidying
         service.models.put_away(older_than=0.0)
 
-    described: dict[int | str, dict[str, Any]] = {
-        status: {"description": description} for status, description in STATUSES.items()
-    }
-    app = FastAPI(
-        title="fastattn", version=VERSION, lifespan=lifespan, responses=described, docs_url=None, redoc_url=None
-    )
+    described: dict[int | str, Any] = {status: {"description": text} for status, text in STATUSES.items()}
+    without: dict[str, Any] = {"docs_url": None, "redoc_url": None}
+    app = FastAPI(title="fastattn", version=VERSION, lifespan=lifespan, responses=described, **without)
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
@@ -77,7 +74,6 @@ def make_app(settings: ServerSettings | None = None) -> Any:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    """An error as its path's dialect has it."""
     status, message, headers = 500, "the server has a fault, which its log has", dict[str, str]()
     if isinstance(error, RequestValidationError):
         status, message = 400, "; ".join(_told(one) for one in error.errors()[:3])
@@ -93,7 +89,6 @@ def _explain(request: Request, error: Exception) -> Response:
 
 
 def _told(problem: Any) -> str:
-    """A problem of pydantic's: where, and what."""
     where = ".".join(str(part) for part in problem["loc"][1:])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
 

@@ -29,8 +29,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # Who asks for these needs no key: a page for people, and what supervisors ask.
 OPEN = ("/", "/health", "/frontend/settings")
-# These are answered however much goes on.
-ALWAYS = ("/health", "/metrics")
+ALWAYS = ("/health", "/metrics")  # are answered however much goes on
 SHARE_OF_STRANGERS = 4
 EVENTS = b"text/event-stream"
 FORM = b"application/x-www-form-urlencoded"
@@ -119,7 +118,7 @@ class Gate:
         head = sum(len(name) + len(value) for name, value in scope["headers"])
         if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # which came at once
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
-        with self._place(scope, self._is_stranger(scope)):
+        with self._place(scope, self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0):
             try:
                 body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
             except asyncio.TimeoutError:
@@ -174,17 +173,9 @@ class Gate:
     def _needs_key(self, scope: Scope) -> bool:
         return bool(self._keys) and scope["path"] not in OPEN and scope["method"] != "OPTIONS"
 
-    def _is_stranger(self, scope: Scope) -> bool:
-        """Whether a key is needed and the request's head has none that is known."""
-        return self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0
-
     def _number(self, given: bytes) -> int:
-        """The number of a key, or -1."""
-        found = -1
-        for number, key in enumerate(self._keys):  # all of them, in a time that does not tell how near a guess is
-            if hmac.compare_digest(key, given):
-                found = number
-        return found
+        # all are compared, in a time that does not tell how near a guess is
+        return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, given)), default=-1)
 
     def _check_key(self, scope: Scope, body: bytes) -> tuple[Any, KeyQuota]:
         """(who asks, the number of a key or an address, whose characters these are); a Refusal for who may not."""
@@ -225,7 +216,6 @@ class Gate:
                 await work
 
     def _note(self, scope: Scope, answer: "Answer", seconds: float) -> None:
-        """A line of the log, and the metrics."""
         status = answer.status or 500
         path = self._known_path(answer.scope)
         REQUESTS.labels(path, status).inc()
@@ -304,9 +294,8 @@ def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
         fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=10_000)
     except ValueError as error:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
-    read = json.dumps(
-        {name: values[0] if len(values) == 1 else values for name, values in fields.items()}, ensure_ascii=False
-    ).encode()
+    fields_read = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
+    read = json.dumps(fields_read, ensure_ascii=False).encode()
     others = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
     headers = [*others, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
     return {**scope, "headers": headers}, read

@@ -70,7 +70,6 @@ class ModelStore:
                 sys.stderr.write(f"fastattn: {one.name} is not served by process {os.getpid()}: {error}\n")
 
     def named(self, kinds: Sequence[type]) -> list[str]:
-        """The names of models of these kinds."""
         return [one.name for one in self.served.values() if one.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
@@ -86,7 +85,6 @@ class ModelStore:
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Any]:
-        """The model of that name, for as long as it is used."""
         one = self.served[name]
         one.users += 1
         try:
@@ -103,16 +101,15 @@ class ModelStore:
         if available_memory() < SCARCE:
             self.put_away(older_than=0.0)
         try:
-            one.model = await asyncio.to_thread(self._open, one)
+            kind: Any = one.kind
+            more = {"processes": 1} if kind in (Translator, Encoder) else {}
+            one.model = await asyncio.to_thread(
+                kind, one.path, self._settings.precision, self._settings.threads, **more
+            )
         except FastattnError as error:
             raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
         finally:
             one.loading = None
-
-    def _open(self, one: ServedModel) -> Any:
-        kind: Any = one.kind
-        more = {"processes": 1} if kind in (Translator, Encoder) else {}
-        return kind(one.path, self._settings.precision, self._settings.threads, **more)
 
     def put_away(self, older_than: float) -> None:
         """Close models that nobody uses nor has used for so many seconds."""
@@ -140,7 +137,6 @@ def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
 
 
 def _kind_of(checkpoint: Checkpoint) -> Any:
-    """The class for a checkpoint."""
     text = checkpoint.text
     if isinstance(text, GeneratorText):
         return Generator

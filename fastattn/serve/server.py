@@ -46,7 +46,8 @@ class ClockedConnection(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stop_write_clock()
+        if self._write_clock is not None:
+            self._write_clock.cancel()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether the connection stays open: a closed one looks the same until something is written to it.
@@ -76,7 +77,8 @@ class ClockedConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
-        self._stop_write_clock()
+        if self._write_clock is not None:
+            self._write_clock.cancel()
         super().connection_lost(exc)
 
     def _run_clock(self) -> None:
@@ -90,11 +92,6 @@ class ClockedConnection(H11Protocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
-
-    def _stop_write_clock(self) -> None:
-        if self._write_clock is not None:
-            self._write_clock.cancel()
-            self._write_clock = None
 
     def _give_up(self) -> None:
         self._clock = None
@@ -121,7 +118,6 @@ class Workers(Multiprocess):
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """For the worker that asks."""
         if sys.platform != "linux":
             return [self._listening]
         self._given.append(self._bound())
@@ -164,7 +160,6 @@ def without_delay(listening: socket.socket) -> None:
 
 
 def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str, Any]:
-    """The arguments of uvicorn, but for the application."""
     return {
         "host": host,
         "port": port,

@@ -63,11 +63,8 @@ class Service:
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
         """(source, target) -> the name of the first model that translates so; asked for when all were looked at."""
-        found: dict[tuple[str, str], str] = {}
-        for name in self.models.named((Translator,)):
-            for pair in self.models.served[name].pairs:
-                found.setdefault(pair, name)
-        return found
+        names = self.models.named((Translator,))
+        return {pair: name for name in reversed(names) for pair in self.models.served[name].pairs}
 
     @lazy
     def sources(self) -> dict[str, list[str]]:
@@ -221,9 +218,8 @@ def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool)
     for number, text in enumerate(() if truncate else texts):
         tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
         if tokens > model.max_length:
-            raise Refusal(
-                413, f"text {number} has {tokens} tokens, the model reads {model.max_length}: ask for truncate, or less"
-            )
+            reads = f"the model reads {model.max_length}: ask for truncate, or less"
+            raise Refusal(413, f"text {number} has {tokens} tokens, {reads}")
 
 
 def known_code(code: str, among: Sequence[str] = ()) -> str:

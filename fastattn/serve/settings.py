@@ -26,33 +26,21 @@ class Refusal(FastattnError):
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The options of ``fastattn serve``; times in seconds.
+    """The options of ``fastattn serve``; times in seconds."""
 
-    models      (name, path) of each
-    lazy        whether they are loaded when first used
-    idle        after how long a model that nobody uses is put away; 0: never
-    threads     of each process; None: all
-    characters  the most of all texts of a request together; items: the most texts
-    requests    the most in progress at once, those that wait for a model included
-    timeout     for a request, from its first byte to the last of its answer
-    origins     that browsers may ask from (CORS)
-    keys        a file of API keys; "": nobody needs one
-    log_texts   whether the log has what is translated
-    """
-
-    models: tuple[tuple[str, str], ...]
-    lazy: bool = False
-    idle: float = 0.0
+    models: tuple[tuple[str, str], ...]  # (name, path) of each
+    lazy: bool = False  # whether they are loaded when first used
+    idle: float = 0.0  # after how long a model that nobody uses is put away; 0: never
     precision: str = "auto"
-    threads: int | None = None
+    threads: int | None = None  # of each process; None: all
     processes: int = 1
-    characters: int = 50_000
-    items: int = 1_000
-    requests: int = 256
-    timeout: float = 120.0
-    origins: tuple[str, ...] = ()
-    keys: str = ""
-    log_texts: bool = False
+    characters: int = 50_000  # the most of all texts of a request together
+    items: int = 1_000  # the most texts of a request
+    requests: int = 256  # the most in progress at once, those that wait for a model included
+    timeout: float = 120.0  # for a request, from its first byte to the last of its answer
+    origins: tuple[str, ...] = ()  # that browsers may ask from (CORS)
+    keys: str = ""  # a file of API keys; "": nobody needs one
+    log_texts: bool = False  # whether the log has what is translated
 
     @property
     def body_bytes(self) -> int:

@@ -44,7 +44,6 @@ class AttentionSpec:
             raise CheckpointError(f"the scores' scale should be below 1e30, is {self.query_scale:g}")
 
     def of_layer(self, number: int) -> "AttentionSpec":
-        """The attention of a layer, by its number from 0."""
         if not self.scale_by_layer:
             return self
         scale = self.head_width**-0.5 if self.query_scale is None else self.query_scale
@@ -52,7 +51,6 @@ class AttentionSpec:
 
     @property
     def query_width(self) -> int:
-        """The width of all queries together."""
         return self.heads * self.head_width
 
     @property
@@ -156,9 +154,8 @@ class Disentangled:
 
     def __post_init__(self) -> None:
         if not (self.to_position or self.to_content):
-            raise CheckpointError(
-                "disentangled attention looks from content to positions, or from positions to content"
-            )
+            ways = "from content to positions, or from positions to content"
+            raise CheckpointError(f"disentangled attention looks {ways}")
 
 
 @dataclass(frozen=True)
@@ -172,9 +169,8 @@ class Convolution:
         check_counts(1, width_of_the_convolution=self.width)
         check_known("activation", self.activation, ACTIVATIONS)
         if self.width % 2 == 0:
-            raise CheckpointError(
-                f"a convolution sees as many rows before as after, which a width of {self.width} is not"
-            )
+            width = f"which a width of {self.width} is not"
+            raise CheckpointError(f"a convolution sees as many rows before as after, {width}")
 
 
 @dataclass(frozen=True)
@@ -202,9 +198,8 @@ class PositionSpec:
             raise CheckpointError(f"max_distance should be at most {GREATEST}")
         if self.of_each_layer and self.kind != "relative":
             raise CheckpointError(f"each layer has buckets of its own where positions are relative, not {self.kind}")
-        if self.kind == "disentangled" and not (
-            self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
-        ):
+        fits = self.buckets + 2 < 2 * self.max_distance and (self.buckets > 1 or self.buckets == 0)
+        if self.kind == "disentangled" and not fits:
             raise CheckpointError(
                 f"disentangled attention needs a greatest distance and, if any, at least 2 buckets, half of them below "
                 f"it, got distance {self.max_distance} and {self.buckets} buckets"
@@ -217,7 +212,6 @@ class PositionSpec:
 
     @property
     def table_rows(self) -> int:
-        """The rows of that table."""
         return self.limit + (self.padding >= 0)
 
     @property
@@ -307,7 +301,6 @@ class StackSpec:
 
     @property
     def max_positions(self) -> int:
-        """The most positions; 0: no limit."""
         return self.positions.limit
 
     def check_role(self, name: str) -> None:

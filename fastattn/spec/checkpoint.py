@@ -20,31 +20,19 @@ from fastattn.system.records import dataclass
 PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
 # CTranslate2's other names -> what they run as, never less exact than what was asked for: bfloat16 has 8 significant
 # bits, float16 has 11. What is not a product is float32 here, so those in _MORE_EXACT are not quite what they say.
-_FOREIGN = {
-    "default": "auto",
-    "float16": "float32",
-    "int16": "float32",
-    "int8_float32": "int8",
-    "int8_float16": "int8",
-    "int8_bfloat16": "int8",
-}
+_FOREIGN = {"default": "auto", **dict.fromkeys(("float16", "int16"), "float32")}
+_FOREIGN |= dict.fromkeys(("int8_float32", "int8_float16", "int8_bfloat16"), "int8")
 _MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """A lexical shortlist: which target ids a sentence may choose from, by its source ids (int32 ids throughout).
+    """A lexical shortlist: which target ids a sentence may choose from, by its source ids (int32 ids throughout)."""
 
-    always     the ids that every sentence may choose
-    starts_V1  where the ids of each source id start in ``targets``; [source vocabulary + 1]
-    targets    the ids that a source id adds
-    copied     whether a sentence may also choose the ids of its source (a shared vocabulary)
-    """
-
-    always: np.ndarray
-    starts_V1: np.ndarray
-    targets: np.ndarray
-    copied: bool = False
+    always: np.ndarray  # the ids that every sentence may choose
+    starts_V1: np.ndarray  # where the ids of each source id start in ``targets``; [source vocabulary + 1]
+    targets: np.ndarray  # the ids that a source id adds
+    copied: bool = False  # whether a sentence may also choose the ids of its source (a shared vocabulary)
 
 
 @dataclass(frozen=True)
@@ -56,18 +44,13 @@ class IdsInput:
 
 @dataclass(frozen=True)
 class ArrayInput:
-    """The input of a model that is given an array: an image, a grid of features, frames of sound.
+    """The input of a model that is given an array: an image, a grid of features, frames of sound."""
 
-    axes   a letter for each axis, such as "HWC"
-    shape  its sizes; 0: any
-    """
-
-    axes: str
-    shape: tuple[int, ...]
+    axes: str  # a letter for each axis, such as "HWC"
+    shape: tuple[int, ...]  # its sizes; 0: any
 
     @property
     def description(self) -> str:
-        """What the model takes, for messages."""
         return f"an array {'x'.join(self.axes)}"
 
 
@@ -131,7 +114,6 @@ class Checkpoint:
         return replace(made, spec=spec, tensors=tensors, input=text)
 
     def without_head(self) -> "Checkpoint":
-        """The encoder alone."""
         if self.spec.head is None:
             return self
         kept = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
@@ -141,21 +123,18 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Precision:
-    """The precision of the matrix products.
+    """The precision of the matrix products."""
 
-    name        "float32", "bfloat16", "int8", "intgemm" or "int4"
-    arithmetic  its name in the operations: "float32", "bfloat16", "int8" or "int4"
-    variety     a suffix for files of packed weights, different for precisions of the same arithmetic
-    """
-
-    name: str
+    name: str  # "float32", "bfloat16", "int8", "intgemm" or "int4"
 
     @property
     def arithmetic(self) -> str:
+        """Its name in the operations: "float32", "bfloat16", "int8" or "int4"."""
         return "int8" if self.name == "intgemm" else self.name
 
     @property
     def variety(self) -> str:
+        """A suffix for files of packed weights, different for precisions of the same arithmetic."""
         return "-intgemm" if self.name == "intgemm" else ""
 
     def applied(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -9,24 +9,32 @@ from fastattn.spec.architecture import StackSpec, check_counts, check_known
 from fastattn.system.records import dataclass
 
 
+class _ImageStack:
+    """What encoders of images have in common."""
+
+    cross_attention = projection_bias = False
+    vocabulary = 0  # their inputs are no ids
+    parts = ""
+
+    def check_role(self, name: str) -> None:
+        if name == "decoder":
+            raise CheckpointError(f"{self.parts} are an encoder's")
+
+
 @dataclass(frozen=True)
-class PatchSpec:
+class PatchSpec(_ImageStack):
     """Attention over the patches of an image, a row each, behind a row for the whole (Dosovitskiy 2021, section 3.1).
 
     blocks  behind the patches' linear layer; their positions are a table whose first row is that of the whole: the
             class's embedding plus its position, less the bias that patches have
-    image   channels, height and width
-    patch   height and width
     """
 
     kind = "patches"
+    parts = "patches"
     pooling = "cls"  # of its rows, for a vector
-    cross_attention = False
-    projection_bias = False
-    vocabulary = 0  # its inputs are no ids
     blocks: StackSpec
-    image: tuple[int, int, int]
-    patch: tuple[int, int]
+    image: tuple[int, int, int]  # channels, height and width
+    patch: tuple[int, int]  # height and width
 
     def __post_init__(self) -> None:
         names = ("channels", "height", "width", "patch_height", "patch_width")
@@ -36,7 +44,6 @@ class PatchSpec:
 
     @property
     def layers(self) -> int:
-        """Those of the blocks, as the next two."""
         return self.blocks.layers
 
     @property
@@ -56,11 +63,6 @@ class PatchSpec:
     def patch_values(self) -> int:
         """The numbers of a patch: each channel's, row by row."""
         return self.image[0] * self.patch[0] * self.patch[1]
-
-    def check_role(self, name: str) -> None:
-        """Raise CheckpointError for a decoder."""
-        if name == "decoder":
-            raise CheckpointError("patches are an encoder's")
 
 
 MOST_SIDE = 1 << 11  # of an image, in pixels: beyond any model's
@@ -84,38 +86,24 @@ class BlockPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ResidualSpec:
-    """A residual network (He 2016, version 1.5), its batch norms in its weights: its rows are the last grid's places.
-
-    image       channels, height and width
-    stem        the width of the first convolution
-    stem_size, stem_stride  of its window; it is padded as "same"
-    stem_pool   whether a maximum of 3 x 3 at stride 2 follows
-    blocks      of each stage; a stage but the first halves its grid
-    widths      of the stages' inner convolutions
-    expansion   the width of a stage's rows over that; above 1 its blocks are 1x1, 3x3, 1x1, else 3x3, 3x3
-    groups      of the 3x3 convolutions of blocks of three (Xie 2017)
-    gate        a name in GATES
-    squeezed    the inner width of the gates of each stage
-    """
+class ResidualSpec(_ImageStack):
+    """A residual network (He 2016, version 1.5), batch norms in its weights: its rows are the last grid's places."""
 
     kind = "convolutional"
+    parts = "convolutions of images"
     pooling = "mean"
-    cross_attention = False
-    projection_bias = False
-    vocabulary = 0
     max_positions = 0
-    image: tuple[int, int, int]
-    stem: int
-    blocks: tuple[int, ...]
-    widths: tuple[int, ...]
-    stem_size: int = 7
+    image: tuple[int, int, int]  # channels, height and width
+    stem: int  # the width of the first convolution
+    blocks: tuple[int, ...]  # of each stage; a stage but the first halves its grid
+    widths: tuple[int, ...]  # of the stages' inner convolutions
+    stem_size: int = 7  # of its window; it is padded as "same"
     stem_stride: int = 2
-    stem_pool: bool = True
-    expansion: int = 1
-    groups: int = 1
-    gate: str = "none"
-    squeezed: tuple[int, ...] = ()
+    stem_pool: bool = True  # whether a maximum of 3 x 3 at stride 2 follows
+    expansion: int = 1  # the width of a stage's rows over that; above 1 its blocks are 1x1, 3x3, 1x1, else 3x3, 3x3
+    groups: int = 1  # of the 3x3 convolutions of blocks of three (Xie 2017)
+    gate: str = "none"  # a name in GATES
+    squeezed: tuple[int, ...] = ()  # the inner width of the gates of each stage
 
     def __post_init__(self) -> None:
         check_counts(1, stem=self.stem, stem_size=self.stem_size, stem_stride=self.stem_stride)
@@ -132,19 +120,16 @@ class ResidualSpec:
 
     @property
     def layers(self) -> int:
-        """Blocks of all stages."""
         return sum(self.blocks)
 
     @property
     def width(self) -> int:
-        """Of the last rows."""
         return self.widths[-1] * self.expansion
 
     states = width  # the numbers of what a decoder begins with: the mean of the rows
 
     @property
     def places(self) -> list["BlockPlace"]:
-        """Where each block stands."""
         found, inputs = [], self.stem
         for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
             for block in range(blocks):
@@ -167,11 +152,6 @@ class ResidualSpec:
         """The numbers of an input's row, of which there is one for each place of the last grid."""
         channels, height, width = self.image
         return -(-channels * height * width // (self.grid[0] * self.grid[1]))
-
-    def check_role(self, name: str) -> None:
-        """Raise CheckpointError for a decoder."""
-        if name == "decoder":
-            raise CheckpointError("convolutions of images are an encoder's")
 
 
 def tap_rows(weight_FCYX: np.ndarray) -> np.ndarray:
@@ -200,24 +180,14 @@ class BatchNorm(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PictureSpec:
-    """How a picture becomes an image [C, Y, X], in this order, and what its vector is.
+    """How a picture becomes an image [C, Y, X], in this order, and what its vector is."""
 
-    size      (height, width) it is resized to; (0, n): its shorter side to n, the other in proportion; (0, 0): not
-    resample  the number of Pillow's filter
-    crop      (height, width) of the middle that is kept, zeros around a smaller one; (0, 0): all
-    white     whether a picture that is transparent in places is laid on white, else its colours there are taken
-    rounds    whether the crop's beginning is rounded to the nearest even pixel, as by torchvision, else down
-    factor    by which values from 0 to 255 are multiplied
-    mean, deviation   of each channel: (x - mean) / deviation
-    projection_ED     of the pooled rows, float32 without a bias; None: they are the vector
-    """
-
-    size: tuple[int, int]
-    resample: int
-    crop: tuple[int, int]
-    factor: float
-    mean: tuple[float, ...]
+    size: tuple[int, int]  # (height, width) after resizing; (0, n): the shorter side, in proportion; (0, 0): as it is
+    resample: int  # the number of Pillow's filter
+    crop: tuple[int, int]  # (height, width) of the middle that is kept, zeros around a smaller one; (0, 0): all
+    factor: float  # by which values from 0 to 255 are multiplied
+    mean: tuple[float, ...]  # of each channel, which becomes (x - mean) / deviation
     deviation: tuple[float, ...]
-    projection_ED: np.ndarray | None = None
-    rounds: bool = False
-    white: bool = False
+    projection_ED: np.ndarray | None = None  # of the pooled rows, float32 without a bias; None: they are the vector
+    rounds: bool = False  # whether the crop begins at the nearest even pixel, as by torchvision, else rounded down
+    white: bool = False  # whether transparent places are laid on white, else their colours are taken

@@ -11,26 +11,33 @@ from fastattn.errors import CheckpointError
 from fastattn.system.records import dataclass
 
 
+class _Matrix:
+    """What the classes below share with arrays."""
+
+    dtype = np.dtype(np.float32)  # of what it stands for
+    ndim = 2
+
+    @property
+    def size(self: Any) -> int:
+        return math.prod(self.shape)
+
+
 @dataclass(frozen=True, eq=False)
-class QuantizedTensor:
+class QuantizedTensor(_Matrix):
     """A weight matrix or embedding table as int8, with a scale for each row and perhaps for each column.
 
     It stands for float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
 
-    values_FD        int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
-    multipliers_F    float32 [F]
     input_scale      inputs are multiplied by it, rounded to int8 and clipped at +-127; None: 127 / max |x| of each
                      row. Not for embeddings
     input_factors_D  float32 [D]: inputs are multiplied by it before they are rounded to int8 and multiplied by
                      values_FD[f] * multipliers_F[f]; None: ones. Not with an input scale, nor for embeddings
     """
 
-    values_FD: np.ndarray
-    multipliers_F: np.ndarray
+    values_FD: np.ndarray  # int8 [F, D], C-contiguous; may be a view of a mapped file, which it then keeps open
+    multipliers_F: np.ndarray  # float32 [F]
     input_scale: float | None = None
     input_factors_D: np.ndarray | None = None
-    dtype = np.dtype(np.float32)  # of what it stands for
-    ndim = 2
 
     def __post_init__(self) -> None:
         if self.input_scale is not None and not 1e-30 < self.input_scale < 1e30:  # its reciprocal is a float32 too
@@ -48,12 +55,7 @@ class QuantizedTensor:
     def shape(self) -> tuple[int, ...]:
         return self.values_FD.shape
 
-    @property
-    def size(self) -> int:
-        return self.values_FD.size
-
     def take(self, rows_F: np.ndarray) -> "QuantizedTensor":
-        """The rows of these numbers; -1: zeros."""
         return replace(self, values_FD=take(self.values_FD, rows_F), multipliers_F=take(self.multipliers_F, rows_F))
 
     def float32(self) -> np.ndarray:
@@ -71,7 +73,7 @@ GROUP_INPUTS = 32  # that share a scale and a minimum in 4 bits
 
 
 @dataclass(frozen=True, eq=False)
-class Int4Tensor:
+class Int4Tensor(_Matrix):
     """A weight matrix as 4-bit numbers, with a scale and a minimum for each group of 32 inputs: 5 bits a weight.
 
     A number q, 0 to 15, of row f and group g stands for float32 scales_FG[f, g] * q + minima_FG[f, g]. GGUF's Q4_0 and
@@ -85,19 +87,12 @@ class Int4Tensor:
     values_FE: np.ndarray
     scales_FG: np.ndarray
     minima_FG: np.ndarray
-    dtype = np.dtype(np.float32)  # of what it stands for
-    ndim = 2
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.values_FE.shape[0], 2 * self.values_FE.shape[1]
 
-    @property
-    def size(self) -> int:
-        return 2 * self.values_FE.size
-
     def take(self, rows_F: np.ndarray) -> "Int4Tensor":
-        """The rows of these numbers; -1: zeros."""
         return Int4Tensor(*(take(array, rows_F) for array in (self.values_FE, self.scales_FG, self.minima_FG)))
 
     def half(self) -> "Int4Tensor":
@@ -118,29 +113,19 @@ class Int4Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class UnreadTensor:
+class UnreadTensor(_Matrix):
     """A weight matrix in a file, read when it is asked for, whole or by rows.
 
-    shape    [F, D]
-    read     (first, last) -> these rows: an array or a tensor of the form's class
     form     "float32"; "int8" for a QuantizedTensor, "int4" for an Int4Tensor; "blocks": float32, which the file holds
              in blocks of 5 to 8 bits a number, or parts of which differ in their bits: products of int8 models have it
              in int8 with a scale a row, of int4 models with one for each group of 32 inputs
-    forget   (first, last): these rows are not needed any more, the file's pages of them may leave memory
-    by_rows  whether some rows are read for themselves, else all
     """
 
-    shape: tuple[int, ...]
-    read: Callable[[int, int], Any]
+    shape: tuple[int, ...]  # [F, D]
+    read: Callable[[int, int], Any]  # (first, last) -> these rows: an array or a tensor of the form's class
     form: str = "float32"
-    forget: Callable[[int, int], None] = lambda first, last: None
-    by_rows: bool = True
-    dtype = np.dtype(np.float32)
-    ndim = 2
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
+    forget: Callable[[int, int], None] = lambda first, last: None  # these rows' pages of the file may leave memory
+    by_rows: bool = True  # whether some rows are read for themselves, else all
 
     def whole(self) -> Any:
         return self.read(0, self.shape[0])
@@ -149,7 +134,6 @@ class UnreadTensor:
         return as_float32(self.whole())
 
     def take(self, rows_F: np.ndarray) -> Any:
-        """The rows of these numbers; -1: zeros."""
         return take(self.whole(), rows_F)
 
     def parts(self, multiple: int = 1) -> list[tuple[int, int]]:
@@ -249,9 +233,7 @@ def take(tensor: Any, rows_F: np.ndarray) -> Any:
 
 def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors without their input scales; tied ones stay tied."""
-    plain: dict[int, Tensor] = {}
-    for tensor in tensors.values():
-        plain[id(tensor)] = _without_input_scale(tensor)
+    plain = {id(tensor): _without_input_scale(tensor) for tensor in tensors.values()}
     return {name: plain[id(tensor)] for name, tensor in tensors.items()}
 
 

@@ -26,8 +26,6 @@ class MemoryAttention:
 
     after      layers before it: its query is the state of the last of them, its context joins the input of the next,
                or the readout; 0: the query is the last layer's state before the step
-    width      of queries and keys: additive and multi-head alone
-    window     D > 0: local attention (Luong 2015, section 3.2), to keys at most D from the step's number
     predictive  from a position that the state predicts instead, with a Gaussian of deviation D / 2; of that width
     hard       the context is the value of one key alone (Xu 2015, section 4.1): where tokens are sampled one that is
                drawn by its weight, else the most probable
@@ -35,9 +33,9 @@ class MemoryAttention:
 
     score: str
     after: int
-    width: int = 0
+    width: int = 0  # of queries and keys: additive and multi-head alone
     heads: int = 1
-    window: int = 0
+    window: int = 0  # D > 0: local attention (Luong 2015, section 3.2), to keys at most D from the step's number
     predictive: int = 0
     hard: bool = False
 
@@ -56,7 +54,6 @@ class MemoryAttention:
 
     @property
     def projects_query(self) -> bool:
-        """Whether queries have a projection of their own."""
         return self.score in ("additive", "multi-head")
 
 
@@ -79,12 +76,6 @@ class Readout:
 class RecurrentSpec:
     """An encoder's or a decoder's stack of recurrent layers of H ``units`` in each direction.
 
-    vocabulary     0: its inputs are rows of ``embedding_width`` numbers
-    bidirectional  encoder: each layer reads both ways, its rows are the forward states, then the backward ones
-    backward       encoder: the sentence is read from its end (Sutskever 2014)
-    memory         decoder: the width of the encoder's rows
-    memory_states  decoder: the numbers of the encoder's last states, layer by layer: h, then c, each of all directions
-    feeds          decoder: the readout of the step before joins the first layer's input (Luong 2015, section 3.3)
     points         decoder: its rows are the logarithms of its attention's weights (Vinyals 2015), the vocabulary is the
                    encoder's first rows, whose last columns, what the encoder read, are the embedding
     carries        whether a layer goes on from its last state; else each step starts from zeros, and only attention
@@ -95,17 +86,17 @@ class RecurrentSpec:
     cell: str
     layers: int
     units: int
-    vocabulary: int
+    vocabulary: int  # 0: its inputs are rows of ``embedding_width`` numbers
     embedding_width: int
-    bidirectional: bool = False
-    backward: bool = False
+    bidirectional: bool = False  # encoder: each layer reads both ways, rows are forward states, then backward ones
+    backward: bool = False  # encoder: the sentence is read from its end (Sutskever 2014)
     readout: Readout = Readout()
-    memory: int = 0
-    memory_states: int = 0
+    memory: int = 0  # decoder: the width of the encoder's rows
+    memory_states: int = 0  # decoder: numbers of the encoder's last states, layer by layer: h, then c, each both ways
     initial: str = "zero"
     initial_activation: str = "none"
     attention: MemoryAttention | None = None
-    feeds: bool = False
+    feeds: bool = False  # decoder: the readout of the step before joins the first input (Luong 2015, section 3.3)
     points: bool = False
     carries: bool = True
     projection_bias: bool = True
@@ -146,7 +137,6 @@ class RecurrentSpec:
 
     @property
     def hidden(self) -> int:
-        """The width of a layer's rows."""
         return self.directions * self.units
 
     @property
@@ -156,7 +146,6 @@ class RecurrentSpec:
 
     @property
     def context(self) -> int:
-        """The width of a context."""
         if self.attention is None:
             return 0
         return self.attention.width if self.attention.score == "multi-head" else self.memory
@@ -168,7 +157,6 @@ class RecurrentSpec:
 
     @property
     def width(self) -> int:
-        """Of the stack's rows."""
         return self.vocabulary if self.points else self.readout.width or self.readout_inputs
 
     def inputs(self, layer: int) -> int:

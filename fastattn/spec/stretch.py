@@ -9,23 +9,15 @@ STRETCHES = ("yarn", "llama3", "longrope")
 
 @dataclass(frozen=True)
 class Stretch:
-    """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still.
+    """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still."""
 
-    kind     from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
-    factor   by which the slow pairs are slowed
-    length   of the longest texts of training
-    slow, fast  turns within this length: pairs with fewer get the whole factor, with more none, between a part of it
-    whole    yarn: whether the part begins and ends at a pair
-    size     multiplies sines and cosines
-    """
-
-    kind: str
-    factor: float
-    length: int
-    slow: float
-    fast: float
-    whole: bool = True
-    size: float = 1.0
+    kind: str  # from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
+    factor: float  # by which the slow pairs are slowed
+    length: int  # of the longest texts of training
+    slow: float  # turns within this length: pairs with fewer get the whole factor
+    fast: float  # likewise: pairs with more get none of it, those between a part
+    whole: bool = True  # yarn: whether the part begins and ends at a pair
+    size: float = 1.0  # multiplies sines and cosines
     divisors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

@@ -72,7 +72,8 @@ from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
-from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, RecurrenceSpec, StackSpec, check_known
+from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, NormSpec, RecurrenceSpec, StackSpec
+from fastattn.spec.checks import check_known
 from fastattn.spec.images import PatchSpec, ResidualSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
@@ -86,16 +87,15 @@ def _linear(shapes: Shapes, name: str, outputs: int, inputs: int, bias: bool) ->
         shapes[name + ".bias"] = (outputs,)
 
 
-def _norm(shapes: Shapes, name: str, spec: StackSpec, width: int = 0) -> None:
-    shapes[name + ".weight"] = (width or spec.width,)
-    if spec.norms.kind == "layer" and spec.norms.biases:
-        shapes[name + ".bias"] = (width or spec.width,)
+def _norm(shapes: Shapes, name: str, norms: NormSpec, width: int) -> None:
+    for part in ("weight", "bias")[: 1 + (norms.kind == "layer" and norms.biases)]:
+        shapes[f"{name}.{part}"] = (width,)
 
 
 def _self_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, queries, keys = f"{layer}.self_attention", spec.attention.query_width, spec.attention.key_width
     if spec.norms.input and (spec.norms.first or not layer == "layers.0"):
-        _norm(shapes, f"{name}.norm", spec)
+        _norm(shapes, f"{name}.norm", spec.norms, spec.width)
     _linear(shapes, f"{name}.qkv", queries + 2 * keys, spec.width, spec.biases)
     if spec.positions.of_each_layer:
         shapes[f"{name}.relative_bias"] = (spec.positions.buckets, spec.attention.heads)
@@ -109,12 +109,12 @@ def _self_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
         shapes[f"{name}.key_norm.weight"] = (keys if all_heads else width,)
     _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
     if spec.norms.output:
-        _norm(shapes, f"{name}.output_norm", spec)
+        _norm(shapes, f"{name}.output_norm", spec.norms, spec.width)
 
 
 def _cross_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, queries, keys = f"{layer}.cross_attention", spec.attention.query_width, spec.attention.key_width
-    _norm(shapes, f"{name}.norm", spec)
+    _norm(shapes, f"{name}.norm", spec.norms, spec.width)
     _linear(shapes, f"{name}.query", queries, spec.width, spec.biases)
     _linear(shapes, f"{name}.key_value", 2 * keys, spec.width, spec.biases)
     _linear(shapes, f"{name}.output", spec.width, queries, spec.biases)
@@ -123,32 +123,26 @@ def _cross_attention(shapes: Shapes, layer: str, spec: StackSpec) -> None:
 def _feed_forward(shapes: Shapes, layer: str, spec: StackSpec) -> None:
     name, inner = f"{layer}.feed_forward", spec.feed_forward.inner_width
     if spec.norms.input:
-        _norm(shapes, f"{name}.norm", spec)
+        _norm(shapes, f"{name}.norm", spec.norms, spec.width)
     _linear(shapes, f"{name}.inner", inner, spec.width, spec.biases)
     if spec.feed_forward.gated:
         _linear(shapes, f"{name}.inner_linear", inner, spec.width, spec.biases)
     _linear(shapes, f"{name}.outer", spec.width, inner, spec.biases)
     if spec.norms.output:
-        _norm(shapes, f"{name}.output_norm", spec)
+        _norm(shapes, f"{name}.output_norm", spec.norms, spec.width)
 
 
-def _ssru(shapes: Shapes, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
-    _norm(shapes, f"{layer}.ssru.norm", spec)
-    _linear(shapes, f"{layer}.ssru.input", 2 * spec.width, spec.width, spec.biases)
-
-
-def _average_attention(shapes: Shapes, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
-    name = f"{layer}.average_attention"
-    _norm(shapes, f"{name}.norm", spec)
+def _recurrence(shapes: Shapes, layer: str, spec: StackSpec, recurrence: RecurrenceSpec) -> None:
+    name = f"{layer}.{recurrence.kind.replace('-', '_')}"
+    _norm(shapes, f"{name}.norm", spec.norms, spec.width)
+    if recurrence.kind == "ssru":
+        _linear(shapes, f"{name}.input", 2 * spec.width, spec.width, spec.biases)
+        return
     if recurrence.inner_width:
         _linear(shapes, f"{name}.inner", recurrence.inner_width, spec.width, spec.biases)
         _linear(shapes, f"{name}.outer", spec.width, recurrence.inner_width, spec.biases)
-    if recurrence.gates:
-        _linear(shapes, f"{name}.input_gate", spec.width, spec.width, spec.biases)
-        _linear(shapes, f"{name}.forget_gate", spec.width, spec.width, spec.biases)
-
-
-_RECURRENCES = {"ssru": _ssru, "average-attention": _average_attention}
+    for gate in ("input_gate", "forget_gate") if recurrence.gates else ():
+        _linear(shapes, f"{name}.{gate}", spec.width, spec.width, spec.biases)
 
 
 def _attention_stack(spec: StackSpec) -> Shapes:
@@ -163,26 +157,26 @@ def _attention_stack(spec: StackSpec) -> Shapes:
     if spec.positions.kind == "disentangled":
         shapes["distances"] = (spec.positions.distance_rows, spec.width)
         if (spec.positions.disentangled or Disentangled()).norm:
-            _norm(shapes, "distance_norm", spec)
+            _norm(shapes, "distance_norm", spec.norms, spec.width)
     if spec.norms.embedding:
-        _norm(shapes, "embedding_norm", spec, 0 if spec.norm_after_projection else width)
+        _norm(shapes, "embedding_norm", spec.norms, spec.width if spec.norm_after_projection else width)
     if spec.embedding_width:
         bias = spec.biases and not spec.norm_after_projection
         _linear(shapes, "embedding_projection", spec.width, width, bias)
     if spec.convolution is not None:
         _linear(shapes, "convolution", spec.width, spec.convolution.width * spec.width, spec.biases)
-        _norm(shapes, "convolution_norm", spec)
+        _norm(shapes, "convolution_norm", spec.norms, spec.width)
     for i in range(spec.layers):
         layer = f"layers.{i}"
         if spec.recurrence is None:
             _self_attention(shapes, layer, spec)
         else:
-            _RECURRENCES[spec.recurrence.kind](shapes, layer, spec, spec.recurrence)
+            _recurrence(shapes, layer, spec, spec.recurrence)
         if spec.cross_attention:
             _cross_attention(shapes, layer, spec)
         _feed_forward(shapes, layer, spec)
     if spec.norms.final:
-        _norm(shapes, "final_norm", spec)
+        _norm(shapes, "final_norm", spec.norms, spec.width)
     return shapes
 
 
@@ -262,9 +256,7 @@ def head_shapes(head: HeadSpec, width: int) -> Shapes:
     if head.inner_width:
         _linear(shapes, "head.inner", head.inner_width, width, head.inner_bias)
     if head.norm is not None:
-        shapes["head.norm.weight"] = (head.inner_width,)
-        if head.norm.kind == "layer" and head.norm.biases:
-            shapes["head.norm.bias"] = (head.inner_width,)
+        _norm(shapes, "head.norm", head.norm, head.inner_width)
     _linear(shapes, "head.output", head.outputs, head.inner_width or width, head.bias)
     return shapes
 

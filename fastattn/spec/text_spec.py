@@ -21,10 +21,7 @@ LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
 NORM_EPSILON = 1e-5  # of that norm
 # Moses' rules as fairseq applies them, or Argos Translate, which makes punctuation uniform too; "": spaces alone.
 WORDS = ("", "fairseq", "argos")
-# The end from which a text that is too long is cut.
-TRUNCATION_SIDES = ("right", "left")
-
-
+TRUNCATION_SIDES = ("right", "left")  # the end from which a text that is too long is cut
 # When transformers ends a search of beams, by its early_stopping; see SearchRules.
 EARLY_STOPPING = ("true", "false", "never")
 
@@ -36,7 +33,6 @@ class SearchRules:
     early_stopping  the search ends with as many ended hypotheses as there are beams; "false": only if the best that
                     goes on is also no better than the worst of these, at its present length; "never": at the greatest
                     length, if the length penalty is above 0
-    forced_end      the last token within the greatest length is the end token, whose log-probability is 0
     renormalized    penalties and suppressed tokens change the logits; else log-probabilities, in a search of beams, so
                     that those of the other tokens stay
 
@@ -44,18 +40,13 @@ class SearchRules:
     """
 
     early_stopping: str = "false"
-    forced_end: bool = False
+    forced_end: bool = False  # the last token within the greatest length is the end token, whose log-probability is 0
     renormalized: bool = False
 
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files.
-
-    suppress_sequences, begin_suppress_tokens  ids
-    forced_tokens       every target begins with these, after the start token; they are not part of the translation
-    not_followed        settings in the files that are not supported, as messages for the user
-    """
+    """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files."""
 
     beam_size: int | None = None
     length_penalty: float | None = None
@@ -69,18 +60,16 @@ class DecodingSettings:
     sampling_topp: float | None = None
     sampling_minp: float | None = None
     sampling_temperature: float | None = None
-    suppress_sequences: tuple[tuple[int, ...], ...] = ()
+    suppress_sequences: tuple[tuple[int, ...], ...] = ()  # ids, as the next
     begin_suppress_tokens: tuple[int, ...] = ()
-    forced_tokens: tuple[str, ...] = ()
+    forced_tokens: tuple[str, ...] = ()  # begin every target, after the start token; no part of the translation
     rules: SearchRules | None = None
-    not_followed: tuple[str, ...] = ()
+    not_followed: tuple[str, ...] = ()  # settings in the files that are not supported, as messages for the user
 
     def options(self) -> dict[str, Any]:
         """The settings as arguments of DecodingOptions."""
-        not_options = ("forced_tokens", "not_followed")
-        return {
-            name: value for name, value in vars(self).items() if name not in not_options and value not in (None, ())
-        }
+        named = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        return {name: value for name, value in named.items() if name not in ("forced_tokens", "not_followed")}
 
 
 # Where the token of a text's language stands, and that of its translation's.
@@ -150,16 +139,11 @@ class TranslationText:
 
 @dataclass(frozen=True)
 class SparseText:
-    """How the numbers that a head gives each token become a sparse vector of a text (SPLADE, Formal 2021).
+    """How the numbers that a head gives each token become a sparse vector of a text (SPLADE, Formal 2021)."""
 
-    pooling     of a text's tokens, from SPARSE_POOLINGS
-    activation  of each number, from SPARSE_ACTIVATIONS: log(1 + max(0, x)), or that of its own logarithm again
-    most        how many of a vector's greatest numbers are kept; None: all
-    """
-
-    pooling: str = "max"
-    activation: str = "relu"
-    most: int | None = None
+    pooling: str = "max"  # of a text's tokens, from SPARSE_POOLINGS
+    activation: str = "relu"  # from SPARSE_ACTIVATIONS: log(1 + max(0, x)), or that of its own logarithm again
+    most: int | None = None  # how many of a vector's greatest numbers are kept; None: all
 
 
 MOST_FILLED = 1 << 15  # ids of a query: it is filled up before it is looked at
@@ -167,31 +151,19 @@ MOST_FILLED = 1 << 15  # ids of a query: it is filled up before it is looked at
 
 @dataclass(frozen=True)
 class MultiVectorText:
-    """What makes a vector of each token of a text (ColBERT, Khattab and Zaharia 2020), beside the dense layers.
+    """What makes a vector of each token of a text (ColBERT, Khattab and Zaharia 2020), beside the dense layers."""
 
-    query_length, document_length   in ids, special ones included; None: the encoder's limit
-    expansion          a query is filled up to so many ids; 0: it is not
-    expansion_cuts     whether a longer query is cut there
-    expansion_seen     whether the other tokens attend to those that fill a query
-    expansion_left     whether what fills a query stands before it
-    expansion_token    what fills a query
-    skipped            tokens that get no vector
-    skipped_in         the tasks in whose texts they are skipped
-    markers            what begins queries and documents, a single token where the vocabulary has it
-    mean               whether a score is the mean of a query's tokens, not their sum
-    """
-
-    query_length: int | None = None
+    query_length: int | None = None  # as a document's in ids, special ones included; None: the encoder's limit
     document_length: int | None = None
-    expansion: int = 0
-    expansion_cuts: bool = True
-    expansion_seen: bool = False
-    expansion_left: bool = False
-    expansion_token: str = ""
-    skipped: tuple[str, ...] = ()
-    skipped_in: tuple[str, ...] = ("document",)
-    markers: tuple[str, ...] = ()
-    mean: bool = False
+    expansion: int = 0  # a query is filled up to so many ids; 0: it is not
+    expansion_cuts: bool = True  # whether a longer query is cut there
+    expansion_seen: bool = False  # whether the other tokens attend to those that fill a query
+    expansion_left: bool = False  # whether what fills a query stands before it
+    expansion_token: str = ""  # what fills a query
+    skipped: tuple[str, ...] = ()  # tokens that get no vector
+    skipped_in: tuple[str, ...] = ("document",)  # the tasks in whose texts they are skipped
+    markers: tuple[str, ...] = ()  # what begins queries and documents, a single token where the vocabulary has it
+    mean: bool = False  # whether a score is the mean of a query's tokens, not their sum
 
 
 @dataclass(frozen=True)
@@ -234,24 +206,15 @@ class EncoderText:
 
 @dataclass(frozen=True)
 class GeneratorText:
-    """How a language model's text becomes ids, and its ids text.
+    """How a language model's text becomes ids, and its ids text."""
 
-    tokenizer       tokenizer.json, whose own rules add the special tokens before a plain text
-    max_length      the model's context in ids, prompt and answer together; 0: no limit
-    end_ids         each ends an answer
-    chat_template   Jinja source that makes one prompt of a conversation; "": none
-    special_tokens  text of those that the template names: bos_token, eos_token, ...
-    decoding        the checkpoint's own settings; limits count the answer's tokens alone
-    pooling         of the model's rows, where an encoder is made of it
-    """
-
-    tokenizer: bytes
-    max_length: int = 0
-    end_ids: tuple[int, ...] = ()
-    chat_template: str = ""
-    special_tokens: dict[str, str] = field(default_factory=dict)
-    decoding: DecodingSettings = DecodingSettings()
-    pooling: tuple[str, ...] = ("mean",)
+    tokenizer: bytes  # tokenizer.json, whose own rules add the special tokens before a plain text
+    max_length: int = 0  # the model's context in ids, prompt and answer together; 0: no limit
+    end_ids: tuple[int, ...] = ()  # each ends an answer
+    chat_template: str = ""  # Jinja source that makes one prompt of a conversation; "": none
+    special_tokens: dict[str, str] = field(default_factory=dict)  # texts that the template names: bos_token, ...
+    decoding: DecodingSettings = DecodingSettings()  # the checkpoint's own; limits count the answer's tokens alone
+    pooling: tuple[str, ...] = ("mean",)  # of the model's rows, where an encoder is made of it
 
 
 def check_poolings(modes: tuple[str, ...]) -> None:

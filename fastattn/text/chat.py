@@ -6,6 +6,7 @@ from typing import Any
 from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, described
 from fastattn.text import check_text
 
+# What a model has thought is called: templates get it by two of these names, as in transformers.
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -58,19 +59,14 @@ class ChatTemplate:
         except RecursionError:
             raise InputError("messages and variables are nested too deeply") from None
         bare = [{name: item for name, item in one.items() if item is not None} for one in plain["messages"]]
-        try:
+        for listed in (bare, plain["messages"])[: 1 + (bare != plain["messages"])]:
             try:
-                return self._template.render(plain | {"messages": bare})
-            except self._refused:
-                raise
-            except Exception:
-                if bare == plain["messages"]:
-                    raise
-                return self._template.render(plain)
-        except self._refused as error:
-            raise InputError(f"the chat template refuses these messages: {_shortened(error)}") from None
-        except Exception as error:  # noqa: BLE001 - whatever the template's expressions raise
-            raise _failure(error) from None
+                return self._template.render(plain | {"messages": listed})
+            except self._refused as error:
+                raise InputError(f"the chat template refuses these messages: {_shortened(error)}") from None
+            except Exception as error:  # noqa: BLE001 - whatever the template's expressions raise
+                failed = error
+        raise _failure(failed)
 
 
 def checked_messages(messages: Any) -> list[dict[str, Any]]:
@@ -78,29 +74,23 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = []
     for number, message in enumerate(check_several("messages", messages, "a list of messages")):
         if not isinstance(message, Mapping):
-            raise InputError(
-                f'messages should hold {{"role": ..., "content": ...}}, number {number} is {described(message)}'
-            )
+            wanted = '{"role": ..., "content": ...}'
+            raise InputError(f"messages should hold {wanted}, number {number} is {described(message)}")
         kept = {name: item for name, item in message.items() if item is not None or name == "content"}
-        listed.append(_with_reasoning(kept))
+        thought = next((kept[name] for name in REASONING if name in kept), None)
+        listed.append(kept if thought is None else {"thinking": thought, **kept, "reasoning_content": thought})
         role, content = (listed[-1].get(name) for name in ("role", "content"))
         if not isinstance(role, str):
             raise InputError(f'message {number} should have a str as "role", got {described(role)}')
         if isinstance(content, str):
             check_text(content)
-        elif not isinstance(content, list) and not (
-            content is None and (role == "assistant" or "tool_calls" in message)
-        ):
+        elif content is None and (role == "assistant" or "tool_calls" in message):
+            continue
+        elif not isinstance(content, list):
             raise InputError(f'message {number} should have a str as "content", got {described(content)}')
     if not listed:
         raise InputError("messages should hold at least one message")
     return listed
-
-
-def _with_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with what a model has thought under each name that templates have for it, as in transformers."""
-    reasoning = next((message[name] for name in REASONING if name in message), None)
-    return dict(message) if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _plain(value: Any, name: str) -> Any:

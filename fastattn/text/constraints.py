@@ -6,11 +6,13 @@ llguidance runs a grammar over the trie of all tokens: from ten microseconds a m
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
 
 from fastattn.errors import FastattnError, InputError, warn
+from fastattn.system.records import dataclass
 
 # Between JSON's tokens: nothing, a space, or a new line with its indentation. With more, a model may write blanks
 # until its tokens are spent. Keywords that llguidance does not know become remarks. A schema's own "x-guidance" comes
@@ -26,10 +28,7 @@ LONGEST = 1 << 16  # characters of a schema: names as many as that holds take tw
 
 
 class Constraints:
-    """Compiles constraints for the tokens of one tokenizer.json and model.
-
-    vocabulary  the model's ids
-    """
+    """Compiles constraints for the tokens of one tokenizer.json and of a model, which has ``vocabulary`` ids."""
 
     def __init__(self, tokenizer_json: bytes, vocabulary: int):
         self._tokenizer_json, self._vocabulary = tokenizer_json, vocabulary
@@ -54,9 +53,8 @@ class Constraints:
         try:
             import llguidance
         except ImportError as error:
-            raise FastattnError(
-                f"regex and json_schema need the extra: pip install 'fastattn[constrain]' ({error})"
-            ) from None
+            needed = "regex and json_schema need the extra: pip install 'fastattn[constrain]'"
+            raise FastattnError(f"{needed} ({error})") from None
         text = self._tokenizer_json.decode()
         try:
             whole = llguidance.LLTokenizer(text, eos_token=list(end_ids))
@@ -86,15 +84,16 @@ class Constraints:
         return made
 
 
+@dataclass(frozen=True)
 class Constraint:
     """A compiled constraint; called, it makes the Matcher of one answer."""
 
-    def __init__(self, name: str, matcher: Any, vocabulary: int):
-        self._made = name, matcher, vocabulary
+    name: str
+    matcher: Any
+    vocabulary: int
 
     def __call__(self) -> "Matcher":
-        name, matcher, vocabulary = self._made
-        return Matcher(name, matcher.deep_copy(), vocabulary)
+        return Matcher(self.name, self.matcher.deep_copy(), self.vocabulary)
 
 
 class Matcher:
@@ -111,9 +110,7 @@ class Matcher:
 
         Raises InputError for a grammar that takes too much, or that nothing matches.
         """
-        known = next(
-            (n for n, (old, new) in enumerate(zip(self._ids, ids)) if old != new), min(len(self._ids), len(ids))
-        )
+        known = len(commonprefix([self._ids, ids]))
         if known < len(self._ids):
             self._matcher.rollback(len(self._ids) - known)
         taken = known + self._matcher.try_consume_tokens(ids[known:])

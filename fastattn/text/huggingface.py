@@ -8,19 +8,18 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from tokenizers import AddedToken, Encoding, Tokenizer, models, normalizers
 
 from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TRUNCATION_SIDES
-from fastattn.system.records import lazy
+from fastattn.system.records import dataclass, lazy
 from fastattn.text import check_text
-from fastattn.text.special_tokens import Layout, kept, longest_first, read_layout
 
-# Texts given to the library at once, which keeps only so many of its large result objects alive.
-BATCH = 1024
+BATCH = 1024  # texts given to the library at once, which keeps only so many of its large result objects alive
 # What the normalizer may make of one character, by all that its file has it put in. A compiled table of NFKC gives 18,
 # and a replacement or two of runs of spaces double that in this reckoning.
 GREATEST_GROWTH = 1024
@@ -28,22 +27,17 @@ GREATEST_GROWTH = 1024
 _CHARSMAP = re.compile(
     '"' + "".join(f"(?:{one}|\\\\u{ord(one):04x})" for one in "precompiled_charsmap") + '"', re.IGNORECASE
 )
-NO_LIMIT = 2**31 - 1  # of a text's length
-# The library's own threads do not survive a fork, and it waits for them for ever.
-_IMPORTED_BY = os.getpid()
+NO_LIMIT = 2**31 - 1  # of a text's length; the greatest id, or token type
+_IMPORTED_BY = os.getpid()  # the library's own threads do not survive a fork, and it waits for them for ever
+Ids = TypeVar("Ids", np.ndarray, list[int])
 
 
 class TokenSpans(NamedTuple):
-    """The tokens of a text and their offsets in it, int32.
-
-    ids_T
-    offsets_T2  [start, end) in characters of the str; 0, 0 for special tokens
-    words_T     the number of the word that a token is of, as the tokenizer splits words; -1 for special tokens
-    """
+    """The tokens of a text and their offsets in it, int32."""
 
     ids_T: np.ndarray
-    offsets_T2: np.ndarray
-    words_T: np.ndarray
+    offsets_T2: np.ndarray  # [start, end) in characters of the str; 0, 0 for special tokens
+    words_T: np.ndarray  # the number of a token's word, as the tokenizer splits words; -1 for special tokens
 
 
 class TextToken(NamedTuple):
@@ -55,6 +49,74 @@ class TextToken(NamedTuple):
     span: tuple[int, int]
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Special tokens around texts: (id, token type) before each text and after the last; a type for each text's ids."""
+
+    special: tuple[tuple[tuple[int, int], ...], ...]
+    types: tuple[int, ...]
+
+    @lazy
+    def count(self) -> int:
+        return sum(map(len, self.special))
+
+    @lazy
+    def ids(self) -> tuple[np.ndarray, ...]:
+        """The special ids before each text and after the last, int32."""
+        return tuple(np.array([index for index, _ in part], dtype=np.int32) for part in self.special)
+
+    def join(self, ids: Sequence[np.ndarray]) -> np.ndarray:
+        """The ids of texts with the special ones around them, int32."""
+        return np.concatenate([self.ids[0], *chain.from_iterable(zip(ids, self.ids[1:]))], dtype=np.int32)
+
+    def join_types(self, lengths: Sequence[int]) -> np.ndarray:
+        """The token types of ``join`` for texts of so many ids, int32."""
+        kinds, counts = [kind for _, kind in self.special[0]], [1] * len(self.special[0])
+        for length, of_text, after in zip(lengths, self.types, self.special[1:]):
+            kinds += [of_text, *(kind for _, kind in after)]
+            counts += [length, *[1] * len(after)]
+        return np.repeat(np.array(kinds, dtype=np.int32), counts)
+
+
+def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
+    """The layout of one text or of a pair; TokenizerError unless the post-processor has each text once, in order.
+
+    The post-processor is asked, by a tokenizer that knows a single word.
+    """
+    probe = Tokenizer(models.WordLevel({"x": 0}, unk_token="x"))
+    if tokenizer.post_processor is not None:
+        probe.post_processor = tokenizer.post_processor
+    encoding = probe.encode("x") if texts == 1 else probe.encode("x", "x")
+    if max([*encoding.ids, *encoding.type_ids], default=0) > NO_LIMIT:
+        raise TokenizerError(f"tokenizer.json: the post-processor should give numbers of at most {NO_LIMIT}")
+    special: list[list[tuple[int, int]]] = [[]]
+    types, ordered = list[int](), True
+    positions = zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, encoding.special_tokens_mask)
+    for index, kind, text, is_special in positions:
+        if is_special:
+            special[-1].append((index, kind))
+        else:
+            ordered = ordered and text == len(types)
+            types.append(kind)
+            special.append([])
+    if not ordered or len(types) != texts:
+        raise TokenizerError("tokenizer.json: the post-processor should have each text once, in order")
+    return Layout(tuple(map(tuple, special)), tuple(types))
+
+
+def kept(ids: Ids, length: int, side: str) -> Ids:
+    """The ``length`` ids that are left where the others are cut from ``side``."""
+    return ids[:length] if side == "right" else ids[max(0, len(ids) - length) :]
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many ids of two texts are kept where there is room for ``room``: the longer is cut first, then both alike."""
+    if first + second <= room:
+        return first, second
+    least = min(first, second, room // 2)
+    return (least, room - least) if first <= second else (room - least, least)
+
+
 class HuggingFaceTokenizer:
     """Texts to ids, special tokens added, at most ``max_length`` of them.
 
@@ -63,10 +125,7 @@ class HuggingFaceTokenizer:
     """
 
     def __init__(self, tokenizer_json: bytes, max_length: int, lowercase: bool = False, truncation_side: str = "right"):
-        """``lowercase`` puts lower case before the file's own normalization.
-
-        truncation_side  "right", or "left": a long text loses its beginning; its special tokens stay
-        """
+        """Lower case comes before the file's own normalization; a long text is cut at its right or left end."""
         try:
             text = bytes(tokenizer_json).decode("utf-8")
         except UnicodeDecodeError:
@@ -84,7 +143,8 @@ class HuggingFaceTokenizer:
         if truncation_side not in TRUNCATION_SIDES:
             raise InputError(f"truncation_side should be one of {', '.join(TRUNCATION_SIDES)}, is {truncation_side!r}")
         if lowercase:
-            _add_lowercase(tokenizer)
+            own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         self._tokenizer = tokenizer
         self._special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.max_length = max_length
@@ -104,12 +164,10 @@ class HuggingFaceTokenizer:
         return self._fingerprints[rows]
 
     def token(self, index: int) -> str | None:
-        """The token of an id, or None."""
         token: str | None = self._tokenizer.id_to_token(index)
         return token
 
     def index(self, token: str) -> int | None:
-        """The id of a token, or None."""
         found: int | None = self._tokenizer.token_to_id(token)
         return found
 
@@ -140,7 +198,6 @@ class HuggingFaceTokenizer:
         return list(encoding.tokens)
 
     def text(self, pieces: Sequence[str]) -> str:
-        """The text of tokens, without special ones."""
         ids = [index for piece in pieces if (index := self.index(piece)) is not None]
         return self.decode(ids, skip_special=True)
 
@@ -159,7 +216,6 @@ class HuggingFaceTokenizer:
                 break
 
     def is_special(self, index: int) -> bool:
-        """Whether the file marks the token of an id as special."""
         return index in self._special
 
     @property
@@ -172,7 +228,6 @@ class HuggingFaceTokenizer:
         """One int32 array of ids a text, in their order.
 
         max_length  in place of the tokenizer's; it has room for the special tokens
-
         threads  1: this thread alone. More: the library's own pool, only where that has no more threads than this,
                  TOKENIZERS_PARALLELISM does not forbid it, and the process is not a fork.
         Raises InputError for what is no text or holds a lone surrogate, TokenizerError where the file turns out to lack
@@ -214,16 +269,15 @@ class HuggingFaceTokenizer:
         room = self.max_length - layout.count
         if room < 0:
             raise TokenizerError(f"max_length {self.max_length} leaves no room for {layout.count} special tokens")
-        texts = [text for pair in pairs for text in pair]
-        for text in texts:
-            check_text(text)
-        once = list(dict.fromkeys(texts))
+        for pair in pairs:
+            for text in pair:
+                check_text(text)
+        once = list(dict.fromkeys(text for pair in pairs for text in pair))
         whole = dict(zip(once, self.encode_whole(once, threads)))
         ids_B, types_B = [], []
         for pair in pairs:
             whole_ids = [whole[text] for text in pair]
-            first, second = map(len, whole_ids)
-            lengths = longest_first(first, second, room)
+            lengths = longest_first(len(whole_ids[0]), len(whole_ids[1]), room)
             own = [kept(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
             ids_B.append(layout.join(own))
             types_B.append(layout.join_types(lengths))
@@ -237,18 +291,13 @@ class HuggingFaceTokenizer:
         """
         check_text(prompt)
         joined = [prompt + text for text in texts] if prompt else texts
-        return [
-            self._spans(encoding, len(prompt))
-            for encoding in self._encodings(joined, threads, special=True, offsets=True)
-        ]
+        encodings = self._encodings(joined, threads, special=True, offsets=True)
+        return [self._spans(encoding, len(prompt)) for encoding in encodings]
 
     def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
-        """The tokens of a text, however many."""
         (found,) = self._encodings([text], 1, special)
-        return [
-            TextToken(number, token, bool(special), span)
-            for number, token, special, span in zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets)
-        ]
+        marked = map(bool, found.special_tokens_mask)
+        return list(map(TextToken, found.ids, found.tokens, marked, found.offsets))
 
     @lazy
     def _pair(self) -> Layout:
@@ -328,9 +377,8 @@ def _check_pairs(pairs: list[tuple[str, object]]) -> None:
         if name == "precompiled_charsmap" and isinstance(value, str):
             length = int.from_bytes(base64.b64decode(value[:8])[:4], "little")
             if length > len(value):
-                raise TokenizerError(
-                    f"tokenizer.json: a normalizer's table says that it has {length} bytes, and has fewer"
-                )
+                said = f"a normalizer's table says that it has {length} bytes, and has fewer"
+                raise TokenizerError(f"tokenizer.json: {said}")
 
 
 def _check_growth(tokenizer: Tokenizer) -> None:
@@ -339,9 +387,8 @@ def _check_growth(tokenizer: Tokenizer) -> None:
         return
     growth = _growth(json.loads(tokenizer.normalizer.__getstate__()))
     if growth > GREATEST_GROWTH:
-        raise TokenizerError(
-            f"tokenizer.json: the normalizer could make {growth:.0e} characters of one, more than {GREATEST_GROWTH}"
-        )
+        could = f"could make {growth:.0e} characters of one, more than {GREATEST_GROWTH}"
+        raise TokenizerError(f"tokenizer.json: the normalizer {could}")
 
 
 def _growth(normalizer: dict[str, Any]) -> float:
@@ -369,18 +416,6 @@ def _may_use_pool(threads: int) -> bool:
     if os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in ("", "off", "false", "f", "no", "n", "0"):
         return False
     limit = os.environ.get("RAYON_NUM_THREADS", "")
-    pool = int(limit) if limit.isdigit() and int(limit) > 0 else _processors()
-    return pool <= threads
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _add_lowercase(tokenizer: Tokenizer) -> None:
-    first: list[normalizers.Normalizer] = [normalizers.Lowercase()]
-    if tokenizer.normalizer is not None:
-        first.append(tokenizer.normalizer)
-    tokenizer.normalizer = normalizers.Sequence(first)
+    if limit.isdigit() and int(limit) > 0:
+        return int(limit) <= threads
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) <= threads

@@ -10,71 +10,38 @@ from fastattn.errors import InputError, check_text
 from fastattn.spec.text_spec import LanguageTokens, TranslationText
 from fastattn.system.records import dataclass
 
-# ISO 639-1 and 639-3, English name, Chinese name, and the scripts by the first word of their letters' Unicode names.
-_TABLE = """
-af afr Afrikaans 南非荷兰语 LATIN
-ar arb,ara Arabic 阿拉伯语 ARABIC
-bg bul Bulgarian 保加利亚语 CYRILLIC
-bn ben Bengali 孟加拉语 BENGALI
-bo bod Tibetan 藏语 TIBETAN
-ca cat Catalan 加泰罗尼亚语 LATIN
-cs ces Czech 捷克语 LATIN
-da dan Danish 丹麦语 LATIN
-de deu,ger German 德语 LATIN
-el ell Greek 希腊语 GREEK
-en eng English 英语 LATIN
-es spa Spanish 西班牙语 LATIN
-et est,ekk Estonian 爱沙尼亚语 LATIN
-fa fas,pes Persian 波斯语 ARABIC
-fi fin Finnish 芬兰语 LATIN
-fr fra,fre French 法语 LATIN
-ga gle Irish 爱尔兰语 LATIN
-gl glg Galician 加利西亚语 LATIN
-gu guj Gujarati 古吉拉特语 GUJARATI
-he heb,iw Hebrew 希伯来语 HEBREW
-hi hin Hindi 印地语 DEVANAGARI
-hr hrv Croatian 克罗地亚语 LATIN
-hu hun Hungarian 匈牙利语 LATIN
-id ind,in Indonesian 印尼语 LATIN
-is isl Icelandic 冰岛语 LATIN
-it ita Italian 意大利语 LATIN
-ja jpn Japanese 日语 CJK,HIRAGANA,KATAKANA
-kk kaz Kazakh 哈萨克语 CYRILLIC
-km khm Khmer 高棉语 KHMER
-ko kor Korean 韩语 HANGUL,CJK
-lt lit Lithuanian 立陶宛语 LATIN
-lv lav,lvs Latvian 拉脱维亚语 LATIN
-mn mon,khk Mongolian 蒙古语 CYRILLIC,MONGOLIAN
-mr mar Marathi 马拉地语 DEVANAGARI
-ms msa,zsm Malay 马来语 LATIN
-mt mlt Maltese 马耳他语 LATIN
-my mya Burmese 缅甸语 MYANMAR
-nl nld,dut Dutch 荷兰语 LATIN
-no nor,nob,nb Norwegian 挪威语 LATIN
-pl pol Polish 波兰语 LATIN
-pt por Portuguese 葡萄牙语 LATIN
-ro ron Romanian 罗马尼亚语 LATIN
-ru rus Russian 俄语 CYRILLIC
-sk slk Slovak 斯洛伐克语 LATIN
-sl slv Slovenian 斯洛文尼亚语 LATIN
-sr srp Serbian 塞尔维亚语 CYRILLIC,LATIN
-sv swe Swedish 瑞典语 LATIN
-sw swh,swa Swahili 斯瓦希里语 LATIN
-ta tam Tamil 泰米尔语 TAMIL
-te tel Telugu 泰卢固语 TELUGU
-th tha Thai 泰语 THAI
-tl tgl,fil Filipino 菲律宾语 LATIN
-tr tur Turkish 土耳其语 LATIN
-ug uig Uyghur 维吾尔语 ARABIC
-uk ukr Ukrainian 乌克兰语 CYRILLIC
-ur urd Urdu 乌尔都语 ARABIC
-vi vie Vietnamese 越南语 LATIN
-yue zh-yue,yue-hant Cantonese 粤语 CJK
-zh zho,chi,cmn,zh-hans,zh-cn,zh-sg,zho-hans,cmn-hans Chinese 中文 CJK
-zh-Hant zh-tw,zh-hk,zho-hant,cmn-hant Traditional_Chinese 繁体中文 CJK
-"""
-# Those beside that models of many languages know: codes and English names.
-_OTHERS = """
+# First words of letters' Unicode names -> the languages written in them: their codes by ISO 639-1 and 639-3, English
+# name and Chinese name. "": those whose letters and Chinese names are not known here, of models of many languages.
+_TABLE = {
+    "LATIN": """af,afr Afrikaans 南非荷兰语; ca,cat Catalan 加泰罗尼亚语; cs,ces Czech 捷克语; da,dan Danish 丹麦语;
+de,deu,ger German 德语; en,eng English 英语; es,spa Spanish 西班牙语; et,est,ekk Estonian 爱沙尼亚语;
+fi,fin Finnish 芬兰语; fr,fra,fre French 法语; ga,gle Irish 爱尔兰语; gl,glg Galician 加利西亚语;
+hr,hrv Croatian 克罗地亚语; hu,hun Hungarian 匈牙利语; id,ind,in Indonesian 印尼语; is,isl Icelandic 冰岛语;
+it,ita Italian 意大利语; lt,lit Lithuanian 立陶宛语; lv,lav,lvs Latvian 拉脱维亚语; ms,msa,zsm Malay 马来语;
+mt,mlt Maltese 马耳他语; nl,nld,dut Dutch 荷兰语; no,nor,nob,nb Norwegian 挪威语; pl,pol Polish 波兰语;
+pt,por Portuguese 葡萄牙语; ro,ron Romanian 罗马尼亚语; sk,slk Slovak 斯洛伐克语; sl,slv Slovenian 斯洛文尼亚语;
+sv,swe Swedish 瑞典语; sw,swh,swa Swahili 斯瓦希里语; tl,tgl,fil Filipino 菲律宾语; tr,tur Turkish 土耳其语;
+vi,vie Vietnamese 越南语""",
+    "ARABIC": "ar,arb,ara Arabic 阿拉伯语; fa,fas,pes Persian 波斯语; ug,uig Uyghur 维吾尔语; ur,urd Urdu 乌尔都语",
+    "CYRILLIC": "bg,bul Bulgarian 保加利亚语; kk,kaz Kazakh 哈萨克语; ru,rus Russian 俄语; uk,ukr Ukrainian 乌克兰语",
+    "BENGALI": "bn,ben Bengali 孟加拉语",
+    "TIBETAN": "bo,bod Tibetan 藏语",
+    "GREEK": "el,ell Greek 希腊语",
+    "GUJARATI": "gu,guj Gujarati 古吉拉特语",
+    "HEBREW": "he,heb,iw Hebrew 希伯来语",
+    "DEVANAGARI": "hi,hin Hindi 印地语; mr,mar Marathi 马拉地语",
+    "CJK,HIRAGANA,KATAKANA": "ja,jpn Japanese 日语",
+    "KHMER": "km,khm Khmer 高棉语",
+    "HANGUL,CJK": "ko,kor Korean 韩语",
+    "CYRILLIC,MONGOLIAN": "mn,mon,khk Mongolian 蒙古语",
+    "MYANMAR": "my,mya Burmese 缅甸语",
+    "CYRILLIC,LATIN": "sr,srp Serbian 塞尔维亚语",
+    "TAMIL": "ta,tam Tamil 泰米尔语",
+    "TELUGU": "te,tel Telugu 泰卢固语",
+    "THAI": "th,tha Thai 泰语",
+    "CJK": """yue,zh-yue,yue-hant Cantonese 粤语; zh,zho,chi,cmn,zh-hans,zh-cn,zh-sg,zho-hans,cmn-hans Chinese 中文;
+zh-Hant,zh-tw,zh-hk,zho-hant,cmn-hant Traditional Chinese 繁体中文""",
+    "": """
 ace Acehnese; acm Mesopotamian Arabic; acq Ta'izzi-Adeni Arabic; aeb Tunisian Arabic; ajp South Levantine Arabic;
 ak,aka Akan; am,amh Amharic; apc North Levantine Arabic; ars Najdi Arabic; ary Moroccan Arabic; arz Egyptian Arabic;
 as,asm Assamese; ast Asturian; awa Awadhi; ay,ayr,aym Aymara; azb South Azerbaijani; az,azj,aze Azerbaijani;
@@ -96,24 +63,18 @@ scn Sicilian; sd,snd Sindhi; sg,sag Sango; shn Shan; si,sin Sinhala; sm,smo Samo
 sq,als,sqi,alb Albanian; ss,ssw Swati; st,sot Southern Sotho; su,sun Sundanese; szl Silesian; taq Tamasheq;
 tg,tgk Tajik; ti,tir Tigrinya; tk,tuk Turkmen; tn,tsn Tswana; to,ton Tongan; tpi Tok Pisin; ts,tso Tsonga;
 tt,tat Tatar; tum Tumbuka; tw,twi Twi; tzm Central Atlas Tamazight; umb Umbundu; uz,uzn,uzb Uzbek; vec Venetian;
-war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,zul Zulu
-"""
+war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,zul Zulu""",
+}
 
 
 @dataclass(frozen=True)
 class Language:
-    """A language.
+    """A language."""
 
-    code     ISO 639-1 where there is one, with a script where that matters
-    name     in English
-    chinese  its name in Chinese, else in English
-    scripts  the first words of its letters' Unicode names; none: not known here
-    """
-
-    code: str
-    name: str
-    chinese: str
-    scripts: frozenset[str] = frozenset()
+    code: str  # ISO 639-1 where there is one, with a script where that matters
+    name: str  # in English
+    chinese: str  # its name in Chinese, else in English
+    scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; none: not known here
 
     @property
     def is_chinese(self) -> bool:
@@ -122,16 +83,13 @@ class Language:
 
 
 def _read_table() -> dict[str, Language]:
-    known = {}
-    for line in _TABLE.split("\n")[1:-1]:
-        code, others, name, chinese, scripts = line.split()
-        language = Language(code, name.replace("_", " "), chinese, frozenset(scripts.split(",")))
-        for each in (code, *others.split(","), language.name):
-            known[each.lower()] = language
-    for entry in " ".join(_OTHERS.split()).split("; "):
-        codes, _, name = entry.partition(" ")
-        language = Language(codes.split(",")[0], name, name)
-        known |= dict.fromkeys((*codes.split(","), name.lower()), language)
+    known = dict[str, Language]()
+    for scripts, languages in _TABLE.items():
+        for entry in " ".join(languages.split()).split("; "):
+            codes, _, name = entry.partition(" ")
+            name, chinese = (name, name) if name.isascii() else name.rsplit(" ", 1)
+            made = Language(codes.split(",")[0], name, chinese, frozenset(filter(None, scripts.split(","))))
+            known |= dict.fromkeys((*codes.lower().split(","), name.lower()), made)
     return known
 
 
@@ -225,22 +183,15 @@ class Languages:
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """What texts of two languages have around them.
+    """What texts of two languages have around them."""
 
-    source, target  the languages, by ISO 639-1 where the table has them; "" where nothing is known
-    before, after   what stands before and after a part's own source tokens
-    begun           the target's first tokens, behind the start token or with it
-    forced          how many of them are no part of a translation
-    untold          whether a text should itself begin with what tells the target language
-    """
-
-    source: str
+    source: str  # as the target by ISO 639-1 where the table has it; "" where nothing is known
     target: str
-    before: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()  # what stands before and after a part's own source tokens
     after: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()
-    forced: int = 0
-    untold: bool = False
+    begun: tuple[str, ...] = ()  # the target's first tokens, behind the start token or with it
+    forced: int = 0  # how many of them are no part of a translation
+    untold: bool = False  # whether a text should itself begin with what tells the target language
 
 
 def language_pair(

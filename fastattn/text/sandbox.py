@@ -10,7 +10,7 @@ the width; the widths of formats, and powers, are kept small.
 import functools
 import json
 import re
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, KeysView, Mapping, ValuesView
 from contextvars import ContextVar
 from datetime import datetime
 from itertools import chain
@@ -148,10 +148,6 @@ def _pay_percent(text: Any, *values: Any, **named: Any) -> None:
     _METER.get().pay_whole([values, named], places)
 
 
-def _pay_wrap(environment: Any, s: Any, *arguments: Any, **options: Any) -> None:
-    _METER.get().pay_whole([arguments, options], 1 + len(s))
-
-
 MORE: dict[str, Callable[..., None]] = {
     "batch": lambda value, linecount, fill_with=None: _METER.get().pay(ITEM * linecount),
     "center": lambda value, width=80: _METER.get().pay(width),
@@ -162,14 +158,9 @@ MORE: dict[str, Callable[..., None]] = {
     "slice": lambda context, value, slices, fill_with=None: _METER.get().pay(ITEM * slices),
     "striptags": lambda value: _METER.get().pay(len(str(value)) * str(value).count("<")),
     "sum": _pay_sum,
-    "wordwrap": _pay_wrap,
+    "wordwrap": lambda environment, s, *arguments, **options: _METER.get().pay_whole([arguments, options], 1 + len(s)),
 }
-# Methods of str whose argument is a width.
-WIDTHS = frozenset("center ljust rjust zfill".split())
-
-
-def _join_price(items: list[Any], separator: str) -> int:
-    return len(items) * len(separator)
+WIDTHS = frozenset("center ljust rjust zfill".split())  # methods of str whose argument is a width
 
 
 def _replace_price(text: str, old: str, new: str) -> int:
@@ -180,7 +171,7 @@ def _replace_price(text: str, old: str, new: str) -> int:
 def _join(context: Any, value: Any, d: str = "", attribute: Any = None) -> str:
     items = list(value)
     meter = _METER.get()
-    meter.pay(STEP + _join_price(items, d))
+    meter.pay(STEP + len(items) * len(d))
     meter.pay_whole(items)
     return str(FILTERS["join"](context, items, d, attribute))
 
@@ -217,15 +208,10 @@ def _raise_exception(message: Any) -> None:
     raise Refused(str(message))
 
 
-class _Dict:
+def _dict(*arguments: Any, **items: Any) -> dict[Any, Any]:
     """``dict()`` without the class."""
-
-    def __call__(self, *arguments: Any, **items: Any) -> dict[Any, Any]:
-        _METER.get().pay_whole((arguments, items))
-        return dict(*arguments, **items)
-
-
-_DICT = _Dict()
+    _METER.get().pay_whole((arguments, items))
+    return dict(*arguments, **items)
 
 
 class _Variables(Namespace):
@@ -234,7 +220,7 @@ class _Variables(Namespace):
     def __init__(*arguments: Any, **items: Any) -> None:  # so that a name may be "self"
         self, *given = arguments
         Namespace.__init__(self, {})
-        for name, value in _DICT(*given, **items).items():
+        for name, value in _dict(*given, **items).items():
             self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -307,22 +293,18 @@ def _filter(node: nodes.Node, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None)
 
 
-@pass_context
-def _price(context: Any, price: int) -> bool:
-    _METER.get().pay(price)
-    return True
+def _paying(pay: Callable[[_Meter, Any], None]) -> Callable[..., Any]:
+    """A filter that pays and gives what it is given; with a context, so that jinja2 computes nothing ahead."""
+
+    @pass_context
+    def paid(context: Any, value: Any) -> Any:
+        pay(_METER.get(), value)
+        return value
+
+    return paid
 
 
-@pass_context
-def _whole(context: Any, value: Any) -> Any:
-    _METER.get().pay_whole(value)
-    return value
-
-
-@pass_context
-def _first_level(context: Any, value: Any) -> Any:
-    _METER.get().pay(STEP + _size(value))
-    return value
+_whole = _paying(_Meter.pay_whole)
 
 
 @pass_context
@@ -344,10 +326,11 @@ class _Environment(ImmutableSandboxedEnvironment):
         filters, tests, given = own.filters, own.tests, own.globals
         own.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, MORE.get(name)) for name in KEPT}
         own.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
-        own.filters |= {"price": _price, "whole": _whole, "first level": _first_level, "text": _text}
+        own.filters |= {"price": _paying(_Meter.pay), "whole": _whole, "text": _text}
+        own.filters["first level"] = _paying(lambda meter, value: meter.pay(STEP + _size(value)))
         own.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
         own.globals = {name: given[name] for name in ("range", "cycler", "joiner")}
-        own.globals |= {"dict": _DICT, "namespace": _Variables}
+        own.globals |= {"dict": _dict, "namespace": _Variables}
         own.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def wrap_str_format(self, value: Any) -> Any:
@@ -379,7 +362,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         if is_data:
             if name == "join":
                 args = (list(*args),)
-                meter.pay(_join_price(args[0], text))
+                meter.pay(len(args[0]) * len(text))
             elif name == "replace":
                 meter.pay(_replace_price(text, *args[:2]))
             elif name in WIDTHS and isinstance(text, str):
@@ -424,16 +407,12 @@ class PricedTemplate:
         self._template: Template = environment.from_string(tree)
 
     def render(self, variables: dict[str, Any]) -> str:
-        """The text, of plain data."""
-        meter = _Meter(weight(variables))
+        meter, parts = _Meter(weight(variables)), list[str]()
         token = _METER.set(meter)
         try:
-            return "".join(_paid(self._template.generate(variables), meter))
+            for part in self._template.generate(variables):
+                meter.pay(len(part))
+                parts.append(part)
         finally:
             _METER.reset(token)
-
-
-def _paid(parts: Iterator[str], meter: _Meter) -> Iterator[str]:
-    for part in parts:
-        meter.pay(len(part))
-        yield part
+        return "".join(parts)

@@ -1,6 +1,5 @@
 """Text to sentencepiece pieces and back, from a .spm file's bytes, by the sentencepiece library."""
 
-import contextlib
 import os
 import re
 import struct
@@ -17,7 +16,8 @@ from fastattn.system.records import lazy
 from fastattn.system.worker_threads import start_thread
 from fastattn.text import check_text
 
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+VARINT, LENGTH = 0, 2
+FIXED = {1: 8, 5: 4}  # bytes of other wire types
 
 
 def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int, int, int | bytes]]:
@@ -36,23 +36,19 @@ def read_fields(data: bytes, what: str, position: int = 0) -> Iterator[tuple[int
         number, wire = key >> 3, key & 7
         if number == 0 or number >> 29:
             raise TokenizerError(f"{what}: field number {number} at byte {position} is not a protocol buffer's")
-        if wire == LENGTH:
+        if wire in (LENGTH, VARINT):
             length, position = _read_varint(data, position, what)
-            if length > end - position:
-                raise TokenizerError(f"{what}: field {number} wants {length} bytes, but {end - position} are left")
-            yield number, wire, data[position : position + length]
-            position += length
-        elif wire == VARINT:
-            value, position = _read_varint(data, position, what)
-            yield number, wire, value
-        elif wire in (FIXED32, FIXED64):
-            length = 4 if wire == FIXED32 else 8
-            if length > end - position:
-                raise TokenizerError(f"{what}: field {number} wants {length} bytes, but {end - position} are left")
-            yield number, wire, data[position : position + length]
-            position += length
+        elif wire in FIXED:
+            length = FIXED[wire]
         else:
             raise TokenizerError(f"{what}: wire type {wire} at byte {position} is not a protocol buffer's")
+        if wire == VARINT:
+            yield number, wire, length
+            continue
+        if length > end - position:
+            raise TokenizerError(f"{what}: field {number} wants {length} bytes, but {end - position} are left")
+        yield number, wire, data[position : position + length]
+        position += length
 
 
 def read_int(value: int | bytes, what: str) -> int:
@@ -63,7 +59,6 @@ def read_int(value: int | bytes, what: str) -> int:
 
 
 def read_bytes(value: int | bytes, wire: int, what: str) -> bytes:
-    """The bytes of a LENGTH field."""
     if not isinstance(value, bytes) or wire != LENGTH:
         raise TokenizerError(f"{what}: a string was expected")
     return value
@@ -86,6 +81,7 @@ def _read_varint(data: bytes, position: int, what: str) -> tuple[int, int]:
 
 FILE = "sentencepiece model"
 MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}
+PARTS = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}
 # The most bytes that a rule of a normalizer's table takes, and that it gives. Those of NFKC take 12 and give 33.
 LONGEST_RULE = 128
 
@@ -99,14 +95,9 @@ def check_spm(data: bytes) -> None:
     start = _after_short_pieces(data)
     pieces = start > 0
     for number, wire, value in read_fields(data, FILE, start):
-        if number == 1:
-            pieces = True
-        elif number == 2:
-            _check_trainer(read_bytes(value, wire, f"{FILE}, trainer_spec"))
-        elif number == 3:
-            _check_normalizer(read_bytes(value, wire, f"{FILE}, normalizer_spec"), f"{FILE}, normalizer_spec")
-        elif number == 5:
-            _check_normalizer(read_bytes(value, wire, f"{FILE}, denormalizer_spec"), f"{FILE}, denormalizer_spec")
+        pieces = pieces or number == 1
+        if number in PARTS:
+            _check_part(read_bytes(value, wire, f"{FILE}, {PARTS[number]}"), PARTS[number])
     if not pieces:
         raise TokenizerError(f"{FILE}: no pieces; is this a .spm or sentencepiece.model file?")
 
@@ -114,23 +105,20 @@ def check_spm(data: bytes) -> None:
 def _after_short_pieces(data: bytes) -> int:
     """Where the first field begins that is not a piece (field 1) of fewer than 128 bytes."""
     position = begin = 0
-    with contextlib.suppress(IndexError):
+    with suppress(IndexError):
         while data[position] == 0x0A and (size := data[position + 1]) < 0x80:
             begin = position
             position += size + 2
     return position if position <= len(data) else begin  # past the end, which read_fields tells of
 
 
-def _check_trainer(data: bytes) -> None:
-    for number, _, value in read_fields(data, f"{FILE}, trainer_spec"):
-        if number == 3 and read_int(value, f"{FILE}, trainer_spec") not in MODEL_TYPES:
+def _check_part(data: bytes, part: str) -> None:
+    what, trains = f"{FILE}, {part}", part == "trainer_spec"
+    for number, wire, value in read_fields(data, what):
+        if trains and number == 3 and read_int(value, what) not in MODEL_TYPES:
             known = ", ".join(f"{number} {name}" for number, name in MODEL_TYPES.items())
             raise TokenizerError(f"{FILE}: model type {value!r} is not known ({known})")
-
-
-def _check_normalizer(data: bytes, what: str) -> None:
-    for number, wire, value in read_fields(data, what):
-        if number == 2:
+        if not trains and number == 2:
             _check_table(read_bytes(value, wire, what))
 
 
@@ -229,18 +217,20 @@ class SentencePiece:
         except Exception as error:  # noqa: BLE001  raised again where the model is used
             self._loaded = error
 
+    def _ask(self, what: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return getattr(self._processor, what)(*arguments, **options)
+        except _FAULTS as error:
+            raise _as_ours(error) from None
+
     @property
     def vocabulary(self) -> list[str]:
         """Every piece, in the order of the ids; TokenizerError for one that is not UTF-8."""
-        try:
-            pieces: list[str] = self._processor.id_to_piece(list(range(len(self._processor))))
-        except _FAULTS as error:
-            raise _as_ours(error) from None
+        pieces: list[str] = self._ask("id_to_piece", list(range(len(self._processor))))
         return pieces
 
     @lazy
     def unk_id(self) -> int:
-        """The id of unknown pieces."""
         index: int = self._processor.unk_id()
         return index
 
@@ -250,19 +240,13 @@ class SentencePiece:
         Raises InputError where the text holds a lone surrogate.
         """
         check_text(text)
-        try:
-            pieces: list[str] = self._processor.encode(text, return_type=str)
-        except _FAULTS as error:
-            raise _as_ours(error) from None
+        pieces: list[str] = self._ask("encode", text, return_type=str)
         return pieces
 
     def ids(self, text: str) -> list[int]:
         """The ids of ``pieces``; a run of unknown characters is one ``unk_id``."""
         check_text(text)
-        try:
-            ids: list[int] = self._processor.encode(text, return_type=int)
-        except _FAULTS as error:
-            raise _as_ours(error) from None
+        ids: list[int] = self._ask("encode", text, return_type=int)
         return ids
 
     def text(self, pieces: Iterable[str]) -> str:
@@ -274,22 +258,14 @@ class SentencePiece:
                 pieces = self._with_spaces(pieces, indices)
             else:
                 self._seen.update(pieces)
-        try:
-            text: str = self._processor.decode(pieces)
-        except _FAULTS as error:
-            raise _as_ours(error) from None
+        text: str = self._ask("decode", pieces)
         return text
 
     def _with_spaces(self, pieces: list[str], indices: list[int]) -> list[str]:
         """The pieces, those unknown in parts, since their spaces would stay as they are."""
         space = SPACE if self._processor.piece_to_id(SPACE) != self.unk_id else " "
-        known: list[str] = []
-        for piece, index in zip(pieces, indices):
-            if index != self.unk_id:
-                known.append(piece)
-            else:
-                known += [space if part == SPACE else part for part in _PARTS.findall(piece)]
-        return known
+        parts = ([piece] if index != self.unk_id else _PARTS.findall(piece) for piece, index in zip(pieces, indices))
+        return [space if part == SPACE else part for piece in parts for part in piece]
 
 
 def begin_models(folder: Path) -> dict[bytes, SentencePiece]:

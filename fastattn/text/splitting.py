@@ -3,9 +3,8 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from typing import NamedTuple
 
 from fastattn.errors import InputError
 from fastattn.text import check_text
@@ -75,13 +74,10 @@ SENTENCE_STARTS = {
     "el": "ο η το οι τα αυτός αυτή αυτό αλλά και με σε στο στη για από όταν αν πού τι ποιος δεν μετά τώρα",
 }
 
-
-# Where "3." is the third.
-WITH_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())
+WITH_ORDINALS = frozenset("cs da de et fi hr hu is lv nb no pl sk sl sr tr".split())  # where "3." is the third
 
 
-@dataclass(frozen=True)
-class Abbreviations:
+class Abbreviations(NamedTuple):
     """The tables above for one language, or for all."""
 
     before_names: frozenset[str]
@@ -94,18 +90,10 @@ class Abbreviations:
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
     """The abbreviations of a language; of all languages where it is "" or has no table here."""
-    return Abbreviations(
-        before_names=_words(BEFORE_NAMES, language),
-        before_numbers=_words(BEFORE_NUMBERS, language),
-        before_anything=_words(BEFORE_ANYTHING, language),
-        sentence_starts=_words(SENTENCE_STARTS, language),
-        ordinals=language in WITH_ORDINALS,
-    )
-
-
-def _words(table: dict[str, str], language: str) -> frozenset[str]:
-    chosen = [table[language]] if language in table else table.values()
-    return frozenset(word for words in chosen for word in words.split())
+    tables = BEFORE_NAMES, BEFORE_NUMBERS, BEFORE_ANYTHING, SENTENCE_STARTS
+    chosen = ([table[language]] if language in table else table.values() for table in tables)
+    words = [frozenset(" ".join(texts).split()) for texts in chosen]
+    return Abbreviations._make([*words, language in WITH_ORDINALS])
 
 
 CLOSING = "\"'”’»›)\\]}」』）》】〕〉＂＇*_"
@@ -118,8 +106,7 @@ NEWLINES = "\n\r\v\f\x85\u2028\u2029"
 _CANDIDATE = re.compile(
     f"(?P<mark>[{FULL_WIDTH}{OTHERS}]+)(?P<close>[{CLOSING}]*(?:“(?=\\s))?)(?P<space>\\s*)|[{NEWLINES}]\\s*"
 )
-# In Greek a semicolon asks.
-_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))
+_GREEK_CANDIDATE = re.compile(_CANDIDATE.pattern.replace(OTHERS, f"{OTHERS};"))  # in Greek a semicolon asks
 # What goes on behind a quotation: a particle of Japanese, or in a few characters of Chinese who asks or shouts so.
 _GOES_ON = re.compile("[とのがはをにもでや]")
 _ASKED = re.compile("[^。！？；，：“”「」]{0,6}[说问問道喊叫答][^。！？；，：“”「」]{0,3}[。，！]")
@@ -127,12 +114,17 @@ _NEWLINE = re.compile(f"[{NEWLINES}]")
 _NEXT_WORD = re.compile(f"[{OPENING}]{{0,8}}([^\\W_]{{0,24}})")
 _LAST_WORD = re.compile(r"[^\s\"'“‘„«(\[{]+$")
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
-_CLAUSE = re.compile(f"(?P<mark>[{CONTINUING}；–—]+)(?P<close>[{CLOSING}]*)(?P<space>\\s*)")
-_SPACES = re.compile(r"\s+")
-# A character with the marks that belong to it: accents, variation selectors, skin tones, what a joiner joins.
-_CLUSTER = re.compile(
-    "(?s:.)(?:[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0e31-\u0e4e"
-    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]|\u200d(?s:.))*"
+_CLAUSE = f"[{CONTINUING}；–—]"
+# What a sentence is cut behind: marks of clauses, wide ones or with spaces behind them; spaces; a character with the
+# marks that belong to it (accents, variation selectors, skin tones, what a joiner joins); a character.
+_CUTS = (
+    re.compile(f"(?<!{_CLAUSE})(?={_CLAUSE}*[，、：；]|{_CLAUSE}+[{CLOSING}]*\\s){_CLAUSE}+[{CLOSING}]*\\s*"),
+    re.compile(r"\s+"),
+    re.compile(
+        "(?s:.)(?:[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u064b-\u065f\u0900-\u0903\u093a-\u094f\u0e31-\u0e4e"
+        "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]|\u200d(?s:.))*"
+    ),
+    re.compile("(?s:.)"),
 )
 
 LONGEST_ABBREVIATION = 24
@@ -146,10 +138,8 @@ def split_sentences(text: str, language: str = "") -> list[str]:
     Raises InputError for a lone surrogate.
     """
     check_text(text)
-    abbreviations = abbreviations_of(language[:2].lower())
-    quotes = _Quotes(text)
-    sentences: list[str] = []
-    start = 0
+    abbreviations, quotes = abbreviations_of(language[:2].lower()), _Quotes(text)
+    sentences, start = list[str](), 0
     first = len(text) - len(text.lstrip())  # no sentence of spaces alone
     candidate = _GREEK_CANDIDATE if language[:2].lower() == "el" else _CANDIDATE
     for match in candidate.finditer(text, first):
@@ -165,9 +155,7 @@ def split_sentences(text: str, language: str = "") -> list[str]:
         if boundary:
             sentences.append(text[start:boundary])
             start = boundary
-    if start < len(text):
-        sentences.append(text[start:])
-    return sentences
+    return [*sentences, text[start:]] if start < len(text) else sentences
 
 
 def split_to_fit(text: str, length_of: Callable[[str], int], limit: int, language: str = "") -> list[str]:
@@ -192,9 +180,7 @@ class _Quotes:
     """Whether a plain double quote is open at a position; asked for rising positions only, so the text is read once."""
 
     def __init__(self, text: str):
-        self._text = text
-        self._position = 0
-        self._open = False
+        self._text, self._position, self._open = text, 0, False
 
     def open_at(self, position: int) -> bool:
         line = self._text.rfind("\n", self._position, position)
@@ -264,26 +250,22 @@ def _split_evenly(text: str, length_of: Callable[[str], int], limit: int, level:
         return [text]
     if level == len(_CUTS):
         raise InputError(f"a character is {total} tokens long, but only {limit} fit")
-    offsets = [0, *_CUTS[level](text), len(text)]
+    offsets = [0, *(match.end() for match in _CUTS[level].finditer(text) if match.end() < len(text)), len(text)]
     if len(offsets) == 2:
         return _split_evenly(text, length_of, limit, level + 1)
     parts: list[str] = []
-    # What every part costs besides its text, such as an end-of-sentence token.
-    fixed = length_of("")
+    fixed = length_of("")  # what every part costs besides its text, such as an end-of-sentence token
     room = max(limit - fixed, 1)
     unit, rest = 0, total - fixed
     while unit < len(offsets) - 1:
-        # Equal shares: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10.
-        shares = -(-rest // room)
+        shares = -(-rest // room)  # equal ones: 210 tokens at a limit of 200 become 105 and 105, not 200 and 10
         goal = min(fixed + -(-rest // shares), limit) if rest > 0 else limit
         end, length = _find_end(text, offsets, unit, length_of, goal, limit)
         if end > unit:
             parts.append(text[offsets[unit] : offsets[end]])
             unit, rest = end, rest - (length - fixed)
         else:
-            alone = text[offsets[unit] : offsets[unit + 1]]
-            cut = _split_evenly(alone, length_of, limit, level + 1)
-            parts += cut
+            parts += _split_evenly(text[offsets[unit] : offsets[unit + 1]], length_of, limit, level + 1)
             unit, rest = unit + 1, rest - (length - fixed)
     return parts
 
@@ -319,27 +301,3 @@ def _find_end(
     if high < len(offsets) and high_length <= limit:
         return high, high_length
     return (low, low_length) if low > unit else (unit, high_length)
-
-
-def _cut_clauses(text: str) -> list[int]:
-    ends = []
-    for match in _CLAUSE.finditer(text):
-        spaced = match["space"] or any(mark in "，、：；" for mark in match["mark"])
-        if spaced and match.end() < len(text):
-            ends.append(match.end())
-    return ends
-
-
-def _cut_words(text: str) -> list[int]:
-    return [match.end() for match in _SPACES.finditer(text) if 0 < match.end() < len(text)]
-
-
-def _cut_clusters(text: str) -> list[int]:
-    return list(accumulate(len(match[0]) for match in _CLUSTER.finditer(text)))[:-1]
-
-
-def _cut_characters(text: str) -> list[int]:
-    return list(range(1, len(text)))
-
-
-_CUTS = (_cut_clauses, _cut_words, _cut_clusters, _cut_characters)

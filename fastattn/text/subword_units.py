@@ -1,13 +1,17 @@
 """Words to units by byte pair encoding and back, by a file of merges as subword-nmt and fastBPE write it.
 
-Sennrich 2016, section 3.2. A unit that does not end its word ends in "@@".
+Sennrich 2016, section 3.2. A unit that does not end its word ends in "@@". Words by Moses' rules around them come from
+the sacremoses package where it is installed.
 """
 
 import heapq
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 from fastattn.errors import TokenizerError
+from fastattn.spec.text_spec import TranslationText
+from fastattn.system.records import lazy
 from fastattn.text import check_text
 
 FILE = "BPE codes"
@@ -60,7 +64,6 @@ class SubwordUnits:
         return " ".join(units).split()  # other spaces than " " are parts of words until here, as in fairseq
 
     def text(self, pieces: Iterable[str]) -> str:
-        """The text of units."""
         return " ".join([*pieces, ""]).replace(CONTINUED + " ", "").rstrip()
 
     def _units(self, word: str) -> tuple[str, ...]:
@@ -100,3 +103,40 @@ class SubwordUnits:
                         if new is not None:
                             heapq.heappush(heap, (new, left))
         return [symbol for symbol in symbols if symbol]
+
+
+class WordsAndUnits:
+    """``pieces`` of a text and ``text`` of pieces: words and punctuation apart, then units, as ``text.words`` asks for.
+
+    Raises TokenizerError where sacremoses is not installed, at first use.
+    """
+
+    def __init__(self, units: SubwordUnits, text: TranslationText):
+        self._units, self._normalizes = units, text.words == "argos"
+        self._languages = text.source_language or "en", text.target_language or "en"
+
+    def wait(self) -> None:
+        """As of a SentencePiece: what is missing is told."""
+        assert self._moses
+
+    @lazy
+    def _moses(self) -> tuple[Any, Any, Any]:
+        """(what makes punctuation uniform, what cuts words, what joins them)."""
+        try:
+            import sacremoses as moses
+        except ImportError:
+            raise TokenizerError("this model's words are cut by Moses' rules: pip install sacremoses") from None
+        source, target = self._languages
+        return moses.MosesPunctNormalizer(source), moses.MosesTokenizer(source), moses.MosesDetokenizer(target)
+
+    def pieces(self, text: str) -> list[str]:
+        """The units of a text; InputError where it holds a lone surrogate."""
+        check_text(text)
+        normalizer, cutter, _ = self._moses
+        if self._normalizes:
+            text = normalizer.normalize(text)
+        return self._units.pieces(cutter.tokenize(text, aggressive_dash_splits=not self._normalizes, return_str=True))
+
+    def text(self, pieces: Iterable[str]) -> str:
+        text: str = self._moses[2].detokenize(self._units.text(pieces).split(" "))
+        return text

@@ -19,7 +19,7 @@ from fastattn.text.splitting import split_sentences, split_to_fit
 
 if TYPE_CHECKING:
     from fastattn.text.huggingface import HuggingFaceTokenizer
-    from fastattn.text.words import SubwordUnits, WordsAndUnits
+    from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
 
     Pieces = SentencePiece | HuggingFaceTokenizer | SubwordUnits | WordsAndUnits
 
@@ -56,21 +56,19 @@ class TranslationTokenizer:
         self._source_ids = _by_token(text.source_vocabulary)
         shared = text.target_vocabulary is text.source_vocabulary
         self._target_ids = self._source_ids if shared else _by_token(text.target_vocabulary)
-        self._source_model: Pieces | None = None
-        self._target_model: Pieces | None = None
+        model: Pieces | None = None
         if text.tokenizer is not None:
             from fastattn.text import huggingface  # whose library few models need
 
             model = huggingface.HuggingFaceTokenizer(text.tokenizer, huggingface.NO_LIMIT)
-            self._source_model = self._target_model = model
         if text.codes is not None:
-            from fastattn.text import words
+            from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
 
-            units = words.SubwordUnits(text.codes)
-            self._source_model = self._target_model = words.WordsAndUnits(units, text) if text.words else units
+            units = SubwordUnits(text.codes)
+            model = WordsAndUnits(units, text) if text.words else units
         elif text.source_model is not None:
-            self._source_model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
-            self._target_model = self._source_model
+            model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
+        self._source_model = self._target_model = model
         if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
             self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
         self.end_id = self._target_ids[text.eos_token]
@@ -196,7 +194,6 @@ class TranslationTokenizer:
         return [self._target_ids[token] for token in tokens]
 
     def target_surfaces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        """The tokens of the target vocabulary."""
         vocabulary = self.text.target_vocabulary
         return [vocabulary[index] for index in (ids.tolist() if isinstance(ids, np.ndarray) else ids)]
 
@@ -225,14 +222,13 @@ class TranslationTokenizer:
     def join_sentences(self, sentences: Sequence[str], language: str | None = None) -> str:
         """Join the translations of a line's sentences, with spaces if the target language uses them."""
         language = re.split("[-_@]", (self.text.target_language if language is None else language).lower())[0]
-        joined: list[str] = []
+        joined = ""
         for sentence in filter(None, sentences):
-            if language:
-                spaceless = language in SPACELESS_LANGUAGES
-            else:
-                spaceless = is_spaceless(sentence[:1]) or bool(joined) and is_spaceless(joined[-1][-1:])
-            joined.append(sentence if spaceless or not joined else " " + sentence)
-        return "".join(joined)
+            spaceless = language in SPACELESS_LANGUAGES
+            if not language:
+                spaceless = is_spaceless(sentence[0]) or is_spaceless(joined[-1:])
+            joined += sentence if spaceless or not joined else " " + sentence
+        return joined
 
 
 def is_spaceless(character: str) -> bool:
@@ -265,7 +261,6 @@ class Document:
     pair: LanguagePair
 
     def prefixes(self) -> list[list[str]]:
-        """The target prefix of each part."""
         count = sum(len(line.parts) for line in self.lines)
         return [self.prefix, *([] for _ in range(count - 1))] if count else []
 
@@ -289,13 +284,11 @@ def split_lines(
     """
     pair = pair or tokenizer.pair()
     pieces = LINE_ENDS.split(text)
-    lines = []
-    for content, end in zip(pieces[::2], [*pieces[1::2], ""]):
-        if not content.strip():
-            lines.append(Line(untranslated=content, end=end))
-        else:
-            lines.append(Line(parts=_parts(content, tokenizer, limit, split, longest, pair), end=end))
-    return lines
+    asked = tokenizer, limit, split, longest, pair
+    return [
+        Line(_parts(content, *asked), end=end) if content.strip() else Line(untranslated=content, end=end)
+        for content, end in zip(pieces[::2], [*pieces[1::2], ""])
+    ]
 
 
 def _parts(
@@ -366,9 +359,8 @@ class VocabularyMap:
                 raise CheckpointError(f"{MAP_NAME}: line {number} should be source tokens, one tab and target tokens")
             ngram = tuple(source.split(" "))
             if len(ngram) > LONGEST_NGRAM:
-                raise CheckpointError(
-                    f"{MAP_NAME}: line {number} has {len(ngram)} source tokens, more than {LONGEST_NGRAM}"
-                )
+                found = f"{len(ngram)} source tokens, more than {LONGEST_NGRAM}"
+                raise CheckpointError(f"{MAP_NAME}: line {number} has {found}")
             self._targets[ngram] = targets[0]
         self._longest = max(map(len, self._targets), default=0)
         special = (text.unk_token, text.bos_token, text.eos_token)
@@ -383,10 +375,7 @@ class VocabularyMap:
             for end in range(start + 1, min(start + self._longest, len(tokens)) + 1)
             if (ngram := tuple(tokens[start:end])) in self._targets
         }
-        found = set(self._always)
-        for ngram in ngrams:
-            found |= self._listed(ngram)
-        return np.array(sorted(found), np.int32)
+        return np.array(sorted(self._always.union(*map(self._listed, ngrams))), np.int32)
 
     def _listed(self, ngram: tuple[str, ...]) -> set[int]:
         """The ids on the n-gram's line; a token outside the vocabulary stands for the unknown one."""

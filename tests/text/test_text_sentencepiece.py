@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from fastattn.errors import InputError, TokenizerError
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.sentencepiece import SentencePiece, begin_models
-from fastattn.text.subword_units import SubwordUnits
-from fastattn.text.words import WordsAndUnits
+from fastattn.text.subword_units import SubwordUnits, WordsAndUnits
 from tests import GOLDENS
 from tests.messages import refused
 from tests.text.spm_bytes import PLAIN, charsmap, field, piece, varint

@@ -1,18 +1,4 @@
-"""Which route comes from whom; each dialect is a file.
-
-| routes | whose |
-| --- | --- |
-| /translate {q, source, target}, /languages, /detect, /frontend/settings, /health | LibreTranslate |
-| /v2/translate, /v2/languages, /v2/usage | DeepL |
-| /translate {text, source_lang, target_lang}, /TOKEN/translate | DeepLX |
-| /translate {text, from, to}, /translate/batch | MTranServer |
-| /imme {text_list, source_lang, target_lang} | Immersive Translate, of a custom server |
-| /v1/embeddings, /v1/models, /v1/chat/completions | OpenAI |
-| /embed, /rerank, /predict, /tokenize | text-embeddings-inference |
-| /api/translate, / | ours: what the page asks, and the page |
-| /metrics | Prometheus |
-| /docs, /openapi.json | OpenAPI |
-"""
+"""The routes of each dialect, a file each; docs/serving.md says which comes from whom."""
 
 from typing import Any
 

@@ -23,5 +23,4 @@ Serving = Annotated[Service, Depends(_of_request)]
 
 
 def several(value: Any) -> list[Any]:
-    """A list of what is one or several."""
     return value if isinstance(value, list) else [value]

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictBool
@@ -58,7 +57,6 @@ class ChatBody(Body):
     user: str | None = None
 
     def options(self) -> dict[str, Any]:
-        """Those of ``Generator.generate``."""
         found: dict[str, Any] = {
             "max_new_tokens": self.max_completion_tokens or self.max_tokens,
             "sampling_temperature": self.temperature or None,
@@ -79,17 +77,11 @@ async def embeddings(body: EmbeddingsBody, service: Serving) -> dict[str, Any]:
     texts: list[Any] = [body.input] if one else list(body.input)
     options = {"truncate_dim": body.dimensions, "normalize_embeddings": True} if body.dimensions else {}
     vectors_BD, tokens, name = await service.embed(texts, body.model, truncate=False, count=True, **options)
-    as_base64 = body.encoding_format == "base64"
-    data = [
-        {"object": "embedding", "index": b, "embedding": _base64(vector_D) if as_base64 else vector_D.tolist()}
-        for b, vector_D in enumerate(vectors_BD)
-    ]
+    encoded = (base64.b64encode(vector_D.astype("<f4").tobytes()).decode() for vector_D in vectors_BD)
+    vectors: Any = encoded if body.encoding_format == "base64" else vectors_BD.tolist()
+    data = [{"object": "embedding", "index": b, "embedding": vector} for b, vector in enumerate(vectors)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": name, "usage": usage}
-
-
-def _base64(vector_D: np.ndarray) -> str:
-    return base64.b64encode(vector_D.astype("<f4").tobytes()).decode()
 
 
 @router.get("/models")
@@ -104,8 +96,7 @@ async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingRe
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": body.model}
     if body.stream:
         pieces = service.stream(body.model, messages, **body.options())
-        # The first is awaited here: what is wrong with a request gets its status.
-        first = await anext(pieces)
+        first = await anext(pieces)  # awaited here: what is wrong with a request gets its status
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         events = _events(head | {"object": "chat.completion.chunk"}, first, pieces, with_usage)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
