@@ -156,10 +156,7 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
         width=width,
         vocabulary=vocabulary,
         attention=AttentionSpec(
-            heads,
-            key_heads,
-            head_width,
-            None if _close(query_scale, head_width**-0.5) else query_scale,
+            heads, key_heads, head_width, None if _close(query_scale, head_width**-0.5) else query_scale
         ),
         feed_forward=FeedForwardSpec(
             inner_width=attributes.shape(f"{prefix}/layer_0/ffn/linear_0/weight", 2)[0],

@@ -25,11 +25,7 @@ ENCODER_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
     "clip": images.read_clip,
     "vit": images.read_vit,
 }
-MODEL_TYPES = {
-    **dict.fromkeys(DECODERS, read_decoder),
-    **dict.fromkeys(TRANSLATORS, read_translator),
-    **ENCODER_TYPES,
-}
+MODEL_TYPES = {**dict.fromkeys(DECODERS, read_decoder), **dict.fromkeys(TRANSLATORS, read_translator), **ENCODER_TYPES}
 ADAPTER = "adapter_config.json"
 
 

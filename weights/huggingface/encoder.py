@@ -21,13 +21,7 @@ from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.vocabulary_files import CONFIG
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
-from fastattn.weights.tensor_mapping import (
-    TensorSources,
-    check_sources,
-    make_tensors,
-    map_shapes,
-    map_tensors,
-)
+from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_shapes, map_tensors
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:

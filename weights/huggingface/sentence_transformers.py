@@ -24,14 +24,7 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoder import describe_encoder, read_described, torch_activation
 from fastattn.weights.huggingface.logit_score import read_reranker
-from fastattn.weights.huggingface.token_vectors import (
-    MULTI_VECTOR,
-    PYLATE,
-    complete,
-    read_lengths,
-    read_mask,
-    read_top,
-)
+from fastattn.weights.huggingface.token_vectors import MULTI_VECTOR, PYLATE, complete, read_lengths, read_mask, read_top
 from fastattn.weights.huggingface.vocabulary_files import CONFIG
 from fastattn.weights.huggingface.weights import read_weights
 

@@ -30,10 +30,7 @@ ACTIVATIONS = {
 }
 Reader = Callable[[Folder, str], dict[str, StoredTensor]]
 # The first file that exists is read, as in transformers.
-FILES: dict[str, Reader] = {
-    "model.safetensors": safetensors.read_tensors,
-    "pytorch_model.bin": pytorch.read_tensors,
-}
+FILES: dict[str, Reader] = {"model.safetensors": safetensors.read_tensors, "pytorch_model.bin": pytorch.read_tensors}
 INDEX = ".index.json"  # added to a name if the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
 VARIANTS = ("model.fp16.safetensors", "model.bf16.safetensors", "pytorch_model.fp16.bin", "consolidated.safetensors")

@@ -172,10 +172,7 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
         model = ModelSpec(
             "encoder-decoder",
             StackSpec(
-                layers=encoder_layers,
-                vocabulary=encoder,
-                feed_forward=FeedForwardSpec(inner, activation),
-                **common,
+                layers=encoder_layers, vocabulary=encoder, feed_forward=FeedForwardSpec(inner, activation), **common
             ),
             StackSpec(
                 layers=decoder_layers,

@@ -141,12 +141,7 @@ def rope_parameters(config: JsonObject, kind: str = "") -> JsonObject:
 
 
 def rotary(
-    config: JsonObject,
-    width: int,
-    base: float,
-    kind: str = "",
-    old: str = "rope_theta",
-    share: float | None = None,
+    config: JsonObject, width: int, base: float, kind: str = "", old: str = "rope_theta", share: float | None = None
 ) -> Rotary:
     """Rotary positions whose halves are paired, of heads of ``width``; transformers' fields of today and before.
 
@@ -257,12 +252,7 @@ def last_head(outer: str, padding: int = -1) -> HeadSource:
 
 
 def masked_head(
-    inner: str,
-    norm: str,
-    output: str,
-    bias: str = "",
-    act: str = "",
-    embedding: str = "embeddings.word_embeddings",
+    inner: str, norm: str, output: str, bias: str = "", act: str = "", embedding: str = "embeddings.word_embeddings"
 ) -> HeadSource:
     """A prediction of tokens: a layer of the embedding's width, a norm, and the embedding itself or a layer like it.
 

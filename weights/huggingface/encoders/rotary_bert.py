@@ -220,10 +220,7 @@ NOMIC_HEADS = {
     SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
     TOKENS: linear_head("each", "classifier"),
     MASKED: masked_head(
-        f"{NOMIC_TRANSFORM}.dense",
-        f"{NOMIC_TRANSFORM}.layer_norm",
-        "cls.predictions.decoder",
-        "cls.predictions.bias",
+        f"{NOMIC_TRANSFORM}.dense", f"{NOMIC_TRANSFORM}.layer_norm", "cls.predictions.decoder", "cls.predictions.bias"
     ),
 }
 
