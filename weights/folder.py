@@ -45,11 +45,7 @@ class Directory:
     def __init__(self, path: Path, awaited: Collection[str] = (), part: str = "") -> None:
         self.path, self.part = path, part
         self.awaited = frozenset(awaited)
-        self._used: list[Path] = []
-
-    @property
-    def used(self) -> list[Path]:
-        return self._used
+        self.used: list[Path] = []
 
     def names(self) -> list[str]:
         """The names of the files in the folder itself."""
@@ -62,7 +58,7 @@ class Directory:
     def read(self, name: str) -> memoryview:
         if name in self.awaited:
             raise Awaited(name)
-        self._used.append(self.path / name)
+        self.used.append(self.path / name)
         return map_file(self.path / name)
 
     def where(self, name: str) -> str:

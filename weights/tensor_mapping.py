@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -165,16 +166,13 @@ def map_shapes(
             raise LookupError(f"the table has none of {', '.join(keys)}")
         if number and numbers is not None:
             number = str(numbers[stack][int(number)])
-        words = {"STACK": stack, "#": number or "", "*": entry.ends[end == "bias"]}
-        names = tuple(theirs and _filled(theirs, words) for theirs in entry.names)
+        last = entry.ends[end == "bias"]
+        names = tuple(
+            theirs and theirs.replace("STACK", stack).replace("#", number or "").replace("*", last)
+            for theirs in entry.names
+        )
         parts[name] = replace(entry, names=names, shape=shape)
     return parts
-
-
-def _filled(pattern: str, words: Mapping[str, str]) -> str:
-    for sign, word in words.items():
-        pattern = pattern.replace(sign, word)
-    return pattern
 
 
 def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
@@ -236,11 +234,9 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
         return part.absent(part.shape)
     made: Tensor
     if len(part.shape) == 1:
-        vectors = [
-            zeros((rows,)) if name is None else stored[name].vector for name, rows in zip(part.names, part.row_counts)
-        ]
         cut = [
-            vector if name is None else vector[_rows(part, len(vector))] for name, vector in zip(part.names, vectors)
+            zeros((rows,)) if name is None else stored[name].vector[_rows(part, prod(stored[name].shape))]
+            for name, rows in zip(part.names, part.row_counts)
         ]
         made = cut[0] if len(cut) == 1 else np.concatenate(cut)
     elif part.kernel:

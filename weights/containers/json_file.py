@@ -101,11 +101,18 @@ def read_optional(folder: Folder, name: str) -> JsonObject:
     return read_object(folder, name) if folder.contains(name) else JsonObject({}, folder.where(name))
 
 
-def parse_json(data: bytes, where: str) -> Any:
+def decoded(data: bytes | memoryview, where: str, encoding: str = "utf-8") -> str:
+    """The text of these bytes of UTF-8; CheckpointError where they are none."""
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_int=_integer)
+        return str(data, encoding)
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    text = decoded(data, where, "utf-8-sig")
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{where}: not JSON: {str(error).splitlines()[0]}") from None
 
@@ -212,7 +219,12 @@ def from_plain(
     known = len(problems)
     prefix = f"{name}." if name else ""
     hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (stored_separately or {})}
-    problems += [f"{prefix}{field} is missing" for field in hints if field not in values and field in _needed(kind)]
+    problems += [
+        f"{prefix}{field.name} is missing"
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.name in hints and field.name not in values
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
     problems += [f"{shorten(prefix + field)} is unknown" for field in values if field not in hints]
     fields = {
         field: _convert(hint, values[field], prefix + field, problems, kinds)
@@ -226,15 +238,6 @@ def from_plain(
     except CheckpointError as error:
         problems.append(f"{name}: {error}")
         return None
-
-
-def _needed(kind: Any) -> set[str]:
-    """The fields without a default."""
-    return {
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
 
 
 def _convert(

@@ -10,7 +10,6 @@ from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.ctranslate2.spec import Attributes
 from fastattn.weights.tensor_mapping import (
     FirstRow,
-    TensorSources,
     canonical_sources,
     check_sources,
     make_tensors,
@@ -48,37 +47,34 @@ NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "rel
 
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
     """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
-    named = _named(variables)
+    named = {}  # those without a canonical name keep their own, to be reported
+    for name, variable in variables.items():
+        canonical = _canonical_name(name)
+        # An encoder's output does not need the pooler.
+        others = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
+        if canonical is not None or not others:
+            named[canonical or name] = variable
     for stack, its in spec.stacks.items():
         own = its.positions.of_each_layer  # else all use the first layer's table, as in T5
         for i in range((its.layers if own else 1) if its.positions.kind == "relative" else 0):
             scope = f"{stack}.layers.{i}.self_attention" if own else stack
             named[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
-    parts = {name: _with_bias_of_zeros(name, part) for name, part in canonical_sources(spec).items()}
-    for name in _norms_around_one(variables):
-        if name in parts:
-            parts[name] = replace(parts[name], offset=1.0)
+    parts = canonical_sources(spec)
+    for name, part in parts.items():
+        # zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers
+        if name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias"):
+            parts[name] = replace(part, absent=zeros)
+    for name in variables:
+        flag = variables.get(name.removesuffix("gamma") + AROUND_ONE) if name.endswith("/gamma") else None
+        if flag is not None and flag.scalar() and (norm := _canonical_name(name)) in parts:
+            parts[norm] = replace(parts[norm], offset=1.0)  # it multiplies by 1 + gamma
     types = variables.get(TYPES)
     if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
-        assert spec.encoder is not None
-        row = FirstRow(TYPES, types.shape[0], spec.encoder.embedding_scale)
+        row = FirstRow(TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
         parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
         named[TYPES] = types
     check_sources(parts, named, where, "tensors do not fit the architecture")
     return make_tensors(parts, named)
-
-
-def _named(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-    """The weights by canonical name; those without one keep their own, to be reported."""
-    named = {}
-    for name, variable in variables.items():
-        canonical = _canonical_name(name)
-        if canonical is not None:
-            named[canonical] = variable
-        # An encoder's output does not need the pooler.
-        elif name.rpartition("/")[2] not in NO_TENSORS and not name.startswith("pooler_") and name != TYPES:
-            named[name] = variable
-    return named
 
 
 def _canonical_name(name: str) -> str | None:
@@ -93,17 +89,3 @@ def _canonical_name(name: str) -> str | None:
         return None
     scope = f"{stack}.layers.{int(number)}" if layer else stack
     return f"{scope}.{known[part]}.{ENDS[end]}"
-
-
-def _with_bias_of_zeros(name: str, part: TensorSources) -> TensorSources:
-    """The part, with zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers."""
-    is_optional = name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias")
-    return replace(part, absent=zeros) if is_optional else part
-
-
-def _norms_around_one(variables: Mapping[str, Variable]) -> list[str]:
-    """The canonical names of the weights of norms that multiply by (1 + gamma)."""
-    norms = {
-        name: variables.get(name.removesuffix("gamma") + AROUND_ONE) for name in variables if name[-6:] == "/gamma"
-    }
-    return [_canonical_name(name) or "" for name, flag in norms.items() if flag is not None and flag.scalar()]

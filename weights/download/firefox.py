@@ -11,9 +11,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from fastattn.errors import CheckpointError, DownloadError, InputError, warn
 from fastattn.system.atomic_files import write_whole
@@ -23,7 +21,7 @@ from fastattn.text.languages import iso_code, name_of
 from fastattn.weights.containers.json_file import JsonObject, parse_json
 from fastattn.weights.download.catalog import checkpoints_folder
 from fastattn.weights.download.pip_settings import read_settings
-from fastattn.weights.download.pull import SOURCE_FILE, Progress, is_offline, placed
+from fastattn.weights.download.pull import SOURCE_FILE, Progress, is_offline, placed, source_text
 from fastattn.weights.download.transport import Transport, TransportError, without_password
 
 LIST = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data/db/models.json"
@@ -140,12 +138,9 @@ def listed_models() -> list[FirefoxModel]:
     def fill(staging: Path, contents: Path) -> None:
         (contents / SOURCE_FILE).write_bytes(told)
 
-    def write(stream: BinaryIO) -> None:
-        stream.write(data)
-
     try:
         placed(folder, LIST_NAME, len(data), fill)
-        write_whole(folder / LIST_FILE, write)
+        write_whole(folder / LIST_FILE, lambda stream: stream.write(data))
     except (DownloadError, OSError) as error:  # models that are here can be found all the same
         reason = error if isinstance(error, DownloadError) else f"cannot write to {folder}: {error.strerror or error}"
         warn(f"the list of models is not kept: {reason}")
@@ -229,7 +224,7 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
             except TransportError as error:
                 raise DownloadError(f"cannot fetch {model.name} ({file.url}): {error}") from None
         (contents / "config.yml").write_text(_configuration(model), encoding="utf-8")
-        (contents / SOURCE_FILE).write_text(_source(model), encoding="utf-8")
+        (contents / SOURCE_FILE).write_text(source_text(model, sha256=model.files["model"].sha256), encoding="utf-8")
 
     chosen = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
     return placed(model.folder, model.name, 2 * model.file_size, fill, chosen)
@@ -296,15 +291,3 @@ def _configuration(model: FirefoxModel) -> str:
         lines.append(f"shortlist: [{names['lexicalShortlist']}, false]")
     lines += ["beam-size: 1", "normalize: 1.0", "word-penalty: 0", "max-length-factor: 2.0"]
     return "\n".join([*lines, "gemm-precision: int8shiftAlphaAll", ""])
-
-
-def _source(model: FirefoxModel) -> str:
-    lines = {
-        "name": model.name,
-        "what": f"{model.kind}; {model.title}",
-        "licence": model.licence,
-        "origin": model.origin,
-        "sha256": model.files["model"].sha256,
-        "pulled": datetime.now(timezone.utc).date().isoformat(),
-    }
-    return "".join(f"{key}: {value}\n" for key, value in lines.items())

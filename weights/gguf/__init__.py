@@ -23,7 +23,7 @@ def recognize(path: Path) -> bool:
 
 def read(directory: Directory) -> Checkpoint:
     """Read a language model; CheckpointError for what is malformed or not supported."""
-    from fastattn.weights.gguf.model import read_model
+    from fastattn.weights.gguf.architecture import read_model
 
     path = directory.path
     folder = Directory(path.parent) if path.is_file() else directory

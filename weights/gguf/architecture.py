@@ -1,4 +1,4 @@
-"""From a GGUF file's metadata to the config.json that transformers would have, and the names of its tensors.
+"""A GGUF file's language model -> a Checkpoint, by the config.json that transformers would have, and names of tensors.
 
 A file says less than config.json: what it leaves out is fixed for its architecture, as in llama.cpp, which reads it so.
 """
@@ -11,10 +11,15 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import PositionSpec, StackSpec
-from fastattn.weights.containers.gguf import GGUF, BlockTensor
+from fastattn.printable import counted
+from fastattn.spec.architecture import ModelSpec, PositionSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.weights.containers.gguf import GGUF, BlockTensor, read_gguf
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.tensor_mapping import TensorSources, sources
+from fastattn.weights.folder import Directory
+from fastattn.weights.gguf.tokenizer import read_text
+from fastattn.weights.huggingface.decoders import find_decoder
+from fastattn.weights.tensor_mapping import TensorSources, canonical_tensors, main_precision, sources
 
 ROPE_FACTORS = "rope_freqs.weight"
 EMBEDDING = "token_embd.weight"
@@ -133,7 +138,8 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         f"{where}: {name}",
     )
     plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
-    others = [key for key, value in plain.items() if keys.has(key) and not _is(keys.values[key], value)]
+    stated = {key: keys.values[key] for key in plain if keys.has(key)}
+    others = [key for key, found in stated.items() if not isinstance(found, int | float) or found != plain[key]]
     if others:
         raise CheckpointError(f"{keys.where}: not supported: {', '.join(others)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
@@ -166,10 +172,6 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
     if not form.partial and keys.integer("rope.dimension_count", whole) != whole:
         raise keys.error("rope.dimension_count", f"a head's width, {whole}", keys.values["rope.dimension_count"])
     return form, JsonObject(config | form.more(keys), keys.where)
-
-
-def _is(found: object, value: float) -> bool:
-    return isinstance(found, int | float) and found == value
 
 
 def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
@@ -258,3 +260,40 @@ def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, 
             table[f"{layer}{part}.bias"] = sources(None)
     output = "output" if "output.weight" in stored else EMBEDDING.removesuffix(".weight")
     return table | {"decoder.projection.*": sources(f"{output}.*")}
+
+
+MISFIT = "tensors do not fit the architecture in its metadata"
+
+
+def read_model(folder: Directory, names: list[str]) -> Checkpoint:
+    """The language model of these files, of which the first has the metadata."""
+    file = _joined([read_gguf(folder, name) for name in names])
+    where = file.metadata.where
+    form, config = make_config(file)
+    spec = as_stored(find_decoder(config).spec(config), form)
+    stored = {name: tensor for name, tensor in file.tensors.items() if name != ROPE_FACTORS}
+    # More layers than tensors are refused before their names fill memory.
+    if spec.layers > len(stored):
+        raise CheckpointError(
+            f"{where}: there should be {counted(spec.layers, 'layer')}, it has {counted(len(stored), 'tensor')}"
+        )
+    text = read_text(file.metadata, spec.vocabulary, spec.positions.limit)
+    model = ModelSpec("decoder", decoder=spec)
+    tensors = canonical_tensors(make_table(spec, stored), model, stored, where, MISFIT)
+    precision = main_precision((tensor.precision, len(tensor.data)) for tensor in stored.values())
+    details = {"architecture": file.metadata.string("general.architecture")}
+    return Checkpoint(model, tensors, text, precision, "gguf", details, tuple(folder.used))
+
+
+def _joined(files: list[GGUF]) -> GGUF:
+    """The files as one, each of which says its number."""
+    first = files[0]
+    tensors = dict(first.tensors)
+    for i, file in enumerate(files):
+        found = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
+        if found != (i, len(files)):
+            raise file.metadata.error("split.no and split.count", f"{i} and {len(files)}", found)
+        if i and (twice := tensors.keys() & file.tensors.keys()):
+            raise CheckpointError(f"{file.metadata.where}: {min(twice)} is in another part too")
+        tensors |= file.tensors
+    return replace(first, tensors=tensors)

@@ -188,12 +188,11 @@ def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     }
     prefix = metadata.boolean(KEYS + "add_space_prefix", True)
     marks: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
-    normalizer = {"type": "Sequence", "normalizers": [*marks, _replaced(" ", SPACE)]}
+    normalizer = {
+        "type": "Sequence",
+        "normalizers": [*marks, {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}],
+    }
     return assembled(model, _added(vocabulary), normalizer, None, spaces_decoder(prefix)), True
-
-
-def _replaced(old: str, new: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": {"String": old}, "content": new}
 
 
 def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:

@@ -42,7 +42,6 @@ def read_residual(folder: Folder) -> Checkpoint:
         raise CheckpointError(f"{where}: conv1.weight should be 7 x 7")
     spec = ModelSpec("encoder", state.spec(image))  # type: ignore[arg-type]
     tensors = state.tensors(spec.encoder)  # type: ignore[arg-type]
-    state.check_rest()
     check_tensors(spec, tensors, where)
     return Checkpoint(
         spec=spec,

@@ -16,7 +16,7 @@ from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.system.records import lazy
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
-from fastattn.weights.containers.zip_archive import ZipError, check_members, list_members, packed_bytes
+from fastattn.weights.containers.zip_archive import ZipError, check_members, check_packing, list_members, packed_bytes
 
 FLOATS = ("float32", "float16")
 SETTINGS = "special:model.yml"
@@ -104,7 +104,7 @@ def parse_bin(data: memoryview, where: str) -> dict[str, Item]:
     if version != VERSION:
         raise CheckpointError(f"{where}: not a Marian .bin: its version should be {VERSION}, is {version}")
     count = reader.number("Q", "number of arrays")
-    headers = [HEADER.unpack(entry) for entry in _split(reader.take(HEADER.size * count, "headers"), HEADER.size)]
+    headers = list(HEADER.iter_unpack(reader.take(HEADER.size * count, "headers")))
     names = [_name(reader, header[0]) for header in headers]
     if len(set(names)) < len(names):
         raise CheckpointError(f"{where}: {Counter(names).most_common(1)[0][0]} is given twice")
@@ -117,10 +117,6 @@ def parse_bin(data: memoryview, where: str) -> dict[str, Item]:
     }
     reader.check_end()
     return items
-
-
-def _split(data: memoryview, size: int) -> list[memoryview]:
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def _name(reader: ByteReader, size: int) -> str:
@@ -210,10 +206,7 @@ def parse_npz(data: memoryview, where: str) -> dict[str, Item]:
 
 def _unpacked(data: memoryview, member: zipfile.ZipInfo, where: str) -> memoryview:
     """A member's bytes, checksum verified; a view of the file's bytes if it is not compressed."""
-    if member.flag_bits & 1:
-        raise CheckpointError(f"{where}: is encrypted")
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise CheckpointError(f"{where}: should be stored or deflated, has type {member.compress_type}")
+    check_packing(member, where)
     packed = packed_bytes(data, member)
     if packed is None:
         raise CheckpointError(f"{where}: is not where the archive says")

@@ -57,15 +57,7 @@ FILES = {
 }
 # Fields of a text outside config.json -> their values until they are read.
 STORED_SEPARATELY: dict[type, dict[str, object]] = {
-    TranslationText: {
-        "source_vocabulary": (),
-        "target_vocabulary": (),
-        "source_model": None,
-        "target_model": None,
-        "tokenizer": None,
-        "vocabulary_map": None,
-        "codes": None,
-    },
+    TranslationText: dict.fromkeys(FILES) | {"source_vocabulary": (), "target_vocabulary": ()},
     EncoderText: {"tokenizer": b"", "dense": ()},
     GeneratorText: {"tokenizer": b""},
 }
@@ -108,7 +100,9 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
             f"{values.where}: version {version} of fastattn's folders is not known; known: 1, {VERSION}"
         )
     problems: list[str] = []
-    plain = values.values if version == VERSION else _from_first(values.values)
+    plain, model = values.values, values.values.get("model")
+    if version == 1 and isinstance(model, dict):
+        plain = plain | {"model": {name: _in_parts(stack) for name, stack in model.items()}}
     config = from_plain(Config, plain, "", problems, None, {StackSpec: _stack_kind})
     kind = TEXTS.get(str(values.nested("model").values.get("kind")), TranslationText)
     text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
@@ -117,7 +111,7 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     if isinstance(text, GeneratorText) and config is not None and config.model.decoder is not None:
         problems += _generator_faults(text, config.model.decoder.vocabulary)
     if isinstance(text, EncoderText):
-        problems += _text_faults(text) + (_head_faults(config.model, text) if config is not None else [])
+        problems += _text_faults(text, config)
     if config is None or text is None or problems:
         raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
     return config, text
@@ -126,14 +120,6 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
 def _stack_kind(values: object) -> type:
     """The class of a stack with these fields."""
     return RecurrentSpec if isinstance(values, dict) and "cell" in values else StackSpec
-
-
-def _from_first(config: dict) -> dict:
-    """A config of version 1 in the current form."""
-    model = config.get("model")
-    if not isinstance(model, dict):
-        return config
-    return config | {"model": {name: _in_parts(value) for name, value in model.items()}}
 
 
 def _in_parts(stack: object) -> object:
@@ -162,8 +148,7 @@ def _faults(config: Config) -> list[str]:
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
     needed = {"source_vocabulary", "target_vocabulary"} if both else {"tokenizer"}
-    others = {"source_model", "target_model", "tokenizer", "vocabulary_map", "codes"}
-    allowed = needed | others if both else needed
+    allowed = FILES if both else needed
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:
@@ -199,10 +184,9 @@ def _generator_faults(text: GeneratorText, vocabulary: int) -> list[str]:
     return faults
 
 
-def _text_faults(text: EncoderText) -> list[str]:
+def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
     faults = []
-    for name in ("max_length", "truncate_dim"):
-        length = getattr(text, name)
+    for name, length in (("max_length", text.max_length), ("truncate_dim", text.truncate_dim)):
         if length is not None and length < 1:
             faults.append(f"text.{name} should be at least 1, is {length}")
     if text.truncation_side not in TRUNCATION_SIDES:
@@ -210,31 +194,22 @@ def _text_faults(text: EncoderText) -> list[str]:
         faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
     if text.default_prompt is not None and text.default_prompt not in text.prompts:
         faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
-    faults += [f"text.{name} should be at least {least}" for name, least, value in _counts(text) if value < least]
-    return faults
-
-
-def _counts(text: EncoderText) -> list[tuple[str, int, int]]:
-    """(name, least, value) of the numbers that say how sparse vectors and vectors of tokens are made."""
-    counts = []
-    if text.sparse is not None and text.sparse.most is not None:
-        counts.append(("sparse.most", 1, text.sparse.most))
-    if text.multi_vector is not None:
-        settings = text.multi_vector
-        counts.append(("multi_vector.expansion", 0, settings.expansion))
-        for name, length in (("query_length", settings.query_length), ("document_length", settings.document_length)):
-            if length is not None:
-                counts.append((f"multi_vector.{name}", 1, length))
-    return counts
-
-
-def _head_faults(model: ModelSpec, text: EncoderText) -> list[str]:
-    faults = []
-    if text.labels and (model.head is None or model.head.outputs != len(text.labels)):
+    least = {"sparse.most": 1, "multi_vector.expansion": 0}
+    least |= {"multi_vector.query_length": 1, "multi_vector.document_length": 1}
+    for name, smallest in least.items():
+        part, field = name.split(".")
+        value = getattr(getattr(text, part), field, None)  # of a part that may not be there
+        if value is not None and value < smallest:
+            faults.append(f"text.{name} should be at least {smallest}")
+    if config is None:
+        return faults
+    head = config.model.head
+    if text.labels and (head is None or head.outputs != len(text.labels)):
         faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
-    for name, known in (("probabilities", PROBABILITIES), ("scores", ("", *SCORES))):
-        if getattr(text, name) not in known:
-            faults.append(
-                f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(getattr(text, name))}"
-            )
+    for name, stated, known in (
+        ("probabilities", text.probabilities, PROBABILITIES),
+        ("scores", text.scores, ("", *SCORES)),
+    ):
+        if stated not in known:
+            faults.append(f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(stated)}")
     return faults

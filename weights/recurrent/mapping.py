@@ -36,7 +36,7 @@ from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers import onnx, pytorch, safetensors
-from fastattn.weights.containers.json_file import JsonObject, from_plain, is_text, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, from_plain, is_text, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.recurrent.vocabulary import read_vocabulary
 from fastattn.weights.residual_state import ResidualState
@@ -85,16 +85,10 @@ NO_ENTRIES = {
 }  # fmt: skip
 
 
-def read_mapping(folder: Folder, name: str) -> JsonObject:
-    """A folder's own mapping."""
-    values = _parse(bytes(folder.read(name)), folder.where(name))
-    return JsonObject(values, folder.where(name))
-
-
 def shipped(name: str) -> dict[str, Any]:
     """A mapping of ``mappings/``."""
     file = SHIPPED / f"{name}.toml"
-    return _parse(file.read_bytes(), str(file))
+    return parse(file.read_bytes(), str(file))
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,13 +97,12 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return {**base, **changes, **{name: base[name] | changes[name] for name in both}}
 
 
-def _parse(data: bytes, where: str) -> dict[str, Any]:
+def parse(data: bytes, where: str) -> dict[str, Any]:
     if len(data) > LONGEST:
         raise CheckpointError(f"{where}: should have at most {LONGEST} bytes, has {len(data)}")
+    text = decoded(data, where)
     try:
-        values = tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+        values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{where}: not TOML: {str(error).splitlines()[0]}") from None
     unknown = [name for name in values if name not in ENTRIES]
@@ -133,15 +126,9 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
     if not called.isprintable():
         raise mapping.error("format", "printable", called)
     spec, tensors = map_arrays(mapping, stored, where)
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=_read_input(mapping, folder, list(files.values()), spec),
-        precision=stored_precision(stored),
-        format=called,
-        files=tuple(dict.fromkeys(folder.used)),
-        pictures=_read_pictures(mapping),
-    )
+    entered = _read_input(mapping, folder, list(files.values()), spec)
+    used, pictures = tuple(dict.fromkeys(folder.used)), _read_pictures(mapping)
+    return Checkpoint(spec, tensors, entered, stored_precision(stored), called, files=used, pictures=pictures)
 
 
 def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
@@ -227,7 +214,6 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     tensors = make_tensors(parts, stored)
     if isinstance(encoder, ResidualSpec):
         tensors |= state.tensors(encoder)
-        state.check_rest()
         check_tensors(spec, tensors, where)
     return spec, tensors
 
@@ -311,14 +297,14 @@ def _stack(
 def _read_input(
     mapping: JsonObject, folder: Folder, weights: list[str], spec: ModelSpec
 ) -> TranslationText | ArrayInput:
-    assert spec.encoder is not None and spec.decoder is not None
+    encoder, decoder = spec.stacks.values()
     if mapping.has("pictures") and not mapping.has("text"):
         raise CheckpointError(f"{mapping.where}: pictures need a text, whose words describe them")
     if not mapping.has("text"):
-        return ArrayInput("NE", (0, spec.encoder.embedding_width))
+        return ArrayInput("NE", (0, encoder.embedding_width))
     text = mapping.nested("text")
     vocabularies: dict[str, tuple[str, ...]] = {"source_vocabulary": ()}  # of pictures
-    stacks = {"target": spec.decoder} | ({} if mapping.has("pictures") else {"source": spec.encoder})
+    stacks = {"target": decoder} | ({} if mapping.has("pictures") else {"source": encoder})
     for side, stack in stacks.items():
         vocabularies[f"{side}_vocabulary"] = read_vocabulary(text.nested(side), folder, weights, stack.vocabulary)
     values = {name: value for name, value in text.values.items() if name not in ("source", "target")}

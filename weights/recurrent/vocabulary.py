@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, read_object, shorten
 from fastattn.weights.containers.safetensors import read_metadata
 from fastattn.weights.folder import Folder
 
@@ -33,10 +33,7 @@ def _file(place: JsonObject, entry: str) -> str:
 def _lines(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
     """A token a line."""
     name = _file(place, "lines")
-    try:
-        lines = bytes(folder.read(name)).decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None
+    lines = decoded(folder.read(name), folder.where(name)).split("\n")
     return lines if lines[-1] else lines[:-1]
 
 

@@ -13,7 +13,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
-from fastattn.weights.containers.json_file import is_text, shorten
+from fastattn.weights.containers.json_file import decoded, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
@@ -101,14 +101,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
         decoding=DecodingSettings(beam_size=BEAM, suppress_sequences=((PADDING,),), rules=RULES),
         **tokenizer_files(folder, names, source),
     )
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=text,
-        precision=stored_precision(stored),
-        format="fairseq",
-        files=tuple(folder.used),
-    )
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.used))
 
 
 def _given(whole: TrainerFile) -> dict[str, Any]:
@@ -119,8 +112,7 @@ def _given(whole: TrainerFile) -> dict[str, Any]:
     parts = [whole.entries["cfg"].get(part) for part in ("task", "model")]
     if not isinstance(parts[1], dict):
         raise CheckpointError(f"{whole.where}: cfg should hold the options of a model")
-    given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
-    return given
+    return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
@@ -190,8 +182,8 @@ def _vocabularies(
     """(source tokens, target tokens, their languages)."""
     files = dictionaries(names)
     tokens = {language: _tokens(folder, file) for language, file in files.items()}
-    assert spec.encoder is not None and spec.decoder is not None
-    rows = spec.encoder.vocabulary, spec.decoder.vocabulary
+    encoder, decoder = spec.stacks.values()
+    rows = encoder.vocabulary, decoder.vocabulary
     source, target = _languages(given, tokens, rows, where)
     both = [checked(tokens[one], count, folder.where(files[one])) for one, count in zip((source, target), rows)]
     return both[0], both[1], (source, target)
@@ -230,10 +222,7 @@ def _languages(
 def _tokens(folder: Folder, name: str) -> list[str]:
     """The special tokens, then those of a file: a token, a space and a number a line, perhaps a flag."""
     where = folder.where(name)
-    try:
-        lines = bytes(folder.read(name)).decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+    lines = decoded(folder.read(name), where).split("\n")
     tokens, seen = list(SPECIAL), set(SPECIAL)
     for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         again = line.rstrip().endswith(" #fairseq:overwrite")

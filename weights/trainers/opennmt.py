@@ -94,14 +94,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
         decoding=DecodingSettings(beam_size=BEAM),
         **tokenizer_files(folder, names, vocabularies["source_vocabulary"]),
     )
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=text,
-        precision=stored_precision(stored),
-        format="opennmt-py",
-        files=tuple(folder.used),
-    )
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
