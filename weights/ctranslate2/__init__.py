@@ -166,6 +166,7 @@ def translation_text(
     folder: Folder, prefix: str, attributes: Attributes, config: JsonObject, version: int, spec: ModelSpec
 ) -> TranslationText:
     """The text; special tokens are in config.json since binary version 6, before in the model's attributes."""
+    tokens: dict[str, Any]
     if version >= 6:
         tokens = {name: config.string(name) for name in ("unk_token", "bos_token", "eos_token")}
         bos, eos = config.boolean("add_source_bos", False), config.boolean("add_source_eos", False)
@@ -183,7 +184,7 @@ def translation_text(
     if tokens["eos_token"] not in target:
         raise CheckpointError(f"{folder.where(prefix)}: the target vocabulary lacks {shorten(tokens['eos_token'])}")
     pairs = (pair for pair in SENTENCEPIECE_FILES if all(folder.contains(prefix + name) for name in pair))
-    models = [bytes(folder.read(prefix + name)) for name in next(pairs, ())] or [None, None]
+    models: list[Any] = [bytes(folder.read(prefix + name)) for name in next(pairs, ())] or [None, None]
     return TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,

@@ -138,9 +138,12 @@ def listed_models() -> list[FirefoxModel]:
     def fill(staging: Path, contents: Path) -> None:
         (contents / SOURCE_FILE).write_bytes(told)
 
+    def write(stream: BinaryIO) -> None:
+        stream.write(data)
+
     try:
         placed(folder, LIST_NAME, len(data), fill)
-        write_whole(folder / LIST_FILE, lambda stream: stream.write(data))
+        write_whole(folder / LIST_FILE, write)
     except (DownloadError, OSError) as error:  # models that are here can be found all the same
         reason = error if isinstance(error, DownloadError) else f"cannot write to {folder}: {error.strerror or error}"
         warn(f"the list of models is not kept: {reason}")

@@ -6,9 +6,9 @@ from fastattn.weights.huggingface.families import found_in
 
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 DECODERS = {
-    "gemma2": "gemma.GEMMA2",
-    "gemma3": "gemma.GEMMA3",
-    "gemma3_text": "gemma.GEMMA3",
+    "gemma2": "llama.GEMMA2",
+    "gemma3": "llama.GEMMA3",
+    "gemma3_text": "llama.GEMMA3",
     "gpt2": "gpt.GPT2",
     "gpt_neox": "gpt.GPT_NEOX",
     "hunyuan_v1_dense": "llama.HUNYUAN",

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.decoders.architecture import decoder
 from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_columns,
     count_layers,
     count_positions,
+    decoder,
     even_heads,
     fixed,
     refuse,

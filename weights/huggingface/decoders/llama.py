@@ -1,4 +1,4 @@
-"""Decoders whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3."""
+"""Decoders whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3, Gemma."""
 
 import math
 from dataclasses import replace
@@ -6,9 +6,9 @@ from dataclasses import replace
 from fastattn.spec.architecture import LocalSpec, PositionSpec, Rotary, StackSpec
 from fastattn.spec.stretch import Stretch
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.decoders.architecture import decoder
 from fastattn.weights.huggingface.encoders.architecture import (
     count_layers,
+    decoder,
     local_layers,
     refuse,
     rope_parameters,
@@ -17,6 +17,10 @@ from fastattn.weights.huggingface.encoders.architecture import (
 )
 from fastattn.weights.huggingface.encoders.llama import (
     NO_OUTPUT_BIAS,
+    gemma3_stack,
+    gemma_scale,
+    gemma_stack,
+    gemma_table,
     llama_stack,
     llama_table,
     qwen_stack,
@@ -33,10 +37,13 @@ GREATEST_ALPHA = 1e9  # its power is below 1e30 for heads of 4 dimensions
 # Llama 2 and 3 (Touvron 2023, Grattafiori 2024), SmolLM 2.
 
 
+def _biases(config: JsonObject) -> bool:
+    return config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
+
+
 def _llama_spec(config: JsonObject) -> StackSpec:
     attention = shared_heads(config)
-    biases = config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
-    return llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=biases)
+    return llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=_biases(config))
 
 
 def _llama_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
@@ -82,8 +89,8 @@ def _smollm3_spec(config: JsonObject) -> StackSpec:
     if not isinstance(turned, list) or len(turned) != layers or not all(turn in (0, 1) for turn in turned):
         raise config.error("no_rope_layers", f"0 or 1 for each of {layers} layers", turned)
     without = tuple(i for i, turn in enumerate(turned) if not turn)
-    biases = config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
-    stack = llama_stack(config, attention, rotary(config, attention.head_width, 2_000_000.0), biases=biases)
+    positions = rotary(config, attention.head_width, 2_000_000.0)
+    stack = llama_stack(config, attention, positions, biases=_biases(config))
     local = None
     if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
         before = config.integer("sliding_window", minimum=1) - 1
@@ -91,7 +98,7 @@ def _smollm3_spec(config: JsonObject) -> StackSpec:
     return replace(stack, positions=replace(stack.positions, layers_without=without), local=local)
 
 
-SMOLLM3 = decoder(_smollm3_spec, _llama_table, tied=True)
+SMOLLM3 = decoder(_smollm3_spec, _llama_table, ties=True)
 
 
 # HunYuan's dense models: norms of heads after positions, whose base grows by a fixed alpha.
@@ -101,15 +108,13 @@ def _hunyuan_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_cla=False)
     attention = shared_heads(config, head_norms=True, norms_after_positions=True)
     positions, parameters = rotary(config, attention.head_width, 10_000.0), rope_parameters(config)
-    # 0 is none, as in transformers
-    if "dynamic" in (parameters.values.get("rope_type"), parameters.values.get("type")):
-        alpha, width = parameters.number("alpha", 0.0), attention.head_width
-        if alpha and not (0 < alpha < GREATEST_ALPHA and width > 2):
+    is_dynamic = "dynamic" in (parameters.values.get("rope_type"), parameters.values.get("type"))
+    alpha, width = parameters.number("alpha", 0.0) if is_dynamic else 0.0, attention.head_width
+    if alpha:  # 0 is none, as in transformers
+        if not (0 < alpha < GREATEST_ALPHA and width > 2):
             raise parameters.error("alpha", f"from 0 to {GREATEST_ALPHA:g}, with heads wider than 2", alpha)
-        if alpha:
-            positions = replace(positions, base=positions.base * alpha ** (width / (width - 2)))
-    biases = config.boolean("attention_bias", False)
-    stack = llama_stack(config, attention, positions, biases=biases)
+        positions = replace(positions, base=positions.base * alpha ** (width / (width - 2)))
+    stack = llama_stack(config, attention, positions, biases=config.boolean("attention_bias", False))
     return replace(stack, norms=replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5)))
 
 
@@ -189,3 +194,42 @@ def _phi3_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]
 
 
 PHI3 = decoder(_phi3_spec, _phi3_table)
+
+
+# Gemma 2 and 3 (Gemma Team 2024, 2025): norms around each sublayer, local layers, capped scores and logits.
+
+
+def _cap(config: JsonObject, name: str, usual: float) -> float:
+    """A cap; 0, none, where it is null."""
+    return config.number(name, 0.0 if name in config.values else usual)
+
+
+def _gemma2_spec(config: JsonObject) -> StackSpec:
+    refuse(config, use_bidirectional_attention=False)
+    layers, softcap = count_layers(config), _cap(config, "attn_logit_softcapping", 50.0)
+    attention = shared_heads(config, 4, 256, 8, query_scale=gemma_scale(config), softcap=softcap)
+    sliding = local_layers(config, layers, lambda i: i % 2 == 0)
+    local = LocalSpec(sliding, before=config.integer("sliding_window", 4096, minimum=1) - 1, after=0)
+    stack = gemma_stack(config, attention, rotary(config, attention.head_width, 10_000.0), local)
+    return replace(stack, output_cap=_cap(config, "final_logit_softcapping", 30.0))
+
+
+GEMMA2 = decoder(_gemma2_spec, gemma_table, ties=True)
+
+
+def _gemma3_spec(config: JsonObject) -> StackSpec:
+    refuse(config, use_bidirectional_attention=False)
+    # whose class with images leaves the cap out
+    caps = (config.values.get("architectures") or [""])[0] != "Gemma3ForConditionalGeneration"
+    cap = _cap(config, "final_logit_softcapping", 0.0) if caps else 0.0
+    return replace(gemma3_stack(config), causal=False, output_cap=cap)
+
+
+# Of a model that sees images too, the text's part.
+GEMMA3 = decoder(
+    _gemma3_spec,
+    gemma_table,
+    ties=True,
+    prefixes=("model.", "language_model.", "model."),
+    ignored=("vision_tower.", "multi_modal_projector."),
+)

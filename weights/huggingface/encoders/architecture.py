@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, HeadSpec, NormSpec, Rotary, StackSpec
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, HeadSpec, NormSpec, Rotary, StackSpec
 from fastattn.spec.stretch import Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
@@ -116,6 +117,27 @@ def even_heads(config: JsonObject, width: str = "hidden_size", heads: str = "num
     return AttentionSpec(H, key_heads=H, head_width=D // H)
 
 
+SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+
+
+def stack_sizes(
+    config: JsonObject,
+    names: tuple[str, str, str, str] = SIZES,
+    act: tuple[str, str] = ("hidden_act", "gelu"),
+    gated: bool = False,
+) -> dict[str, Any]:
+    """Fields of a StackSpec; ``names`` of settings as SIZES, ``act`` the activation's and what it is without it."""
+    layers, width, heads, inner = names
+    attention = even_heads(config, width, heads)
+    return {
+        "layers": count_layers(config, layers),
+        "width": attention.query_width,
+        "vocabulary": config.integer("vocab_size", minimum=1),
+        "attention": attention,
+        "feed_forward": FeedForwardSpec(config.integer(inner, minimum=1), activation(config, *act), gated),
+    }
+
+
 def refuse(config: JsonObject, **harmless: object) -> None:
     """Raise a CheckpointError that lists the settings whose values are others than the harmless one, and not null."""
     problems = [
@@ -129,15 +151,12 @@ def refuse(config: JsonObject, **harmless: object) -> None:
 
 def rope_parameters(config: JsonObject, kind: str = "") -> JsonObject:
     """The settings of rotary positions, by their name of today or before; ``kind`` as in ``rotary``."""
-    if config.has("rope_parameters") and config.nested("rope_scaling").values not in (
-        {},
-        config.values["rope_parameters"],
-    ):
+    if not config.has("rope_parameters"):
+        return config.nested("rope_scaling")
+    if config.nested("rope_scaling").values not in ({}, config.values["rope_parameters"]):
         raise CheckpointError(f"{config.where}: rope_parameters and rope_scaling are both there, and differ")
-    parameters = config.nested("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
-    if kind and config.has("rope_parameters"):
-        parameters = parameters.nested(kind)
-    return parameters
+    parameters = config.nested("rope_parameters")
+    return parameters.nested(kind) if kind else parameters
 
 
 def rotary(
@@ -161,9 +180,8 @@ def rotary(
         width = turned + 1 if turned % 2 and turned < head_width and form in ("default", "linear") else turned
     if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
-    if (
-        share is None and form != "default" and part != 1
-    ):  # the default type does not ask for it, and the others' models fail
+    # the default type does not ask for it, and the others' models fail
+    if share is None and form != "default" and part != 1:
         raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
     base = parameters.number("rope_theta", config.number(old, base))
     if share is not None and width > turned:  # transformers turns one dimension more, by the exponents of the odd width
@@ -222,20 +240,14 @@ SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification"
 
 def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
     """A classifier of two layers, the first of the stack's width, with the activation ``act``."""
-
-    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
-        return HeadSpec(rows, labels, inner_width=stack.width, activation=act)
-
-    return HeadSource(spec, fixed({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")}))
+    table = fixed({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")})
+    return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels, True, stack.width, activation=act), table)
 
 
-def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
+def linear_head(rows: str, outer: str) -> HeadSource:
     """A classifier of one layer."""
-
-    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
-        return HeadSpec(rows, labels, bias)
-
-    return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
+    table = fixed({"head.output.*": sources(f"{outer}.*")})
+    return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels), table)
 
 
 def last_head(outer: str, padding: int = -1) -> HeadSource:
@@ -275,3 +287,23 @@ def masked_head(
 def tied(names: Mapping[str, str], usual: bool = True) -> Ties:
     """Tensors that are one where config.json's ``tie_word_embeddings`` says so; ``usual``: where it has none."""
     return lambda config: names if config.boolean("tie_word_embeddings", usual) else {}
+
+
+def decoder(
+    spec: Callable[[JsonObject], StackSpec],
+    table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]],
+    embedding: str = "embed_tokens.weight",
+    ties: bool = False,
+    prefix: str = "model.",
+    **more: Any,
+) -> Architecture:
+    """The Architecture of a decoder, whose projection ``lm_head`` is tied to its embedding where config.json says so.
+
+    embedding  the name of its table
+    ties       whether they are tied where config.json does not say it
+    """
+    projection = {"decoder.projection.weight": sources("lm_head.weight")}
+    # Llama's and GPT-NeoX's masks and frequencies, which old files hold
+    buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
+    fields = {"prefixes": (prefix,), "tied": tied({"lm_head.weight": embedding}, ties), "buffers": buffers} | more
+    return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)

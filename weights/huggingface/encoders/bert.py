@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import Alibi, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import Alibi, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.encoders.architecture import (
     MASKED,
@@ -11,14 +11,13 @@ from fastattn.weights.huggingface.encoders.architecture import (
     SEQUENCE,
     TOKENS,
     Architecture,
-    activation,
     count_layers,
     dense_head,
-    even_heads,
     fixed,
     linear_head,
     masked_head,
     refuse,
+    stack_sizes,
 )
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
@@ -71,16 +70,10 @@ def bert_spec(
     default_act  the activation of the feed-forwards where config.json has none
     """
     refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
-    attention = even_heads(config)
+    sizes = stack_sizes(config, act=("hidden_act", default_act))
     limit = config.integer("max_position_embeddings", minimum=2 + padding) - 1 - padding
     return StackSpec(
-        layers=count_layers(config),
-        width=config.integer("hidden_size", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(
-            config.integer("intermediate_size", minimum=1), activation(config, default=default_act)
-        ),
+        **sizes,
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
         positions=PositionSpec("table", limit=limit, padding=padding),
         token_types=config.integer("type_vocab_size", 2, minimum=1),
@@ -99,17 +92,18 @@ ROBERTA_HEADS = {
 }
 
 
-def _roberta_spec(config: JsonObject) -> StackSpec:
-    return bert_spec(config, config.integer("pad_token_id", 1))
-
-
 def _roberta_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     positions = sources("embeddings.position_embeddings.weight", skip=spec.positions.padding)
     return LAYERS | EMBEDDING | {"encoder.positions": positions}
 
 
 ROBERTA = Architecture(
-    _roberta_spec, _roberta_table, ("roberta.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=ROBERTA_HEADS
+    lambda config: bert_spec(config, config.integer("pad_token_id", 1)),
+    _roberta_table,
+    ("roberta.",),
+    (*IGNORED, "lm_head."),
+    renamed=OLD_NORM_ENDS,
+    heads=ROBERTA_HEADS,
 )
 
 
@@ -243,18 +237,19 @@ def _jina_spec(config: JsonObject) -> StackSpec:
         raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
     stack = bert_spec(config, positions="alibi")
     kind = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")
-    feed_forward = stack.feed_forward
     if kind != "original":
-        feed_forward = replace(feed_forward, activation=JINA_GATES[kind], gated=True)
-    positions = PositionSpec("alibi", limit=stack.positions.limit, alibi=Alibi(symmetric=True))
-    return replace(stack, positions=positions, feed_forward=feed_forward)
+        stack = replace(stack, feed_forward=replace(stack.feed_forward, activation=JINA_GATES[kind], gated=True))
+    return replace(stack, positions=PositionSpec("alibi", stack.positions.limit, alibi=Alibi(symmetric=True)))
 
 
-def _jina_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return LAYERS | EMBEDDING | (JINA_GATED if spec.feed_forward.gated else {})
-
-
-JINA = Architecture(_jina_spec, _jina_table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=BERT_HEADS)
+JINA = Architecture(
+    _jina_spec,
+    lambda config, spec: LAYERS | EMBEDDING | (JINA_GATED if spec.feed_forward.gated else {}),
+    ("bert.",),
+    IGNORED,
+    renamed=OLD_NORM_ENDS,
+    heads=BERT_HEADS,
+)
 
 
 # DistilBERT (Sanh 2019): BERT without token types, by names of its own.
@@ -283,11 +278,7 @@ DISTILBERT_HEADS = {
 
 def _distilbert_spec(config: JsonObject) -> StackSpec:
     return StackSpec(
-        layers=count_layers(config, "n_layers"),
-        width=config.integer("dim", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=even_heads(config, "dim", "n_heads"),
-        feed_forward=FeedForwardSpec(config.integer("hidden_dim", minimum=1), activation(config, "activation")),
+        **stack_sizes(config, ("n_layers", "dim", "n_heads", "hidden_dim"), ("activation", "gelu")),
         norms=NormSpec("layer", 1e-12, before=False, final=False, embedding=True),
         positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
     )

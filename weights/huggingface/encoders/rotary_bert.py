@@ -1,6 +1,9 @@
 """Encoders as BERT, but with rotary positions and gates."""
 
-from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
+from dataclasses import replace
+from typing import Any
+
+from fastattn.spec.architecture import HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders.architecture import (
     MASKED,
@@ -9,16 +12,15 @@ from fastattn.weights.huggingface.encoders.architecture import (
     Architecture,
     HeadSource,
     activation,
-    count_layers,
     count_positions,
     dense_head,
-    even_heads,
     fixed,
     linear_head,
     local_layers,
     masked_head,
     refuse,
     rotary,
+    stack_sizes,
     tied,
 )
 from fastattn.weights.tensor_mapping import TensorSources, sources
@@ -51,46 +53,30 @@ def _modernbert_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSo
 
 
 def _modernbert_spec(config: JsonObject) -> StackSpec:
-    layers, attention = count_layers(config), even_heads(config)
-    inner = config.integer("intermediate_size", minimum=1)
+    sizes = stack_sizes(config, act=("hidden_activation", "gelu"), gated=True)
     every = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
-    width = attention.head_width
+    width = sizes["attention"].head_width
+    whole = rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
+    near = rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
+    sliding = local_layers(config, sizes["layers"], lambda i: i % every != 0)
     return StackSpec(
-        layers=layers,
-        width=config.integer("hidden_size", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(inner, activation(config, "hidden_activation"), gated=True),
-        norms=NormSpec(
-            "layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False), embedding=True, first=False
-        ),
-        positions=PositionSpec(
-            "rotary",
-            limit=count_positions(config),
-            rotary=rotary(config, width, 160_000.0, "full_attention", "global_rope_theta"),
-        ),
+        **sizes,
+        norms=replace(_modernbert_norms(config), embedding=True, first=False),
+        positions=PositionSpec("rotary", count_positions(config), rotary=whole),
         biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
-        local=LocalSpec(
-            local_layers(config, layers, lambda i: i % every != 0),
-            before=window,
-            after=window,
-            rotary=rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta"),
-        ),
+        local=LocalSpec(sliding, before=window, after=window, rotary=near),
     )
+
+
+def _modernbert_norms(config: JsonObject) -> NormSpec:
+    return NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
 
 
 def _modernbert_head(config: JsonObject, rows: str, outputs: int, bias: bool = True) -> HeadSpec:
-    norms = NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
-    return HeadSpec(
-        rows,
-        outputs,
-        bias,
-        config.integer("hidden_size", minimum=1),
-        config.boolean("classifier_bias", False),
-        activation(config, "classifier_activation"),
-        norms,
-    )
+    width, inner_bias = config.integer("hidden_size", minimum=1), config.boolean("classifier_bias", False)
+    act = activation(config, "classifier_activation")
+    return HeadSpec(rows, outputs, bias, width, inner_bias, act, _modernbert_norms(config))
 
 
 def _modernbert_sequence_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
@@ -100,14 +86,6 @@ def _modernbert_sequence_head(config: JsonObject, spec: StackSpec, labels: int) 
     return _modernbert_head(config, "first" if pooling == "cls" else "mean", labels)
 
 
-def _modernbert_token_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
-    return _modernbert_head(config, "each", labels)
-
-
-def _modernbert_masked_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
-    return _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
-
-
 MODERNBERT_HEAD = {
     "head.inner.*": sources("head.dense.*"),
     "head.norm.*": sources("head.norm.*"),
@@ -115,9 +93,9 @@ MODERNBERT_HEAD = {
 }
 MODERNBERT_HEADS = {
     SEQUENCE: HeadSource(_modernbert_sequence_head, fixed(MODERNBERT_HEAD)),
-    TOKENS: HeadSource(_modernbert_token_head, fixed(MODERNBERT_HEAD)),
+    TOKENS: HeadSource(lambda config, spec, labels: _modernbert_head(config, "each", labels), fixed(MODERNBERT_HEAD)),
     MASKED: HeadSource(
-        _modernbert_masked_head,
+        lambda config, spec, _: _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True)),
         fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
         labelled=False,
         tied=tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
@@ -163,19 +141,11 @@ def _gte_spec(config: JsonObject) -> StackSpec:
         logn_attention_scale=False,
         use_rms_norm=False,
     )
-    attention = even_heads(config)
+    sizes, limit = stack_sizes(config, gated=True), config.integer("max_position_embeddings", minimum=1)
     return StackSpec(
-        layers=count_layers(config),
-        width=config.integer("hidden_size", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config), gated=True),
+        **sizes,
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
-        positions=PositionSpec(
-            "rotary",
-            limit=config.integer("max_position_embeddings", minimum=1),
-            rotary=_gte_rotary(config, attention.head_width),
-        ),
+        positions=PositionSpec("rotary", limit, rotary=_gte_rotary(config, sizes["attention"].head_width)),
         token_types=config.integer("type_vocab_size", 1, minimum=0),
     )
 
@@ -226,22 +196,23 @@ NOMIC_HEADS = {
 
 
 def _nomic_spec(config: JsonObject) -> StackSpec:
-    return _nomic_first_spec(config) if config.has("n_embd") else _nomic_current_spec(config)
-
-
-def _nomic_current_spec(config: JsonObject) -> StackSpec:
-    attention = even_heads(config)
-    return _nomic_stack(
-        config,
-        ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
-        activation(config, default="silu"),
-        config.number("layer_norm_eps", 1e-12),
-        rotary(config, attention.head_width, 1000.0),
-        config.integer("max_position_embeddings", 2048, minimum=1),
+    if config.has("n_embd"):
+        sizes, epsilon, positions = _nomic_first_sizes(config)
+    else:
+        sizes, epsilon = stack_sizes(config, act=("hidden_act", "silu"), gated=True), "layer_norm_eps"
+        turned = rotary(config, sizes["attention"].head_width, 1000.0)
+        positions = PositionSpec("rotary", config.integer("max_position_embeddings", 2048, minimum=1), rotary=turned)
+    return StackSpec(
+        **sizes,
+        norms=NormSpec("layer", config.number(epsilon, 1e-12), before=False, final=False, embedding=True),
+        positions=positions,
+        token_types=config.integer("type_vocab_size", 2, minimum=0),
+        biases=False,
     )
 
 
-def _nomic_first_spec(config: JsonObject) -> StackSpec:
+def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, PositionSpec]:
+    """(sizes, the setting of the norms' epsilon, positions) by GPT-2's names."""
     refuse(
         config,
         prenorm=False,
@@ -258,38 +229,15 @@ def _nomic_first_spec(config: JsonObject) -> StackSpec:
         scale_attn_weights=True,
         moe_every_n_layers=0,
     )
-    gate = config.choice("activation_function", NOMIC_GATES, "swiglu")
-    attention = even_heads(config, "n_embd", "n_head")
+    act = NOMIC_GATES[config.choice("activation_function", NOMIC_GATES, "swiglu")]
+    stated = JsonObject(config.values | {"hidden_act": act}, config.where)
+    sizes = stack_sizes(stated, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
     if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
         limit = min(limit, config.integer("max_trained_positions", 2048, minimum=1))
-    return _nomic_stack(
-        config,
-        ("n_layer", "n_embd", "n_head", "n_inner"),
-        "swish" if gate == "swiglu" else "gelu",
-        config.number("layer_norm_epsilon", 1e-12),
-        Rotary(attention.head_width, base, interleaved=False),
-        limit,
-    )
-
-
-def _nomic_stack(
-    config: JsonObject, names: tuple[str, str, str, str], gate: str, epsilon: float, turned: Rotary, limit: int
-) -> StackSpec:
-    """``names`` of the numbers of layers, of columns, of heads and of the inner columns."""
-    layers, width, heads, inner = names
-    return StackSpec(
-        layers=count_layers(config, layers),
-        width=config.integer(width, minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=even_heads(config, width, heads),
-        feed_forward=FeedForwardSpec(config.integer(inner, minimum=1), gate, gated=True),
-        norms=NormSpec("layer", epsilon, before=False, final=False, embedding=True),
-        positions=PositionSpec("rotary", limit=limit, rotary=turned),
-        token_types=config.integer("type_vocab_size", 2, minimum=0),
-        biases=False,
-    )
+    turned = Rotary(sizes["attention"].head_width, base, interleaved=False)
+    return sizes, "layer_norm_epsilon", PositionSpec("rotary", limit, rotary=turned)
 
 
 NOMIC = Architecture(_nomic_spec, fixed(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS)
