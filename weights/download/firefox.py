@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from fastattn.errors import CheckpointError, DownloadError, InputError, warn
 from fastattn.system.atomic_files import write_whole

@@ -50,7 +50,8 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     stored, where = read_weights(folder, prefix)
     stored = named_as_today(stored, architecture, config)
     if is_original(config) and text.multi_vector is not None:
-        text = dataclasses.replace(text, dense=((_projection(stored, spec, where), None, "none"),))
+        projection = take_projection(stored, PROJECTION, spec.width, where)
+        text = dataclasses.replace(text, dense=((projection, None, "none"),))
     with suppress(CheckpointError):  # read_head says why there is none
         stored = with_ties(stored, _find(config, architecture.heads).tied(config))
     model = ModelSpec("encoder", spec)
@@ -88,12 +89,12 @@ def stack_sources(
     return parts
 
 
-def _projection(stored: dict[str, StoredTensor], spec: StackSpec, where: str) -> np.ndarray:
-    """The matrix after a ColBERT's encoder, taken out of ``stored``."""
-    tensor = stored.pop(PROJECTION, None)
-    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != spec.width:
+def take_projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
+    """The matrix of that name behind an encoder of that width, taken out of ``stored``."""
+    tensor = stored.pop(name, None)
+    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
         found = "missing" if tensor is None else list(tensor.shape)
-        raise CheckpointError(f"{where}: {PROJECTION} should be [outputs, {spec.width}], is {found}")
+        raise CheckpointError(f"{where}: {name} should be [outputs, {width}], is {found}")
     return tensor.float32()
 
 
@@ -163,7 +164,13 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
     """``text`` with the labels of a head that ``read_head`` has read, and what makes probabilities and scores."""
     if not _find(config, heads).labelled:
         return text
-    labels = _labels(config)
+    labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
+    if config.has("id2label"):
+        named = config.nested("id2label").values
+        found = [named.get(str(i)) for i in range(len(named))]
+        if not all(map(is_text, found)):
+            raise config.error("id2label", "a label for each number from 0", named)
+        labels = tuple(map(str, found))
     likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
     if likely != "none" and len(labels) == 1:
         likely = "sigmoid"
@@ -197,14 +204,3 @@ def _count_labels(config: JsonObject) -> int:
     """The number of labels: of ``id2label``, else as in transformers ``num_labels`` or two."""
     named = config.nested("id2label").values
     return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
-
-
-def _labels(config: JsonObject) -> tuple[str, ...]:
-    """The labels in their order; their number is that of the head's tensors."""
-    if not config.has("id2label"):
-        return tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
-    named = config.nested("id2label").values
-    labels = [named.get(str(i)) for i in range(len(named))]
-    if not all(map(is_text, labels)):
-        raise config.error("id2label", "a label for each number from 0", named)
-    return tuple(map(str, labels))

@@ -88,7 +88,10 @@ def read_settings(
     not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"), ends is None)
     if values.boolean("do_sample", False):
         if found.get("beam_size", 1) == 1:
-            found |= {"beam_size": 1} | _sampling(values, len(vocabulary))
+            found["beam_size"] = 1
+            for name, (ours, default) in SAMPLING.items():
+                found[ours] = (values.integer if isinstance(default, int) else values.number)(name, default)
+            found["sampling_topk"] = min(found["sampling_topk"], len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {found['beam_size']}")
     if ends is None:
@@ -157,14 +160,6 @@ def id_list(values: JsonObject, name: str) -> list[int]:
 
 def are_ids(ids: object) -> bool:
     return isinstance(ids, list) and all(type(number) is int and number >= 0 for number in ids)
-
-
-def _sampling(values: JsonObject, vocabulary: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, (ours, default) in SAMPLING.items():
-        found[ours] = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
-    found["sampling_topk"] = min(found["sampling_topk"], vocabulary)
-    return found
 
 
 def _not_followed(values: JsonObject, names: Iterable[str], translates: bool) -> list[str]:

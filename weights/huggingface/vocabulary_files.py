@@ -1,12 +1,12 @@
 """Vocabularies and added tokens of older tokenizer files, from which a tokenizer.json is assembled."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
 
 CONFIG = "tokenizer_config.json"
@@ -75,32 +75,22 @@ def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedT
     """The tokens stated in the tokenizer_config.json ``config``; older files say what it does not."""
     values: dict[str, Any] = {name: config.values.get(name) for name in (*NAMES, *EXTRA)}
     where = config.where
-    stated: dict[int, Token] = {}
     decoder = config.nested("added_tokens_decoder").values
-    if decoder:
-        stated = {_index(index, where): _token(token, where) for index, token in decoder.items()}
-    else:
-        if folder.contains(prefix + "special_tokens_map.json"):
-            values |= read_object(folder, prefix + "special_tokens_map.json").values
-        if folder.contains(prefix + "added_tokens.json"):
-            added = read_object(folder, prefix + "added_tokens.json")
-            where = added.where
-            stated = {
-                _index(index, where): _token(token, where, special=False) for token, index in added.values.items()
-            }
+    stated = {_index(index, where): _token(token, where) for index, token in decoder.items()}
+    if not decoder:
+        values |= read_optional(folder, prefix + "special_tokens_map.json").values
+        added = read_optional(folder, prefix + "added_tokens.json")
+        where = added.where if folder.contains(prefix + "added_tokens.json") else where
+        stated = {_index(index, where): _token(token, where, special=False) for token, index in added.values.items()}
     if len(stated) > MOST_ADDED:
         raise CheckpointError(f"{where}: {len(stated)} added tokens, more than {MOST_ADDED}")
     by_content = {token["content"]: token for token in stated.values()} if decoder else {}
     named = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
     named = {name: by_content.get(token["content"], token) | {"special": True} for name, token in named.items()}
-    extra = [_token(token, where) for name in EXTRA for token in _listed(values.get(name))]
+    listed = [values.get(name) for name in EXTRA]
+    listed = [list(found.values()) if isinstance(found, Mapping) else found for found in listed]
+    extra = [_token(token, where) for found in listed if isinstance(found, list) for token in found]
     return AddedTokens(named, extra, stated, where)
-
-
-def _listed(value: object) -> Iterable[object]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _index(value: object, where: str) -> int:
@@ -167,10 +157,8 @@ def roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     needed = ("unk_token", "cls_token", "sep_token")
     model, added, ids = _byte_pairs(files, ROBERTA, needed)
     space, trim = files.config.boolean("add_prefix_space", False), files.config.boolean("trim_offsets", True)
-    byte_level = _byte_level(space)
-    return assembled(model, added, None, byte_level, byte_level) | {
-        "post_processor": _roberta_processing(files.tokens, ids, trim, space)
-    }
+    processor = _roberta_processing(files.tokens, ids, trim, space)
+    return assembled(model, added, None, _byte_level(space), _byte_level(space)) | {"post_processor": processor}
 
 
 def gpt2_tokenizer(files: OlderFiles) -> dict[str, Any]:
@@ -297,18 +285,11 @@ def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, 
 
     rows  of the embedding; CheckpointError for more lines
     """
-    text = _text(folder, name)
+    text = decoded(folder.read(name), folder.where(name))
     count = text.count("\n") + (not text.endswith("\n"))
     if rows is not None and count > rows:
         raise CheckpointError(f"{folder.where(name)}: {count} tokens, but the embedding has {rows} rows")
     return {token.rstrip(): index for index, token in enumerate(text.split("\n")[:count])}
-
-
-def _text(folder: Folder, name: str) -> str:
-    try:
-        return str(folder.read(name), "utf-8")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None
 
 
 def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
@@ -331,7 +312,7 @@ def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[
     """The pairs of a merges.txt, in their order; both parts and what they make are in the vocabulary."""
     where = folder.where(name)
     merges = []
-    for number, line in enumerate(_text(folder, name).split("\n"), 1):
+    for number, line in enumerate(decoded(folder.read(name), folder.where(name)).split("\n"), 1):
         if line.startswith("#version") or not line.strip():
             continue
         parts = line.rstrip("\r").split(" ")

@@ -85,7 +85,7 @@ class Architecture:
         return not name.startswith(self.ignored + self.unused(config)) and not name.endswith(self.buffers)
 
 
-def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]:
+def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, Any], Mapping[str, TensorSources]]:
     """A table that is the same whatever config.json says."""
     return lambda config, stack: table
 
@@ -305,5 +305,9 @@ def decoder(
     projection = {"decoder.projection.weight": sources("lm_head.weight")}
     # Llama's and GPT-NeoX's masks and frequencies, which old files hold
     buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
-    fields = {"prefixes": (prefix,), "tied": tied({"lm_head.weight": embedding}, ties), "buffers": buffers} | more
+    fields: dict[str, Any] = {
+        "prefixes": (prefix,),
+        "tied": tied({"lm_head.weight": embedding}, ties),
+        "buffers": buffers,
+    } | more
     return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)

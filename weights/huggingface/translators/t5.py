@@ -47,8 +47,7 @@ def _spec(config: JsonObject) -> ModelSpec:
 
 
 def _table(config: JsonObject, spec: ModelSpec) -> Mapping[str, TensorSources]:
-    assert spec.encoder is not None
-    gated = spec.encoder.feed_forward.gated
+    gated = spec.stacks["encoder"].feed_forward.gated
     return BOTH | feed_forward_sources(gated) | feed_forward_sources(gated, "decoder", 2)
 
 

@@ -39,9 +39,9 @@ class Tokens:
 
 
 def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
-    assert spec.encoder is not None
-    tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), spec.encoder.vocabulary)
-    known = {index: token for index, token in tokens_by_id(tokenizer).items() if index < spec.encoder.vocabulary}
+    rows = spec.stacks["encoder"].vocabulary
+    tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), rows)
+    known = {index: token for index, token in tokens_by_id(tokenizer).items() if index < rows}
     return Tokens(known, unknown_token(tokenizer), folder.where(FILE), *around_text(tokenizer), data)
 
 
@@ -52,9 +52,8 @@ def tokenizer_text(
 
     tokens  None: the folder's tokenizer's, which says what stands around a text
     """
-    assert spec.encoder is not None
     tokens = tokens or _read_tokens(folder, config, spec)
-    vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.encoder.vocabulary))
+    vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
     end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
     start = _token(decoding, "decoder_start_token_id", vocabulary, tokens.where)
     if len(tokens.before) > 1 or tokens.after not in ((), (end,)):
@@ -89,9 +88,8 @@ def translator_text(
     begins = tokens.known.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
     if not begins or begins in codes:
         told = replace(told, target="start")
-        decoding = JsonObject(
-            decoding.values | {"decoder_start_token_id": decoding.integer("eos_token_id")}, decoding.where
-        )
+        start = {"decoder_start_token_id": decoding.integer("eos_token_id")}
+        decoding = JsonObject(decoding.values | start, decoding.where)
     behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
     text = tokenizer_text(folder, config, decoding, spec, tokens)
     return replace(
