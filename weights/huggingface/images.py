@@ -1,6 +1,6 @@
-"""Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), CLIP (Radford 2021), residual networks of timm.
+"""Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), CLIP (Radford 2021), networks of timm.
 
-Of these (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json names the architecture
+Of those (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json names the architecture
 and how a picture becomes an image; the rest is in the shapes of the tensors.
 """
 

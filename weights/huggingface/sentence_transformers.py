@@ -310,7 +310,6 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
 
 
 # Rerankers that are language models: a Transformer, and LogitScore of two of its tokens.
-
 MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # in the place of a conversation's texts
 
 

@@ -35,8 +35,6 @@ GREATEST_ALPHA = 1e9  # its power is below 1e30 for heads of 4 dimensions
 
 
 # Llama 2 and 3 (Touvron 2023, Grattafiori 2024), SmolLM 2.
-
-
 def _biases(config: JsonObject) -> bool:
     return config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
 
@@ -55,8 +53,6 @@ LLAMA = decoder(_llama_spec, _llama_table)
 
 
 # Mistral (Jiang 2023): a window in all layers.
-
-
 def _mistral_spec(config: JsonObject) -> StackSpec:
     attention = shared_heads(config, 8)
     stack = llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=False)
@@ -75,13 +71,10 @@ MISTRAL = decoder(_mistral_spec, lambda config, spec: llama_table(spec))
 
 
 # Qwen 2 and 3 (Yang 2024, 2025).
-
 QWEN = decoder(lambda config: replace(qwen_stack(config), causal=False), qwen_table)
 
 
 # SmolLM 3: every fourth layer has no positions, as usual.
-
-
 def _smollm3_spec(config: JsonObject) -> StackSpec:
     layers, attention = count_layers(config), shared_heads(config, 4)
     every = config.integer("no_rope_layer_interval", 4, minimum=1)
@@ -102,8 +95,6 @@ SMOLLM3 = decoder(_smollm3_spec, _llama_table, ties=True)
 
 
 # HunYuan's dense models: norms of heads after positions, whose base grows by a fixed alpha.
-
-
 def _hunyuan_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_cla=False)
     attention = shared_heads(config, head_norms=True, norms_after_positions=True)
@@ -130,8 +121,6 @@ HUNYUAN = decoder(_hunyuan_spec, _hunyuan_table)
 
 
 # OLMo 2 (2025): norms of what is added alone, and of all queries and all keys.
-
-
 def _olmo2_spec(config: JsonObject) -> StackSpec:
     attention = shared_heads(config, head_norms=True, norms_of_all_heads=True)
     biases = config.boolean("attention_bias", False)
@@ -151,8 +140,6 @@ OLMO2 = decoder(_olmo2_spec, _olmo2_table)
 
 
 # Phi-3 (Abdin 2024): queries, keys and values in one matrix, the gate and what it multiplies in another.
-
-
 def _phi3_spec(config: JsonObject) -> StackSpec:
     attention, parameters = shared_heads(config), rope_parameters(config)
     is_long = parameters.values.get("rope_type", parameters.values.get("type")) in LONGROPE
@@ -197,8 +184,6 @@ PHI3 = decoder(_phi3_spec, _phi3_table)
 
 
 # Gemma 2 and 3 (Gemma Team 2024, 2025): norms around each sublayer, local layers, capped scores and logits.
-
-
 def _cap(config: JsonObject, name: str, usual: float) -> float:
     """A cap; 0, none, where it is null."""
     return config.number(name, 0.0 if name in config.values else usual)

@@ -22,7 +22,6 @@ from fastattn.weights.huggingface.encoders.architecture import (
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # BERT (Devlin 2019): learned positions, token types, norms after each sublayer.
-
 LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": sources(
         "encoder.layer.#.attention.self.query.*",
@@ -84,7 +83,6 @@ BERT = Architecture(bert_spec, fixed(LAYERS | EMBEDDING), ("bert.",), IGNORED, r
 
 
 # RoBERTa (Liu 2019), XLM-R (Conneau 2020), CamemBERT: BERT whose positions start after the padding id.
-
 ROBERTA_HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "tanh"),
     TOKENS: linear_head("each", "classifier"),
@@ -108,7 +106,6 @@ ROBERTA = Architecture(
 
 
 # ELECTRA (Clark 2020): BERT whose embedding may be narrower.
-
 ELECTRA_TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})
 ELECTRA_HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
 ELECTRA_HEADS = {
@@ -137,7 +134,6 @@ ELECTRA = Architecture(
 
 
 # MPNet (Song 2020): BERT with a relative bias, shared by the layers, beside its learned positions.
-
 MPNET_PADDING = 1  # whatever config.json says: transformers does not ask it
 MPNET_ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": sources(
@@ -164,7 +160,6 @@ MPNET = Architecture(
 
 
 # ALBERT (Lan 2020): BERT with a narrow embedding, whose layers share their weights in groups.
-
 ALBERT_LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
 ALBERT_TABLE = EMBEDDING | {
     "encoder.embedding_projection.*": sources("encoder.embedding_hidden_mapping_in.*"),
@@ -217,7 +212,6 @@ ALBERT = Architecture(
 
 
 # jina-embeddings-v2's BERT (Günther 2023): linear biases to both sides instead of positions, gates.
-
 JINA_GATES_AND_INNER = "encoder.layer.#.mlp.gated_layers.weight"
 JINA_GATED = {
     "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, piece=(0, 2)),
@@ -253,7 +247,6 @@ JINA = Architecture(
 
 
 # DistilBERT (Sanh 2019): BERT without token types, by names of its own.
-
 DISTILBERT_LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": sources(
         "transformer.layer.#.attention.q_lin.*",

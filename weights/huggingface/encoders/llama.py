@@ -100,8 +100,6 @@ def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorS
 
 
 # Qwen 3 and Qwen 2 (Yang 2025, 2024): as encoders mostly causal.
-
-
 def qwen_stack(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
     second = config.string("model_type") == "qwen2"
@@ -133,7 +131,6 @@ QWEN = Architecture(qwen_stack, qwen_table, ("model.",), IGNORED, heads=QWEN_HEA
 
 # Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it, and Gemma 2's: norms around each sublayer, local
 # layers.
-
 GEMMA_TABLE = TABLE | {
     "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*"),
     "STACK.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*"),

@@ -26,7 +26,6 @@ from fastattn.weights.huggingface.encoders.architecture import (
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
-
 MODERNBERT_TABLE = {
     "encoder.embedding.weight": sources("embeddings.tok_embeddings.weight"),
     "encoder.embedding_norm.*": sources("embeddings.norm.*"),
@@ -107,7 +106,6 @@ MODERNBERT = Architecture(
 
 
 # gte v1.5's NewModel, transformers' GTE (Zhang 2024): rotary positions, gates, norms after each sublayer.
-
 GTE_GATES_AND_INNER = "encoder.layer.#.mlp.up_gate_proj.weight"
 GTE_TABLE = {
     "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
@@ -168,7 +166,6 @@ GTE = Architecture(_gte_spec, fixed(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, h
 
 
 # NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, no biases but theirs.
-
 NOMIC_TABLE = {
     "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
