@@ -40,7 +40,6 @@ class ResidualState:
         return self._arrays[name].vector.reshape(self._arrays[name].shape)
 
     def spec(self, image: tuple[int, int, int]) -> ResidualSpec:
-        """The architecture, by the shapes."""
         blocks: list[int] = []
         while f"layer{len(blocks) + 1}.0.conv1.weight" in self._arrays:
             stage = f"layer{len(blocks) + 1}"

@@ -97,7 +97,6 @@ class TensorSources:
 
     @property
     def row_counts(self) -> tuple[int, ...]:
-        """The rows that each array gives to the tensor."""
         return self.rows or (self.shape[0] // max(1, len(self.names)),) * len(self.names)
 
     @property
@@ -118,7 +117,6 @@ class TensorSources:
 
 
 def sources(*names: str | None, **more: Any) -> TensorSources:
-    """A table's entry, see TensorSources."""
     return TensorSources(names, **more)
 
 
@@ -133,7 +131,6 @@ def identity(shape: Shape) -> np.ndarray:
 def canonical_tensors(
     table: Mapping[str, TensorSources], spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
 ) -> dict[str, Tensor]:
-    """The tensors of an architecture by canonical name, see ``check_sources``."""
     parts = map_tensors(table, spec)
     check_sources(parts, stored, where, misfit)
     return make_tensors(parts, stored)

@@ -33,7 +33,6 @@ class Groups:
     minima_BG: np.ndarray | None = None
 
     def dequantize(self, out_BGW: np.ndarray) -> None:
-        """Write the numbers into a float32 array."""
         np.multiply(self.values_BGW, self.scales_BG[..., None], out=out_BGW, dtype=np.float32)
         if self.minima_BG is not None:
             out_BGW += self.minima_BG[..., None]
@@ -144,7 +143,6 @@ class BlockTensor:
 
     @property
     def vector(self) -> np.ndarray:
-        """The values flattened, float32."""
         return self.float32().reshape(-1)
 
     def matrix(self, transposed: bool = False) -> Tensor:
@@ -152,7 +150,6 @@ class BlockTensor:
         return np.ascontiguousarray(self.float32().T) if transposed else in_memory(self.unread())
 
     def unread(self) -> UnreadTensor:
-        """``matrix``, to be read by rows."""
         row = len(self.data) // self.shape[0]
 
         def part(first: int, last: int) -> BlockTensor:

@@ -85,7 +85,6 @@ class JsonObject:
 
 
 def read_json(folder: Folder, name: str) -> Any:
-    """The parsed value of a file of UTF-8 JSON."""
     return parse_json(bytes(folder.read(name)), folder.where(name))
 
 

@@ -64,7 +64,6 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
 
 
 def _fields(data: memoryview, where: str) -> Iterator[tuple[int, Value]]:
-    """(number, value) of each field of a message."""
     reader = ByteReader(data, where)
     while reader.remaining:
         number, kind = divmod(_varint(reader), 8)

@@ -25,7 +25,6 @@ Find = Callable[[Storage], memoryview]
 
 
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    """The tensors of one file by name."""
     return parse(folder.read(name), folder.where(name))
 
 
@@ -98,7 +97,6 @@ def _stored_tensors(named: dict[str, TensorView], find: Find, where: str, size: 
 
 
 def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
-    """The tensor as a view of its storage's bytes."""
     storage, shape = view.storage, view.shape
     if len(shape) > HIGHEST_RANK:
         raise PickleError(f"{name} should have at most {HIGHEST_RANK} dimensions, has {len(shape)}")
@@ -130,7 +128,6 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _read_zip(data: memoryview) -> tuple[Any, Find]:
-    """(the pickled object, a function that returns a storage's bytes)."""
     try:
         entries = list_members(data)
     except ZipError as error:
@@ -173,7 +170,6 @@ def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
 
 
 def _read_stream(data: memoryview) -> tuple[Any, Find]:
-    """(the pickled object, a function that returns a storage's bytes)."""
     stream = Stream(data)
     if data[:1] != b"\x80" or unpickle(stream) != STREAM_MAGIC or unpickle(stream) != STREAM_VERSION:
         raise PickleError("neither of torch.save's forms: no zip archive, and no stream of version 1001")

@@ -148,7 +148,6 @@ class _Machine:
         self.stack = []
 
     def pop_mark(self) -> list[Any]:
-        """The values pushed since the last mark."""
         if not self.below:
             raise PickleError("its pickle lacks a mark")
         items, self.stack = self.stack, self.below.pop()

@@ -17,8 +17,7 @@ from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.text.languages import language_tokens
 from fastattn.weights.containers.json_file import JsonObject, decoded, read_json, read_object, read_optional, shorten
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
-from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack
-from fastattn.weights.ctranslate2.tensors import read_tensors
+from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack, read_tensors
 from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import main_precision
 

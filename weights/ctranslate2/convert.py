@@ -22,8 +22,15 @@ from fastattn.spec.rounding import quantize, row_multipliers
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import as_json
 from fastattn.weights.ctranslate2.file import NEWEST_VERSION, STORED_AS, TYPES, Variable
-from fastattn.weights.ctranslate2.spec import ACTIVATIONS, Attributes, read_stack
-from fastattn.weights.ctranslate2.tensors import ENDS, LAYER_PARTS, OTHERS, STACK_PARTS
+from fastattn.weights.ctranslate2.spec import (
+    ACTIVATIONS,
+    ENDS,
+    LAYER_PARTS,
+    OTHERS,
+    STACK_PARTS,
+    Attributes,
+    read_stack,
+)
 from fastattn.weights.tensor_mapping import NAME
 
 SPECIFICATION, REVISION = "TransformerSpec", 7
@@ -141,7 +148,6 @@ def _kept(tensor: Tensor) -> QuantizedTensor | None:
 
 
 def _attributes(name: str, stack: StackSpec) -> list[Entry]:
-    """A stack's numbers, as CTranslate2 names them."""
     attention, positions = stack.attention, stack.positions
     codes = {activation: code for code, activation in ACTIVATIONS.items()}
     values: dict[str, tuple[str, float]] = {

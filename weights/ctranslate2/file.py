@@ -68,7 +68,6 @@ class Variable:
 
     @property
     def vector(self) -> np.ndarray:
-        """``float32``, flattened."""
         return self.float32.reshape(-1)
 
     def matrix(self, transposed: bool = False) -> Tensor:
@@ -92,8 +91,6 @@ class ModelFile:
 
 
 class _Reader(ByteReader):
-    """Reads a model.bin's counts and names."""
-
     def count(self, what: str, least_size: int) -> int:
         """A number of entries of at least ``least_size`` bytes each."""
         count = self.number("I", what)

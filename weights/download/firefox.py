@@ -10,7 +10,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -119,7 +119,9 @@ def listed_models() -> list[FirefoxModel]:
     """
     url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
-    kept, age = _kept_list(folder / LIST_FILE, url)
+    kept, age = None, 0.0
+    with suppress(OSError, CheckpointError):  # there is none, or it is damaged
+        kept, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
     if kept is not None and (is_offline() or 0 <= age < A_DAY):
         return kept
     if is_offline():
@@ -128,11 +130,14 @@ def listed_models() -> list[FirefoxModel]:
             "fastattn languages"
         )
     try:
-        data, models = _fetch_list(url)
-    except DownloadError as error:
+        with _opened(Transport(read_settings()), url) as chunks:
+            data = b"".join(_bounded(chunks, LONGEST_LIST))
+        models = _parse(data, url)
+    except (TransportError, CheckpointError, DownloadError) as error:
+        reason = error if isinstance(error, DownloadError) else f"cannot read the list of models {url}: {error}"
         if kept is None:
-            raise
-        warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {error}")
+            raise DownloadError(str(reason)) from None
+        warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {reason}")
         return kept
     told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
@@ -149,23 +154,6 @@ def listed_models() -> list[FirefoxModel]:
         reason = error if isinstance(error, DownloadError) else f"cannot write to {folder}: {error.strerror or error}"
         warn(f"the list of models is not kept: {reason}")
     return models
-
-
-def _kept_list(path: Path, url: str) -> tuple[list[FirefoxModel] | None, float]:
-    """(the list that is kept, its age in seconds); None where there is none, or it is damaged."""
-    try:
-        return _parse(path.read_bytes(), url), time.time() - path.stat().st_mtime
-    except (OSError, CheckpointError):
-        return None, 0.0
-
-
-def _fetch_list(url: str) -> tuple[bytes, list[FirefoxModel]]:
-    try:
-        with _opened(Transport(read_settings()), url) as chunks:
-            data = b"".join(_bounded(chunks, LONGEST_LIST))
-        return data, _parse(data, url)
-    except (TransportError, CheckpointError) as error:
-        raise DownloadError(f"cannot read the list of models {url}: {error}") from None
 
 
 def _parse(data: bytes, url: str) -> list[FirefoxModel]:

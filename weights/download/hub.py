@@ -65,7 +65,9 @@ def fetch(name: str, bars: bool = False) -> Path:
     Raises CheckpointError if there is no such model or it has no format that can be read, DownloadError if the
     download fails.
     """
-    _check_home(name)
+    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    if not named and os.path.expanduser("~").startswith("~"):  # huggingface_hub would use a folder named "~" here
+        raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
     import huggingface_hub
     from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
@@ -113,13 +115,6 @@ def _model_info(name: str) -> Any:
                 raise
         time.sleep(wait)
         attempt += 1
-
-
-def _check_home(name: str) -> None:
-    """Raise DownloadError if huggingface_hub would use a folder named "~" here instead of the user's home."""
-    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
-    if not named and os.path.expanduser("~").startswith("~"):
-        raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
 
 
 @dataclass(frozen=True)

@@ -107,11 +107,8 @@ class Transport:
 
     def _is_trusted(self, url: str) -> bool:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
-        for trusted in self._settings.trusted_hosts:
-            parts = urlsplit(f"//{trusted}")
-            if parts.hostname == host and parts.port in (None, port):
-                return True
-        return False
+        trusted = (urlsplit(f"//{each}") for each in self._settings.trusted_hosts)
+        return any(parts.hostname == host and parts.port in (None, port) for parts in trusted)
 
     def _context(self, url: str) -> ssl.SSLContext:
         trusted = self._is_trusted(url)
@@ -123,14 +120,10 @@ class Transport:
         variables = os.environ
         chosen = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
         try:
-            if not chosen:
-                context = ssl.create_default_context()
-                if not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
-                    _add_certifi(context)
-            elif os.path.isdir(chosen):
-                context = ssl.create_default_context(capath=chosen)
-            else:
-                context = ssl.create_default_context(cafile=chosen)
+            file, folder = (None, chosen) if chosen and os.path.isdir(chosen) else (chosen or None, None)
+            context = ssl.create_default_context(cafile=file, capath=folder)
+            if not chosen and not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
+                _add_certifi(context)
         except OSError as error:
             raise TransportError(f"the certificates of {chosen or 'this system'}: {_reason(error)}") from None
         if not verify:
@@ -375,13 +368,9 @@ class _Response(http.client.HTTPResponse):
         self._paced.allowed = None
 
 
-class HttpConnection(http.client.HTTPConnection):
-    """An HTTPConnection that gives up slow responses, also a proxy's."""
-
+class HttpConnection(http.client.HTTPConnection):  # which gives up slow responses, also a proxy's
     response_class = _Response
 
 
 class HttpsConnection(http.client.HTTPSConnection):
-    """An HTTPSConnection that gives up slow responses, also a proxy's."""
-
     response_class = _Response

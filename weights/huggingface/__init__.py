@@ -12,7 +12,7 @@ from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
 from fastattn.weights.huggingface.decoders import DECODERS
 from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
-from fastattn.weights.huggingface.families import known_type
+from fastattn.weights.huggingface.encoders.architecture import known_type
 from fastattn.weights.huggingface.translator import is_translator, read_translator
 from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS
 

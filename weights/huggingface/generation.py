@@ -90,7 +90,8 @@ def read_settings(
         if found.get("beam_size", 1) == 1:
             found["beam_size"] = 1
             for name, (ours, default) in SAMPLING.items():
-                found[ours] = (values.integer if isinstance(default, int) else values.number)(name, default)
+                number = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
+                found[ours] = number
             found["sampling_topk"] = min(found["sampling_topk"], len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {found['beam_size']}")

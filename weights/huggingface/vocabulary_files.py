@@ -36,11 +36,9 @@ class AddedTokens:
     where: str
 
     def and_extra(self, tokens: list[Token]) -> "AddedTokens":
-        """These, and further ones after them."""
         return replace(self, extra=self.extra + [_token(token, self.where) for token in tokens])
 
     def content(self, name: str, default: str) -> str:
-        """The content of a named token."""
         return str(self.named[name]["content"]) if name in self.named else default
 
     def with_ids(self, vocabulary: Mapping[str, int], defaults: Mapping[str, str | Token]) -> list[Token]:
@@ -142,7 +140,6 @@ class OlderFiles:
 
 
 def bert_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The tokenizer of BERT, DistilBERT and ELECTRA."""
     tokenizer, ids = _word_piece(files, BERT)
     cls, sep = (files.tokens.content(name, BERT[name]) for name in ("cls_token", "sep_token"))
     return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
@@ -168,7 +165,6 @@ def gpt2_tokenizer(files: OlderFiles) -> dict[str, Any]:
 
 
 def qwen2_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The tokenizer of Qwen 2 and 3."""
     model, added, _ = _byte_pairs(files, dict.fromkeys(("eos_token", "unk_token", "pad_token"), END_OF_TEXT))
     words = {"Regex": CL100K.replace("COUNT", "1")}
     split = {"type": "Split", "pattern": words, "behavior": "Isolated", "invert": False}
@@ -200,7 +196,6 @@ def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], whole: bool
 def assembled(
     model: object, added: object, normalizer: object, pre_tokenizer: object, decoder: object
 ) -> dict[str, Any]:
-    """A tokenizer.json without its post-processor."""
     head = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
     return head | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}
 

@@ -40,7 +40,6 @@ class Item:
 
     @lazy
     def vector(self) -> np.ndarray:
-        """The values flattened, float32."""
         return np.require(self._floats().reshape(-1), np.float32, ["C", "A", "W"])
 
     @lazy

@@ -65,7 +65,6 @@ def read(folder: Folder) -> Checkpoint:
 
 
 def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text:
-    """``text`` with what its files hold."""
     if isinstance(text, EncoderText | GeneratorText):
         text = replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])))
         return replace(text, dense=dense) if isinstance(text, EncoderText) else text
@@ -90,7 +89,6 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
 
 
 def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
-    """A tokenizer's bytes, or the tokens of a vocabulary."""
     if not name.endswith("vocabulary.json"):
         return bytes(folder.read(name))
     tokens = read_json(folder, name)
@@ -188,7 +186,6 @@ class SavedTensor:
         return (_grouped_int8 if SCALES in self.beside else _quantized)(self.stored, self.beside)
 
     def unread(self) -> UnreadTensor:
-        """``matrix``, to be read by rows."""
         if self.beside is None:
             SavedTensor(self.stored.part(0, 0))._float32()
             return self.stored.unread()

@@ -118,7 +118,6 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
 
 
 def _stack_kind(values: object) -> type:
-    """The class of a stack with these fields."""
     return RecurrentSpec if isinstance(values, dict) and "cell" in values else StackSpec
 
 
@@ -135,7 +134,6 @@ def _in_parts(stack: object) -> object:
 
 
 def _faults(config: Config) -> list[str]:
-    """The faults of a Config whose fields have the right types."""
     model = config.model
     faults = []
     if config.precision not in PRECISIONS:

@@ -36,9 +36,9 @@ from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers import onnx, pytorch, safetensors
-from fastattn.weights.containers.json_file import JsonObject, decoded, from_plain, is_text, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, from_plain, is_text, read_object, shorten
+from fastattn.weights.containers.safetensors import read_metadata
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent.vocabulary import read_vocabulary
 from fastattn.weights.residual_state import ResidualState
 from fastattn.weights.tensor_mapping import (
     Array,
@@ -238,7 +238,6 @@ def _read_pictures(mapping: JsonObject) -> PictureSpec | None:
 
 
 def _sources(tensors: JsonObject, name: str) -> TensorSources:
-    """An entry of the table."""
     value = tensors.values[name]
     options = dict(value) if isinstance(value, dict) else {"names": value}
     names = options.pop("names", None)
@@ -324,3 +323,49 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
         if token is not None and token not in vocabularies[f"{side}_vocabulary"]:
             raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
     return text
+
+
+# Vocabularies: the tokens by their ids, from the places that a mapping may name.
+def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
+    """The tokens, as many as the embedding has ``rows``; ``weights`` are the files that may have metadata."""
+    known = [name for name in READERS if place.has(name)]
+    if len(known) != 1:
+        raise CheckpointError(f"{place.where} should have one of {', '.join(READERS)}, has {shorten(place.values)}")
+    return checked(READERS[known[0]](place, folder, weights), rows, place.where)
+
+
+def checked(tokens: list[str], rows: int, where: str) -> tuple[str, ...]:
+    """The tokens, which should be as many as the embedding has ``rows``."""
+    if len(tokens) != rows:
+        raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens")
+    return tuple(tokens)
+
+
+def _file(place: JsonObject, entry: str) -> str:
+    name = place.string(entry)
+    if any(sign in name for sign in "/\\:"):
+        raise place.error(entry, "a file beside the weights", name)
+    return name
+
+
+def _lines(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    name = _file(place, "lines")
+    lines = decoded(folder.read(name), folder.where(name)).split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _object(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    """{token: id} under a key of a JSON object."""
+    ids = read_object(folder, _file(place, "json")).nested(place.string("key"))
+    numbers = [ids.integer(token) for token in ids.values]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise CheckpointError(f"{ids.where}: should have each id from 0 to {len(numbers) - 1} once")
+    return sorted(ids.values, key=lambda token: ids.values[token])
+
+
+def _metadata(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    """Tokens with NULs between them in the metadata of the weights, one .safetensors file."""
+    return read_metadata(folder, weights[0]).string(place.string("metadata")).split("\0")
+
+
+READERS = {"lines": _lines, "json": _object, "metadata": _metadata}

@@ -14,8 +14,7 @@ from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.torch_pickle import Namespace
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
-from fastattn.weights.recurrent.vocabulary import checked
+from fastattn.weights.recurrent.mapping import checked, make_text, map_arrays, merged, shipped
 from fastattn.weights.tensor_mapping import stored_precision
 
 # Option -> what it may be; without it the first.

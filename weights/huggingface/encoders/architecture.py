@@ -1,8 +1,9 @@
 """The description of an architecture, and readers of config.json that several of them share."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from fastattn.errors import CheckpointError
@@ -311,3 +312,21 @@ def decoder(
         "buffers": buffers,
     } | more
     return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)
+
+
+def known_type(config: JsonObject, known: Collection[str]) -> str:
+    """A config.json's model_type; raises CheckpointError that lists the known ones, the nearest first."""
+    kind = config.string("model_type")
+    if kind not in known:
+        from difflib import SequenceMatcher  # which no start needs
+
+        nearest = sorted(known, key=lambda name: (-SequenceMatcher(None, kind[:100], name).ratio(), name))
+        names = ", ".join(nearest)
+        raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported; known: {names}")
+    return kind
+
+
+def found_in(table: Mapping[str, str], config: JsonObject, package: str) -> Any:
+    """What a package's table has for a config.json; raises as ``known_type``."""
+    module, name = table[known_type(config, table)].split(".")
+    return getattr(import_module(f"{package}.{module}"), name)

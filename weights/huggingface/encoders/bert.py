@@ -22,12 +22,9 @@ from fastattn.weights.huggingface.encoders.architecture import (
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # BERT (Devlin 2019): learned positions, token types, norms after each sublayer.
+QKV = ("query", "key", "value")
 LAYERS = {
-    "encoder.layers.#.self_attention.qkv.*": sources(
-        "encoder.layer.#.attention.self.query.*",
-        "encoder.layer.#.attention.self.key.*",
-        "encoder.layer.#.attention.self.value.*",
-    ),
+    "encoder.layers.#.self_attention.qkv.*": sources(*(f"encoder.layer.#.attention.self.{part}.*" for part in QKV)),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.output.dense.*"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.output.LayerNorm.*"),
     "encoder.layers.#.feed_forward.inner.*": sources("encoder.layer.#.intermediate.dense.*"),
@@ -136,9 +133,7 @@ ELECTRA = Architecture(
 # MPNet (Song 2020): BERT with a relative bias, shared by the layers, beside its learned positions.
 MPNET_PADDING = 1  # whatever config.json says: transformers does not ask it
 MPNET_ATTENTION = {
-    "encoder.layers.#.self_attention.qkv.*": sources(
-        "encoder.layer.#.attention.attn.q.*", "encoder.layer.#.attention.attn.k.*", "encoder.layer.#.attention.attn.v.*"
-    ),
+    "encoder.layers.#.self_attention.qkv.*": sources(*(f"encoder.layer.#.attention.attn.{part}.*" for part in "qkv")),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.attn.o.*"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.LayerNorm.*"),
     "encoder.relative_bias": sources("encoder.relative_attention_bias.weight"),
@@ -163,9 +158,7 @@ MPNET = Architecture(
 ALBERT_LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
 ALBERT_TABLE = EMBEDDING | {
     "encoder.embedding_projection.*": sources("encoder.embedding_hidden_mapping_in.*"),
-    "encoder.layers.#.self_attention.qkv.*": sources(
-        f"{ALBERT_LAYER}.attention.query.*", f"{ALBERT_LAYER}.attention.key.*", f"{ALBERT_LAYER}.attention.value.*"
-    ),
+    "encoder.layers.#.self_attention.qkv.*": sources(*(f"{ALBERT_LAYER}.attention.{part}.*" for part in QKV)),
     "encoder.layers.#.self_attention.output.*": sources(f"{ALBERT_LAYER}.attention.dense.*"),
     "encoder.layers.#.self_attention.norm.*": sources(f"{ALBERT_LAYER}.attention.LayerNorm.*"),
     "encoder.layers.#.feed_forward.inner.*": sources(f"{ALBERT_LAYER}.ffn.*"),
@@ -249,9 +242,7 @@ JINA = Architecture(
 # DistilBERT (Sanh 2019): BERT without token types, by names of its own.
 DISTILBERT_LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": sources(
-        "transformer.layer.#.attention.q_lin.*",
-        "transformer.layer.#.attention.k_lin.*",
-        "transformer.layer.#.attention.v_lin.*",
+        *(f"transformer.layer.#.attention.{part}_lin.*" for part in "qkv")
     ),
     "encoder.layers.#.self_attention.output.*": sources("transformer.layer.#.attention.out_lin.*"),
     "encoder.layers.#.self_attention.norm.*": sources("transformer.layer.#.sa_layer_norm.*"),

@@ -24,14 +24,12 @@ from fastattn.weights.huggingface.encoders.architecture import (
     refuse,
     stack_sizes,
 )
-from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
+from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": sources(
-        "encoder.layer.#.attention.self.query_proj.*",
-        "encoder.layer.#.attention.self.key_proj.*",
-        "encoder.layer.#.attention.self.value_proj.*",
+        *(f"encoder.layer.#.attention.self.{part}_proj.*" for part in QKV)
     ),
     "encoder.distances": sources("encoder.rel_embeddings.weight"),
     "encoder.distance_norm.*": sources("encoder.LayerNorm.*"),

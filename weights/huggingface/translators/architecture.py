@@ -48,12 +48,8 @@ class TranslatorArchitecture:
         return isinstance(named, list) and any(name in self.classes for name in named)
 
 
-SHARED, SOURCE, TARGET, HEAD = (
-    "shared.weight",
-    "encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-    "lm_head.weight",
-)
+SHARED, HEAD = "shared.weight", "lm_head.weight"
+SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
 def sinusoids(shape: tuple[int, ...]) -> np.ndarray:
@@ -109,14 +105,12 @@ TABLE = {
     "STACK.positions": sources("STACK.embed_positions.weight", absent=sinusoids),
     "STACK.embedding_norm.*": sources("STACK.layernorm_embedding.*"),
     "STACK.final_norm.*": sources("STACK.layer_norm.*"),
-    "STACK.layers.#.self_attention.qkv.*": sources(
-        "STACK.layers.#.self_attn.q_proj.*", "STACK.layers.#.self_attn.k_proj.*", "STACK.layers.#.self_attn.v_proj.*"
-    ),
+    "STACK.layers.#.self_attention.qkv.*": sources(*(f"STACK.layers.#.self_attn.{part}_proj.*" for part in "qkv")),
     "STACK.layers.#.self_attention.output.*": sources("STACK.layers.#.self_attn.out_proj.*"),
     "STACK.layers.#.self_attention.norm.*": sources("STACK.layers.#.self_attn_layer_norm.*"),
     "decoder.layers.#.cross_attention.query.*": sources("decoder.layers.#.encoder_attn.q_proj.*"),
     "decoder.layers.#.cross_attention.key_value.*": sources(
-        "decoder.layers.#.encoder_attn.k_proj.*", "decoder.layers.#.encoder_attn.v_proj.*"
+        *(f"decoder.layers.#.encoder_attn.{part}_proj.*" for part in "kv")
     ),
     "decoder.layers.#.cross_attention.output.*": sources("decoder.layers.#.encoder_attn.out_proj.*"),
     "decoder.layers.#.cross_attention.norm.*": sources("decoder.layers.#.encoder_attn_layer_norm.*"),
