@@ -155,33 +155,30 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 GREATEST_INTEGER = 2**31 - 1
 GREATEST_NUMBER = float(np.finfo(np.float32).max)  # beyond it, casts to float32 would overflow
 # Type -> (its name in errors, whether a JSON value is one).
-PLAIN: dict[Any, tuple[str, Any]] = {
+PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: type(value) is bool),
     int: ("an integer of 32 bits", lambda value: type(value) is int and abs(value) <= GREATEST_INTEGER),
     float: ("a number of float32", lambda value: type(value) in (int, float) and abs(value) <= GREATEST_NUMBER),
     str: ("a string", is_text),
     dict: ("an object", lambda value: isinstance(value, dict)),
-    tuple[tuple[int, ...], ...]: (
-        "a list of lists of integers of 32 bits",
-        lambda value: isinstance(value, list) and all(map(_is_integers, value)),
-    ),
-    tuple[int, ...]: ("a list of integers of 32 bits", lambda value: _is_integers(value)),
-    tuple[float, ...]: (
-        "a list of numbers of float32",
-        lambda value: isinstance(value, list) and all(map(PLAIN[float][1], value)),
-    ),
-    tuple[str, ...]: ("a list of strings", lambda value: isinstance(value, list) and all(map(is_text, value))),
+}
+
+
+def _all(kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(PLAIN[kind][1], value))
+
+
+PLAIN |= {
+    tuple[tuple[int, ...], ...]: ("a list of lists of integers of 32 bits", _all(tuple[int, ...])),
+    tuple[int, ...]: ("a list of integers of 32 bits", _all(int)),
+    tuple[float, ...]: ("a list of numbers of float32", _all(float)),
+    tuple[str, ...]: ("a list of strings", _all(str)),
     dict[str, str]: (
         "an object of strings",
         lambda value: isinstance(value, dict) and all(map(is_text, [*value, *value.values()])),
     ),
 }
-
 T = TypeVar("T")
-
-
-def _is_integers(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) is int and abs(item) <= GREATEST_INTEGER for item in value)
 
 
 def as_json(value: object) -> bytes:

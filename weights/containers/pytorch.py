@@ -112,19 +112,11 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
         )
     item = TYPES[storage.dtype][0]
     strides = None
-    if count and not _is_contiguous(shape, view.strides):
+    contiguous = (math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    if count and any(size > 1 and stride != one for size, stride, one in zip(shape, view.strides, contiguous)):
         # The stride of an axis of length one is not used and may be any number.
         strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
     return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
-
-
-def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides)):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _read_zip(data: memoryview) -> tuple[Any, Find]:

@@ -146,18 +146,23 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
         raise CheckpointError(f"{prefix}/num_heads should be at least 1, is {heads}")
     attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
     crosses = [f"{prefix}/layer_{i}/attention" for i in range(layers)] if prefix == "decoder" else []
-    key_heads = _read_key_heads(attributes, attentions + crosses, heads, problems)
+    scopes = attentions + crosses
+    if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
+        _uniform(attributes, scopes, "multi_query", 0, problems)
+        key_heads = 1
+    else:
+        key_heads = int(_uniform(attributes, scopes, "num_heads_kv", heads, problems))
     fused, usual = variables.get(f"{prefix}/layer_0/self_attention/linear_0/weight"), width // heads
     if fused is not None and len(fused.shape) == 2:  # T5's heads together may be wider than rows, or narrower
         usual = fused.shape[0] // max(1, heads + 2 * key_heads)
-    head_width = int(_uniform(attributes, attentions + crosses, "head_dim", usual, problems))
+    head_width = int(_uniform(attributes, scopes, "head_dim", usual, problems))
     if not 1 <= head_width <= width:
         raise CheckpointError(f"{prefix}: {heads} heads of width {head_width} do not fit a model of width {width}")
     norm = "layer" if any(name.endswith("/beta") for name in names) else "rms"
     activation = attributes.integer(f"{prefix}/activation", 0)
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"{prefix}/activation should be one of {sorted(ACTIVATIONS)}, is {activation}")
-    query_scale = _uniform(attributes, attentions + crosses, "queries_scale", head_width**-0.5, problems)
+    query_scale = _uniform(attributes, scopes, "queries_scale", head_width**-0.5, problems)
     positions = _read_positions(attributes, prefix, attentions, crosses, head_width, problems)
     if positions.alibi is not None and positions.alibi.scaled and not _close(query_scale, head_width**-0.5):
         problems.append("scale_alibi with a queries_scale of its own")
@@ -202,13 +207,6 @@ def _uniform(attributes: Attributes, scopes: list[str], name: str, default: floa
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
     return max(values)
-
-
-def _read_key_heads(attributes: Attributes, scopes: list[str], heads: int, problems: list[str]) -> int:
-    if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
-        _uniform(attributes, scopes, "multi_query", 0, problems)
-        return 1
-    return int(_uniform(attributes, scopes, "num_heads_kv", heads, problems))
 
 
 def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> float:

@@ -42,7 +42,10 @@ class PipSettings:
 def read_settings() -> PipSettings:
     """The settings that pip would use in this process; DownloadError for a file or a value it could not read."""
     options = _options()
-    no_index = _boolean("no-index", options.get("no-index", "no"))
+    written = options.get("no-index", "no")
+    if written.lower() not in _TRUE + _FALSE:
+        raise DownloadError(f"pip's option no-index should be yes or no, is {written!r}")
+    no_index = written.lower() in _TRUE
     index_url = options.get("index-url")
     if index_url is None and not no_index:
         index_url = _default_index()
@@ -121,12 +124,6 @@ def _parse(file: Path) -> configparser.RawConfigParser:
         reason = " ".join(str(error).split())
         raise DownloadError(f"pip's configuration file {file} cannot be read: {reason}") from None
     return parser
-
-
-def _boolean(option: str, value: str) -> bool:
-    if value.lower() not in _TRUE + _FALSE:
-        raise DownloadError(f"pip's option {option} should be yes or no, is {value!r}")
-    return value.lower() in _TRUE
 
 
 def _seconds(value: str) -> float:

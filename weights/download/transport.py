@@ -80,7 +80,10 @@ class Transport:
     def _request(self, url: str, accept: str, attempt: int = 0) -> http.client.HTTPResponse:
         """The response; a busy server is asked again after a while."""
         headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
-        request = urllib.request.Request(_quoted(without_password(url)), headers=headers)
+        parts = urlsplit(without_password(url))  # spaces and what is beyond ASCII as percent escapes; others are kept
+        path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))
+        quoted = urlunsplit(parts._replace(path=path, query=query, fragment=""))
+        request = urllib.request.Request(quoted, headers=headers)
         self._authorize(request, _userinfo(url))
         try:
             return self._opener.open(request, timeout=self._settings.timeout)
@@ -203,13 +206,6 @@ def file_path(url: str) -> Path:
         return Path(os.fsdecode(unquote_to_bytes(parts.path)))  # names are bytes, whatever the locale
     host = f"//{parts.netloc}" if parts.netloc not in ("", "localhost") else ""
     return Path(urllib.request.url2pathname(host + parts.path))
-
-
-def _quoted(url: str) -> str:
-    """The URL with spaces and characters beyond ASCII as percent escapes; existing escapes are kept."""
-    parts = urlsplit(url)
-    path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))
-    return urlunsplit(parts._replace(path=path, query=query, fragment=""))
 
 
 def _origin(url: str) -> tuple[str, str]:

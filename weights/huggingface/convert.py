@@ -85,7 +85,7 @@ def _form(checkpoint: Checkpoint) -> WrittenForm:
         raise CheckpointError(
             "a Hugging Face folder is written of Transformers without a head, which this model is not"
         )
-    forms = {"encoder-decoder": _translators, "encoder": _encoders, "decoder": _decoders}
+    forms = {"encoder-decoder": _translators, "encoder": _of_one_stack, "decoder": _of_one_stack}
     kinds, problem, wanted = [], "", _plain(model)
     for form, said in forms[model.kind](checkpoint) if model.kind in forms else ():
         kinds.append(form.config["model_type"])
@@ -216,30 +216,21 @@ def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
         }
 
 
-def _encoders(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
-    stack = checkpoint.spec.encoder
-    assert isinstance(stack, StackSpec)
-    for kind in _own_first(ENCODERS, checkpoint):
+def _of_one_stack(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
+    ((name, stack),) = checkpoint.spec.stacks.items()
+    find: Callable[[JsonObject], Any] = find_decoder if name == "decoder" else find_architecture
+    for kind in _own_first(DECODERS if name == "decoder" else ENCODERS, checkpoint):
+        named: dict[str, Any] = {"model_type": kind}
+        if name == "decoder":
+            tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
+            named |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
         for sizes in _sizes(stack):
-            found = _read(find_architecture, sizes | {"model_type": kind})
+            found = _read(find, sizes | named)
             if found is not None and found[0].numbers is None:
                 architecture, values, said = found
-                model = ModelSpec("encoder", said)
-                yield WrittenForm(values.values, map_tensors(architecture.table(values, said), model)), model
-
-
-def _decoders(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
-    stack, tensors = checkpoint.spec.decoder, checkpoint.tensors
-    assert isinstance(stack, StackSpec)
-    tied = tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
-    for kind in _own_first(DECODERS, checkpoint):
-        for sizes in _sizes(stack):
-            named = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"]}
-            found = _read(find_decoder, sizes | named | {"tie_word_embeddings": tied})
-            if found is not None:
-                architecture, values, said = found
-                model = ModelSpec("decoder", decoder=said)
-                yield WrittenForm(values.values, map_tensors(architecture.table(values, said), model), "model."), model
+                model = ModelSpec(name, **{name: said})
+                parts = map_tensors(architecture.table(values, said), model)
+                yield WrittenForm(values.values, parts, "model." * (name == "decoder")), model
 
 
 Stored = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]

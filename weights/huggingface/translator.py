@@ -40,7 +40,12 @@ def read_translator(folder: Folder) -> Checkpoint:
     config = read_object(folder, "config.json")
     architecture = find_translator(config)
     generation = generation_values(folder, config)
-    decoding = _special_ids(config, generation)
+    # the special tokens with which transformers decodes: of generation_config.json, else of config.json
+    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
+    end = merged.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        merged["eos_token_id"] = end[0]
+    decoding = JsonObject(merged, config.where)
     if not architecture.names_class(config):
         raise config.error("architectures", f"one of {', '.join(architecture.classes)}", config.values["architectures"])
     refuse(config, quantization_config={}, pruned_heads={})
@@ -71,15 +76,6 @@ def read_translator(folder: Folder) -> Checkpoint:
     if never:
         tensors["decoder.projection.bias"][never] = -np.inf
     return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
-
-
-def _special_ids(config: JsonObject, generation: JsonObject) -> JsonObject:
-    """The special tokens with which transformers decodes: of generation_config.json, else of config.json."""
-    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
-    end = merged.get("eos_token_id")
-    if isinstance(end, list) and len(end) == 1:
-        merged["eos_token_id"] = end[0]
-    return JsonObject(merged, config.where)
 
 
 def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:

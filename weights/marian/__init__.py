@@ -63,7 +63,10 @@ def read(folder: Directory) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
     configuration = read_configuration(folder)
     where = folder.where(configuration.model)
-    items = _read_items(folder, configuration.model)
+    parse = {".npz": parse_npz, ".bin": parse_bin}.get(configuration.model[-4:])
+    if parse is None:
+        raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
+    items = parse(folder.read(configuration.model), where)
     settings = _read_settings(items, where)
     architecture = read_architecture(settings, items, f"{where}: {SETTINGS}")
     spec = architecture.model
@@ -78,15 +81,6 @@ def read(folder: Directory) -> Checkpoint:
     precision = main_precision((one.stored.dtype.name, one.stored.size) for one in weights)
     details |= configuration.details
     return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.used), shortlist)
-
-
-def _read_items(folder: Folder, name: str) -> dict[str, Item]:
-    data, where = folder.read(name), folder.where(name)
-    if name.endswith(".npz"):
-        return parse_npz(data, where)
-    if name.endswith(".bin"):
-        return parse_bin(data, where)
-    raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
 
 
 def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:

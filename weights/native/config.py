@@ -15,13 +15,8 @@ VERSION = 2
 # Version 1's field of a stack -> (the part that has it now, its field). Version 1 also had an autoregression, which is
 # the recurrence's kind unless it is self-attention.
 FIRST_NAMES = {
-    "heads": ("attention", "heads"),
-    "key_heads": ("attention", "key_heads"),
-    "head_width": ("attention", "head_width"),
-    "query_scale": ("attention", "query_scale"),
-    "inner_width": ("feed_forward", "inner_width"),
-    "activation": ("feed_forward", "activation"),
-    "gated": ("feed_forward", "gated"),
+    **{name: ("attention", name) for name in ("heads", "key_heads", "head_width", "query_scale")},
+    **{name: ("feed_forward", name) for name in ("inner_width", "activation", "gated")},
     "norm": ("norms", "kind"),
     "norm_epsilon": ("norms", "epsilon"),
     "norm_biases": ("norms", "biases"),
@@ -103,7 +98,8 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     plain, model = values.values, values.values.get("model")
     if version == 1 and isinstance(model, dict):
         plain = plain | {"model": {name: _in_parts(stack) for name, stack in model.items()}}
-    config = from_plain(Config, plain, "", problems, None, {StackSpec: _stack_kind})
+    kinds = {StackSpec: lambda stack: RecurrentSpec if isinstance(stack, dict) and "cell" in stack else StackSpec}
+    config = from_plain(Config, plain, "", problems, None, kinds)
     kind = TEXTS.get(str(values.nested("model").values.get("kind")), TranslationText)
     text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
     if config is not None:
@@ -115,10 +111,6 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     if config is None or text is None or problems:
         raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
     return config, text
-
-
-def _stack_kind(values: object) -> type:
-    return RecurrentSpec if isinstance(values, dict) and "cell" in values else StackSpec
 
 
 def _in_parts(stack: object) -> object:

@@ -4,6 +4,7 @@ The options say what a StackSpec needs to know (fairseq/models/transformer of 0.
 cannot say is refused by name. The decoder starts with the end token; positions count from 2.
 """
 
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -89,7 +90,14 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
         "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
-    source, target, languages = _vocabularies(folder, names, given, spec, where)
+    files = dictionaries(names)
+    vocabularies = {language: _tokens(folder, file) for language, file in files.items()}
+    encoder, decoder = spec.stacks.values()
+    languages = _languages(given, vocabularies, (encoder.vocabulary, decoder.vocabulary), where)
+    source, target = (
+        checked(vocabularies[language], stack.vocabulary, folder.where(files[language]))
+        for language, stack in zip(languages, (encoder, decoder))
+    )
     text = TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
@@ -176,19 +184,6 @@ def _stack(
     )
 
 
-def _vocabularies(
-    folder: Folder, names: list[str], given: dict[str, Any], spec: ModelSpec, where: str
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str]]:
-    """(source tokens, target tokens, their languages)."""
-    files = dictionaries(names)
-    tokens = {language: _tokens(folder, file) for language, file in files.items()}
-    encoder, decoder = spec.stacks.values()
-    rows = encoder.vocabulary, decoder.vocabulary
-    source, target = _languages(given, tokens, rows, where)
-    both = [checked(tokens[one], count, folder.where(files[one])) for one, count in zip((source, target), rows)]
-    return both[0], both[1], (source, target)
-
-
 def _languages(
     given: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
 ) -> tuple[str, str]:
@@ -205,12 +200,8 @@ def _languages(
         raise CheckpointError(
             f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
         )
-    fitting = [
-        (one, other)
-        for one in tokens
-        for other in tokens
-        if one != other and (len(tokens[one]), len(tokens[other])) == rows
-    ]
+    pairs = itertools.permutations(tokens, 2)
+    fitting = [pair for pair in pairs if (len(tokens[pair[0]]), len(tokens[pair[1]])) == rows]
     if len(tokens) != 2 or len(fitting) != 1:
         raise CheckpointError(
             f"{where}: its options do not say its languages: dict.SOURCE.txt and dict.TARGET.txt of {rows[0]} and"
