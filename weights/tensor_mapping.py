@@ -56,42 +56,29 @@ class FirstRow:
 
 @dataclass(frozen=True)
 class TensorSources:
-    """The sources of a canonical tensor.
+    """The sources of a canonical tensor."""
 
-    names   arrays, concatenated by rows; None: a vector of zeros
-    rows    of each array; (): all have equal shapes
-    ends    the file's names for weight and bias
-    transposed  matrices are stored as [inputs, outputs]
-    flat    a vector of n numbers may be stored as [1, n]
-    skip    how many first rows of an array stay out
-    first   how many first columns of a matrix come last in the tensor
-    relu    negative numbers become 0
-    piece   (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
-    plus    added to each row
-    offset  added to each number
-    absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
-    heads   an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has
-            with all queries first
-    kernel  a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a
-            linear layer, whose inputs are side by side for each offset of the kernel
-    shape   of the canonical tensor
-    """
-
-    names: tuple[str | None, ...]
-    rows: tuple[int, ...] = ()
-    ends: tuple[str, str] = ("weight", "bias")
-    transposed: bool = False
-    flat: bool = False
-    skip: int = 0
+    names: tuple[str | None, ...]  # arrays, concatenated by rows; None: a vector of zeros
+    rows: tuple[int, ...] = ()  # of each array; (): all have equal shapes
+    ends: tuple[str, str] = ("weight", "bias")  # the file's names for weight and bias
+    transposed: bool = False  # matrices are stored as [inputs, outputs]
+    flat: bool = False  # a vector of n numbers may be stored as [1, n]
+    skip: int = 0  # how many first rows of an array stay out
+    # (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
     piece: tuple[int, int] = (0, 1)
-    plus: FirstRow | None = None
-    offset: float = 0.0
-    first: int = 0
-    relu: bool = False
+    plus: FirstRow | None = None  # added to each row
+    offset: float = 0.0  # added to each number
+    first: int = 0  # how many first columns of a matrix come last in the tensor
+    relu: bool = False  # negative numbers become 0
+    # (shape) -> the tensor if the file has none of the arrays; None: they are required
     absent: Callable[[Shape], np.ndarray] | None = None
+    # a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a linear
+    # layer, whose inputs are side by side for each offset of the kernel
     kernel: int = 0
+    # an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has with
+    # all queries first
     heads: int = 0
-    shape: Shape = ()
+    shape: Shape = ()  # of the canonical tensor
 
     @property
     def row_counts(self) -> tuple[int, ...]:

@@ -22,14 +22,10 @@ from fastattn.weights.folder import Folder
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """B blocks of G groups of W numbers: values * scales, or values * scales + minima.
+    """B blocks of G groups of W numbers: values * scales, or values * scales + minima."""
 
-    values_BGW  int8 or uint8
-    scales_BG   float32, as are minima_BG; None: there are none
-    """
-
-    values_BGW: np.ndarray
-    scales_BG: np.ndarray
+    values_BGW: np.ndarray  # int8 or uint8
+    scales_BG: np.ndarray  # float32, as are minima_BG; None: there are none
     minima_BG: np.ndarray | None = None
 
     def dequantize(self, out_BGW: np.ndarray) -> None:

@@ -96,14 +96,11 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class NewTensor:
-    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written.
-
-    values  of one array, or of some that follow each other
-    """
+    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written."""
 
     dtype: str
     shape: tuple[int, ...]
-    values: Callable[[], np.ndarray | Iterable[np.ndarray]]
+    values: Callable[[], np.ndarray | Iterable[np.ndarray]]  # of one array, or of some that follow each other
 
     @property
     def size(self) -> int:

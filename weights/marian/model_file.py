@@ -24,15 +24,11 @@ SETTINGS = "special:model.yml"
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A view of the file's bytes in the shape that the file gives; Marian stores weights as [inputs, outputs].
+    """A view of the file's bytes in the shape that the file gives; Marian stores weights as [inputs, outputs]."""
 
-    where       its name in errors
-    multiplier  of an int8 matrix: what its values are multiplied by; None for other arrays
-    """
-
-    where: str
+    where: str  # its name in errors
     stored: np.ndarray
-    multiplier: np.float32 | None = None
+    multiplier: np.float32 | None = None  # of an int8 matrix: what its values are multiplied by; None for other arrays
 
     @property
     def shape(self) -> tuple[int, ...]:

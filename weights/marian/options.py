@@ -124,16 +124,13 @@ class Options:
 
 @dataclass(frozen=True)
 class MarianArchitecture:
-    """A model's spec, and properties that determine the names in its file.
-
-    tied_layers  the number, from 1, in the names of each decoder layer's tensors
-    """
+    """A model's spec, and properties that determine the names in its file."""
 
     model: ModelSpec
     tied_source: bool  # one table of embeddings for both sides
     tied_output: bool  # the projection is the decoder's table of embeddings
     projected: bool  # attention ends with a linear layer
-    tied_layers: tuple[int, ...]
+    tied_layers: tuple[int, ...]  # the number, from 1, in the names of each decoder layer's tensors
 
 
 def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], where: str) -> MarianArchitecture:

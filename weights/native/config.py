@@ -64,26 +64,18 @@ TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}
 
 @dataclass(frozen=True)
 class Config:
-    """The contents of config.json.
-
-    text   the fields of a TranslationText, or of the kind of model's class in TEXTS, without STORED_SEPARATELY
-    files  field of the text -> its file
-    dense  the activation of each dense layer after an encoder
-    tied   name of a tensor -> name of the tensor stored for both
-    details  the loader's details of the checkpoint
-    copied  for a shortlist: whether a sentence may also choose the ids of its source
-    """
+    """The contents of config.json."""
 
     format: str
     version: int
     precision: str
     model: ModelSpec
-    text: dict
-    files: dict[str, str]
-    dense: tuple[str, ...]
-    tied: dict[str, str]
-    details: dict[str, str]
-    copied: bool = False
+    text: dict  # the fields of a TranslationText, or of the kind of model's class in TEXTS, without STORED_SEPARATELY
+    files: dict[str, str]  # field of the text -> its file
+    dense: tuple[str, ...]  # the activation of each dense layer after an encoder
+    tied: dict[str, str]  # name of a tensor -> name of the tensor stored for both
+    details: dict[str, str]  # the loader's details of the checkpoint
+    copied: bool = False  # for a shortlist: whether a sentence may also choose the ids of its source
 
 
 def read_config(folder: Folder) -> tuple[Config, Text]:

@@ -31,46 +31,36 @@ MOST_WIDTH = 1 << 20  # beyond any model's: scales are made of widths before the
 
 @dataclass(frozen=True)
 class HeadSource:
-    """A head after an encoder in a Hugging Face directory.
+    """A head after an encoder in a Hugging Face directory."""
 
-    spec      (config.json, its stack, how many labels config.json has) -> the head
-    table     (config.json, its stack) -> where its tensors come from, whose names have no prefix
-    labelled  whether it gives a number for each label of config.json
-    tied      as an Architecture's
-    """
-
+    # (config.json, its stack, how many labels config.json has) -> the head
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
+    # (config.json, its stack) -> where its tensors come from, whose names have no prefix
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
-    labelled: bool = True
-    tied: Ties = lambda config: {}
+    labelled: bool = True  # whether it gives a number for each label of config.json
+    tied: Ties = lambda config: {}  # as an Architecture's
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An encoder or a decoder in a Hugging Face directory.
+    """An encoder or a decoder in a Hugging Face directory."""
 
-    spec      (config.json) -> its stack; raises CheckpointError for what is not supported
-    table     (config.json, the stack) -> where its tensors come from
-    prefixes  what may precede all its tensors' names, where a head lies beside the encoder
-    ignored   beginnings of the names of tensors that do not affect the last hidden states
-    buffers   ends of the names of what old files hold beside weights
-    numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
-    renamed   old name's end -> the current one
-    heads     the end of a class's name in ``architectures`` -> its head
-    tied      (config.json) -> {name: another} of tensors that are one where a file has only one of them
-    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
-    """
-
+    # (config.json) -> its stack; raises CheckpointError for what is not supported
     spec: Callable[[JsonObject], StackSpec]
+    # (config.json, the stack) -> where its tensors come from
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
-    prefixes: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()  # what may precede all its tensors' names, where a head lies beside the encoder
+    ignored: tuple[str, ...] = ()  # beginnings of the names of tensors that do not affect the last hidden states
+    # (config.json) -> what each layer has in the file in place of its number; None: its number
     numbers: Callable[[JsonObject], list[str]] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)  # old name's end -> the current one
+    # the end of a class's name in ``architectures`` -> its head
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
+    # (config.json) -> {name: another} of tensors that are one where a file has only one of them
     tied: Ties = lambda config: {}
+    # (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
-    buffers: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()  # ends of the names of what old files hold beside weights
 
     def current_name(self, name: str) -> str:
         """A tensor's name without a prefix, old ends replaced."""

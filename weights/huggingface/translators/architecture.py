@@ -21,25 +21,22 @@ MOST_TOKENS = 1 << 22
 
 @dataclass(frozen=True)
 class TranslatorArchitecture:
-    """An encoder-decoder in a Hugging Face directory.
+    """An encoder-decoder in a Hugging Face directory."""
 
-    classes  those of ``architectures`` that are read; a config.json that names none has the first
-    spec     (config.json) -> its stacks; raises CheckpointError for what is not supported
-    table    (config.json, its stacks) -> where its tensors come from, whose names have no ``model.`` before them
-    text     (the folder, config.json, the special ids of generation, its stacks) -> how text becomes ids; its weights
-             may not be downloaded yet
-    tied     (config.json) -> names of tensors that are one tensor, which the file may have under any of them. One that
-             it has under its own name is kept, as in transformers
-    never    (the special ids of generation, its stacks) -> ids that are never produced. They and those that the
-             settings name are out of the output layer, so that the others share the whole probability; None: a search
-             leaves out what the settings name, as in transformers
-    """
-
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # those of ``architectures`` that are read; a config.json that names none has the first
+    # (config.json) -> its stacks; raises CheckpointError for what is not supported
     spec: Callable[[JsonObject], ModelSpec]
+    # (config.json, its stacks) -> where its tensors come from, whose names have no ``model.`` before them
     table: Callable[[JsonObject, ModelSpec], Mapping[str, TensorSources]]
+    # (the folder, config.json, the special ids of generation, its stacks) -> how text becomes ids; its weights may
+    # not be downloaded yet
     text: Callable[[Folder, JsonObject, JsonObject, ModelSpec], TranslationText]
+    # (config.json) -> names of tensors that are one tensor, which the file may have under any of them. One that it
+    # has under its own name is kept, as in transformers
     tied: Callable[[JsonObject], tuple[str, ...]]
+    # (the special ids of generation, its stacks) -> ids that are never produced. They and those that the settings
+    # name are out of the output layer, so that the others share the whole probability; None: a search leaves out
+    # what the settings name, as in transformers
     never: Callable[[JsonObject, ModelSpec], list[int]] | None = None
 
     def names_class(self, config: JsonObject) -> bool:

@@ -21,21 +21,14 @@ from fastattn.weights.huggingface.vocabulary_files import CONFIG
 
 @dataclass(frozen=True)
 class Tokens:
-    """A vocabulary.
+    """A vocabulary."""
 
-    known          id -> token
-    unknown        the token of what it lacks
-    where          its file in errors
-    before, after  the tokens that a tokenizer puts around a text
-    tokenizer      its tokenizer.json
-    """
-
-    known: dict[int, str]
-    unknown: str
-    where: str
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    tokenizer: bytes | None = None
+    known: dict[int, str]  # id -> token
+    unknown: str  # the token of what it lacks
+    where: str  # its file in errors
+    before: tuple[str, ...] = ()  # the tokens that a tokenizer puts before a text
+    after: tuple[str, ...] = ()  # and behind it
+    tokenizer: bytes | None = None  # its tokenizer.json
 
 
 def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
