@@ -12,7 +12,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
-from fastattn.spec.architecture import ModelSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.gguf import GGUF, BlockTensor, read_gguf
 from fastattn.weights.containers.json_file import JsonObject
@@ -67,12 +67,9 @@ def _gemma3(keys: JsonObject) -> dict[str, Any]:
 
 
 def _gpt2(keys: JsonObject) -> dict[str, Any]:
-    return {
-        "n_embd": keys.integer("embedding_length", minimum=1),
-        "n_layer": keys.integer("block_count", minimum=1),
-        "n_head": keys.integer("attention.head_count", minimum=1),
-        "n_inner": keys.integer("feed_forward_length", minimum=1),
-        "n_positions": keys.integer("context_length", minimum=1),
+    names = {"n_embd": "embedding_length", "n_layer": "block_count", "n_head": "attention.head_count"}
+    names |= {"n_inner": "feed_forward_length", "n_positions": "context_length"}
+    return {name: keys.integer(key, minimum=1) for name, key in names.items()} | {
         "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
         "activation_function": "gelu_new",
     }
@@ -196,13 +193,9 @@ def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
         turns = LLAMA3_LENGTH / (2 * math.pi) * base ** -(np.arange(len(factors)) / len(factors))
         part = np.clip((turns - LLAMA3_SLOW) / (LLAMA3_FAST - LLAMA3_SLOW), 0, 1)
         if np.allclose(factors, 1 / ((1 - part) / factor + part), rtol=1e-4):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                "low_freq_factor": LLAMA3_SLOW,
-                "high_freq_factor": LLAMA3_FAST,
-                "original_max_position_embeddings": LLAMA3_LENGTH,
-            }
+            turning = {"low_freq_factor": LLAMA3_SLOW, "high_freq_factor": LLAMA3_FAST}
+            trained = {"original_max_position_embeddings": LLAMA3_LENGTH}
+            return {"rope_type": "llama3", "factor": factor} | turning | trained
     raise CheckpointError(f"{tensor.where}: factors of rotary positions should be Llama 3's")
 
 
@@ -210,8 +203,8 @@ def as_stored(spec: StackSpec, form: FileForm) -> StackSpec:
     """The stack, its rotary positions turning the dimensions that the file has side by side."""
     if not form.interleaved or spec.positions.rotary is None:
         return spec
-    positions: PositionSpec = replace(spec.positions, rotary=replace(spec.positions.rotary, interleaved=True))
-    return replace(spec, positions=positions)
+    turned = replace(spec.positions.rotary, interleaved=True)
+    return replace(spec, positions=replace(spec.positions, rotary=turned))
 
 
 # The names are those of all architectures.

@@ -132,7 +132,6 @@ def _float32(tensor: Tensor) -> NewTensor:
 
 def _by_rows(tensor: Tensor, made: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
     """What is made of a tensor's rows, some at a time: no more of an UnreadTensor is in memory."""
-
     return (lambda: map(made, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: made(tensor))
 
 
