@@ -121,8 +121,7 @@ class ZipFolder:
                 data = bytearray()
                 while len(data) < entry.file_size and (part := stream.read(min(1 << 24, entry.file_size - len(data)))):
                     data += part
-                # The checksum is verified at the end of the stream.
-                over = stream.read(1)
+                over = stream.read(1)  # the checksum is verified at the end of the stream
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
             raise CheckpointError(f"{self.where(name)}: cannot be unpacked: {error}") from None
         if len(data) != entry.file_size or over:

@@ -21,10 +21,8 @@ HIGHEST_RANK = 8
 TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
 TYPES_BY_WIDTH = {4: "float32", 2: "int16", 1: "int8"}
 STORED_AS = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
-# The scale of all int16 models from before scales were saved.
-GLOBAL_INT16_SCALE = 1000.0
-# A division by less would leave float32's range.
-SMALLEST_SCALE = 1e-30
+GLOBAL_INT16_SCALE = 1000.0  # the scale of all int16 models from before scales were saved
+SMALLEST_SCALE = 1e-30  # a division by less would leave float32's range
 
 
 @dataclass

@@ -197,10 +197,8 @@ _ENTRIES = (
     ),
 )
 CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}
-# The encoder if no model is chosen.
-DEFAULT_ENCODER = "minilm"
-# The translation model if neither a model nor languages are chosen.
-DEFAULT_TRANSLATION = "en-pt"
+DEFAULT_ENCODER = "minilm"  # the encoder if no model is chosen
+DEFAULT_TRANSLATION = "en-pt"  # the translation model if neither a model nor languages are chosen
 # Owners on the hub -> names that their own libraries accept without the owner.
 OWNERS = {
     "sentence-transformers": r"(all|paraphrase|multi-qa|msmarco|distiluse)-[A-Za-z][a-zA-Z0-9_.-]*",

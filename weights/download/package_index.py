@@ -17,8 +17,7 @@ from fastattn.errors import DownloadError
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import Response, Transport, TransportError, file_path, without_password
 
-# The listings of the largest projects are a few MB; more than this is not a listing.
-LISTING_LIMIT = 64 << 20
+LISTING_LIMIT = 64 << 20  # the listings of the largest projects are a few MB; more than this is not a listing
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"

@@ -284,8 +284,7 @@ STALL_BYTES = 60_000
 # Bytes before a body: http.client accepts a hundred headers of 64 KiB, and any number of interim responses.
 LONGEST_HEAD = 8 << 20
 
-# The server or a proxy is busy, perhaps only briefly.
-BUSY = frozenset({429, 502, 503, 504})
+BUSY = frozenset({429, 502, 503, 504})  # the server or a proxy is busy, perhaps only briefly
 WAITS = (0.5, 1.0, 2.0)  # seconds before the second, third and last request
 LONGEST_WAIT = 30.0  # a server that asks for more by Retry-After is given up
 

@@ -10,8 +10,7 @@ from fastattn.weights.folder import Directory
 DESCRIPTION = "GGUF language model (a .gguf file, or a folder with one)"
 END = ".gguf"
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-# Files of weights in a folder that is another exporter's, whatever else lies there.
-OTHERS = (".safetensors", ".bin")
+OTHERS = (".safetensors", ".bin")  # files of weights in a folder that is another exporter's, whatever else lies there
 
 
 def recognize(path: Path) -> bool:

@@ -35,8 +35,7 @@ NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
 SPACE = "\u2581"
 # Of pairs all ways to cut a piece in two are tried; real vocabularies have two or three merges a piece.
 LONGEST_PIECE, MOST_MERGES = 256, 16
-# Of a piece that no text should become.
-UNLIKELY = -100.0
+UNLIKELY = -100.0  # of a piece that no text should become
 XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
 CAMEMBERT = XLM_ROBERTA | {"mask_token": {"content": "<mask>", "lstrip": True}}
 LLAMA: dict[str, str | Token] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}

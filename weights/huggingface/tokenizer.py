@@ -39,8 +39,7 @@ TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "PegasusTokenizer": (pieces.pegasus_tokenizer, ("spiece.model",)),
 }
 WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
-# What a mask is called where no file says it.
-USUAL_MASKS = ("[MASK]", "<mask>")
+USUAL_MASKS = ("[MASK]", "<mask>")  # what a mask is called where no file says it
 # Model type -> class, where no file names one.
 CLASSES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),

@@ -16,8 +16,7 @@ EXTRA = ("additional_special_tokens", "extra_special_tokens")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 MOST_ADDED = 1 << 16
 
-# A token as tokenizer.json has it under added_tokens, without its id.
-Token = dict[str, Any]
+Token = dict[str, Any]  # a token as tokenizer.json has it under added_tokens, without its id
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ from fastattn.weights.tensor_mapping import (
 )
 
 DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
-# Files of other formats, whose folders may hold an .npz of anything.
-OTHERS = ("config.json", "model.bin")
+OTHERS = ("config.json", "model.bin")  # files of other formats, whose folders may hold an .npz of anything
 
 
 def recognize(path: Path) -> bool:
@@ -93,10 +92,8 @@ def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
 
 
 END, UNKNOWN = "</s>", "<unk>"
-# Nematus's names of the first two ids.
-OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
-# sentencepiece models that OPUS-MT stores next to a vocab.yml.
-SENTENCEPIECE_FILES = ("source.spm", "target.spm")
+OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}  # Nematus's names of the first two ids
+SENTENCEPIECE_FILES = ("source.spm", "target.spm")  # sentencepiece models that OPUS-MT stores next to a vocab.yml
 INFORMATION = "model_info.json"  # Bergamot's
 LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
 
@@ -174,8 +171,7 @@ def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
     return source, target
 
 
-# The scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME.
-ALPHA = "_QuantMultA"
+ALPHA = "_QuantMultA"  # the scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME
 # Those of a projection tied to the embedding table, which has no name once it is transposed.
 TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 

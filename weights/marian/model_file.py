@@ -69,8 +69,7 @@ HIGHEST_RANK = 8
 LONGEST_NAME = 1024
 HEADER = struct.Struct("<4Q")
 PLAIN = {0x404: "<f4", 0x402: "<f2", 0x101: "<i1"}
-# An int8 matrix for any CPU, as browsermt and marian-dev number it.
-INTGEMM8_BROWSERMT, INTGEMM8 = 0x4101, 0x10001
+INTGEMM8_BROWSERMT, INTGEMM8 = 0x4101, 0x10001  # an int8 matrix for any CPU, as browsermt and marian-dev number it
 # Known types that are not read: other integers, and layouts for one kind of CPU.
 FOREIGN = {
     0x102: "int16", 0x104: "int32", 0x108: "int64", 0x201: "uint8", 0x202: "uint16", 0x204: "uint32", 0x208: "uint64",

@@ -58,8 +58,7 @@ STORED_SEPARATELY: dict[type, dict[str, object]] = {
 }
 
 Text = TranslationText | EncoderText | GeneratorText
-# Kind of model -> its text's class.
-TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}
+TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}  # kind of model -> its text's class
 
 
 @dataclass(frozen=True)

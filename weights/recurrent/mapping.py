@@ -58,12 +58,10 @@ else:
 
 LONGEST = 1 << 16  # bytes of a mapping; those here have a thousand
 SHIPPED = Path(__file__).parent / "mappings"
-CONTAINERS: dict[str, Callable[[Folder, str], dict[str, Any]]] = {
-    ".safetensors": safetensors.read_tensors,
-    ".pt": pytorch.read_tensors,
-    ".pth": pytorch.read_tensors,
-    ".bin": pytorch.read_tensors,
-    ".onnx": onnx.read_tensors,
+CONTAINERS: dict[str, Callable[[memoryview, str], dict[str, Any]]] = {
+    **dict.fromkeys((".pt", ".pth", ".bin"), pytorch.parse),
+    ".safetensors": safetensors.parse,
+    ".onnx": onnx.parse,
 }
 ENTRIES = ("like", "format", "unused", "files", "pictures", "encoder", "decoder", "tensors", "text")
 BILINEAR = 2  # Pillow's number of the filter
@@ -120,7 +118,7 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
     files = _files(mapping, folder, names)
     stored: dict[str, Any] = {}
     for start, file in files.items():
-        arrays = CONTAINERS[Path(file).suffix](folder, file)
+        arrays = CONTAINERS[Path(file).suffix](folder.read(file), folder.where(file))
         stored |= {start + name: array for name, array in arrays.items()}
     where, called = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
     if not called.isprintable():

@@ -1,7 +1,7 @@
 """Decoders whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3, Gemma."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from fastattn.spec.architecture import LocalSpec, PositionSpec, Rotary, StackSpec
@@ -57,7 +57,7 @@ def _all_local(config: JsonObject, layers: int, usual: int | None) -> LocalSpec 
     return LocalSpec(tuple(range(layers)), before=window - 1, after=0)
 
 
-def _named_as_llama(more: Mapping[str, TensorSources]) -> Callable[[JsonObject, StackSpec], dict[str, TensorSources]]:
+def _named_as_llama(more: dict[str, TensorSources]) -> Callable[[JsonObject, StackSpec], dict[str, TensorSources]]:
     return lambda config, spec: llama.llama_table(spec) | more
 
 

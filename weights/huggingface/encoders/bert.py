@@ -214,8 +214,7 @@ JINA_GATED = {
     "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.wo.*"),
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.mlp.layernorm.*"),
 }
-# Its feed-forwards -> the activation of those with gates.
-JINA_GATES = {"geglu": "gelu", "reglu": "relu"}
+JINA_GATES = {"geglu": "gelu", "reglu": "relu"}  # its feed-forwards -> the activation of those with gates
 
 
 def _jina_spec(config: JsonObject) -> StackSpec:

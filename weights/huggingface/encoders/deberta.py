@@ -11,19 +11,7 @@ from fastattn.spec.architecture import (
     StackSpec,
 )
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import (
-    MASKED,
-    SEQUENCE,
-    TOKENS,
-    Architecture,
-    HeadSource,
-    activation,
-    fixed,
-    linear_head,
-    masked_head,
-    refuse,
-    stack_sizes,
-)
+from fastattn.weights.huggingface.encoders import architecture
 from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
@@ -82,10 +70,10 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
 
 
 def _spec(config: JsonObject) -> StackSpec:
-    sizes, terms = stack_sizes(config), _terms(config)
+    sizes, terms = architecture.stack_sizes(config), _terms(config)
     width, head_width = sizes["width"], sizes["attention"].head_width
     narrow = config.integer("embedding_size", width, minimum=1)
-    refuse(config, conv_groups=1, attention_head_size=head_width)
+    architecture.refuse(config, conv_groups=1, attention_head_size=head_width)
     kernel = config.integer("conv_kernel_size", 0)
     sizes["attention"] = replace(sizes["attention"], query_scale=(head_width * (1 + len(terms))) ** -0.5)
     return StackSpec(
@@ -95,7 +83,7 @@ def _spec(config: JsonObject) -> StackSpec:
         token_types=config.integer("type_vocab_size", 0),
         embedding_width=narrow if narrow != width else 0,
         norm_after_projection=narrow != width,
-        convolution=Convolution(kernel, activation(config, "conv_act", "tanh")) if kernel else None,
+        convolution=Convolution(kernel, architecture.activation(config, "conv_act", "tanh")) if kernel else None,
     )
 
 
@@ -114,11 +102,11 @@ def _unused(config: JsonObject) -> tuple[str, ...]:
     return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")
 
 
-def _kind(config: JsonObject) -> HeadSource:
+def _kind(config: JsonObject) -> architecture.HeadSource:
     return PREDICTIONS if config.boolean("legacy", True) else LM_PREDICTIONS
 
 
-LM_PREDICTIONS = masked_head(
+LM_PREDICTIONS = architecture.masked_head(
     "lm_predictions.lm_head.dense",
     "lm_predictions.lm_head.LayerNorm",
     "lm_predictions.lm_head.decoder",
@@ -126,17 +114,19 @@ LM_PREDICTIONS = masked_head(
 )
 POOLED = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("classifier.*")}
 HEADS = {
-    SEQUENCE: HeadSource(
+    architecture.SEQUENCE: architecture.HeadSource(
         lambda config, spec, labels: HeadSpec(
-            "first", labels, inner_width=spec.width, activation=activation(config, "pooler_hidden_act")
+            "first", labels, inner_width=spec.width, activation=architecture.activation(config, "pooler_hidden_act")
         ),
-        fixed(POOLED),
+        architecture.fixed(POOLED),
     ),
-    TOKENS: linear_head("each", "classifier"),
-    MASKED: replace(
+    architecture.TOKENS: architecture.linear_head("each", "classifier"),
+    architecture.MASKED: replace(
         PREDICTIONS,
         table=lambda config, spec: _kind(config).table(config, spec),
         tied=lambda config: _kind(config).tied(config),
     ),
 }
-DEBERTA = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)
+DEBERTA = architecture.Architecture(
+    _spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused
+)

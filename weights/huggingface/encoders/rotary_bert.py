@@ -5,24 +5,7 @@ from typing import Any
 
 from fastattn.spec.architecture import HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import (
-    MASKED,
-    SEQUENCE,
-    TOKENS,
-    Architecture,
-    HeadSource,
-    activation,
-    count_positions,
-    dense_head,
-    fixed,
-    linear_head,
-    local_layers,
-    masked_head,
-    refuse,
-    rotary,
-    stack_sizes,
-    tied,
-)
+from fastattn.weights.huggingface.encoders import architecture
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
@@ -52,17 +35,17 @@ def _modernbert_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSo
 
 
 def _modernbert_spec(config: JsonObject) -> StackSpec:
-    sizes = stack_sizes(config, act=("hidden_activation", "gelu"), gated=True)
+    sizes = architecture.stack_sizes(config, act=("hidden_activation", "gelu"), gated=True)
     every = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
     width = sizes["attention"].head_width
-    whole = rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
-    near = rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
-    sliding = local_layers(config, sizes["layers"], lambda i: i % every != 0)
+    whole = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
+    near = architecture.rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
+    sliding = architecture.local_layers(config, sizes["layers"], lambda i: i % every != 0)
     return StackSpec(
         **sizes,
         norms=replace(_modernbert_norms(config), embedding=True, first=False),
-        positions=PositionSpec("rotary", count_positions(config), rotary=whole),
+        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=whole),
         biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
         local=LocalSpec(sliding, before=window, after=window, rotary=near),
     )
@@ -74,7 +57,7 @@ def _modernbert_norms(config: JsonObject) -> NormSpec:
 
 def _modernbert_head(config: JsonObject, rows: str, outputs: int, bias: bool = True) -> HeadSpec:
     width, inner_bias = config.integer("hidden_size", minimum=1), config.boolean("classifier_bias", False)
-    act = activation(config, "classifier_activation")
+    act = architecture.activation(config, "classifier_activation")
     return HeadSpec(rows, outputs, bias, width, inner_bias, act, _modernbert_norms(config))
 
 
@@ -91,16 +74,18 @@ MODERNBERT_HEAD = {
     "head.output.*": sources("classifier.*"),
 }
 MODERNBERT_HEADS = {
-    SEQUENCE: HeadSource(_modernbert_sequence_head, fixed(MODERNBERT_HEAD)),
-    TOKENS: HeadSource(lambda config, spec, labels: _modernbert_head(config, "each", labels), fixed(MODERNBERT_HEAD)),
-    MASKED: HeadSource(
+    architecture.SEQUENCE: architecture.HeadSource(_modernbert_sequence_head, architecture.fixed(MODERNBERT_HEAD)),
+    architecture.TOKENS: architecture.HeadSource(
+        lambda config, spec, labels: _modernbert_head(config, "each", labels), architecture.fixed(MODERNBERT_HEAD)
+    ),
+    architecture.MASKED: architecture.HeadSource(
         lambda config, spec, _: _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True)),
-        fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
+        architecture.fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
         labelled=False,
-        tied=tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
+        tied=architecture.tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
     ),
 }
-MODERNBERT = Architecture(
+MODERNBERT = architecture.Architecture(
     _modernbert_spec, _modernbert_table, ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
 )
 
@@ -124,14 +109,14 @@ GTE_TABLE = {
 GTE_IGNORED = ("pooler.", "lm_head.", "classifier.", "rotary_emb.", "embeddings.rotary_emb.")
 
 GTE_HEADS = {
-    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
-    TOKENS: linear_head("each", "classifier"),
-    MASKED: masked_head("lm_head.dense", "lm_head.norm", "lm_head.decoder", act="gelu"),
+    architecture.SEQUENCE: architecture.dense_head("first", "pooler.dense", "classifier", "tanh"),
+    architecture.TOKENS: architecture.linear_head("each", "classifier"),
+    architecture.MASKED: architecture.masked_head("lm_head.dense", "lm_head.norm", "lm_head.decoder", act="gelu"),
 }
 
 
 def _gte_spec(config: JsonObject) -> StackSpec:
-    refuse(
+    architecture.refuse(
         config,
         position_embedding_type="rope",
         layer_norm_type="layer_norm",
@@ -139,7 +124,7 @@ def _gte_spec(config: JsonObject) -> StackSpec:
         logn_attention_scale=False,
         use_rms_norm=False,
     )
-    sizes, limit = stack_sizes(config, gated=True), config.integer("max_position_embeddings", minimum=1)
+    sizes, limit = architecture.stack_sizes(config, gated=True), config.integer("max_position_embeddings", minimum=1)
     return StackSpec(
         **sizes,
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
@@ -152,8 +137,8 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
     scaling = config.nested("rope_scaling")
     if scaling.string("type", "default") != "ntk":
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
-        return rotary(config, width, default)
-    refuse(scaling, mixed_b=None)
+        return architecture.rotary(config, width, default)
+    architecture.refuse(scaling, mixed_b=None)
     # Its authors' NTK scaling: a base so many times as large, all angles smaller by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:
@@ -162,7 +147,9 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
     return Rotary(width, base * factor, interleaved=False, scale=factor ** (2 / width))
 
 
-GTE = Architecture(_gte_spec, fixed(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, heads=GTE_HEADS)
+GTE = architecture.Architecture(
+    _gte_spec, architecture.fixed(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, heads=GTE_HEADS
+)
 
 
 # NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, no biases but theirs.
@@ -184,9 +171,9 @@ NOMIC_GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 NOMIC_TRANSFORM = "cls.predictions.transform"
 NOMIC_HEADS = {
-    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
-    TOKENS: linear_head("each", "classifier"),
-    MASKED: masked_head(
+    architecture.SEQUENCE: architecture.dense_head("first", "pooler.dense", "classifier", "tanh"),
+    architecture.TOKENS: architecture.linear_head("each", "classifier"),
+    architecture.MASKED: architecture.masked_head(
         f"{NOMIC_TRANSFORM}.dense", f"{NOMIC_TRANSFORM}.layer_norm", "cls.predictions.decoder", "cls.predictions.bias"
     ),
 }
@@ -196,8 +183,8 @@ def _nomic_spec(config: JsonObject) -> StackSpec:
     if config.has("n_embd"):
         sizes, epsilon, positions = _nomic_first_sizes(config)
     else:
-        sizes, epsilon = stack_sizes(config, act=("hidden_act", "silu"), gated=True), "layer_norm_eps"
-        turned = rotary(config, sizes["attention"].head_width, 1000.0)
+        sizes, epsilon = architecture.stack_sizes(config, act=("hidden_act", "silu"), gated=True), "layer_norm_eps"
+        turned = architecture.rotary(config, sizes["attention"].head_width, 1000.0)
         positions = PositionSpec("rotary", config.integer("max_position_embeddings", 2048, minimum=1), rotary=turned)
     return StackSpec(
         **sizes,
@@ -210,7 +197,7 @@ def _nomic_spec(config: JsonObject) -> StackSpec:
 
 def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, PositionSpec]:
     """(sizes, the setting of the norms' epsilon, positions) by GPT-2's names."""
-    refuse(
+    architecture.refuse(
         config,
         prenorm=False,
         parallel_block=False,
@@ -228,7 +215,7 @@ def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, Positio
     )
     act = NOMIC_GATES[config.choice("activation_function", NOMIC_GATES, "swiglu")]
     stated = JsonObject(config.values | {"hidden_act": act}, config.where)
-    sizes = stack_sizes(stated, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
+    sizes = architecture.stack_sizes(stated, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
     if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
@@ -237,4 +224,6 @@ def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, Positio
     return sizes, "layer_norm_epsilon", PositionSpec("rotary", limit, rotary=turned)
 
 
-NOMIC = Architecture(_nomic_spec, fixed(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS)
+NOMIC = architecture.Architecture(
+    _nomic_spec, architecture.fixed(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS
+)
