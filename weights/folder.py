@@ -37,10 +37,8 @@ class Awaited(Exception):
 
 
 class Directory:
-    """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory.
-
-    awaited  names of files still to be downloaded, which count as existing; reading one raises Awaited
-    """
+    """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory. Names in
+    ``awaited`` are still to be downloaded: they count as existing, reading one raises Awaited."""
 
     def __init__(self, path: Path, awaited: Collection[str] = (), part: str = "") -> None:
         self.path, self.part = path, part

@@ -124,10 +124,8 @@ def canonical_tensors(
 def map_tensors(
     table: Mapping[str, TensorSources], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, TensorSources]:
-    """The table's entry for each tensor of the architecture, with its names and shape filled in.
-
-    numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
-    """
+    """The table's entry for each tensor of the architecture, with its names and shape filled in; ``numbers``: what a
+    stack's layers have in the file in place of #; None: their numbers from 0."""
     return map_shapes(table, tensor_shapes(spec), numbers)
 
 
@@ -163,11 +161,8 @@ def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
 
 
 def check_sources(parts: Mapping[str, TensorSources], stored: Mapping[str, Array], where: str, misfit: str) -> None:
-    """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen.
-
-    where   the file's name in errors
-    misfit  the start of the message: what does not fit
-    """
+    """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen; ``where`` is
+    its name there, ``misfit`` what does not fit."""
     expected: dict[str, Shape] = {}
     for part in parts.values():
         if not part.is_absent(stored):

@@ -25,10 +25,7 @@ from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_t
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization.
-
-    max_length  instead of the tokenizer's
-    """
+    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization."""
     config = read_object(folder, prefix + "config.json")
     spec, text = describe_encoder(folder, prefix, config, max_length)
     if is_original(config):
@@ -71,10 +68,7 @@ def stack_sources(
     architecture: Architecture, config: JsonObject, model: ModelSpec, stored: dict[str, StoredTensor], where: str
 ) -> dict[str, TensorSources]:
     """Where the tensors of the model's one stack come from; CheckpointError unless they are all there, and no others.
-
-    stored  the tensors by current names
-    where   their file's name in errors
-    """
+    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
     ((name, spec),) = model.stacks.items()
     own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
@@ -146,10 +140,7 @@ def read_head(
     where: str,
 ) -> tuple[HeadSpec, dict[str, TensorSources]]:
     """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
-
-    stored  the tensors by current names
-    where   their file's name in errors
-    """
+    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
     head = _find(config, heads)
     spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
     parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))

@@ -314,11 +314,8 @@ MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # in the 
 def _read_reranker(
     folder: Folder, prefix: str, own: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
 ) -> Checkpoint:
-    """Read a folder whose module LogitScore has files that begin with ``prefix``.
-
-    own           settings of its Transformer
-    with_prompts  adds what the folder says of prompts and scores
-    """
+    """Read a folder whose module LogitScore has files that begin with ``prefix``; ``own``: settings of its Transformer,
+    ``with_prompts`` adds what the folder says of prompts and scores."""
     tokens = read_object(folder, prefix + "config.json")
     if own.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
         raise CheckpointError(f"{tokens.where}: LogitScore needs a text-generation Transformer and two tokens")

@@ -190,10 +190,8 @@ def assembled(
 def added_with_ids(
     tokens: AddedTokens, vocabulary: dict[str, int], defaults: dict[str, Any], needed: tuple[str, ...], where: str
 ) -> tuple[list[Token], dict[str, int]]:
-    """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``.
-
-    needed  names of those without which no text can be encoded; the unknown token is one of the vocabulary's own
-    """
+    """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``: no
+    text can be encoded without; the unknown token is one of the vocabulary's own."""
     stated = {token["content"] for token in tokens.stated.values()}
     for name in needed:
         default = defaults[name]
@@ -264,9 +262,7 @@ def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, 
 
 def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, int]:
     """token -> id of a file with a token a line, whose number is its id; the last of equal lines counts.
-
-    rows  of the embedding; CheckpointError for more lines
-    """
+    CheckpointError for more lines than the embedding has ``rows``."""
     text = decoded(folder.read(name), folder.where(name))
     count = text.count("\n") + (not text.endswith("\n"))
     if rows is not None and count > rows:

@@ -179,11 +179,8 @@ TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 def read_tensors(
     architecture: MarianArchitecture, items: Mapping[str, Item], alphas: bool | None, where: str
 ) -> dict[str, Tensor]:
-    """The canonical tensors; tied ones are the same object.
-
-    alphas  whether the scales of inputs are used; None: if the file has them
-    Raises one CheckpointError that names all arrays missing, left over or misshapen.
-    """
+    """The canonical tensors, tied ones as one object; CheckpointError for arrays missing, left over or misshapen.
+    Whether the scales of inputs are used say ``alphas``; None: if the file has them."""
     numbers = {
         "encoder": range(1, architecture.model.stacks["encoder"].layers + 1),
         "decoder": architecture.tied_layers,

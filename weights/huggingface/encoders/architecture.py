@@ -242,10 +242,8 @@ def linear_head(rows: str, outer: str) -> HeadSource:
 
 
 def last_head(outer: str, padding: int = -1) -> HeadSource:
-    """A classifier of one layer without a bias, of the last row that is no padding's.
-
-    padding  the id where config.json does not name one; -1: none, as where it is null
-    """
+    """A classifier of one layer without a bias, of the last row that is no padding's; ``padding``: the id where
+    config.json does not name one; -1: none, as where it is null."""
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         usual = -1 if "pad_token_id" in config.values else padding
@@ -288,11 +286,8 @@ def decoder(
     prefix: str = "model.",
     **more: Any,
 ) -> Architecture:
-    """The Architecture of a decoder, whose projection ``lm_head`` is tied to its embedding where config.json says so.
-
-    embedding  the name of its table
-    ties       whether they are tied where config.json does not say it
-    """
+    """The Architecture of a decoder, whose projection ``lm_head`` is tied to its ``embedding``, a table's name, where
+    config.json says so; ``ties``: whether they are where it does not say."""
     projection = {"decoder.projection.weight": sources("lm_head.weight")}
     # Llama's and GPT-NeoX's masks and frequencies, which old files hold
     buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")

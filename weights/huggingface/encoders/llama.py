@@ -73,11 +73,7 @@ def llama_stack(
     act: tuple[str, str] = ("hidden_act", "silu"),
     **parts: Any,
 ) -> StackSpec:
-    """A stack with the names of Llama's sizes.
-
-    act    the activation's name in config.json, and what it is where that is not there
-    parts  other fields
-    """
+    """A stack by Llama's names of sizes; ``act``: the activation's name in config.json, what it is without that."""
     inner = config.integer("intermediate_size", minimum=1)
     return StackSpec(
         layers=count_layers(config),

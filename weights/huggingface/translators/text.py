@@ -42,9 +42,7 @@ def tokenizer_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
     """The text of a model without languages; CheckpointError where the ids of ``decoding`` and the tokens disagree.
-
-    tokens  None: the folder's tokenizer's, which says what stands around a text
-    """
+    Without ``tokens``, the folder's tokenizer has them, and says what stands around a text."""
     tokens = tokens or _read_tokens(folder, config, spec)
     vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
     end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
