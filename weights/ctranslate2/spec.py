@@ -33,17 +33,14 @@ from fastattn.weights.tensor_mapping import (
 ACTIVATIONS = dict(enumerate(("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")))
 # The last part of a variable's name -> what its presence means.
 UNSUPPORTED = {
-    "relative_position_keys": "relative position representations",
-    "relative_position_values": "relative position representations",
+    **dict.fromkeys(("relative_position_keys", "relative_position_values"), "relative position representations"),
     "relative_asymmetric_position_keys": "asymmetric relative positions",
-    "rotary_scaling_long_factor": "su rotary scaling",
-    "rotary_scaling_short_factor": "su rotary scaling",
+    **dict.fromkeys(("rotary_scaling_long_factor", "rotary_scaling_short_factor"), "su rotary scaling"),
     "weight_zero": "4-bit weights (weight_zero)",
 }
 # Any part of a name -> what it means.
 UNSUPPORTED_PARTS = {
-    "q_norm": "norms of queries and keys (qk_norm)",
-    "k_norm": "norms of queries and keys (qk_norm)",
+    **dict.fromkeys(("q_norm", "k_norm"), "norms of queries and keys (qk_norm)"),
     "v_norm": "norms of values (v_norm)",
     "shared_layer_norm": "parallel residual connections",
     "input_layer_norm": "parallel residual connections or norms before and after each block",

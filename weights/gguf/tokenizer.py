@@ -44,23 +44,20 @@ class Splitting:
     bos: bool = False  # whether texts begin with the beginning token where the file does not say
 
 
-_LLAMA3 = Splitting((CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
-_DIGITS = Splitting((r"\p{N}", _GPT2))
-_HUNYUAN = Splitting((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK))
 # The name under tokenizer.ggml.pre -> what it stands for.
 SPLITTINGS = {
     "gpt-2": Splitting((_GPT2,)),
     "olmo": Splitting((_GPT2,), nfc=True),  # GPT-NeoX's
-    "smollm": _DIGITS,
-    "starcoder": _DIGITS,
+    **dict.fromkeys(("smollm", "starcoder"), Splitting((r"\p{N}", _GPT2))),
     "qwen2": Splitting((CL100K.replace("COUNT", "1"),), nfc=True),
-    "deepseek-r1-qwen": Splitting((CL100K.replace("COUNT", "1"),)),
-    "hunyuan": Splitting((CL100K.replace("COUNT", "1"),)),
-    "hunyuan-dense": _HUNYUAN,
-    "deepseek-v3": _HUNYUAN,
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
+    **dict.fromkeys(("deepseek-r1-qwen", "hunyuan"), Splitting((CL100K.replace("COUNT", "1"),))),
+    **dict.fromkeys(
+        ("hunyuan-dense", "deepseek-v3"),
+        Splitting((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK)),
+    ),
+    **dict.fromkeys(
+        ("llama-bpe", "llama3", "llama-v3"), Splitting((CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
+    ),
     "dbrx": Splitting((CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
     "tekken": Splitting((_TEKKEN,), whole=True, bos=True),
 }

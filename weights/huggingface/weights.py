@@ -12,19 +12,13 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import stored_precision
 
 ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
     "quick_gelu": "gelu_sigmoid",
     "relu": "relu",
     "relu2": "relu_squared",
     "mish": "mish",
-    "silu": "swish",
-    "swish": "swish",
+    **dict.fromkeys(("silu", "swish"), "swish"),
     "tanh": "tanh",
     "sigmoid": "sigmoid",
 }

@@ -26,12 +26,10 @@ GEMM_PRECISIONS = {
     "int8Alpha": "alpha", "int8shiftAlpha": "alpha", "int8shiftAlphaAll": "alpha",
 }  # fmt: skip
 HARMLESS: dict[str, tuple[Value, ...]] = {
-    "ignore-model-config": ("false",),
-    "interpolate-env-vars": ("false",),
+    **dict.fromkeys(("ignore-model-config", "interpolate-env-vars"), ("false",)),
     "input-types": ([], ["sequence"], ["sequence", "sequence"]),
     "input-reorder": ([],),
-    "no-spm-encode": ("false",),
-    "no-spm-decode": ("false",),
+    **dict.fromkeys(("no-spm-encode", "no-spm-decode"), ("false",)),
     "clip-gemm": ("0", "0.0"),
     "force-decode": ("false",),
     "encryption-key-path": ("",),

@@ -40,8 +40,7 @@ RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "averag
 EPSILON = 1e-6
 # Option -> the values without effect; with any other the model differs from the one computed here.
 HARMLESS: dict[str, tuple[Value, ...]] = {
-    "right-left": ("false",),
-    "ulr": ("false",),
+    **dict.fromkeys(("right-left", "ulr"), ("false",)),
     "lemma-dim-emb": ("0",),
     "lemma-dependency": ("",),
     "factors-dim-emb": ("0",),
@@ -49,10 +48,8 @@ HARMLESS: dict[str, tuple[Value, ...]] = {
     "special-vocab": ([],),
     "transformer-pool": ("false",),
     "transformer-attention-mask": ("default",),
-    "transformer-alibi-shift": ("false",),
-    "transformer-alibi-trainable": ("false",),
-    "transformer-no-bias": ("false",),
-    "transformer-no-affine": ("false",),
+    **dict.fromkeys(("transformer-alibi-shift", "transformer-alibi-trainable"), ("false",)),
+    **dict.fromkeys(("transformer-no-bias", "transformer-no-affine"), ("false",)),
 }
 # Options of recurrent models, of other kinds of model, of training, and Marian's version.
 IGNORED = frozenset(

@@ -199,13 +199,8 @@ def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, Positio
     """(sizes, the setting of the norms' epsilon, positions) by GPT-2's names."""
     architecture.refuse(
         config,
-        prenorm=False,
-        parallel_block=False,
-        causal=False,
-        use_rms_norm=False,
-        qkv_proj_bias=False,
-        mlp_fc1_bias=False,
-        mlp_fc2_bias=False,
+        **dict.fromkeys("prenorm parallel_block causal use_rms_norm".split(), False),
+        **dict.fromkeys("qkv_proj_bias mlp_fc1_bias mlp_fc2_bias".split(), False),
         rotary_emb_fraction=1.0,
         rotary_emb_interleaved=False,
         rotary_emb_scale_base=None,
