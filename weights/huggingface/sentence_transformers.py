@@ -35,16 +35,11 @@ TOP = "config_sentence_transformers.json"
 OLD_MASKED = "MLMTransformer"  # a Transformer that predicts tokens, before that was a setting
 DESCRIPTION = "sentence-transformers folder (modules.json)"
 # The path of a module's class changed over the years; its last part did not.
-KNOWN_PATHS = (
-    "sentence_transformers.models.",
-    "sentence_transformers.base.modules.",
-    "sentence_transformers.sentence_transformer.modules.",
-    "sentence_transformers.sparse_encoder.models.",
-    "sentence_transformers.sparse_encoder.modules.",
-    "sentence_transformers.multi_vector_encoder.modules.",
-    "sentence_transformers.cross_encoder.modules.",
-    "pylate.models.",
+ROOMS = (
+    "models base.modules sentence_transformer.modules sparse_encoder.models sparse_encoder.modules "
+    "multi_vector_encoder.modules cross_encoder.modules"
 )
+KNOWN_PATHS = ("pylate.models.", *(f"sentence_transformers.{room}." for room in ROOMS.split()))
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
