@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -162,10 +163,8 @@ def _parse_html(response: Response, text: bytes) -> list[Link]:
     base = urljoin(response.url, base)
     links = []
     for address in addresses:
-        try:
+        with suppress(ValueError):  # one invalid address does not invalidate the page
             links.append(_link(urljoin(base, address)))
-        except ValueError:  # one invalid address does not invalidate the page
-            continue
     return links
 
 

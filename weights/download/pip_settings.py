@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,9 +161,6 @@ def _index_module_texts() -> list[str]:
     ensurepip = importlib.util.find_spec("ensurepip")
     for folder in (ensurepip.submodule_search_locations or []) if ensurepip else []:
         for wheel in sorted(Path(folder).glob("_bundled/pip-*.whl")):
-            try:
-                with zipfile.ZipFile(wheel) as archive:
-                    texts.append(archive.read("pip/_internal/models/index.py").decode("utf-8"))
-            except (OSError, KeyError, zipfile.BadZipFile):
-                continue
+            with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
+                texts.append(archive.read("pip/_internal/models/index.py").decode("utf-8"))
     return texts

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -217,12 +217,9 @@ def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
     """{(scheme, host): credentials}, the first URL's win: as in pip, an index's password is also its host's."""
     found: dict[tuple[str, str], str] = {}
     for url in urls:
-        try:
-            userinfo, origin = _userinfo(url), _origin(url)
-        except ValueError:  # a malformed URL is reported when it is used
-            continue
-        if userinfo:
-            found.setdefault(origin, userinfo)
+        with suppress(ValueError):  # a malformed URL is reported when it is used
+            if userinfo := _userinfo(url):
+                found.setdefault(_origin(url), userinfo)
     return found
 
 
