@@ -101,8 +101,8 @@ class ZipFolder:
                 if name in self.members:
                     raise CheckpointError(f"{path}: member {shorten(name)} is given twice")
                 self.members[name] = entry
-        places = (PurePosixPath(name).parts for name in self.members)
-        tops = ["/".join((*parts[:-1], "")) for parts in places if parts[-1] == landmark and len(parts) <= 2]
+        places = ((name, PurePosixPath(name).parts) for name in self.members)
+        tops = [name.removesuffix(landmark) for name, parts in places if parts[-1] == landmark and len(parts) <= 2]
         self.top = min(tops, key=len, default="")
 
     def contains(self, name: str) -> bool:

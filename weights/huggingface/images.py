@@ -199,7 +199,9 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
     resample = config.integer("resample")
     if resample > 5:
         raise config.error("resample", "the number of a filter from 0 to 5", resample)
-    factor, mean, deviation = 1.0, tuple([0.0] * 3), tuple([1.0] * 3)
+    factor = 1.0
+    mean: tuple[float, ...] = (0.0,) * 3
+    deviation: tuple[float, ...] = (1.0,) * 3
     if config.boolean("do_rescale", True):
         factor = config.number("rescale_factor", 1 / 255)
         if not 1e-6 < abs(factor) < 1e6:
