@@ -22,13 +22,7 @@ from fastattn.spec.architecture import (
 from fastattn.spec.quantized import Tensor
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.ctranslate2.file import Variable
-from fastattn.weights.tensor_mapping import (
-    FirstRow,
-    canonical_sources,
-    check_sources,
-    make_tensors,
-    zeros,
-)
+from fastattn.weights.tensor_mapping import FirstRow, canonical_sources, check_sources, make_tensors, zeros
 
 ACTIVATIONS = dict(enumerate(("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")))
 # The last part of a variable's name -> what its presence means.

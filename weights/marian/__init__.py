@@ -181,10 +181,8 @@ def read_tensors(
 ) -> dict[str, Tensor]:
     """The canonical tensors, tied ones as one object; CheckpointError for arrays missing, left over or misshapen.
     Whether the scales of inputs are used say ``alphas``; None: if the file has them."""
-    numbers = {
-        "encoder": range(1, architecture.model.stacks["encoder"].layers + 1),
-        "decoder": architecture.tied_layers,
-    }
+    layers = architecture.model.stacks["encoder"].layers
+    numbers = {"encoder": range(1, layers + 1), "decoder": architecture.tied_layers}
     parts = map_tensors(_table(architecture, items), architecture.model, numbers)
     weights = {name: item for name, item in items.items() if name != SETTINGS and not name.endswith(ALPHA)}
     check_sources(parts, weights, where, "arrays do not fit the model's options")

@@ -187,10 +187,8 @@ def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
     head = config.model.head
     if text.labels and (head is None or head.outputs != len(text.labels)):
         faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
-    for name, stated, known in (
-        ("probabilities", text.probabilities, PROBABILITIES),
-        ("scores", text.scores, ("", *SCORES)),
-    ):
+    choices = ("probabilities", text.probabilities, PROBABILITIES), ("scores", text.scores, ("", *SCORES))
+    for name, stated, known in choices:
         if stated not in known:
             faults.append(f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(stated)}")
     return faults

@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from fastattn.spec.architecture import (
-    Convolution,
-    Disentangled,
-    HeadSpec,
-    NormSpec,
-    PositionSpec,
-    StackSpec,
-)
+from fastattn.spec.architecture import Convolution, Disentangled, HeadSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders import architecture
 from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
