@@ -63,8 +63,10 @@ def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
 
 
 def check(path: Path, awaited: Collection[str]) -> None:
-    """Raise what ``read`` would before it opens one of the files ``awaited``, which are not in the folder yet. Only
-    what Hugging Face's folders and their like say beside their weights; other formats say little there."""
+    """Raise what ``read`` would before it opens one of the files ``awaited``, which are not in the folder yet.
+
+    Only what Hugging Face's folders and their like say beside their weights; other formats say little there.
+    """
     exporter = _exporter_of(path, ("fastattn", "sentence-transformers", "huggingface"))
     if exporter is not None:
         with contextlib.suppress(Awaited):

@@ -31,8 +31,10 @@ NAME = re.compile(r"([a-z_]+)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
 class Array(Protocol):
-    """An array of a file, of any container; converted only when it is read. One whose matrix need not be read at once
-    has a method ``unread`` too, which returns its UnreadTensor."""
+    """An array of a file, of any container; converted only when it is read.
+
+    One whose matrix need not be read at once has a method ``unread`` too, which returns its UnreadTensor.
+    """
 
     @property
     def shape(self) -> Shape: ...
@@ -241,8 +243,10 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
 
 
 def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | None:
-    """What ``_make`` makes of a matrix, to be read by rows, or whole where they are not those of the arrays. None: some
-    of its arrays cannot."""
+    """What ``_make`` makes of a matrix, to be read by rows, or whole where they are not those of the arrays.
+
+    None: some of its arrays cannot.
+    """
     found = [getattr(stored.get(name), "unread", None) for name in part.source_shapes]
     if part.kernel or not found or None in found:
         return None

@@ -72,8 +72,10 @@ class Opaque:
 
 
 class Stream:
-    """Bytes with a position, from which pickles are read; ``storages`` by key, as the pickles name them. ``file_size``
-    is that of the whole file, if the bytes are part of one."""
+    """Bytes with a position, from which pickles are read; ``storages`` by key, as the pickles name them.
+
+    ``file_size`` is that of the whole file, if the bytes are part of one.
+    """
 
     def __init__(self, data: memoryview, file_size: int = 0) -> None:
         self.data, self.position = data, 0

@@ -23,8 +23,10 @@ def most_unpacked(size: int) -> int:
 
 
 def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> None:
-    """Raise CheckpointError if members of a zip archive of ``size`` bytes overlap, or unpack to too much in all. Uses
-    the sizes in the archive's list; unpacking must check these."""
+    """Raise CheckpointError if members of a zip archive of ``size`` bytes overlap, or unpack to too much in all.
+
+    Uses the sizes in the archive's list; unpacking must check these.
+    """
     members = list(members)
     packed, unpacked = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
     if packed > size:

@@ -50,8 +50,10 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder, prefix: str = "") -> Checkpoint:
-    """Read the model whose files' names begin with ``prefix``. Raises CheckpointError for what is malformed, incomplete
-    or not supported."""
+    """Read the model whose files' names begin with ``prefix``.
+
+    Raises CheckpointError for what is malformed, incomplete or not supported.
+    """
     where = folder.where(prefix + "model.bin")
     file = _migrate(parse(folder.read(prefix + "model.bin"), where), where)
     link_scales(file.variables)

@@ -48,8 +48,11 @@ class Variable:
 
     @lazy
     def float32(self) -> np.ndarray:
-        """The values as aligned, C-contiguous float32. int8 is divided by one scale for each row, int16 by one scale:
-        multiplied by the reciprocal, rounded as CTranslate2 does when set to compute in float32."""
+        """The values as aligned, C-contiguous float32.
+
+        int8 is divided by one scale for each row, int16 by one scale: multiplied by the reciprocal, rounded as
+        CTranslate2 does when set to compute in float32.
+        """
         stored = self.stored
         if self.dtype == "float32":
             return np.require(stored, np.float32, ["C", "A", "W"])

@@ -42,8 +42,10 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
 
 
 def named(name: str) -> "CatalogEntry | FirefoxModel | None":
-    """The catalog's model of that name, or Firefox's of a pair such as de-en; None where there is none. Raises
-    CheckpointError where Firefox's models are not known here and cannot be asked for."""
+    """The catalog's model of that name, or Firefox's of a pair such as de-en; None where there is none.
+
+    Raises CheckpointError where Firefox's models are not known here and cannot be asked for.
+    """
     if name in CATALOG:
         return CATALOG[name]
     pair = re.fullmatch(PAIR, name)

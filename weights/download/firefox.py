@@ -114,7 +114,9 @@ def check_quality(quality: str | None) -> None:
 
 def listed_models() -> list[FirefoxModel]:
     """All models of Mozilla's list, or of the one that FASTATTN_FIREFOX_MODELS names: today's, where it can be had.
-    Without the network the list that is there is used, whatever its age. Raises DownloadError where there is none."""
+
+    Without the network the list that is there is used, whatever its age. Raises DownloadError where there is none.
+    """
     url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
     kept, age = None, 0.0

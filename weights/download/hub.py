@@ -180,8 +180,10 @@ def _is_marian(names: list[str]) -> bool:
 
 
 def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
-    """Download the small files first, so that readers can refuse a model before its weights are fetched. All files are
-    of one commit, even if the repository changes meanwhile."""
+    """Download the small files first, so that readers can refuse a model before its weights are fetched.
+
+    All files are of one commit, even if the repository changes meanwhile.
+    """
     import huggingface_hub
 
     def fetched(names: list[str]) -> Path:

@@ -50,8 +50,10 @@ class PackageIndex:
         self.transport = Transport(settings)
 
     def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
-        """Yield every link to the file: find-links first, then indexes in pip's order, each read only when needed. A
-        location that cannot be read or does not have the file adds one line to ``failures``."""
+        """Yield every link to the file: find-links first, then indexes in pip's order, each read only when needed.
+
+        A location that cannot be read or does not have the file adds one line to ``failures``.
+        """
         for location, is_index in self._locations(project):
             try:
                 if not self.transport.is_secure(location):

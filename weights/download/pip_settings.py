@@ -26,8 +26,10 @@ _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", 
 
 @dataclass(frozen=True)
 class PipSettings:
-    """pip's options about where packages are. ``timeout`` is in seconds, for each wait on the network. index_url is
-    None if none is configured and pip's own default is not found."""
+    """pip's options about where packages are. ``timeout`` is in seconds, for each wait on the network.
+
+    index_url is None if none is configured and pip's own default is not found.
+    """
 
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
@@ -143,7 +145,9 @@ def _path(value: str | None) -> str | None:
 
 def _default_index() -> str | None:
     """The index pip uses when nothing is configured, read from pip's source: the installed one or ensurepip's wheel.
-    The text is searched, not run: importing pip changes the process's logging."""
+
+    The text is searched, not run: importing pip changes the process's logging.
+    """
     for text in _index_module_texts():
         found = re.search(r"^PyPI = PackageIndex\(\s*[\"'](https://[^\"'\s]+)[\"']", text, re.MULTILINE)
         if found:

@@ -174,7 +174,9 @@ def source_text(model: Any, **more: str | None) -> str:
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
     """Holds an exclusive lock on a file, which the system releases if the process dies; waits for another holder.
-    Yields False if the file system has no locks: then unique temporary names must suffice."""
+
+    Yields False if the file system has no locks: then unique temporary names must suffice.
+    """
     with open(path, "ab") as file:
         locked = None
         while locked is None:

@@ -310,8 +310,10 @@ def _seconds(retry_after: str | None) -> float:
 
 
 class _Paced(io.RawIOBase):
-    """The bytes of a socket; StalledError if they arrive too slowly. Only the time spent waiting counts. http.client's
-    timeout is for a single wait; a server that sends a byte before each ends could go on for ever."""
+    """The bytes of a socket; StalledError if they arrive too slowly. Only the time spent waiting counts.
+
+    http.client's timeout is for a single wait; a server that sends a byte before each ends could go on for ever.
+    """
 
     def __init__(self, source: Any, timeout: float) -> None:
         super().__init__()

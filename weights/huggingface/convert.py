@@ -54,8 +54,10 @@ def write(
     progress: Callable[[int, int], None] | None = None,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a model to an empty folder, as float32 or bfloat16; the files are on disk on return. As native.convert's
-    ``write``. Raises CheckpointError for a model that no architecture here says."""
+    """Write a model to an empty folder, as float32 or bfloat16; the files are on disk on return.
+
+    As native.convert's ``write``. Raises CheckpointError for a model that no architecture here says.
+    """
     if precision not in TYPES:
         raise CheckpointError(f"a Hugging Face folder is written as {' or '.join(TYPES)}, not as {precision}")
     checkpoint = _starting_from_padding(checkpoint)

@@ -106,8 +106,10 @@ def named_as_today(
 
 
 def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
-    """The tensors, of which two that are tied are one: that which is there, either where both have the same bits. Two
-    that differ stay two, as in transformers (``PreTrainedModel.tie_weights``)."""
+    """The tensors, of which two that are tied are one: that which is there, either where both have the same bits.
+
+    Two that differ stay two, as in transformers (``PreTrainedModel.tie_weights``).
+    """
     made = dict(stored)
     for pair in ties.items():
         first, second = (stored.get(name) for name in pair)
@@ -171,7 +173,9 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
 
 def torch_activation(config: JsonObject, name: str) -> str:
     """The function that makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
-    sentence-transformers does not trust other paths than torch's, and goes on without them."""
+
+    sentence-transformers does not trust other paths than torch's, and goes on without them.
+    """
     return SCORES[config.choice(name, SCORES)] if config.string(name, "").startswith("torch.") else ""
 
 

@@ -104,8 +104,10 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a folder; raises CheckpointError for an unsupported module or order of modules. Weights, which may not be
-    downloaded yet (``hub``), are read last."""
+    """Read a folder; raises CheckpointError for an unsupported module or order of modules.
+
+    Weights, which may not be downloaded yet (``hub``), are read last.
+    """
     modules = _read_modules(folder)
     prefix = modules[0][1]
     top = read_optional(folder, TOP)

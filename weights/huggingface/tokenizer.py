@@ -181,7 +181,9 @@ def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str)
 
 def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedTokens) -> bool:
     """Whether tokenizer_config.json wants tokens at a text's ends and the file puts none there, which it then does.
-    gte-Qwen2's, whose code puts them, has such files."""
+
+    gte-Qwen2's, whose code puts them, has such files.
+    """
     processor = tokenizer.get("post_processor")
     wanted = [name for name in ("bos_token", "eos_token") if settings.boolean(f"add_{name}", False)]
     if not wanted or any(_around(processor)):
@@ -198,8 +200,10 @@ def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedToke
 
 
 def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
-    """Whether special tokens were dropped that the embedding has no rows for; typed in a text they are text. Raises
-    CheckpointError for other tokens without rows, and for special ones that every text gets."""
+    """Whether special tokens were dropped that the embedding has no rows for; typed in a text they are text.
+
+    Raises CheckpointError for other tokens without rows, and for special ones that every text gets.
+    """
     vocabulary = _object(tokenizer.get("model")).get("vocab")
     ids = {index: token for token, index in _object(vocabulary).items() if type(index) is int}
     if isinstance(vocabulary, list):
@@ -236,8 +240,10 @@ def _around(processor: object) -> Iterator[tuple[str, int]]:
 
 
 def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> None:
-    """Raise CheckpointError where special tokens have other ids by another file. Only what changes ids is compared:
-    further tokens, flags and padding may differ."""
+    """Raise CheckpointError where special tokens have other ids by another file.
+
+    Only what changes ids is compared: further tokens, flags and padding may differ.
+    """
     where = folder.where(prefix + FILE)
     around = {token: index for token, index in _around(tokenizer.get("post_processor")) if is_text(token)}
     known = _special_ids(tokenizer)

@@ -35,8 +35,10 @@ def is_translator(config: JsonObject) -> bool:
 
 
 def read_translator(folder: Folder) -> Checkpoint:
-    """Read a directory; raises CheckpointError if it is malformed, incomplete or not supported. Everything else is read
-    before the weights, which may not be downloaded yet (``hub``)."""
+    """Read a directory; raises CheckpointError if it is malformed, incomplete or not supported.
+
+    Everything else is read before the weights, which may not be downloaded yet (``hub``).
+    """
     config = read_object(folder, "config.json")
     architecture = find_translator(config)
     generation = generation_values(folder, config)

@@ -17,7 +17,9 @@ SEVERAL = 2  # units that do not end their words: of fewer, any may be a word
 
 def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...]) -> dict[str, Any]:
     """Fields of a TranslationText: codes, or sentencepiece models. ``names``: the folder's files, perhaps in folders.
-    Raises CheckpointError where the vocabulary has units and there are no codes."""
+
+    Raises CheckpointError where the vocabulary has units and there are no codes.
+    """
     found = {name.rpartition("/")[2]: name for name in reversed(names)}
     codes = next((found[name] for name in CODES if name in found), None)
     if codes is not None:

@@ -50,8 +50,10 @@ SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
 def sinusoids(shape: tuple[int, ...]) -> np.ndarray:
-    """[positions, width]: sines in the first half of a row and cosines in the second, of p / 10000^(2i/D). In float64,
-    then rounded, as transformers computes it."""
+    """[positions, width]: sines in the first half of a row and cosines in the second, of p / 10000^(2i/D).
+
+    In float64, then rounded, as transformers computes it.
+    """
     positions, width = shape
     half = (width + 1) // 2
     angles_PH = np.arange(positions)[:, None] / np.power(10000, 2 * np.arange(half) / width)

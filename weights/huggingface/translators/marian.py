@@ -62,7 +62,9 @@ def _never(decoding: JsonObject, spec: ModelSpec) -> list[int]:
 
 def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
     """The text as in MarianTokenizer: pieces of the .spm files looked up in the vocabularies, then the end token.
-    Raises CheckpointError if the ids of ``decoding`` and the vocabularies disagree."""
+
+    Raises CheckpointError if the ids of ``decoding`` and the vocabularies disagree.
+    """
     encoder, decoder = spec.stacks.values()
     settings = read_optional(folder, "tokenizer_config.json")
     unk, end = _token(settings, "unk_token", "<unk>"), _token(settings, "eos_token", "</s>")

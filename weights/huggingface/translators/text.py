@@ -66,8 +66,10 @@ def tokenizer_text(
 def translator_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
-    """The text of a model of many languages, whose tokens tell them; CheckpointError where there are none, and so on. A
-    target begins with its language where that is the start token, or there is none (mBART), else has it behind."""
+    """The text of a model of many languages, whose tokens tell them; CheckpointError where there are none, and so on.
+
+    A target begins with its language where that is the start token, or there is none (mBART), else has it behind.
+    """
     settings = read_optional(folder, CONFIG)
     tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())
     told = language_tokens(tuple(tokens.known.values()))
