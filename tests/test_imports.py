@@ -20,7 +20,7 @@ FROM_VARIABLES = {
     "fastattn.verification.frameworks",
     "fastattn.vision",
     "fastattn.weights.download.transport",
-    "fastattn.weights.huggingface.families",
+    "fastattn.weights.huggingface.encoders.architecture",
 }
 
 

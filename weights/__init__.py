@@ -52,7 +52,10 @@ def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
             checkpoint = exporter.read(Directory(path, part=part))
             check_tensors(checkpoint.spec, checkpoint.tensors, str(path))
             _check_sharing(checkpoint, path)
-            return checkpoint if later else _in_memory(checkpoint)
+            if later:
+                return checkpoint
+            read = {id(tensor): in_memory(tensor) for tensor in checkpoint.tensors.values()}  # tied ones stay tied
+            return replace(checkpoint, tensors={name: read[id(one)] for name, one in checkpoint.tensors.items()})
         raise CheckpointError(_explain(path))
     except OSError as error:
         check_memory(error, path)
@@ -68,12 +71,6 @@ def check(path: Path, awaited: Collection[str]) -> None:
     if exporter is not None:
         with contextlib.suppress(Awaited):
             exporter.read(Directory(path, awaited))
-
-
-def _in_memory(checkpoint: Checkpoint) -> Checkpoint:
-    """With all its tensors read; tied ones stay tied."""
-    read = {id(tensor): in_memory(tensor) for tensor in checkpoint.tensors.values()}
-    return replace(checkpoint, tensors={name: read[id(tensor)] for name, tensor in checkpoint.tensors.items()})
 
 
 def _exporter_of(path: Path, names: Iterable[str]) -> Any:

@@ -37,19 +37,13 @@ class Awaited(Exception):
 
 
 class Directory:
-    """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory.
-
-    awaited  names of files still to be downloaded, which count as existing; reading one raises Awaited
-    """
+    """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory. Names in
+    ``awaited`` are still to be downloaded: they count as existing, reading one raises Awaited."""
 
     def __init__(self, path: Path, awaited: Collection[str] = (), part: str = "") -> None:
         self.path, self.part = path, part
         self.awaited = frozenset(awaited)
-        self._used: list[Path] = []
-
-    @property
-    def used(self) -> list[Path]:
-        return self._used
+        self.used: list[Path] = []
 
     def names(self) -> list[str]:
         """The names of the files in the folder itself."""
@@ -62,7 +56,7 @@ class Directory:
     def read(self, name: str) -> memoryview:
         if name in self.awaited:
             raise Awaited(name)
-        self._used.append(self.path / name)
+        self.used.append(self.path / name)
         return map_file(self.path / name)
 
     def where(self, name: str) -> str:

@@ -40,7 +40,6 @@ class ResidualState:
         return self._arrays[name].vector.reshape(self._arrays[name].shape)
 
     def spec(self, image: tuple[int, int, int]) -> ResidualSpec:
-        """The architecture, by the shapes."""
         blocks: list[int] = []
         while f"layer{len(blocks) + 1}.0.conv1.weight" in self._arrays:
             stage = f"layer{len(blocks) + 1}"
@@ -72,7 +71,7 @@ class ResidualState:
         )
 
     def tensors(self, spec: ResidualSpec, name: str = "encoder") -> dict[str, np.ndarray]:
-        """The tensors by canonical name, batch norms folded."""
+        """The tensors by canonical name, batch norms folded; CheckpointError for others, of an unknown variant."""
         found: dict[str, np.ndarray] = {}
 
         def add(ours: str, conv: str, norm: str) -> None:
@@ -105,11 +104,8 @@ class ResidualState:
                     found[f"{name}.{ours}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
             if spec.gate == "cbam":
                 add(f"{ours}.gate.spatial", f"{theirs}.se.spatial.conv.conv.weight", f"{theirs}.se.spatial.conv.bn")
-        return found
-
-    def check_rest(self) -> None:
-        """Raise CheckpointError for tensors that no one has taken: of a variant that is not known."""
         if self._left:
             listed = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
             problems = "; ".join(first_of(listed, "unexpected"))
             raise CheckpointError(f"{self.where}: tensors do not fit a plain residual network: {problems}")
+        return found

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,46 +58,32 @@ class FirstRow:
 
 @dataclass(frozen=True)
 class TensorSources:
-    """The sources of a canonical tensor.
+    """The sources of a canonical tensor."""
 
-    names   arrays, concatenated by rows; None: a vector of zeros
-    rows    of each array; (): all have equal shapes
-    ends    the file's names for weight and bias
-    transposed  matrices are stored as [inputs, outputs]
-    flat    a vector of n numbers may be stored as [1, n]
-    skip    how many first rows of an array stay out
-    first   how many first columns of a matrix come last in the tensor
-    relu    negative numbers become 0
-    piece   (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
-    plus    added to each row
-    offset  added to each number
-    absent  (shape) -> the tensor if the file has none of the arrays; None: they are required
-    heads   an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has
-            with all queries first
-    kernel  a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a
-            linear layer, whose inputs are side by side for each offset of the kernel
-    shape   of the canonical tensor
-    """
-
-    names: tuple[str | None, ...]
-    rows: tuple[int, ...] = ()
-    ends: tuple[str, str] = ("weight", "bias")
-    transposed: bool = False
-    flat: bool = False
-    skip: int = 0
+    names: tuple[str | None, ...]  # arrays, concatenated by rows; None: a vector of zeros
+    rows: tuple[int, ...] = ()  # of each array; (): all have equal shapes
+    ends: tuple[str, str] = ("weight", "bias")  # the file's names for weight and bias
+    transposed: bool = False  # matrices are stored as [inputs, outputs]
+    flat: bool = False  # a vector of n numbers may be stored as [1, n]
+    skip: int = 0  # how many first rows of an array stay out
+    # (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
     piece: tuple[int, int] = (0, 1)
-    plus: FirstRow | None = None
-    offset: float = 0.0
-    first: int = 0
-    relu: bool = False
+    plus: FirstRow | None = None  # added to each row
+    offset: float = 0.0  # added to each number
+    first: int = 0  # how many first columns of a matrix come last in the tensor
+    relu: bool = False  # negative numbers become 0
+    # (shape) -> the tensor if the file has none of the arrays; None: they are required
     absent: Callable[[Shape], np.ndarray] | None = None
+    # a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a linear
+    # layer, whose inputs are side by side for each offset of the kernel
     kernel: int = 0
+    # an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has with
+    # all queries first
     heads: int = 0
-    shape: Shape = ()
+    shape: Shape = ()  # of the canonical tensor
 
     @property
     def row_counts(self) -> tuple[int, ...]:
-        """The rows that each array gives to the tensor."""
         return self.rows or (self.shape[0] // max(1, len(self.names)),) * len(self.names)
 
     @property
@@ -117,7 +104,6 @@ class TensorSources:
 
 
 def sources(*names: str | None, **more: Any) -> TensorSources:
-    """A table's entry, see TensorSources."""
     return TensorSources(names, **more)
 
 
@@ -132,7 +118,6 @@ def identity(shape: Shape) -> np.ndarray:
 def canonical_tensors(
     table: Mapping[str, TensorSources], spec: ModelSpec, stored: Mapping[str, Array], where: str, misfit: str
 ) -> dict[str, Tensor]:
-    """The tensors of an architecture by canonical name, see ``check_sources``."""
     parts = map_tensors(table, spec)
     check_sources(parts, stored, where, misfit)
     return make_tensors(parts, stored)
@@ -141,10 +126,8 @@ def canonical_tensors(
 def map_tensors(
     table: Mapping[str, TensorSources], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, TensorSources]:
-    """The table's entry for each tensor of the architecture, with its names and shape filled in.
-
-    numbers  what a stack's layers have in the file in place of #; None: their numbers from 0
-    """
+    """The table's entry for each tensor of the architecture, with its names and shape filled in; ``numbers``: what a
+    stack's layers have in the file in place of #; None: their numbers from 0."""
     return map_shapes(table, tensor_shapes(spec), numbers)
 
 
@@ -165,16 +148,13 @@ def map_shapes(
             raise LookupError(f"the table has none of {', '.join(keys)}")
         if number and numbers is not None:
             number = str(numbers[stack][int(number)])
-        words = {"STACK": stack, "#": number or "", "*": entry.ends[end == "bias"]}
-        names = tuple(theirs and _filled(theirs, words) for theirs in entry.names)
+        last = entry.ends[end == "bias"]
+        names = tuple(
+            theirs and theirs.replace("STACK", stack).replace("#", number or "").replace("*", last)
+            for theirs in entry.names
+        )
         parts[name] = replace(entry, names=names, shape=shape)
     return parts
-
-
-def _filled(pattern: str, words: Mapping[str, str]) -> str:
-    for sign, word in words.items():
-        pattern = pattern.replace(sign, word)
-    return pattern
 
 
 def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
@@ -183,11 +163,8 @@ def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
 
 
 def check_sources(parts: Mapping[str, TensorSources], stored: Mapping[str, Array], where: str, misfit: str) -> None:
-    """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen.
-
-    where   the file's name in errors
-    misfit  the start of the message: what does not fit
-    """
+    """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen; ``where`` is
+    its name there, ``misfit`` what does not fit."""
     expected: dict[str, Shape] = {}
     for part in parts.values():
         if not part.is_absent(stored):
@@ -236,11 +213,9 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
         return part.absent(part.shape)
     made: Tensor
     if len(part.shape) == 1:
-        vectors = [
-            zeros((rows,)) if name is None else stored[name].vector for name, rows in zip(part.names, part.row_counts)
-        ]
         cut = [
-            vector if name is None else vector[_rows(part, len(vector))] for name, vector in zip(part.names, vectors)
+            zeros((rows,)) if name is None else stored[name].vector[_rows(part, prod(stored[name].shape))]
+            for name, rows in zip(part.names, part.row_counts)
         ]
         made = cut[0] if len(cut) == 1 else np.concatenate(cut)
     elif part.kernel:

@@ -38,7 +38,7 @@ IMPORTED = (
     "fastattn.weights.containers.shortlist",
     "fastattn.weights.download.hub",
     "fastattn.weights.download.package_index",
-    "fastattn.weights.gguf.model",
+    "fastattn.weights.gguf.architecture",
     "fastattn.weights.marian",
 )
 

@@ -25,7 +25,7 @@ from fastattn.weights.ctranslate2.file import parse as parse_ctranslate2
 from fastattn.weights.download.package_index import PackageIndex
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.folder import Directory, map_file
-from fastattn.weights.gguf.model import read_model
+from fastattn.weights.gguf.architecture import read_model
 from fastattn.weights.marian.model_file import parse_npz
 
 MEMORY = 200 << 20

@@ -85,7 +85,6 @@ class JsonObject:
 
 
 def read_json(folder: Folder, name: str) -> Any:
-    """The parsed value of a file of UTF-8 JSON."""
     return parse_json(bytes(folder.read(name)), folder.where(name))
 
 
@@ -101,11 +100,18 @@ def read_optional(folder: Folder, name: str) -> JsonObject:
     return read_object(folder, name) if folder.contains(name) else JsonObject({}, folder.where(name))
 
 
-def parse_json(data: bytes, where: str) -> Any:
+def decoded(data: bytes | memoryview, where: str, encoding: str = "utf-8") -> str:
+    """The text of these bytes of UTF-8; CheckpointError where they are none."""
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_int=_integer)
+        return str(data, encoding)
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    text = decoded(data, where, "utf-8-sig")
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{where}: not JSON: {str(error).splitlines()[0]}") from None
 
@@ -149,33 +155,30 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 GREATEST_INTEGER = 2**31 - 1
 GREATEST_NUMBER = float(np.finfo(np.float32).max)  # beyond it, casts to float32 would overflow
 # Type -> (its name in errors, whether a JSON value is one).
-PLAIN: dict[Any, tuple[str, Any]] = {
+PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda value: type(value) is bool),
     int: ("an integer of 32 bits", lambda value: type(value) is int and abs(value) <= GREATEST_INTEGER),
     float: ("a number of float32", lambda value: type(value) in (int, float) and abs(value) <= GREATEST_NUMBER),
     str: ("a string", is_text),
     dict: ("an object", lambda value: isinstance(value, dict)),
-    tuple[tuple[int, ...], ...]: (
-        "a list of lists of integers of 32 bits",
-        lambda value: isinstance(value, list) and all(map(_is_integers, value)),
-    ),
-    tuple[int, ...]: ("a list of integers of 32 bits", lambda value: _is_integers(value)),
-    tuple[float, ...]: (
-        "a list of numbers of float32",
-        lambda value: isinstance(value, list) and all(map(PLAIN[float][1], value)),
-    ),
-    tuple[str, ...]: ("a list of strings", lambda value: isinstance(value, list) and all(map(is_text, value))),
+}
+
+
+def _all(kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(PLAIN[kind][1], value))
+
+
+PLAIN |= {
+    tuple[tuple[int, ...], ...]: ("a list of lists of integers of 32 bits", _all(tuple[int, ...])),
+    tuple[int, ...]: ("a list of integers of 32 bits", _all(int)),
+    tuple[float, ...]: ("a list of numbers of float32", _all(float)),
+    tuple[str, ...]: ("a list of strings", _all(str)),
     dict[str, str]: (
         "an object of strings",
         lambda value: isinstance(value, dict) and all(map(is_text, [*value, *value.values()])),
     ),
 }
-
 T = TypeVar("T")
-
-
-def _is_integers(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) is int and abs(item) <= GREATEST_INTEGER for item in value)
 
 
 def as_json(value: object) -> bytes:
@@ -212,7 +215,12 @@ def from_plain(
     known = len(problems)
     prefix = f"{name}." if name else ""
     hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (stored_separately or {})}
-    problems += [f"{prefix}{field} is missing" for field in hints if field not in values and field in _needed(kind)]
+    problems += [
+        f"{prefix}{field.name} is missing"
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.name in hints and field.name not in values
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
     problems += [f"{shorten(prefix + field)} is unknown" for field in values if field not in hints]
     fields = {
         field: _convert(hint, values[field], prefix + field, problems, kinds)
@@ -226,15 +234,6 @@ def from_plain(
     except CheckpointError as error:
         problems.append(f"{name}: {error}")
         return None
-
-
-def _needed(kind: Any) -> set[str]:
-    """The fields without a default."""
-    return {
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
 
 
 def _convert(

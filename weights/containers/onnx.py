@@ -15,7 +15,6 @@ from fastattn.errors import CheckpointError
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.containers.safetensors import HIGHEST_RANK, StoredTensor, nonzero_product
-from fastattn.weights.folder import Folder
 
 # Kinds of fields: an integer, eight bytes, bytes after their number, four bytes.
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
@@ -38,12 +37,8 @@ GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}  # PyTorch's order of ONNX's ga
 Value = int | memoryview
 
 
-def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    """The tensors of one file by name; raises CheckpointError for what is malformed, or a node with more to it."""
-    return parse(folder.read(name), folder.where(name))
-
-
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
+    """The tensors of a file by name; raises CheckpointError for what is malformed, or a node with more to it."""
     graphs = [value for number, value in _fields(data, where) if number == MODEL_GRAPH]
     if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
         raise CheckpointError(f"{where}: should be an ONNX model with one graph, has {len(graphs)}")
@@ -64,7 +59,6 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
 
 
 def _fields(data: memoryview, where: str) -> Iterator[tuple[int, Value]]:
-    """(number, value) of each field of a message."""
     reader = ByteReader(data, where)
     while reader.remaining:
         number, kind = divmod(_varint(reader), 8)

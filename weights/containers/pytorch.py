@@ -25,7 +25,6 @@ Find = Callable[[Storage], memoryview]
 
 
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    """The tensors of one file by name."""
     return parse(folder.read(name), folder.where(name))
 
 
@@ -98,7 +97,6 @@ def _stored_tensors(named: dict[str, TensorView], find: Find, where: str, size: 
 
 
 def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size: int) -> StoredTensor:
-    """The tensor as a view of its storage's bytes."""
     storage, shape = view.storage, view.shape
     if len(shape) > HIGHEST_RANK:
         raise PickleError(f"{name} should have at most {HIGHEST_RANK} dimensions, has {len(shape)}")
@@ -114,23 +112,14 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
         )
     item = TYPES[storage.dtype][0]
     strides = None
-    if count and not _is_contiguous(shape, view.strides):
+    contiguous = (math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    if count and any(size > 1 and stride != one for size, stride, one in zip(shape, view.strides, contiguous)):
         # The stride of an axis of length one is not used and may be any number.
         strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
     return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
 
 
-def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides)):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return True
-
-
 def _read_zip(data: memoryview) -> tuple[Any, Find]:
-    """(the pickled object, a function that returns a storage's bytes)."""
     try:
         entries = list_members(data)
     except ZipError as error:
@@ -173,7 +162,6 @@ def _member(data: memoryview, entry: zipfile.ZipInfo) -> memoryview:
 
 
 def _read_stream(data: memoryview) -> tuple[Any, Find]:
-    """(the pickled object, a function that returns a storage's bytes)."""
     stream = Stream(data)
     if data[:1] != b"\x80" or unpickle(stream) != STREAM_MAGIC or unpickle(stream) != STREAM_VERSION:
         raise PickleError("neither of torch.save's forms: no zip archive, and no stream of version 1001")

@@ -59,14 +59,12 @@ class StoredTensor:
         return np.require(stored, np.float32, ["C", "A", "W"])
 
     def equals(self, other: "StoredTensor") -> bool:
-        """Whether both have the same bits in the same shape."""
         return (self.dtype, self.shape, self.strides) == (other.dtype, other.shape, other.strides) and (
             self.data == other.data
         )
 
     @property
     def vector(self) -> np.ndarray:
-        """The values flattened, float32."""
         return self.float32().reshape(-1)
 
     def matrix(self, transposed: bool = False) -> np.ndarray:
@@ -86,7 +84,6 @@ class StoredTensor:
         )
 
     def part(self, first: int, last: int) -> "StoredTensor":
-        """Some rows of a C-contiguous array."""
         row = TYPES[self.dtype][0] * math.prod(self.shape[1:])
         return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
 
@@ -99,14 +96,11 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class NewTensor:
-    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written.
-
-    values  of one array, or of some that follow each other
-    """
+    """One array to be written: a type of WRITTEN, and a function that returns its values when they are written."""
 
     dtype: str
     shape: tuple[int, ...]
-    values: Callable[[], np.ndarray | Iterable[np.ndarray]]
+    values: Callable[[], np.ndarray | Iterable[np.ndarray]]  # of one array, or of some that follow each other
 
     @property
     def size(self) -> int:
@@ -115,7 +109,6 @@ class NewTensor:
 
 
 def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    """The tensors of one .safetensors file by name."""
     return parse(folder.read(name), folder.where(name))
 
 
@@ -126,7 +119,6 @@ def read_metadata(folder: Folder, name: str) -> JsonObject:
 
 
 def _split(data: memoryview, where: str) -> tuple[dict[str, Any], memoryview]:
-    """(the header's JSON object, the bytes of the arrays)."""
     if len(data) < 8:
         raise CheckpointError(f"{where}: expected 8 bytes of header length, the file has {len(data)}")
     (length,) = struct.unpack("<Q", data[:8])

@@ -116,7 +116,6 @@ def _parse_text(
 
 
 def _lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]:
-    """(target, source, probability) of each line."""
     stream: io.BufferedIOBase = io.BytesIO(data)
     most = len(data)
     if data[:2] == b"\x1f\x8b":

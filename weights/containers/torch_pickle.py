@@ -30,10 +30,7 @@ STORAGES = {
     "torch.IntStorage": "I32",
     "torch.LongStorage": "I64",
 }
-DTYPES = tuple(
-    f"torch.{name}"
-    for name in ("float32", "float16", "bfloat16", "float64", "bool", "uint8", "int8", "int16", "int32", "int64")
-)
+DTYPES = tuple(f"torch.{name}" for name in "float32 float16 bfloat16 float64 bool uint8 int8 int16 int32 int64".split())
 
 
 class PickleError(Exception):
@@ -151,7 +148,6 @@ class _Machine:
         self.stack = []
 
     def pop_mark(self) -> list[Any]:
-        """The values pushed since the last mark."""
         if not self.below:
             raise PickleError("its pickle lacks a mark")
         items, self.stack = self.stack, self.below.pop()
@@ -161,9 +157,6 @@ class _Machine:
         version = self.stream.number("<B")
         if version > HIGHEST_PROTOCOL:
             raise PickleError(f"its pickle's protocol should be at most {HIGHEST_PROTOCOL}, is {version}")
-
-    def frame(self) -> None:
-        self.stream.take(8)  # a length, for readers that read ahead
 
     def text(self, form: str) -> None:
         self.push(_decoded(self.stream.take(self.stream.number(form))))
@@ -199,10 +192,6 @@ class _Machine:
             raise PickleError("its pickle has a key without a value")
         _set_items(target, list(zip(items[::2], items[1::2])))
 
-    def set_item(self) -> None:
-        value, key = self.pop(), self.pop()
-        self.set_items([key, value])
-
     def find(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str:
             raise PickleError("its pickle names something without a name")
@@ -211,10 +200,6 @@ class _Machine:
             raise PickleError(f"its pickle names {shorten(dotted)}, which no tensor needs; nothing of it was run")
         self.push(Global(dotted))
 
-    def find_on_stack(self) -> None:
-        name, module = self.pop(), self.pop()
-        self.find(module, name)
-
     def reduce(self) -> None:
         arguments, function = self.pop(), self.pop()
         if type(function) is Global and function.name in OPAQUE:
@@ -222,14 +207,14 @@ class _Machine:
             return
         if type(function) is not Global or function.name not in CALLS or type(arguments) is not tuple:
             raise PickleError("its pickle calls what is no function on tensors")
-        least, most = ARGUMENTS[function.name]
+        call, least, most = CALLS[function.name]
         if not least <= len(arguments) <= most:
             raise PickleError(f"its pickle gives {function.name} {len(arguments)} arguments")
         # A memo entry of any length is repeated in two bytes; torch.save passes each argument only once.
         self.gone_through += sum(len(value) for value in arguments if type(value) in (list, tuple))
         if self.gone_through > self.stream.position - self.begin:
             raise PickleError("its pickle goes through one list again and again, which no tensor needs")
-        self.push(CALLS[function.name](*arguments, *(None,) * (most - len(arguments))))
+        self.push(call(*arguments, *(None,) * (most - len(arguments))))
 
     def new_object(self) -> None:
         arguments, kind = self.pop(), self.pop()
@@ -309,18 +294,12 @@ def _parameter(tensor: Any, grad: Any, hooks: Any) -> TensorView:
     return tensor
 
 
-CALLS: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": _ordered_dict,
-    "torch.Size": _size,
-    "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_parameter": _parameter,
-}
-# (fewest, most) arguments; missing ones are None.
-ARGUMENTS = {
-    "collections.OrderedDict": (0, 1),
-    "torch.Size": (1, 1),
-    "torch._utils._rebuild_tensor_v2": (6, 7),
-    "torch._utils._rebuild_parameter": (3, 3),
+# Name -> the function, its fewest and its most arguments; missing ones are None.
+CALLS: dict[str, tuple[Callable[..., Any], int, int]] = {
+    "collections.OrderedDict": (_ordered_dict, 0, 1),
+    "torch.Size": (_size, 1, 1),
+    "torch._utils._rebuild_tensor_v2": (_tensor, 6, 7),
+    "torch._utils._rebuild_parameter": (_parameter, 3, 3),
 }
 NAMESPACE = "argparse.Namespace"
 # What makes NumPy's numbers and arrays: a trainer's records of its progress have some. None is made.
@@ -329,9 +308,9 @@ OPAQUE = frozenset(
     + tuple(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar"))
 )
 GLOBALS = frozenset((*CALLS, *STORAGES, *DTYPES, NAMESPACE)) | OPAQUE
-OPCODES: dict[bytes, Callable[[_Machine], None]] = {
+OPCODES: dict[bytes, Callable[[_Machine], object]] = {
     b"\x80": _Machine.protocol,
-    b"\x95": _Machine.frame,
+    b"\x95": lambda m: m.stream.take(8),  # a length, for readers that read ahead
     b"N": lambda m: m.push(None),
     b"\x88": lambda m: m.push(True),
     b"\x89": lambda m: m.push(False),
@@ -356,7 +335,7 @@ OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"\x87": lambda m: m.tuple_of(3),
     b"a": lambda m: m.append([m.pop()]),
     b"e": lambda m: m.append(m.pop_mark()),
-    b"s": _Machine.set_item,
+    b"s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
     b"u": lambda m: m.set_items(m.pop_mark()),
     b"q": lambda m: m.put(m.stream.number("<B")),
     b"r": lambda m: m.put(m.stream.number("<I")),
@@ -364,7 +343,7 @@ OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"h": lambda m: m.get("<B"),
     b"j": lambda m: m.get("<I"),
     b"c": lambda m: m.find(m.stream.line(), m.stream.line()),
-    b"\x93": _Machine.find_on_stack,
+    b"\x93": lambda m: m.find(*[m.pop(), m.pop()][::-1]),
     b"R": _Machine.reduce,
     b"\x81": _Machine.new_object,
     b"b": _Machine.build,

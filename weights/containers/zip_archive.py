@@ -37,6 +37,14 @@ def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> 
         )
 
 
+def check_packing(member: zipfile.ZipInfo, where: str) -> None:
+    """Raise CheckpointError for a member that is encrypted, or packed in a rare way."""
+    if member.flag_bits & 1:
+        raise CheckpointError(f"{where}: is encrypted")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise CheckpointError(f"{where}: should be stored or deflated, has type {member.compress_type}")
+
+
 MAGIC = b"PK\x03\x04"
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # followed by the member's name and extra field, of these lengths
 
@@ -77,7 +85,7 @@ class ZipFolder:
     part = ""
 
     def __init__(self, path: Path, landmark: str) -> None:
-        self.path = path
+        self.path, self.used = path, [path]
         try:
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()
@@ -88,17 +96,16 @@ class ZipFolder:
         check_members(entries, path.stat().st_size, str(path))
         self.members: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
-            _check_name(path, entry.filename)
+            pure = PurePosixPath(name := entry.filename)
+            if not pure.parts or pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in pure.parts[0]:
+                raise CheckpointError(f"{path}: member {shorten(name)} lies outside the archive")
             if not entry.is_dir():
-                if entry.filename in self.members:
-                    raise CheckpointError(f"{path}: member {shorten(entry.filename)} is given twice")
-                self.members[entry.filename] = entry
-        tops = [name.removesuffix(landmark) for name in self.members if _is_landmark(name, landmark)]
+                if name in self.members:
+                    raise CheckpointError(f"{path}: member {shorten(name)} is given twice")
+                self.members[name] = entry
+        places = ((name, PurePosixPath(name).parts) for name in self.members)
+        tops = [name.removesuffix(landmark) for name, parts in places if parts[-1] == landmark and len(parts) <= 2]
         self.top = min(tops, key=len, default="")
-
-    @property
-    def used(self) -> list[Path]:
-        return [self.path]
 
     def contains(self, name: str) -> bool:
         return self.top + name in self.members
@@ -110,30 +117,15 @@ class ZipFolder:
         entry = self.members.get(self.top + name)
         if entry is None:
             raise CheckpointError(f"{self.where(name)}: no such member")
-        if entry.flag_bits & 1:
-            raise CheckpointError(f"{self.where(name)}: is encrypted")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise CheckpointError(f"{self.where(name)}: should be stored or deflated, has type {entry.compress_type}")
+        check_packing(entry, self.where(name))
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(entry) as stream:
                 data = bytearray()
                 while len(data) < entry.file_size and (part := stream.read(min(1 << 24, entry.file_size - len(data)))):
                     data += part
-                # The checksum is verified at the end of the stream.
-                over = stream.read(1)
+                over = stream.read(1)  # the checksum is verified at the end of the stream
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
             raise CheckpointError(f"{self.where(name)}: cannot be unpacked: {error}") from None
         if len(data) != entry.file_size or over:
             raise CheckpointError(f"{self.where(name)}: expected {entry.file_size} bytes, got {len(data)}")
         return memoryview(data)
-
-
-def _check_name(path: Path, name: str) -> None:
-    pure = PurePosixPath(name)
-    if not pure.parts or pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in pure.parts[0]:
-        raise CheckpointError(f"{path}: member {shorten(name)} lies outside the archive")
-
-
-def _is_landmark(name: str, landmark: str) -> bool:
-    parts = PurePosixPath(name).parts
-    return parts[-1] == landmark and len(parts) <= 2

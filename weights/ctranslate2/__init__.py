@@ -15,10 +15,9 @@ from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import EncoderText, TranslationText
 from fastattn.text.languages import language_tokens
-from fastattn.weights.containers.json_file import JsonObject, read_json, read_object, read_optional, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, read_json, read_object, read_optional, shorten
 from fastattn.weights.ctranslate2.file import ModelFile, Variable, link_scales, parse
-from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack
-from fastattn.weights.ctranslate2.tensors import read_tensors
+from fastattn.weights.ctranslate2.spec import Attributes, find_unsupported, read_stack, read_tensors
 from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import main_precision
 
@@ -64,12 +63,13 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
     attributes = Attributes(file.variables, where)
     spec = _model_spec(file, attributes, config)
     tensors = read_tensors(file.variables, spec, where)
-    assert spec.encoder is not None
+    text: EncoderText | TranslationText
     if spec.decoder is None:
-        text: object = encoder_text(folder, prefix, spec.encoder)
+        text = encoder_text(folder, prefix, spec.stacks["encoder"])
     else:
         text = translation_text(folder, prefix, attributes, config, file.version, spec)
     weights = (one for name, one in file.variables.items() if name.endswith("weight") and name not in file.aliases)
+    precision = main_precision((one.dtype, one.stored.size) for one in weights)
     details = {
         "binary version": str(file.version),
         "specification": file.spec or "(none: OpenNMT-tf names)",
@@ -77,15 +77,7 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
     }
     if isinstance(text, TranslationText) and text.vocabulary_map is not None:
         details["vocabulary map"] = "vmap.txt; only shortlist=True uses it"
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=text,  # type: ignore[arg-type]
-        precision=main_precision((one.dtype, one.stored.size) for one in weights),
-        format="ctranslate2",
-        details=details,
-        files=tuple(folder.used),
-    )
+    return Checkpoint(spec, tensors, text, precision, "ctranslate2", details, tuple(folder.used))
 
 
 def _migrate(file: ModelFile, where: str) -> ModelFile:
@@ -113,7 +105,9 @@ def _migrate(file: ModelFile, where: str) -> ModelFile:
         if heads is None and "encoder/num_heads" not in variables:
             raise CheckpointError(f"{where}: {file.spec} of revision {file.revision} does not say its number of heads")
         for stack in ("encoder", "decoder"):
-            variables.setdefault(f"{stack}/num_heads", _scalar(f"{stack}/num_heads", heads or 0))
+            variables.setdefault(
+                f"{stack}/num_heads", Variable(f"{stack}/num_heads", "int16", np.array(heads or 0, "<i2"))
+            )
     return ModelFile(file.version, file.spec, file.revision, variables, file.aliases)
 
 
@@ -123,10 +117,6 @@ def _first_revision_name(name: str) -> str:
     if "encoder" in name:
         return name.replace("multi_head", "self_attention", 1)
     return name.replace("masked_multi_head", "self_attention", 1).replace("multi_head", "attention", 1)
-
-
-def _scalar(name: str, value: int) -> Variable:
-    return Variable(name, "int16", np.array(value, "<i2"))
 
 
 def _model_spec(file: ModelFile, attributes: Attributes, config: JsonObject) -> ModelSpec:
@@ -175,6 +165,7 @@ def translation_text(
     folder: Folder, prefix: str, attributes: Attributes, config: JsonObject, version: int, spec: ModelSpec
 ) -> TranslationText:
     """The text; special tokens are in config.json since binary version 6, before in the model's attributes."""
+    tokens: dict[str, Any]
     if version >= 6:
         tokens = {name: config.string(name) for name in ("unk_token", "bos_token", "eos_token")}
         bos, eos = config.boolean("add_source_bos", False), config.boolean("add_source_eos", False)
@@ -186,22 +177,17 @@ def translation_text(
         start = tokens["bos_token"] if attributes.flag("with_target_bos", True) else tokens["eos_token"]
         if attributes.flag("user_decoder_start_tokens", False):
             start = None
-    source, target = _read_vocabularies(folder, prefix, tokens["unk_token"], spec)
+    source, target = _read_vocabularies(folder, prefix, tokens["unk_token"], list(spec.stacks.values()))
     # The start token may be missing: CTranslate2 then uses <unk>'s id, which a model that starts from a zero
     # embedding never looks up.
     if tokens["eos_token"] not in target:
         raise CheckpointError(f"{folder.where(prefix)}: the target vocabulary lacks {shorten(tokens['eos_token'])}")
-    models: list[bytes | None] = [None, None]
-    for pair in SENTENCEPIECE_FILES:
-        if all(folder.contains(prefix + name) for name in pair):
-            models = [bytes(folder.read(prefix + name)) for name in pair]
-            break
+    pairs = (pair for pair in SENTENCEPIECE_FILES if all(folder.contains(prefix + name) for name in pair))
+    models: list[Any] = [bytes(folder.read(prefix + name)) for name in next(pairs, ())] or [None, None]
     return TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
-        unk_token=tokens["unk_token"],
-        bos_token=tokens["bos_token"],
-        eos_token=tokens["eos_token"],
+        **tokens,
         decoder_start_token=start,
         add_source_bos=bos,
         add_source_eos=eos,
@@ -245,25 +231,21 @@ def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
 
 
 def _read_vocabularies(
-    folder: Folder, prefix: str, unk_token: str, spec: ModelSpec
+    folder: Folder, prefix: str, unk_token: str, stacks: list[StackSpec]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(source tokens, target tokens), one for each row of their embeddings."""
-    assert spec.encoder is not None and spec.decoder is not None
-    names: tuple[str, str] = ("source_vocabulary", "target_vocabulary")
+    names = ["source_vocabulary", "target_vocabulary"]
     if _find(folder, prefix + "shared_vocabulary"):
-        names = ("shared_vocabulary", "shared_vocabulary")
+        names = ["shared_vocabulary"] * 2
     elif not _find(folder, prefix + "source_vocabulary") and _find(folder, prefix + "source_1_vocabulary"):
-        names = ("source_1_vocabulary", "target_vocabulary")
-    source = _read_vocabulary(folder, prefix + names[0], unk_token)
-    target = source if names[0] == names[1] else _read_vocabulary(folder, prefix + names[1], unk_token)
-    for name, tokens, rows in (
-        (names[0], source, spec.encoder.vocabulary),
-        (names[1], target, spec.decoder.vocabulary),
-    ):
-        if len(tokens) != rows:
+        names[0] = "source_1_vocabulary"
+    read = {name: _read_vocabulary(folder, prefix + name, unk_token) for name in dict.fromkeys(names)}
+    source, target = (read[name] for name in names)
+    for name, tokens, stack in zip(names, (source, target), stacks):
+        if len(tokens) != stack.vocabulary:
             raise CheckpointError(
-                f"{folder.where(prefix + name)}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens"
-                f" ({shorten(unk_token)} included)"
+                f"{folder.where(prefix + name)}: the embedding has {stack.vocabulary} rows, the vocabulary"
+                f" {len(tokens)} tokens ({shorten(unk_token)} included)"
             )
     return source, target
 
@@ -272,30 +254,21 @@ def _read_vocabulary(folder: Folder, name: str, unk_token: str) -> tuple[str, ..
     file = _find(folder, name)
     if file is None:
         raise CheckpointError(f"{folder.where(name)}.json (or .txt, or shared_vocabulary): no such file")
-    tokens = _read_tokens(folder, file)
+    if file.endswith(".json"):
+        tokens = read_json(folder, file)
+        if not isinstance(tokens, list) or not _are_texts(tokens):
+            raise CheckpointError(f"{folder.where(file)}: should hold a list of strings")
+    else:
+        tokens = decoded(folder.read(file), folder.where(file)).split("\n")
+        tokens = tokens if tokens[-1] else tokens[:-1]
+        # A token may end in a carriage return: these are line ends only if every line has one.
+        if all(token.endswith("\r") for token in tokens):
+            tokens = [token[:-1] for token in tokens]
     return tuple(tokens) if unk_token in tokens else (*tokens, unk_token)
 
 
 def _find(folder: Folder, name: str) -> str | None:
     return next((name + ending for ending in (".json", ".txt") if folder.contains(name + ending)), None)
-
-
-def _read_tokens(folder: Folder, name: str) -> list[str]:
-    if name.endswith(".json"):
-        tokens = read_json(folder, name)
-        if not isinstance(tokens, list) or not _are_texts(tokens):
-            raise CheckpointError(f"{folder.where(name)}: should hold a list of strings")
-        return tokens
-    try:
-        lines = bytes(folder.read(name)).decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None
-    if not lines[-1]:
-        lines.pop()
-    # A token may end in a carriage return: these are line ends only if every line has one.
-    if lines and all(line.endswith("\r") for line in lines):
-        lines = [line[:-1] for line in lines]
-    return lines
 
 
 def _are_texts(values: list) -> bool:

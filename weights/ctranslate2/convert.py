@@ -21,9 +21,8 @@ from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32
 from fastattn.spec.rounding import quantize, row_multipliers
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers.json_file import as_json
+from fastattn.weights.ctranslate2 import spec
 from fastattn.weights.ctranslate2.file import NEWEST_VERSION, STORED_AS, TYPES, Variable
-from fastattn.weights.ctranslate2.spec import ACTIVATIONS, Attributes, read_stack
-from fastattn.weights.ctranslate2.tensors import ENDS, LAYER_PARTS, OTHERS, STACK_PARTS
 from fastattn.weights.tensor_mapping import NAME
 
 SPECIFICATION, REVISION = "TransformerSpec", 7
@@ -31,10 +30,10 @@ PRECISIONS = ("float32", "int8")
 CODES = {dtype: code for code, dtype in TYPES.items()}
 MOST_POSITIONS = 4096  # rows of a table of positions that the format cannot count as this model does
 RELATIVE = "self_attention/relative_attention_bias"
-_LAYER = {ours: theirs for theirs, ours in LAYER_PARTS.items()}
-_STACK = {ours: theirs for theirs, ours in STACK_PARTS.items()}  # an encoder has several embeddings, numbered
-_OTHERS = {ours: theirs for theirs, ours in OTHERS.items()}
-_NORM_ENDS = {ours: theirs for theirs, ours in ENDS.items() if theirs in ("gamma", "beta")}
+_LAYER = {ours: theirs for theirs, ours in spec.LAYER_PARTS.items()}
+_STACK = {ours: theirs for theirs, ours in spec.STACK_PARTS.items()}  # an encoder has several embeddings, numbered
+_OTHERS = {ours: theirs for theirs, ours in spec.OTHERS.items()}
+_NORM_ENDS = {ours: theirs for theirs, ours in spec.ENDS.items() if theirs in ("gamma", "beta")}
 
 
 @dataclass(frozen=True)
@@ -141,9 +140,8 @@ def _kept(tensor: Tensor) -> QuantizedTensor | None:
 
 
 def _attributes(name: str, stack: StackSpec) -> list[Entry]:
-    """A stack's numbers, as CTranslate2 names them."""
     attention, positions = stack.attention, stack.positions
-    codes = {activation: code for code, activation in ACTIVATIONS.items()}
+    codes = {activation: code for code, activation in spec.ACTIVATIONS.items()}
     values: dict[str, tuple[str, float]] = {
         "num_heads": ("int16", attention.heads),
         "pre_norm": ("int8", stack.norms.before),
@@ -184,9 +182,9 @@ def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[
                 aliases[f"{name}/layer_{i}/{RELATIVE}"] = f"{name}/layer_0/{RELATIVE}"
     variables = {entry.name: Variable(entry.name, entry.dtype, _stand_in(entry)) for entry in entries}
     variables |= {alias: variables[target] for alias, target in aliases.items()}
-    attributes, problems = Attributes(variables, "CTranslate2's format"), list[str]()
+    attributes, problems = spec.Attributes(variables, "CTranslate2's format"), list[str]()
     for name, stack in stacks.items():
-        found = read_stack(attributes, name, stack.norms.epsilon, problems)
+        found = spec.read_stack(attributes, name, stack.norms.epsilon, problems)
         found = replace(found, embedding_scale=stack.embedding_scale)  # float32 there
         differing = [one.name for one in fields(stack) if getattr(found, one.name) != getattr(stack, one.name)]
         problems += [f"the {name}'s {field.replace('_', ' ')}" for field in differing]

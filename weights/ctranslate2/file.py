@@ -21,10 +21,8 @@ HIGHEST_RANK = 8
 TYPES = {0: "float32", 1: "int8", 2: "int16", 3: "int32", 4: "float16", 5: "bfloat16"}
 TYPES_BY_WIDTH = {4: "float32", 2: "int16", 1: "int8"}
 STORED_AS = {"bfloat16": "<u2", "float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
-# The scale of all int16 models from before scales were saved.
-GLOBAL_INT16_SCALE = 1000.0
-# A division by less would leave float32's range.
-SMALLEST_SCALE = 1e-30
+GLOBAL_INT16_SCALE = 1000.0  # the scale of all int16 models from before scales were saved
+SMALLEST_SCALE = 1e-30  # a division by less would leave float32's range
 
 
 @dataclass
@@ -55,11 +53,19 @@ class Variable:
         int8 is divided by one scale for each row, int16 by one scale: multiplied by the reciprocal, rounded as
         CTranslate2 does when set to compute in float32.
         """
-        return _to_float32(self)
+        stored = self.stored
+        if self.dtype == "float32":
+            return np.require(stored, np.float32, ["C", "A", "W"])
+        if self.dtype == "float16":
+            return stored.astype(np.float32)
+        if self.dtype == "bfloat16":
+            return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
+        if self.dtype not in ("int8", "int16"):
+            raise CheckpointError(f"{self.name} should hold weights, holds {self.dtype}")
+        return np.multiply(stored, _reciprocals(self), dtype=np.float32)
 
     @property
     def vector(self) -> np.ndarray:
-        """``float32``, flattened."""
         return self.float32.reshape(-1)
 
     def matrix(self, transposed: bool = False) -> Tensor:
@@ -83,8 +89,6 @@ class ModelFile:
 
 
 class _Reader(ByteReader):
-    """Reads a model.bin's counts and names."""
-
     def count(self, what: str, least_size: int) -> int:
         """A number of entries of at least ``least_size`` bytes each."""
         count = self.number("I", what)
@@ -154,7 +158,8 @@ def _variable(reader: _Reader, version: int) -> Variable:
     known = TYPES if version >= 4 else TYPES_BY_WIDTH
     code = reader.number("B", f"type of {name}")
     if code not in known:
-        raise reader.error(f"type of {name} should be one of {_listed(known)}, is {code}")
+        listed = ", ".join(f"{code} ({dtype})" for code, dtype in sorted(known.items()))
+        raise reader.error(f"type of {name} should be one of {listed}, is {code}")
     dtype = known[code]
     itemsize = np.dtype(STORED_AS[dtype]).itemsize
     size = reader.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
@@ -165,23 +170,6 @@ def _variable(reader: _Reader, version: int) -> Variable:
         raise reader.error(f"{name} is empty but has dimensions {list(shape)}, more than the file could hold")
     raw = reader.take(size, name)
     return Variable(name, dtype, np.ndarray(shape, STORED_AS[dtype], raw if size else None))
-
-
-def _listed(known: dict[int, str]) -> str:
-    return ", ".join(f"{code} ({dtype})" for code, dtype in sorted(known.items()))
-
-
-def _to_float32(variable: Variable) -> np.ndarray:
-    stored = variable.stored
-    if variable.dtype == "float32":
-        return np.require(stored, np.float32, ["C", "A", "W"])
-    if variable.dtype == "float16":
-        return stored.astype(np.float32)
-    if variable.dtype == "bfloat16":
-        return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
-    if variable.dtype not in ("int8", "int16"):
-        raise CheckpointError(f"{variable.name} should hold weights, holds {variable.dtype}")
-    return np.multiply(stored, _reciprocals(variable), dtype=np.float32)
 
 
 def _reciprocals(variable: Variable) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""A CTranslate2 model's attributes as a StackSpec, and the features that a StackSpec cannot express."""
+"""A CTranslate2 model's attributes as a StackSpec, the features that a StackSpec cannot express, and its tensors."""
 
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,28 +13,28 @@ from fastattn.spec.architecture import (
     AlignmentSpec,
     AttentionSpec,
     FeedForwardSpec,
+    ModelSpec,
     NormSpec,
     PositionSpec,
     Rotary,
     StackSpec,
 )
+from fastattn.spec.quantized import Tensor
 from fastattn.weights.containers.json_file import shorten
 from fastattn.weights.ctranslate2.file import Variable
+from fastattn.weights.tensor_mapping import FirstRow, canonical_sources, check_sources, make_tensors, zeros
 
 ACTIVATIONS = dict(enumerate(("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")))
 # The last part of a variable's name -> what its presence means.
 UNSUPPORTED = {
-    "relative_position_keys": "relative position representations",
-    "relative_position_values": "relative position representations",
+    **dict.fromkeys(("relative_position_keys", "relative_position_values"), "relative position representations"),
     "relative_asymmetric_position_keys": "asymmetric relative positions",
-    "rotary_scaling_long_factor": "su rotary scaling",
-    "rotary_scaling_short_factor": "su rotary scaling",
+    **dict.fromkeys(("rotary_scaling_long_factor", "rotary_scaling_short_factor"), "su rotary scaling"),
     "weight_zero": "4-bit weights (weight_zero)",
 }
 # Any part of a name -> what it means.
 UNSUPPORTED_PARTS = {
-    "q_norm": "norms of queries and keys (qk_norm)",
-    "k_norm": "norms of queries and keys (qk_norm)",
+    **dict.fromkeys(("q_norm", "k_norm"), "norms of queries and keys (qk_norm)"),
     "v_norm": "norms of values (v_norm)",
     "shared_layer_norm": "parallel residual connections",
     "input_layer_norm": "parallel residual connections or norms before and after each block",
@@ -109,7 +111,6 @@ class Attributes:
 
 
 def find_unsupported(attributes: Attributes) -> list[str]:
-    """The features of the model, by name, that no StackSpec can express."""
     problems = []
     for name, variable in attributes.variables.items():
         parts = name.split("/")
@@ -136,18 +137,23 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
         raise CheckpointError(f"{prefix}/num_heads should be at least 1, is {heads}")
     attentions = [f"{prefix}/layer_{i}/self_attention" for i in range(layers)]
     crosses = [f"{prefix}/layer_{i}/attention" for i in range(layers)] if prefix == "decoder" else []
-    key_heads = _read_key_heads(attributes, attentions + crosses, heads, problems)
+    scopes = attentions + crosses
+    if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
+        _uniform(attributes, scopes, "multi_query", 0, problems)
+        key_heads = 1
+    else:
+        key_heads = int(_uniform(attributes, scopes, "num_heads_kv", heads, problems))
     fused, usual = variables.get(f"{prefix}/layer_0/self_attention/linear_0/weight"), width // heads
     if fused is not None and len(fused.shape) == 2:  # T5's heads together may be wider than rows, or narrower
         usual = fused.shape[0] // max(1, heads + 2 * key_heads)
-    head_width = int(_uniform(attributes, attentions + crosses, "head_dim", usual, problems))
+    head_width = int(_uniform(attributes, scopes, "head_dim", usual, problems))
     if not 1 <= head_width <= width:
         raise CheckpointError(f"{prefix}: {heads} heads of width {head_width} do not fit a model of width {width}")
     norm = "layer" if any(name.endswith("/beta") for name in names) else "rms"
     activation = attributes.integer(f"{prefix}/activation", 0)
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"{prefix}/activation should be one of {sorted(ACTIVATIONS)}, is {activation}")
-    query_scale = _uniform(attributes, attentions + crosses, "queries_scale", head_width**-0.5, problems)
+    query_scale = _uniform(attributes, scopes, "queries_scale", head_width**-0.5, problems)
     positions = _read_positions(attributes, prefix, attentions, crosses, head_width, problems)
     if positions.alibi is not None and positions.alibi.scaled and not _close(query_scale, head_width**-0.5):
         problems.append("scale_alibi with a queries_scale of its own")
@@ -156,10 +162,7 @@ def read_stack(attributes: Attributes, prefix: str, epsilon: float | None, probl
         width=width,
         vocabulary=vocabulary,
         attention=AttentionSpec(
-            heads,
-            key_heads,
-            head_width,
-            None if _close(query_scale, head_width**-0.5) else query_scale,
+            heads, key_heads, head_width, None if _close(query_scale, head_width**-0.5) else query_scale
         ),
         feed_forward=FeedForwardSpec(
             inner_width=attributes.shape(f"{prefix}/layer_0/ffn/linear_0/weight", 2)[0],
@@ -195,13 +198,6 @@ def _uniform(attributes: Attributes, scopes: list[str], name: str, default: floa
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
     return max(values)
-
-
-def _read_key_heads(attributes: Attributes, scopes: list[str], heads: int, problems: list[str]) -> int:
-    if any(attributes.flag(f"{scope}/multi_query", False) for scope in scopes):
-        _uniform(attributes, scopes, "multi_query", 0, problems)
-        return 1
-    return int(_uniform(attributes, scopes, "num_heads_kv", heads, problems))
 
 
 def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> float:
@@ -290,3 +286,78 @@ def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str
             f" them, they are {buckets} and {distance}"
         )
     return PositionSpec("relative", buckets=buckets, max_distance=distance, of_each_layer=own)
+
+
+NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
+ENDS = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
+STACK_PARTS = {
+    "embeddings": "embedding",
+    "embeddings_0": "embedding",
+    "layernorm_embedding": "embedding_norm",
+    "layer_norm": "final_norm",
+    "projection": "projection",
+}
+LAYER_PARTS = {
+    "self_attention/layer_norm": "self_attention.norm",
+    "self_attention/linear_0": "self_attention.qkv",
+    "self_attention/linear_1": "self_attention.output",
+    "attention/layer_norm": "cross_attention.norm",
+    "attention/linear_0": "cross_attention.query",
+    "attention/linear_1": "cross_attention.key_value",
+    "attention/linear_2": "cross_attention.output",
+    "ffn/layer_norm": "feed_forward.norm",
+    "ffn/linear_0": "feed_forward.inner",
+    "ffn/linear_0_noact": "feed_forward.inner_linear",
+    "ffn/linear_1": "feed_forward.outer",
+}
+OTHERS = {f"{stack}/position_encodings/encodings": f"{stack}.positions" for stack in ("encoder", "decoder")}
+TYPES = "encoder/embeddings_1/weight"
+AROUND_ONE = "layer_norm_use_residual"  # beside a norm's gamma
+# Last parts of the names of variables that are read elsewhere or belong to another variable.
+NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "relative_attention_max_distance"}
+
+
+def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
+    """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
+    named = {}  # those without a canonical name keep their own, to be reported
+    for name, variable in variables.items():
+        canonical = _canonical_name(name)
+        # An encoder's output does not need the pooler.
+        others = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
+        if canonical is not None or not others:
+            named[canonical or name] = variable
+    for stack, its in spec.stacks.items():
+        own = its.positions.of_each_layer  # else all use the first layer's table, as in T5
+        for i in range((its.layers if own else 1) if its.positions.kind == "relative" else 0):
+            scope = f"{stack}.layers.{i}.self_attention" if own else stack
+            named[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
+    parts = canonical_sources(spec)
+    for name, part in parts.items():
+        # zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers
+        if name.endswith(".bias") and ".layers." in name and not name.endswith(".norm.bias"):
+            parts[name] = replace(part, absent=zeros)
+    for name in variables:
+        flag = variables.get(name.removesuffix("gamma") + AROUND_ONE) if name.endswith("/gamma") else None
+        if flag is not None and flag.scalar() and (norm := _canonical_name(name)) in parts:
+            parts[norm] = replace(parts[norm], offset=1.0)  # it multiplies by 1 + gamma
+    types = variables.get(TYPES)
+    if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
+        row = FirstRow(TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
+        parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
+        named[TYPES] = types
+    check_sources(parts, named, where, "tensors do not fit the architecture")
+    return make_tensors(parts, named)
+
+
+def _canonical_name(name: str) -> str | None:
+    if name in OTHERS:
+        return OTHERS[name]
+    match = NAME.fullmatch(name)
+    if match is None:
+        return None
+    stack, layer, number, part, end = match.groups()
+    known = LAYER_PARTS if layer else STACK_PARTS
+    if part not in known:
+        return None
+    scope = f"{stack}.layers.{int(number)}" if layer else stack
+    return f"{scope}.{known[part]}.{ENDS[end]}"

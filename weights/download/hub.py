@@ -65,7 +65,9 @@ def fetch(name: str, bars: bool = False) -> Path:
     Raises CheckpointError if there is no such model or it has no format that can be read, DownloadError if the
     download fails.
     """
-    _check_home(name)
+    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    if not named and os.path.expanduser("~").startswith("~"):  # huggingface_hub would use a folder named "~" here
+        raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
     import huggingface_hub
     from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
@@ -115,24 +117,13 @@ def _model_info(name: str) -> Any:
         attempt += 1
 
 
-def _check_home(name: str) -> None:
-    """Raise DownloadError if huggingface_hub would use a folder named "~" here instead of the user's home."""
-    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
-    if not named and os.path.expanduser("~").startswith("~"):
-        raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
-
-
 @dataclass(frozen=True)
 class NeededFiles:
-    """The files of a model that its reader opens.
-
-    first    small files that describe the model, including its tokenizer's
-    weights  the others; for a Marian model all that the first may name
-    """
+    """The files of a model that its reader opens."""
 
     kind: str  # "huggingface", whose readers open the first before the weights, "ctranslate2", "marian" or "argos"
-    first: list[str]
-    weights: list[str]
+    first: list[str]  # small files that describe the model, including its tokenizer's
+    weights: list[str]  # the others; for a Marian model all that the first may name
 
 
 def needed(files: Iterable[str]) -> NeededFiles | None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -17,8 +18,7 @@ from fastattn.errors import DownloadError
 from fastattn.weights.download.pip_settings import PipSettings
 from fastattn.weights.download.transport import Response, Transport, TransportError, file_path, without_password
 
-# The listings of the largest projects are a few MB; more than this is not a listing.
-LISTING_LIMIT = 64 << 20
+LISTING_LIMIT = 64 << 20  # the listings of the largest projects are a few MB; more than this is not a listing
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
@@ -58,7 +58,7 @@ class PackageIndex:
             try:
                 if not self.transport.is_secure(location):
                     raise TransportError("plain http from a host that is not among pip's trusted-host")
-                links = self._index_links(location) if is_index else self._find_links(location)
+                links = self._links(location, is_index)
                 found = [link for link in links if link.file == file]
             except (TransportError, OSError, ValueError) as error:
                 failures.append(f"{without_password(location)}: {error}")
@@ -87,19 +87,15 @@ class PackageIndex:
             raise DownloadError("no package index: pip is configured with no-index and no find-links")
         return locations
 
-    def _index_links(self, url: str) -> list[Link]:
-        if urlsplit(url).scheme == "file" and file_path(url).is_dir():
-            url = urljoin(url, "index.html")
-        return self._listing(url)
-
-    def _find_links(self, location: str) -> list[Link]:
-        """The links of a find-links location."""
+    def _links(self, location: str, is_index: bool) -> list[Link]:
+        """The links of an index's page of a project, or of a find-links location."""
         url = _as_url(location)
         link = _link(url)
-        if link.file.endswith((".whl", ".tar.gz", ".zip")):
+        if not is_index and link.file.endswith((".whl", ".tar.gz", ".zip")):
             return [link]
-        if urlsplit(url).scheme != "file" or not file_path(url).is_dir():
-            return self._listing(url)
+        is_folder = urlsplit(url).scheme == "file" and file_path(url).is_dir()
+        if is_index or not is_folder:
+            return self._listing(urljoin(url, "index.html") if is_folder else url)
         links = []
         for path in sorted(path for path in file_path(url).iterdir() if path.is_file()):
             if path.suffix in (".html", ".htm"):
@@ -169,10 +165,8 @@ def _parse_html(response: Response, text: bytes) -> list[Link]:
     base = urljoin(response.url, base)
     links = []
     for address in addresses:
-        try:
+        with suppress(ValueError):  # one invalid address does not invalidate the page
             links.append(_link(urljoin(base, address)))
-        except ValueError:  # one invalid address does not invalidate the page
-            continue
     return links
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,10 @@ class PipSettings:
 def read_settings() -> PipSettings:
     """The settings that pip would use in this process; DownloadError for a file or a value it could not read."""
     options = _options()
-    no_index = _boolean("no-index", options.get("no-index", "no"))
+    written = options.get("no-index", "no")
+    if written.lower() not in _TRUE + _FALSE:
+        raise DownloadError(f"pip's option no-index should be yes or no, is {written!r}")
+    no_index = written.lower() in _TRUE
     index_url = options.get("index-url")
     if index_url is None and not no_index:
         index_url = _default_index()
@@ -125,12 +129,6 @@ def _parse(file: Path) -> configparser.RawConfigParser:
     return parser
 
 
-def _boolean(option: str, value: str) -> bool:
-    if value.lower() not in _TRUE + _FALSE:
-        raise DownloadError(f"pip's option {option} should be yes or no, is {value!r}")
-    return value.lower() in _TRUE
-
-
 def _seconds(value: str) -> float:
     try:
         seconds = float(value)
@@ -167,9 +165,6 @@ def _index_module_texts() -> list[str]:
     ensurepip = importlib.util.find_spec("ensurepip")
     for folder in (ensurepip.submodule_search_locations or []) if ensurepip else []:
         for wheel in sorted(Path(folder).glob("_bundled/pip-*.whl")):
-            try:
-                with zipfile.ZipFile(wheel) as archive:
-                    texts.append(archive.read("pip/_internal/models/index.py").decode("utf-8"))
-            except (OSError, KeyError, zipfile.BadZipFile):
-                continue
+            with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
+                texts.append(archive.read("pip/_internal/models/index.py").decode("utf-8"))
     return texts

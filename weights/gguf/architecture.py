@@ -1,4 +1,4 @@
-"""From a GGUF file's metadata to the config.json that transformers would have, and the names of its tensors.
+"""A GGUF file's language model -> a Checkpoint, by the config.json that transformers would have, and names of tensors.
 
 A file says less than config.json: what it leaves out is fixed for its architecture, as in llama.cpp, which reads it so.
 """
@@ -11,10 +11,15 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import PositionSpec, StackSpec
-from fastattn.weights.containers.gguf import GGUF, BlockTensor
+from fastattn.printable import counted
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.weights.containers.gguf import GGUF, BlockTensor, read_gguf
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.tensor_mapping import TensorSources, sources
+from fastattn.weights.folder import Directory
+from fastattn.weights.gguf.tokenizer import read_text
+from fastattn.weights.huggingface.decoders import find_decoder
+from fastattn.weights.tensor_mapping import TensorSources, canonical_tensors, main_precision, sources
 
 ROPE_FACTORS = "rope_freqs.weight"
 EMBEDDING = "token_embd.weight"
@@ -23,22 +28,15 @@ LLAMA3_LENGTH, LLAMA3_SLOW, LLAMA3_FAST = 8192, 1.0, 4.0  # of all its models
 
 @dataclass(frozen=True)
 class FileForm:
-    """How files of an architecture differ from Llama's.
+    """How files of an architecture differ from Llama's."""
 
-    model_type   transformers' name
-    more         (the architecture's keys) -> more fields of config.json
-    interleaved  whether queries and keys lie so that neighbouring dimensions are turned together
-    epsilon      the end of the norms' key
-    windowed     whether layers may have a window
-    partial      whether a part of a head's dimensions may be turned
-    """
-
-    model_type: str
+    model_type: str  # transformers' name
+    # (the architecture's keys) -> more fields of config.json
     more: Callable[[JsonObject], dict[str, Any]] = lambda keys: {}
-    interleaved: bool = False
-    epsilon: str = "layer_norm_rms_epsilon"
-    windowed: bool = False
-    partial: bool = False
+    interleaved: bool = False  # whether queries and keys lie so that neighbouring dimensions are turned together
+    epsilon: str = "layer_norm_rms_epsilon"  # the end of the norms' key
+    windowed: bool = False  # whether layers may have a window
+    partial: bool = False  # whether a part of a head's dimensions may be turned
 
 
 def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
@@ -69,12 +67,9 @@ def _gemma3(keys: JsonObject) -> dict[str, Any]:
 
 
 def _gpt2(keys: JsonObject) -> dict[str, Any]:
-    return {
-        "n_embd": keys.integer("embedding_length", minimum=1),
-        "n_layer": keys.integer("block_count", minimum=1),
-        "n_head": keys.integer("attention.head_count", minimum=1),
-        "n_inner": keys.integer("feed_forward_length", minimum=1),
-        "n_positions": keys.integer("context_length", minimum=1),
+    names = {"n_embd": "embedding_length", "n_layer": "block_count", "n_head": "attention.head_count"}
+    names |= {"n_inner": "feed_forward_length", "n_positions": "context_length"}
+    return {name: keys.integer(key, minimum=1) for name, key in names.items()} | {
         "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
         "activation_function": "gelu_new",
     }
@@ -133,7 +128,8 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         f"{where}: {name}",
     )
     plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
-    others = [key for key, value in plain.items() if keys.has(key) and not _is(keys.values[key], value)]
+    stated = {key: keys.values[key] for key in plain if keys.has(key)}
+    others = [key for key, found in stated.items() if not isinstance(found, int | float) or found != plain[key]]
     if others:
         raise CheckpointError(f"{keys.where}: not supported: {', '.join(others)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
@@ -168,10 +164,6 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
     return form, JsonObject(config | form.more(keys), keys.where)
 
 
-def _is(found: object, value: float) -> bool:
-    return isinstance(found, int | float) and found == value
-
-
 def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
     """transformers' rope_scaling; None: positions are not scaled."""
     # A factor, perhaps by its old name, is of linear scaling where no type is given.
@@ -201,13 +193,9 @@ def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
         turns = LLAMA3_LENGTH / (2 * math.pi) * base ** -(np.arange(len(factors)) / len(factors))
         part = np.clip((turns - LLAMA3_SLOW) / (LLAMA3_FAST - LLAMA3_SLOW), 0, 1)
         if np.allclose(factors, 1 / ((1 - part) / factor + part), rtol=1e-4):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                "low_freq_factor": LLAMA3_SLOW,
-                "high_freq_factor": LLAMA3_FAST,
-                "original_max_position_embeddings": LLAMA3_LENGTH,
-            }
+            turning = {"low_freq_factor": LLAMA3_SLOW, "high_freq_factor": LLAMA3_FAST}
+            trained = {"original_max_position_embeddings": LLAMA3_LENGTH}
+            return {"rope_type": "llama3", "factor": factor} | turning | trained
     raise CheckpointError(f"{tensor.where}: factors of rotary positions should be Llama 3's")
 
 
@@ -215,8 +203,8 @@ def as_stored(spec: StackSpec, form: FileForm) -> StackSpec:
     """The stack, its rotary positions turning the dimensions that the file has side by side."""
     if not form.interleaved or spec.positions.rotary is None:
         return spec
-    positions: PositionSpec = replace(spec.positions, rotary=replace(spec.positions.rotary, interleaved=True))
-    return replace(spec, positions=positions)
+    turned = replace(spec.positions.rotary, interleaved=True)
+    return replace(spec, positions=replace(spec.positions, rotary=turned))
 
 
 # The names are those of all architectures.
@@ -258,3 +246,40 @@ def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, 
             table[f"{layer}{part}.bias"] = sources(None)
     output = "output" if "output.weight" in stored else EMBEDDING.removesuffix(".weight")
     return table | {"decoder.projection.*": sources(f"{output}.*")}
+
+
+MISFIT = "tensors do not fit the architecture in its metadata"
+
+
+def read_model(folder: Directory, names: list[str]) -> Checkpoint:
+    """The language model of these files, of which the first has the metadata."""
+    file = _joined([read_gguf(folder, name) for name in names])
+    where = file.metadata.where
+    form, config = make_config(file)
+    spec = as_stored(find_decoder(config).spec(config), form)
+    stored = {name: tensor for name, tensor in file.tensors.items() if name != ROPE_FACTORS}
+    # More layers than tensors are refused before their names fill memory.
+    if spec.layers > len(stored):
+        raise CheckpointError(
+            f"{where}: there should be {counted(spec.layers, 'layer')}, it has {counted(len(stored), 'tensor')}"
+        )
+    text = read_text(file.metadata, spec.vocabulary, spec.positions.limit)
+    model = ModelSpec("decoder", decoder=spec)
+    tensors = canonical_tensors(make_table(spec, stored), model, stored, where, MISFIT)
+    precision = main_precision((tensor.precision, len(tensor.data)) for tensor in stored.values())
+    details = {"architecture": file.metadata.string("general.architecture")}
+    return Checkpoint(model, tensors, text, precision, "gguf", details, tuple(folder.used))
+
+
+def _joined(files: list[GGUF]) -> GGUF:
+    """The files as one, each of which says its number."""
+    first = files[0]
+    tensors = dict(first.tensors)
+    for i, file in enumerate(files):
+        found = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
+        if found != (i, len(files)):
+            raise file.metadata.error("split.no and split.count", f"{i} and {len(files)}", found)
+        if i and (twice := tensors.keys() & file.tensors.keys()):
+            raise CheckpointError(f"{file.metadata.where}: {min(twice)} is in another part too")
+        tensors |= file.tensors
+    return replace(first, tensors=tensors)

@@ -16,13 +16,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
 from fastattn.weights.huggingface.sentencepiece_files import SPACE, merges_by_scores, spaces_decoder
-from fastattn.weights.huggingface.vocabulary_files import (
-    CL100K,
-    assembled,
-    chat_template,
-    pairs_model,
-    template,
-)
+from fastattn.weights.huggingface.vocabulary_files import CL100K, assembled, chat_template, pairs_model, template
 
 KEYS, CHAT = "tokenizer.ggml.", "tokenizer.chat_template"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
@@ -42,37 +36,28 @@ _DEEPSEEK = (
 
 @dataclass(frozen=True)
 class Splitting:
-    """How a byte-level tokenizer treats a text before its merges.
+    """How a byte-level tokenizer treats a text before its merges."""
 
-    patterns  expressions that cut it
-    nfc       whether it is composed first (Unicode's form C)
-    whole     whether a piece that is a token is not put together by merges
-    bos       whether texts begin with the beginning token where the file does not say
-    """
-
-    patterns: tuple[str, ...]
-    nfc: bool = False
-    whole: bool = False
-    bos: bool = False
+    patterns: tuple[str, ...]  # expressions that cut it
+    nfc: bool = False  # whether it is composed first (Unicode's form C)
+    whole: bool = False  # whether a piece that is a token is not put together by merges
+    bos: bool = False  # whether texts begin with the beginning token where the file does not say
 
 
-_LLAMA3 = Splitting((CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
-_DIGITS = Splitting((r"\p{N}", _GPT2))
-_HUNYUAN = Splitting((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK))
 # The name under tokenizer.ggml.pre -> what it stands for.
 SPLITTINGS = {
     "gpt-2": Splitting((_GPT2,)),
     "olmo": Splitting((_GPT2,), nfc=True),  # GPT-NeoX's
-    "smollm": _DIGITS,
-    "starcoder": _DIGITS,
+    **dict.fromkeys(("smollm", "starcoder"), Splitting((r"\p{N}", _GPT2))),
     "qwen2": Splitting((CL100K.replace("COUNT", "1"),), nfc=True),
-    "deepseek-r1-qwen": Splitting((CL100K.replace("COUNT", "1"),)),
-    "hunyuan": Splitting((CL100K.replace("COUNT", "1"),)),
-    "hunyuan-dense": _HUNYUAN,
-    "deepseek-v3": _HUNYUAN,
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
+    **dict.fromkeys(("deepseek-r1-qwen", "hunyuan"), Splitting((CL100K.replace("COUNT", "1"),))),
+    **dict.fromkeys(
+        ("hunyuan-dense", "deepseek-v3"),
+        Splitting((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK)),
+    ),
+    **dict.fromkeys(
+        ("llama-bpe", "llama3", "llama-v3"), Splitting((CL100K.replace("COUNT", "1,3"),), whole=True, bos=True)
+    ),
     "dbrx": Splitting((CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
     "tekken": Splitting((_TEKKEN,), whole=True, bos=True),
 }
@@ -194,12 +179,11 @@ def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
     }
     prefix = metadata.boolean(KEYS + "add_space_prefix", True)
     marks: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
-    normalizer = {"type": "Sequence", "normalizers": [*marks, _replaced(" ", SPACE)]}
+    normalizer = {
+        "type": "Sequence",
+        "normalizers": [*marks, {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}],
+    }
     return assembled(model, _added(vocabulary), normalizer, None, spaces_decoder(prefix)), True
-
-
-def _replaced(old: str, new: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": {"String": old}, "content": new}
 
 
 def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:

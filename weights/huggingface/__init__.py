@@ -12,8 +12,7 @@ from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
 from fastattn.weights.huggingface.decoders import DECODERS
 from fastattn.weights.huggingface.encoder import read_encoder
 from fastattn.weights.huggingface.encoders import ENCODERS
-from fastattn.weights.huggingface.families import known_type
-from fastattn.weights.huggingface.residual import is_residual, read_residual
+from fastattn.weights.huggingface.encoders.architecture import known_type
 from fastattn.weights.huggingface.translator import is_translator, read_translator
 from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS
 
@@ -25,11 +24,7 @@ ENCODER_TYPES: dict[str, Callable[[Folder], Checkpoint]] = {
     "clip": images.read_clip,
     "vit": images.read_vit,
 }
-MODEL_TYPES = {
-    **dict.fromkeys(DECODERS, read_decoder),
-    **dict.fromkeys(TRANSLATORS, read_translator),
-    **ENCODER_TYPES,
-}
+MODEL_TYPES = {**dict.fromkeys(DECODERS, read_decoder), **dict.fromkeys(TRANSLATORS, read_translator), **ENCODER_TYPES}
 ADAPTER = "adapter_config.json"
 
 
@@ -45,8 +40,8 @@ def read(folder: Folder) -> Checkpoint:
             "(merge_and_unload) and save that"
         )
     config = read_object(folder, "config.json")
-    if is_residual(config):
-        return read_residual(folder)
+    if images.is_residual(config):
+        return images.read_residual(folder)
     kind = config.string("model_type")
     if kind in REFUSED:
         raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported: {REFUSED[kind]}")

@@ -18,15 +18,15 @@ from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
-from fastattn.spec.text_spec import TranslationText
+from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.weights.containers.json_file import JsonObject, as_json
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
 from fastattn.weights.huggingface.decoders import find_decoder
 from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
+from fastattn.weights.huggingface.generation import FILE as GENERATION
 from fastattn.weights.huggingface.translators import find_translator
 from fastattn.weights.huggingface.translators.architecture import HEAD, SHARED, TARGET
 from fastattn.weights.huggingface.weights import ACTIVATIONS
-from fastattn.weights.huggingface.written_text import text_files
 from fastattn.weights.tensor_mapping import TensorSources, map_tensors
 
 TYPES = {"float32": "F32", "bfloat16": "BF16"}
@@ -70,16 +70,14 @@ def write(
         (path / name).write_bytes(content)
     tensors = {
         form.prefix * (not name.startswith(("lm_head", "final_logits"))) + name: NewTensor(
-            TYPES[precision], shape, partial(_values, made, precision)
+            TYPES[precision],
+            shape,
+            made if precision == "float32" else lambda made=made: bfloat16_bits(made()),  # type: ignore[misc]
         )
         for name, (shape, made) in stored.items()
     }
     with open(path / "model.safetensors", "xb") as stream:
         write_tensors(stream, tensors, progress, {"format": "pt"})
-
-
-def _values(made: Callable[[], np.ndarray], precision: str) -> np.ndarray:
-    return made() if precision == "float32" else bfloat16_bits(made())
 
 
 def _form(checkpoint: Checkpoint) -> WrittenForm:
@@ -89,7 +87,7 @@ def _form(checkpoint: Checkpoint) -> WrittenForm:
         raise CheckpointError(
             "a Hugging Face folder is written of Transformers without a head, which this model is not"
         )
-    forms = {"encoder-decoder": _translators, "encoder": _encoders, "decoder": _decoders}
+    forms = {"encoder-decoder": _translators, "encoder": _of_one_stack, "decoder": _of_one_stack}
     kinds, problem, wanted = [], "", _plain(model)
     for form, said in forms[model.kind](checkpoint) if model.kind in forms else ():
         kinds.append(form.config["model_type"])
@@ -123,24 +121,13 @@ def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
         tensors[name] = made[id(table)]
     bias = tensors.get("decoder.projection.bias", np.zeros(decoder.vocabulary, np.float32))
     tensors["decoder.projection.bias"] = np.append(as_float32(bias), np.float32(-np.inf))
-    spec = replace(
-        checkpoint.spec,
-        encoder=replace(encoder, vocabulary=encoder.vocabulary + 1),
-        decoder=replace(
-            decoder, start_from_zero_embedding=False, vocabulary=decoder.vocabulary + 1, projection_bias=True
-        ),
-    )
-    same = text.source_vocabulary == text.target_vocabulary
-    target = (*text.target_vocabulary, PADS[0])
-    source = target if same else (*text.source_vocabulary, PADS[0])
+    encoder = replace(encoder, vocabulary=encoder.vocabulary + 1)
+    rows = decoder.vocabulary + 1
+    decoder = replace(decoder, start_from_zero_embedding=False, vocabulary=rows, projection_bias=True)
+    spec = replace(checkpoint.spec, encoder=encoder, decoder=decoder)
+    source, target = ((*tokens, PADS[0]) for tokens in (text.source_vocabulary, text.target_vocabulary))
     text = replace(text, source_vocabulary=source, target_vocabulary=target, decoder_start_token=PADS[0])
     return replace(checkpoint, spec=spec, tensors=tensors, input=text)
-
-
-def _pad(text: TranslationText) -> int:
-    """The id of the padding token, which in a Marian model's folder is also the start token."""
-    names = (*PADS, text.decoder_start_token, text.eos_token)
-    return next(text.target_vocabulary.index(name) for name in names if name in text.target_vocabulary)
 
 
 def _plain(model: ModelSpec) -> ModelSpec:
@@ -175,7 +162,8 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
     embedding = tensors["decoder.embedding.weight"]
     shared, tied = tensors["encoder.embedding.weight"] is embedding, tensors["decoder.projection.weight"] is embedding
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
-    pad = _pad(text)
+    names = (*PADS, text.decoder_start_token, text.eos_token)  # in a Marian model's folder it is the start token too
+    pad = next(text.target_vocabulary.index(name) for name in names if name in text.target_vocabulary)
     start = ids.get(text.decoder_start_token or text.eos_token, pad)
     common = {
         "is_encoder_decoder": True,
@@ -208,7 +196,6 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
 def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
     """The settings by BERT's and by Llama's names, with the greatest length as several count it."""
     attention, positions, rotary = stack.attention, stack.positions, stack.positions.rotary
-    biases = stack.biases
     for more in dict.fromkeys((0, 1 + positions.padding)):
         yield {
             "vocab_size": stack.vocabulary,
@@ -223,38 +210,29 @@ def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
             "rms_norm_eps": stack.norms.epsilon,
             "layer_norm_eps": stack.norms.epsilon,
             "type_vocab_size": stack.token_types or 1,
-            "attention_bias": biases,
-            "mlp_bias": biases,
+            "attention_bias": stack.biases,
+            "mlp_bias": stack.biases,
             "sliding_window": None,
             **({"pad_token_id": positions.padding} if positions.padding >= 0 else {}),
             **({"rope_parameters": {"rope_type": "default", "rope_theta": rotary.base}} if rotary is not None else {}),
         }
 
 
-def _encoders(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
-    stack = checkpoint.spec.encoder
-    assert isinstance(stack, StackSpec)
-    for kind in _own_first(ENCODERS, checkpoint):
+def _of_one_stack(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
+    ((name, stack),) = checkpoint.spec.stacks.items()
+    find: Callable[[JsonObject], Any] = find_decoder if name == "decoder" else find_architecture
+    for kind in _own_first(DECODERS if name == "decoder" else ENCODERS, checkpoint):
+        named: dict[str, Any] = {"model_type": kind}
+        if name == "decoder":
+            tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
+            named |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
         for sizes in _sizes(stack):
-            found = _read(find_architecture, sizes | {"model_type": kind})
+            found = _read(find, sizes | named)
             if found is not None and found[0].numbers is None:
                 architecture, values, said = found
-                model = ModelSpec("encoder", said)
-                yield WrittenForm(values.values, map_tensors(architecture.table(values, said), model)), model
-
-
-def _decoders(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpec]]:
-    stack, tensors = checkpoint.spec.decoder, checkpoint.tensors
-    assert isinstance(stack, StackSpec)
-    tied = tensors["decoder.projection.weight"] is tensors["decoder.embedding.weight"]
-    for kind in _own_first(DECODERS, checkpoint):
-        for sizes in _sizes(stack):
-            named = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"]}
-            found = _read(find_decoder, sizes | named | {"tie_word_embeddings": tied})
-            if found is not None:
-                architecture, values, said = found
-                model = ModelSpec("decoder", decoder=said)
-                yield WrittenForm(values.values, map_tensors(architecture.table(values, said), model), "model."), model
+                model = ModelSpec(name, **{name: said})
+                parts = map_tensors(architecture.table(values, said), model)
+                yield WrittenForm(values.values, parts, "model." * (name == "decoder")), model
 
 
 Stored = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
@@ -266,14 +244,8 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
     pieces: dict[str, dict[int, Tensor]] = {}
     for ours, part in form.parts.items():
         tensor = tensors.get(ours)
-        if (
-            part.kernel
-            or part.heads
-            or part.first
-            or part.relu
-            or part.offset
-            or (tensor is None and part.plus is None)
-        ):
+        changed = part.kernel or part.heads or part.first or part.relu or part.offset
+        if changed or (tensor is None and part.plus is None):
             raise CheckpointError(f"{ours} has no inverse in this architecture's table")
         if part.piece != (0, 1):
             pieces.setdefault(str(part.names[0]), {})[part.piece[0]] = tensor  # type: ignore[assignment]
@@ -293,10 +265,8 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
             elif name not in form.tied:
                 stored[name] = (part.source_shapes[name], partial(_cut, tensor, cut, part))
             else:
-                stored[SHARED if SHARED in form.tied else TARGET] = (
-                    part.source_shapes[name],
-                    partial(as_float32, tensor),
-                )
+                tied = SHARED if SHARED in form.tied else TARGET
+                stored[tied] = (part.source_shapes[name], partial(as_float32, tensor))
     for ours in tensors.keys() - form.parts.keys():
         if as_float32(tensors[ours]).any():
             raise CheckpointError(f"{ours} has no place in this architecture")
@@ -312,3 +282,110 @@ def _cut(tensor: Tensor, rows: slice, part: TensorSources) -> np.ndarray:
     if part.skip:  # rows of ids that have no position
         values = np.concatenate([np.zeros((part.skip, *values.shape[1:]), np.float32), values])
     return np.ascontiguousarray(values.T) if part.transposed else values
+
+
+SETTINGS = {
+    "beam_size": "num_beams",
+    "length_penalty": "length_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "repetition_penalty": "repetition_penalty",
+}
+
+
+def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:
+    """File -> content: a tokenizer's, and the settings of generation."""
+    text = checkpoint.text
+    if isinstance(text, TranslationText):
+        return _translation_files(text, config)
+    files = {"tokenizer.json": text.tokenizer}
+    if isinstance(text, GeneratorText):
+        config["eos_token_id"] = list(text.end_ids) or None
+        settings = {"eos_token_id": config["eos_token_id"]}
+        tokens: dict[str, Any] = {"model_max_length": text.max_length or 1 << 30, **text.special_tokens}
+        if text.chat_template:
+            files["chat_template.jinja"] = text.chat_template.encode()
+        return files | {"tokenizer_config.json": as_json(tokens), GENERATION: as_json(settings)}
+    return files | _encoder_files(text, config)
+
+
+def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes]:
+    """sentence-transformers' modules: the encoder, the pooling, a division by the length."""
+    if text.dense or text.sparse is not None or text.multi_vector is not None or text.pair is not None:
+        raise CheckpointError("a Hugging Face folder is written of encoders with a pooling alone, which this is not")
+    kind = "sentence_transformers.models."
+    modules = ["Transformer", "Pooling", *(["Normalize"] if text.normalize else [])]
+    pooling = {"word_embedding_dimension": config["hidden_size"], "include_prompt": text.include_prompt}
+    pooling |= {"pooling_mode": text.pooling[0] if len(text.pooling) == 1 else list(text.pooling)}
+    prompts = {
+        "prompts": text.prompts,
+        "default_prompt_name": text.default_prompt,
+        "similarity_fn_name": text.similarity,
+    }
+    listed = [
+        {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": kind + name}
+        for i, name in enumerate(modules)
+    ]
+    return {
+        "modules.json": as_json(listed),
+        "1_Pooling/config.json": as_json(pooling),
+        "config_sentence_transformers.json": as_json(prompts),
+        "sentence_bert_config.json": as_json({"max_seq_length": text.max_length, "do_lower_case": text.lowercase}),
+        "tokenizer_config.json": as_json({"model_max_length": text.max_length}),
+    }
+
+
+def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
+    found = text.decoding
+    settings = {theirs: getattr(found, ours) for ours, theirs in SETTINGS.items() if getattr(found, ours) is not None}
+    settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
+    ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
+    if found.forced_tokens:
+        settings["forced_bos_token_id"] = ids[found.forced_tokens[0]]
+    if found.suppress_sequences:
+        settings["bad_words_ids"] = [list(sequence) for sequence in found.suppress_sequences]
+    # Without it transformers has a limit of its own, of 20 tokens; theirs count the start token.
+    settings["max_length"] = 1 + (found.max_decoding_length or config["max_position_embeddings"] - 1)
+    if found.min_decoding_length:
+        settings["min_length"] = 1 + found.min_decoding_length
+    if found.rules is not None:
+        settings["early_stopping"] = {"true": True, "false": False}.get(found.rules.early_stopping, "never")
+        settings["forced_eos_token_id"] = ids[text.eos_token] if found.rules.forced_end else None
+        settings["renormalize_logits"] = found.rules.renormalized
+    elif found.beam_size not in (None, 1):
+        settings["early_stopping"] = True
+    tokens = {
+        "unk_token": text.unk_token,
+        "eos_token": text.eos_token,
+        "pad_token": text.target_vocabulary[config["pad_token_id"]],
+        "source_lang": text.source_language,
+        "target_lang": text.target_language,
+    }
+    if (told := text.languages) is not None and told.target:
+        tokens |= _language_settings(text, told.source, config["model_type"])
+        if told.target == "start":  # a target's own language
+            settings.pop("decoder_start_token_id", None)
+            config.pop("decoder_start_token_id", None)
+    files = {GENERATION: as_json(settings)}
+    if text.tokenizer is not None:
+        return files | {"tokenizer.json": text.tokenizer, "tokenizer_config.json": as_json(tokens)}
+    if config["model_type"] != "marian" or text.source_model is None:
+        raise CheckpointError(
+            f"a Hugging Face folder of {config['model_type']} holds a tokenizer.json, and marian's two sentencepiece"
+            " models, which this model does not have"
+        )
+    separate = text.source_vocabulary != text.target_vocabulary
+    tokens |= {"separate_vocabs": True} if separate else {}
+    names = ("vocab.json", "target_vocab.json") if separate else ("vocab.json",)
+    for name, vocabulary in zip(names, (text.source_vocabulary, text.target_vocabulary)):
+        files[name] = as_json({token: number for number, token in enumerate(vocabulary) if token})
+    models = {"source.spm": text.source_model, "target.spm": text.target_model or text.source_model}
+    return files | models | {"tokenizer_config.json": as_json(tokens)}
+
+
+def _language_settings(text: TranslationText, source: str, kind: str) -> dict[str, Any]:
+    """By which tokenizer_config.json says where languages stand, and which ones serve where none is named."""
+    named = {"src_lang": text.source_language, "tgt_lang": text.target_language}
+    found: dict[str, Any] = {name: language for name, language in named.items() if language}
+    if kind == "m2m_100":
+        return found | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
+    return found | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}

@@ -4,7 +4,7 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.decoders import CLASSES, DECODERS, find_decoder
 from fastattn.weights.huggingface.encoder import named_as_today, stack_sources
@@ -78,7 +78,11 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
     generation = generation_values(folder, config)
-    ends = _end_ids(generation, spec.vocabulary)
+    found = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
+    ids = [] if found is None else found if isinstance(found, list) else [found]
+    if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
+        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", found)
+    ends = tuple(dict.fromkeys(ids))
     tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
     return GeneratorText(
         tokenizer=tokenizer,
@@ -91,20 +95,13 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     )
 
 
-def _end_ids(values: JsonObject, vocabulary: int) -> tuple[int, ...]:
-    """``eos_token_id``: one, several, or none where it is null or absent."""
-    found = values.values.get("eos_token_id")
-    ids = [] if found is None else found if isinstance(found, list) else [found]
-    if not are_ids(ids) or max(ids, default=0) >= vocabulary:
-        raise values.error("eos_token_id", f"ids below {vocabulary}", found)
-    return tuple(dict.fromkeys(ids))
-
-
 def _chat_template(folder: Folder, settings: JsonObject) -> str:
     """The template of a file of its own, else that of tokenizer_config.json: a string, or several of which one is the
     default and another may be for tools; the two become one template. "": there is none."""
     named: dict[object, object] = {
-        name: _read_template(folder, file) for name, file in TEMPLATES.items() if folder.contains(file)
+        name: decoded(folder.read(file), folder.where(file))
+        for name, file in TEMPLATES.items()
+        if folder.contains(file)
     }
     if not named:
         found = settings.values.get("chat_template")
@@ -116,10 +113,3 @@ def _chat_template(folder: Folder, settings: JsonObject) -> str:
         if not is_text(source):
             raise settings.error("chat_template", "a string, or several by name", source)
     return chat_template(str(usual), str(of_tools))
-
-
-def _read_template(folder: Folder, name: str) -> str:
-    try:
-        return bytes(folder.read(name)).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None

@@ -21,20 +21,11 @@ from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.vocabulary_files import CONFIG
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
-from fastattn.weights.tensor_mapping import (
-    TensorSources,
-    check_sources,
-    make_tensors,
-    map_shapes,
-    map_tensors,
-)
+from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_shapes, map_tensors
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization.
-
-    max_length  instead of the tokenizer's
-    """
+    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization."""
     config = read_object(folder, prefix + "config.json")
     spec, text = describe_encoder(folder, prefix, config, max_length)
     if is_original(config):
@@ -56,7 +47,8 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     stored, where = read_weights(folder, prefix)
     stored = named_as_today(stored, architecture, config)
     if is_original(config) and text.multi_vector is not None:
-        text = dataclasses.replace(text, dense=((_projection(stored, spec, where), None, "none"),))
+        projection = take_projection(stored, PROJECTION, spec.width, where)
+        text = dataclasses.replace(text, dense=((projection, None, "none"),))
     with suppress(CheckpointError):  # read_head says why there is none
         stored = with_ties(stored, _find(config, architecture.heads).tied(config))
     model = ModelSpec("encoder", spec)
@@ -76,10 +68,7 @@ def stack_sources(
     architecture: Architecture, config: JsonObject, model: ModelSpec, stored: dict[str, StoredTensor], where: str
 ) -> dict[str, TensorSources]:
     """Where the tensors of the model's one stack come from; CheckpointError unless they are all there, and no others.
-
-    stored  the tensors by current names
-    where   their file's name in errors
-    """
+    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
     ((name, spec),) = model.stacks.items()
     own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
@@ -94,12 +83,12 @@ def stack_sources(
     return parts
 
 
-def _projection(stored: dict[str, StoredTensor], spec: StackSpec, where: str) -> np.ndarray:
-    """The matrix after a ColBERT's encoder, taken out of ``stored``."""
-    tensor = stored.pop(PROJECTION, None)
-    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != spec.width:
+def take_projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
+    """The matrix of that name behind an encoder of that width, taken out of ``stored``."""
+    tensor = stored.pop(name, None)
+    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
         found = "missing" if tensor is None else list(tensor.shape)
-        raise CheckpointError(f"{where}: {PROJECTION} should be [outputs, {spec.width}], is {found}")
+        raise CheckpointError(f"{where}: {name} should be [outputs, {width}], is {found}")
     return tensor.float32()
 
 
@@ -153,10 +142,7 @@ def read_head(
     where: str,
 ) -> tuple[HeadSpec, dict[str, TensorSources]]:
     """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
-
-    stored  the tensors by current names
-    where   their file's name in errors
-    """
+    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
     head = _find(config, heads)
     spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
     parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
@@ -169,7 +155,13 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
     """``text`` with the labels of a head that ``read_head`` has read, and what makes probabilities and scores."""
     if not _find(config, heads).labelled:
         return text
-    labels = _labels(config)
+    labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
+    if config.has("id2label"):
+        named = config.nested("id2label").values
+        found = [named.get(str(i)) for i in range(len(named))]
+        if not all(map(is_text, found)):
+            raise config.error("id2label", "a label for each number from 0", named)
+        labels = tuple(map(str, found))
     likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
     if likely != "none" and len(labels) == 1:
         likely = "sigmoid"
@@ -203,14 +195,3 @@ def _count_labels(config: JsonObject) -> int:
     """The number of labels: of ``id2label``, else as in transformers ``num_labels`` or two."""
     named = config.nested("id2label").values
     return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
-
-
-def _labels(config: JsonObject) -> tuple[str, ...]:
-    """The labels in their order; their number is that of the head's tensors."""
-    if not config.has("id2label"):
-        return tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
-    named = config.nested("id2label").values
-    labels = [named.get(str(i)) for i in range(len(named))]
-    if not all(map(is_text, labels)):
-        raise config.error("id2label", "a label for each number from 0", named)
-    return tuple(map(str, labels))

@@ -27,19 +27,11 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "diversity_penalty": (0,),
     "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1,),
-    "num_return_sequences": (1,),
-    "typical_p": (1,),
-    "top_h": (1,),
-    "epsilon_cutoff": (0,),
-    "eta_cutoff": (0,),
-    "penalty_alpha": (0,),
+    **dict.fromkeys(("num_return_sequences", "typical_p", "top_h"), (1,)),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "penalty_alpha"), (0,)),
     "guidance_scale": (1,),
-    "exponential_decay_length_penalty": (),
-    "sequence_bias": (),
-    "force_words_ids": (),
-    "constraints": (),
-    "begin_suppress_tokens": ([],),
-    "forced_decoder_ids": ([],),
+    **dict.fromkeys(("exponential_decay_length_penalty", "sequence_bias", "force_words_ids", "constraints"), ()),
+    **dict.fromkeys(("begin_suppress_tokens", "forced_decoder_ids"), ([],)),
     "watermarking_config": (),
     "stop_strings": ([],),
     "max_time": (),
@@ -88,7 +80,11 @@ def read_settings(
     not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"), ends is None)
     if values.boolean("do_sample", False):
         if found.get("beam_size", 1) == 1:
-            found |= {"beam_size": 1} | _sampling(values, len(vocabulary))
+            found["beam_size"] = 1
+            for name, (ours, default) in SAMPLING.items():
+                number = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
+                found[ours] = number
+            found["sampling_topk"] = min(found["sampling_topk"], len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {found['beam_size']}")
     if ends is None:
@@ -157,14 +153,6 @@ def id_list(values: JsonObject, name: str) -> list[int]:
 
 def are_ids(ids: object) -> bool:
     return isinstance(ids, list) and all(type(number) is int and number >= 0 for number in ids)
-
-
-def _sampling(values: JsonObject, vocabulary: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, (ours, default) in SAMPLING.items():
-        found[ours] = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
-    found["sampling_topk"] = min(found["sampling_topk"], vocabulary)
-    return found
 
 
 def _not_followed(values: JsonObject, names: Iterable[str], translates: bool) -> list[str]:

@@ -1,23 +1,29 @@
-"""Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), and CLIP (Radford 2021), of texts too."""
+"""Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), CLIP (Radford 2021), networks of timm.
 
+Of those (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json names the architecture
+and how a picture becomes an image; the rest is in the shapes of the tensors.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import ArrayInput, Checkpoint
 from fastattn.spec.images import MOST_SIDE, PatchSpec, PictureSpec
-from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional
+from fastattn.spec.tensors import check_tensors
+from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoder import take_projection
 from fastattn.weights.huggingface.encoders.architecture import activation, count_layers, even_heads, refuse
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
+from fastattn.weights.residual_state import ResidualState
 from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_tensors, sources, zeros
 
 # What files leave out, as in transformers.
@@ -104,7 +110,7 @@ def read_clip(folder: Folder) -> Checkpoint:
     pictures = _read_pictures(folder, images, OPENAI)
     stored, where = read_weights(folder)
     project_text, project_images = (
-        _projection(stored, f"{name}_projection.weight", width, where)
+        take_projection(stored, f"{name}_projection.weight", width, where)
         for name, width in (("text", text_spec.width), ("visual", images.width))
     )
     ignored = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
@@ -122,9 +128,8 @@ def _with(usual: dict[str, Any], config: JsonObject) -> JsonObject:
 
 def _part(usual: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
     """A part of config.json; what old files have as ``name_dict`` goes before it, as in transformers."""
-    older = config.nested(f"{name}_dict").values
     part = config.nested(name)
-    return _with(usual, JsonObject(older or part.values, part.where))
+    return _with(usual, JsonObject(config.nested(f"{name}_dict").values or part.values, part.where))
 
 
 def _blocks(config: JsonObject, positions: int, causal: bool = False, embedding_norm: bool = False) -> StackSpec:
@@ -143,14 +148,13 @@ def _blocks(config: JsonObject, positions: int, causal: bool = False, embedding_
 
 
 def _patches(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
-    height, width = _pair(config, "image_size")
-    patch = _pair(config, "patch_size")
+    (height, width), patch = _pair(config, "image_size"), _pair(config, "patch_size")
     positions = 1 + (height // patch[0]) * (width // patch[1])
     image = (config.integer("num_channels", minimum=1), height, width)
     return PatchSpec(_blocks(config, positions, embedding_norm=embedding_norm), image, patch)
 
 
-def check_side(value: object) -> bool:
+def _is_side(value: object) -> bool:
     """Whether this may be the side of an image."""
     return type(value) is int and 0 < value <= MOST_SIDE
 
@@ -161,7 +165,7 @@ def _pair(config: JsonObject, name: str) -> tuple[int, int]:
     if isinstance(value, dict):
         value = [value.get("height"), value.get("width")]
     both = value if isinstance(value, list) else [value, value]
-    if len(both) != 2 or not all(map(check_side, both)):
+    if len(both) != 2 or not all(map(_is_side, both)):
         raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
     height, width = map(int, both)
     return height, width
@@ -183,9 +187,8 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
             raise config.error("size", "a shortest edge without a longest one, or a height and a width", stated)
         if shortest is None and type(stated) is int and "crop_size" in usual:  # of files before there were names
             shortest = stated
-        size = (
-            (0, _pair(JsonObject({"size": shortest}, config.where), "size")[0]) if shortest else _pair(config, "size")
-        )
+        size = _pair(JsonObject({"size": shortest}, config.where) if shortest else config, "size")
+        size = (0, size[0]) if shortest else size
     if config.boolean("do_center_crop", True):
         crop = _pair(config, "crop_size")
     fits = crop if crop != (0, 0) else size
@@ -196,26 +199,20 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
     resample = config.integer("resample")
     if resample > 5:
         raise config.error("resample", "the number of a filter from 0 to 5", resample)
-    normal = config.boolean("do_normalize", True)
-    return PictureSpec(
-        size,
-        resample,
-        crop,
-        _factor(config) if config.boolean("do_rescale", True) else 1.0,
-        channel_numbers(config, "image_mean") if normal else (0.0,) * 3,
-        channel_numbers(config, "image_std") if normal else (1.0,) * 3,
-        white=config.boolean("do_convert_rgb", False),
-    )
+    factor = 1.0
+    mean: tuple[float, ...] = (0.0,) * 3
+    deviation: tuple[float, ...] = (1.0,) * 3
+    if config.boolean("do_rescale", True):
+        factor = config.number("rescale_factor", 1 / 255)
+        if not 1e-6 < abs(factor) < 1e6:
+            raise config.error("rescale_factor", "a factor of pixels from 0 to 255", factor)
+    if config.boolean("do_normalize", True):
+        mean, deviation = (_channel_numbers(config, name) for name in ("image_mean", "image_std"))
+    white = config.boolean("do_convert_rgb", False)
+    return PictureSpec(size, resample, crop, factor, mean, deviation, white=white)
 
 
-def _factor(config: JsonObject) -> float:
-    factor = config.number("rescale_factor", 1 / 255)
-    if not 1e-6 < abs(factor) < 1e6:
-        raise config.error("rescale_factor", "a factor of pixels from 0 to 255", factor)
-    return factor
-
-
-def channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
+def _channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
     """A number for each of three channels, none of a deviation being 0."""
     value = config.values[name] if config.has(name) else usual
     given = value if isinstance(value, list) else [value] * 3
@@ -223,16 +220,6 @@ def channel_numbers(config: JsonObject, name: str, usual: float | None = None) -
     if len(numbers) != 3 or (name.endswith("std") and not all(abs(one) > 1e-30 for one in numbers)):
         raise config.error(name, "a number for each of 3 channels", value)
     return numbers
-
-
-def _projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
-    """The matrix of that name, taken out of ``stored``."""
-    tensor = stored.pop(name, None)
-    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
-        raise CheckpointError(
-            f"{where}: {name} should be [outputs, {width}], is {'missing' if tensor is None else list(tensor.shape)}"
-        )
-    return tensor.float32()
 
 
 def _read(
@@ -272,3 +259,54 @@ def _flat(
     found = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
     wanted = inner or tuple(size for size in shape if size > 1)
     return {name: replace(tensor, shape=shape)} if found == wanted else {}
+
+
+# Others of timm differ from these in what no tensor shows: their pooling, their strides.
+PLAIN = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
+FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
+
+
+def is_residual(config: JsonObject) -> bool:
+    """Whether the directory is one of timm's."""
+    return config.has("architecture") and config.has("pretrained_cfg")
+
+
+def read_residual(folder: Folder) -> Checkpoint:
+    """Read a residual network; an image's vector is the mean of its last grid."""
+    config = read_object(folder, "config.json")
+    name = config.string("architecture")
+    if not PLAIN.fullmatch(name) or config.nested("model_args").values or config.string("global_pool", "avg") != "avg":
+        raise CheckpointError(
+            f"{config.where}: only plain residual networks are supported, such as resnet50, resnext50_32x4d and "
+            f"seresnet50, without model_args, averaged at the end; this is {shorten(name)}"
+        )
+    pictures, image = _timm_pictures(config.nested("pretrained_cfg"))
+    stored, where = read_weights(folder)
+    state = ResidualState(stored, where)
+    if state.stem_side != 7:  # others have other strides, which no tensor tells
+        raise CheckpointError(f"{where}: conv1.weight should be 7 x 7")
+    spec = ModelSpec("encoder", state.spec(image))  # type: ignore[arg-type]
+    tensors = state.tensors(spec.encoder)  # type: ignore[arg-type]
+    check_tensors(spec, tensors, where)
+    details, used = {"architecture": name}, tuple(folder.used)
+    return Checkpoint(
+        spec, tensors, ArrayInput("CYX", image), format="timm", details=details, files=used, pictures=pictures
+    )
+
+
+def _timm_pictures(config: JsonObject) -> tuple[PictureSpec, tuple[int, int, int]]:
+    """(what timm's transforms of evaluation do, channels, height and width of the image)."""
+    size = config.values["input_size"] if config.has("input_size") else [3, 224, 224]
+    if not isinstance(size, list) or len(size) != 3 or size[0] != 3 or not all(map(_is_side, size)):
+        raise config.error("input_size", "three channels, a height and a width", size)
+    _, height, width = size
+    share = config.number("crop_pct", 0.875)
+    if not 0.1 <= share <= 1:
+        raise config.error("crop_pct", "a number from 0.1 to 1", share)
+    if config.string("crop_mode", "center") != "center" or height != width:
+        raise CheckpointError(f"{config.where}: only squares from the middle of pictures are supported")
+    resample = FILTERS[config.choice("interpolation", FILTERS, "bicubic")]
+    mean, deviation = (_channel_numbers(config, name, 0.5) for name in ("mean", "std"))
+    size = (0, int(height / share))
+    pictures = PictureSpec(size, resample, (height, width), 1 / 255, mean, deviation, rounds=True)
+    return pictures, (3, height, width)

@@ -17,21 +17,17 @@ from fastattn.spec.text_spec import (
     SPARSE_POOLINGS,
     UNIT_LENGTH,
     EncoderText,
+    GeneratorText,
+    PairPrompt,
     SparseText,
 )
+from fastattn.text.chat import ChatTemplate
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.decoder import read_decoder
 from fastattn.weights.huggingface.encoder import describe_encoder, read_described, torch_activation
-from fastattn.weights.huggingface.logit_score import read_reranker
-from fastattn.weights.huggingface.token_vectors import (
-    MULTI_VECTOR,
-    PYLATE,
-    complete,
-    read_lengths,
-    read_mask,
-    read_top,
-)
+from fastattn.weights.huggingface.token_vectors import MULTI_VECTOR, PYLATE, complete, read_lengths, read_mask, read_top
 from fastattn.weights.huggingface.vocabulary_files import CONFIG
 from fastattn.weights.huggingface.weights import read_weights
 
@@ -39,16 +35,11 @@ TOP = "config_sentence_transformers.json"
 OLD_MASKED = "MLMTransformer"  # a Transformer that predicts tokens, before that was a setting
 DESCRIPTION = "sentence-transformers folder (modules.json)"
 # The path of a module's class changed over the years; its last part did not.
-KNOWN_PATHS = (
-    "sentence_transformers.models.",
-    "sentence_transformers.base.modules.",
-    "sentence_transformers.sentence_transformer.modules.",
-    "sentence_transformers.sparse_encoder.models.",
-    "sentence_transformers.sparse_encoder.modules.",
-    "sentence_transformers.multi_vector_encoder.modules.",
-    "sentence_transformers.cross_encoder.modules.",
-    "pylate.models.",
+ROOMS = (
+    "models base.modules sentence_transformer.modules sparse_encoder.models sparse_encoder.modules "
+    "multi_vector_encoder.modules cross_encoder.modules"
 )
+KNOWN_PATHS = ("pylate.models.", *(f"sentence_transformers.{room}." for room in ROOMS.split()))
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
@@ -121,9 +112,10 @@ def read(folder: Folder) -> Checkpoint:
     prefix = modules[0][1]
     top = read_optional(folder, TOP)
     config = read_object(folder, prefix + "config.json")
-    own = _transformer_settings(folder, prefix)
+    name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)  # none of others'
+    own = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
     if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
-        checkpoint = read_reranker(folder, modules[1][1], own, lambda text: _read_prompts(top, text, CLASSIFIER))
+        checkpoint = _read_reranker(folder, modules[1][1], own, lambda text: _read_prompts(top, text, CLASSIFIER))
         return dataclasses.replace(checkpoint, format="sentence-transformers")
     task = own.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
     if task not in OUTPUTS:
@@ -152,7 +144,12 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
         raise CheckpointError(f"{where}: should hold a list of objects, holds {shorten(entries)}")
     modules = []
     for entry in (JsonObject(entry, where) for entry in entries):
-        kind = _module_class(entry)
+        dotted = entry.string("type")
+        kind = dotted.rpartition(".")[2]
+        if not dotted.startswith(KNOWN_PATHS) or kind not in ("Transformer", OLD_MASKED, "LogitScore", *READERS):
+            raise CheckpointError(
+                f"{where}: module {shorten(dotted)} is not supported; supported: Transformer, {', '.join(READERS)}"
+            )
         path = PurePosixPath(entry.string("path", ""))
         if path.is_absolute() or ".." in path.parts or "\\" in str(path) or ":" in str(path):
             raise entry.error("path", "a folder below this one", str(path))
@@ -183,26 +180,10 @@ def _wrong_order(folder: Folder, modules: list[tuple[str, str]], kind: str) -> C
     )
 
 
-def _module_class(entry: JsonObject) -> str:
-    path = entry.string("type")
-    kind = path.rpartition(".")[2]
-    if not path.startswith(KNOWN_PATHS) or kind not in ("Transformer", OLD_MASKED, "LogitScore", *READERS):
-        raise CheckpointError(
-            f"{entry.where}: module {shorten(path)} is not supported; supported: Transformer, {', '.join(READERS)}"
-        )
-    return kind
-
-
-def _transformer_settings(folder: Folder, prefix: str) -> JsonObject:
-    """The settings of sentence-transformers' own of the transformer, which has none in other libraries' folders."""
-    name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
-    return JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
-
-
 def _describe_transformer(
     folder: Folder, prefix: str, encoder: JsonObject, config: JsonObject, task: str
 ) -> tuple[StackSpec, EncoderText]:
-    """(spec, text) of the transformer; ``encoder`` is its config.json, ``config`` its ``_transformer_settings``."""
+    """(spec, text) of the transformer; ``encoder`` is its config.json, ``config`` its own settings."""
     for name in ARGUMENTS:
         others = [argument for argument in config.nested(name).values if argument not in HARMLESS]
         if others:
@@ -229,10 +210,8 @@ def _read_pooling(folder: Folder, prefix: str, text: EncoderText, width: int) ->
         modes = [modes]
     if not isinstance(modes, list) or not modes or not all(mode in POOLING_MODES for mode in modes):
         raise config.error("pooling_mode", f"one or more of {', '.join(POOLING_MODES)}", modes)
-    return (
-        dataclasses.replace(text, pooling=tuple(modes), include_prompt=config.boolean("include_prompt", True)),
-        width * len(modes),
-    )
+    with_prompt = config.boolean("include_prompt", True)
+    return dataclasses.replace(text, pooling=tuple(modes), include_prompt=with_prompt), width * len(modes)
 
 
 def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -256,9 +235,8 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
 def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> EncoderText:
     """``text`` with one more layer, before which a Normalize is one too."""
     dense = text.dense
-    if (
-        text.normalize and text.multi_vector is None
-    ):  # vectors of tokens are normalized last, wherever their files say it
+    # vectors of tokens are normalized last, wherever their files say it
+    if text.normalize and text.multi_vector is None:
         dense, text = (*dense, (np.empty(0, np.float32), None, UNIT_LENGTH)), dataclasses.replace(text, normalize=False)
     return dataclasses.replace(text, dense=(*dense, (weight, bias, kind)))
 
@@ -268,14 +246,8 @@ def _read_layer_norm(folder: Folder, prefix: str, text: EncoderText, width: int)
     if config.integer("dimension") != width:
         raise config.error("dimension", f"{width}, what the module before gives", config.values["dimension"])
     stored, where = read_weights(folder, prefix)
-    expected: dict[str, tuple[int, ...]] = {"norm.weight": (width,), "norm.bias": (width,)}
-    _check_shapes(stored, expected, where)
+    _check_shapes(stored, {"norm.weight": (width,), "norm.bias": (width,)}, where)
     return _with_layer(text, stored["norm.weight"].float32(), stored["norm.bias"].float32(), LAYER_NORM), width
-
-
-def _read_dropout(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
-    """Only training drops anything."""
-    return text, width
 
 
 def _read_normalize(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
@@ -306,11 +278,10 @@ def _check_names(config: JsonObject, text: EncoderText) -> None:
 def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int, ...]], where: str) -> None:
     found = {name: tensor.shape for name, tensor in stored.items()}
     if found != expected:
-        raise CheckpointError(f"{where}: tensors should be {_shapes(expected)}, are {_shapes(found)}")
-
-
-def _shapes(shapes: dict[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items()))
+        wanted, there = (
+            ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items())) for shapes in (expected, found)
+        )
+        raise CheckpointError(f"{where}: tensors should be {wanted}, are {there}")
 
 
 def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderText:
@@ -333,11 +304,61 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
     return dataclasses.replace(text, similarity=similarity, scores=scores, truncate_dim=width)
 
 
+# Rerankers that are language models: a Transformer, and LogitScore of two of its tokens.
+MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # in the place of a conversation's texts
+
+
+def _read_reranker(
+    folder: Folder, prefix: str, own: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
+) -> Checkpoint:
+    """Read a folder whose module LogitScore has files that begin with ``prefix``; ``own``: settings of its Transformer,
+    ``with_prompts`` adds what the folder says of prompts and scores."""
+    tokens = read_object(folder, prefix + "config.json")
+    if own.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
+        raise CheckpointError(f"{tokens.where}: LogitScore needs a text-generation Transformer and two tokens")
+    checkpoint = read_decoder(folder)
+    text = checkpoint.text
+    assert isinstance(text, GeneratorText)
+    if not text.chat_template:
+        raise CheckpointError(f"{tokens.where}: LogitScore needs a chat template of query and document")
+    prompt, instruction = _prompt_of(ChatTemplate(text.chat_template, text.special_tokens), tokens.where)
+    ids = tokens.integer("true_token_id"), tokens.integer("false_token_id")
+    if max(ids) >= checkpoint.tensors["decoder.projection.weight"].shape[0]:
+        raise CheckpointError(
+            f"{tokens.where}: true_token_id and false_token_id should be of the vocabulary, are {ids}"
+        )
+    made = checkpoint.as_reranker(*ids, prompt)
+    assert isinstance(made.input, EncoderText)
+    read = with_prompts(made.input)
+    if read.default_prompt is None:
+        if instruction is None:
+            lacking = "the chat template has no instruction of its own, nor is a prompt named"
+            raise CheckpointError(f"{tokens.where}: {lacking}")
+        read = dataclasses.replace(read, prompts={**read.prompts, "": instruction}, default_prompt="")
+    most = own.optional_size("max_seq_length") or read.max_length
+    scores = read.scores or "sigmoid"
+    return dataclasses.replace(made, input=dataclasses.replace(read, max_length=most, scores=scores))
+
+
+def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
+    """(what the template puts around an instruction and a pair, its own instruction or None)."""
+    asked = [{"role": role, "content": mark} for role, mark in MARKS.items()]
+    whole, usual = template.render(asked, False), template.render(asked[1:], False)
+    marks = "".join(MARKS.values())
+    if "".join(re.findall(f"[{marks}]", whole)) != marks:
+        raise CheckpointError(f"{where}: the chat template should have instruction, query and document once, in order")
+    before, query, document, after = re.split(f"[{marks}]", whole)
+    ending = "".join((query, MARKS["query"], document, MARKS["document"], after))
+    own = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
+    # Where texts meet, their tokens may span both: all but what is behind stays one text.
+    return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if own else None
+
+
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {
     "Pooling": _read_pooling,
     "Dense": _read_dense,
     "LayerNorm": _read_layer_norm,
-    "Dropout": _read_dropout,
+    "Dropout": lambda folder, prefix, text, width: (text, width),  # only training drops anything
     "Normalize": _read_normalize,
     "SpladePooling": _read_splade,
     "MultiVectorMask": read_mask,

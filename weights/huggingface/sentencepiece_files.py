@@ -7,7 +7,9 @@ normalizes as sentencepiece does; the class that replaces it in transformers 5 l
 import base64
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -33,8 +35,7 @@ NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
 SPACE = "\u2581"
 # Of pairs all ways to cut a piece in two are tried; real vocabularies have two or three merges a piece.
 LONGEST_PIECE, MOST_MERGES = 256, 16
-# Of a piece that no text should become.
-UNLIKELY = -100.0
+UNLIKELY = -100.0  # of a piece that no text should become
 XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
 CAMEMBERT = XLM_ROBERTA | {"mask_token": {"content": "<mask>", "lstrip": True}}
 LLAMA: dict[str, str | Token] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -91,10 +92,9 @@ def xlm_roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     if NORMAL in spm.types[:3]:
         raise CheckpointError(f"{spm.where}: the first three pieces should be unknown and control pieces")
-    first = [
-        (_content(files.tokens, ROBERTA, name), 0.0) for name in ("bos_token", "pad_token", "eos_token", "unk_token")
-    ]
-    scores = [*first, *spm.pieces[3:], (_content(files.tokens, ROBERTA, "mask_token"), 0.0)]
+    names = ("bos_token", "pad_token", "eos_token", "unk_token", "mask_token")
+    *first, mask = ((_content(files.tokens, ROBERTA, name), 0.0) for name in names)
+    scores = [*first, *spm.pieces[3:], mask]
     return _fairseq(spm, scores, files, XLM_ROBERTA)
 
 
@@ -119,15 +119,13 @@ def mbart_tokenizer(files: OlderFiles, languages: int = MBART_FIRST) -> dict[str
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     codes = MBART_LANGUAGES.split()[:languages]
-    symbols = [{"content": code, "special": True} for code in codes]
     scores = [*first, *spm.pieces[3:], *((token, 0.0) for token in (*codes, "<mask>"))]
     steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
     needed = ("unk_token", "eos_token")
-    return _assembled(spm, scores, 3, files.tokens, XLM_ROBERTA, needed, steps, [_metaspace("always")], symbols)[0]
+    return _assembled(spm, scores, 3, files.tokens, XLM_ROBERTA, needed, steps, [_metaspace("always")], codes)[0]
 
 
-def mbart50_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    return mbart_tokenizer(files, len(MBART_LANGUAGES.split()))
+mbart50_tokenizer = partial(mbart_tokenizer, languages=len(MBART_LANGUAGES.split()))
 
 
 def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
@@ -139,10 +137,9 @@ def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
         raise files.config.error("offset", f"at most {most}, the embedding's rows without a piece", offset)
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
     scores = [*((token, 0.0 if i < 4 else UNLIKELY) for i, token in enumerate(special)), *spm.pieces[2:]]
-    symbols = [{"content": token, "special": True} for token in special]
     steps = [*spm.normalizers(), _replaced({"Regex": " {2,}"}, " ")]
     tokenizer, ids = _assembled(
-        spm, scores, spm.unknown + offset, files.tokens, T5, ("eos_token",), steps, [_metaspace("always")], symbols
+        spm, scores, spm.unknown + offset, files.tokens, T5, ("eos_token",), steps, [_metaspace("always")], special
     )
     return tokenizer | {"post_processor": template(["A", "</s>"], ["A", "B", "</s>"], ids, second_type=0)}
 
@@ -162,9 +159,8 @@ def deberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [{"type": "Lowercase"}] if files.config.boolean("do_lower_case", False) else []
     steps += [{"type": "Strip", "strip_left": True, "strip_right": True}, *spm.normalizers()]
     steps.append(_replaced({"Regex": " {2,}"}, " "))
-    splits: list[dict[str, Any]] = []
-    if files.config.boolean("split_by_punct", False):
-        splits.append({"type": "Punctuation", "behavior": "Isolated"})
+    by_punctuation = files.config.boolean("split_by_punct", False)
+    splits: list[dict[str, Any]] = [{"type": "Punctuation", "behavior": "Isolated"}] * by_punctuation
     return _between_cls_and_sep(spm, files.tokens, DEBERTA, steps, [*splits, _metaspace("always")])
 
 
@@ -189,10 +185,9 @@ def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
     if count > most:
         raise files.config.error("extra_ids", f"at most {most}, the embedding's rows without a piece", count)
     extra = [f"<extra_id_{i}>" for i in reversed(range(count))]
-    symbols = [{"content": token, "special": True} for token in extra]
     scores = spm.pieces + [(token, 0.0) for token in extra]
     tokenizer, ids = _assembled(
-        spm, scores, spm.unknown, files.tokens, T5, ("eos_token",), spm.normalizers(), _words(files.config), symbols
+        spm, scores, spm.unknown, files.tokens, T5, ("eos_token",), spm.normalizers(), _words(files.config), extra
     )
     eos = _content(files.tokens, T5, "eos_token")
     return tokenizer | {"post_processor": template(["A", eos], ["A", eos, "B", eos], ids, second_type=0)}
@@ -251,21 +246,16 @@ def _assembled(
     needed: tuple[str, ...],
     normalizers: list[dict[str, Any]],
     pre_tokenizers: list[dict[str, Any]],
-    symbols: list[Token] | None = None,
+    more: Sequence[str] = (),
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """(tokenizer.json without a post-processor, the ids of all tokens)."""
+    """(tokenizer.json without a post-processor, the ids of all tokens); ``more`` special tokens."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(scores)}
-    added, ids = added_with_ids(
-        tokens.and_extra([*spm.symbols, *(symbols or [])]), vocabulary, defaults, needed, spm.where
-    )
+    symbols = spm.symbols + [{"content": token, "special": True} for token in more]
+    added, ids = added_with_ids(tokens.and_extra(symbols), vocabulary, defaults, needed, spm.where)
     model = {"type": "Unigram", "unk_id": unknown, "vocab": scores, "byte_fallback": False}
     normalizer = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
-    return (
-        assembled(
-            model, added, normalizer, {"type": "Sequence", "pretokenizers": pre_tokenizers}, _metaspace("always")
-        ),
-        ids,
-    )
+    pre_tokenizer = {"type": "Sequence", "pretokenizers": pre_tokenizers}
+    return assembled(model, added, normalizer, pre_tokenizer, _metaspace("always")), ids
 
 
 def _words(config: JsonObject) -> list[dict[str, Any]]:

@@ -103,9 +103,7 @@ def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText
 
 def complete(text: EncoderText, tokens: JsonObject, where: str) -> EncoderText:
     """``text`` with the token that fills queries, the mask unless the files name another, and the side it fills.
-
-    tokens  tokenizer_config.json
-    """
+    ``tokens`` is tokenizer_config.json."""
     settings = text.multi_vector
     if settings is None or settings.expansion == 0:
         return text

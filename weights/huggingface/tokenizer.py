@@ -9,78 +9,48 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.text_spec import TRUNCATION_SIDES, EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.sentencepiece_files import (
-    albert_tokenizer,
-    camembert_tokenizer,
-    deberta_tokenizer,
-    llama_tokenizer,
-    mbart50_tokenizer,
-    mbart_tokenizer,
-    pegasus_tokenizer,
-    t5_tokenizer,
-    xlm_roberta_tokenizer,
-)
-from fastattn.weights.huggingface.vocabulary_files import (
-    CONFIG,
-    AddedTokens,
-    OlderFiles,
-    bert_tokenizer,
-    gpt2_tokenizer,
-    mpnet_tokenizer,
-    qwen2_tokenizer,
-    read_added_tokens,
-    read_lines,
-    roberta_tokenizer,
-    template,
-)
+from fastattn.weights.huggingface import sentencepiece_files as pieces
+from fastattn.weights.huggingface import vocabulary_files as older
+from fastattn.weights.huggingface.vocabulary_files import CONFIG, AddedTokens, OlderFiles, read_added_tokens, template
 
 FILE = "tokenizer.json"
 NO_LIMIT = 2**31 - 1
 Builder = Callable[[OlderFiles], dict[str, Any]]
 # Class of transformers -> what makes its tokenizer of older files, and those.
 BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
-    "BertTokenizer": (bert_tokenizer, ("vocab.txt",)),
-    "DistilBertTokenizer": (bert_tokenizer, ("vocab.txt",)),
-    "ElectraTokenizer": (bert_tokenizer, ("vocab.txt",)),
-    "MPNetTokenizer": (mpnet_tokenizer, ("vocab.txt",)),
-    "BartTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
-    "RobertaTokenizer": (roberta_tokenizer, ("vocab.json", "merges.txt")),
-    "GPT2Tokenizer": (gpt2_tokenizer, ("vocab.json", "merges.txt")),
-    "Qwen2Tokenizer": (qwen2_tokenizer, ("vocab.json", "merges.txt")),
-    "LlamaTokenizer": (llama_tokenizer, ("tokenizer.model",)),
-    "XLMRobertaTokenizer": (xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
-    "CamembertTokenizer": (camembert_tokenizer, ("sentencepiece.bpe.model",)),
-    "AlbertTokenizer": (albert_tokenizer, ("spiece.model",)),
-    "T5Tokenizer": (t5_tokenizer, ("spiece.model",)),
-    "DebertaV2Tokenizer": (deberta_tokenizer, ("spm.model",)),
+    **dict.fromkeys(
+        ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), (older.bert_tokenizer, ("vocab.txt",))
+    ),
+    "MPNetTokenizer": (older.mpnet_tokenizer, ("vocab.txt",)),
+    **dict.fromkeys(("BartTokenizer", "RobertaTokenizer"), (older.roberta_tokenizer, ("vocab.json", "merges.txt"))),
+    "GPT2Tokenizer": (older.gpt2_tokenizer, ("vocab.json", "merges.txt")),
+    "Qwen2Tokenizer": (older.qwen2_tokenizer, ("vocab.json", "merges.txt")),
+    "LlamaTokenizer": (pieces.llama_tokenizer, ("tokenizer.model",)),
+    "XLMRobertaTokenizer": (pieces.xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
+    "CamembertTokenizer": (pieces.camembert_tokenizer, ("sentencepiece.bpe.model",)),
+    "AlbertTokenizer": (pieces.albert_tokenizer, ("spiece.model",)),
+    "T5Tokenizer": (pieces.t5_tokenizer, ("spiece.model",)),
+    "DebertaV2Tokenizer": (pieces.deberta_tokenizer, ("spm.model",)),
 }
 # Likewise of translators, whose texts have other tokens around them than those that these classes call theirs.
 TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
-    "MBartTokenizer": (mbart_tokenizer, ("sentencepiece.bpe.model",)),
-    "MBart50Tokenizer": (mbart50_tokenizer, ("sentencepiece.bpe.model",)),
-    "PegasusTokenizer": (pegasus_tokenizer, ("spiece.model",)),
+    "MBartTokenizer": (pieces.mbart_tokenizer, ("sentencepiece.bpe.model",)),
+    "MBart50Tokenizer": (pieces.mbart50_tokenizer, ("sentencepiece.bpe.model",)),
+    "PegasusTokenizer": (pieces.pegasus_tokenizer, ("spiece.model",)),
 }
 WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
-# What a mask is called where no file says it.
-USUAL_MASKS = ("[MASK]", "<mask>")
+USUAL_MASKS = ("[MASK]", "<mask>")  # what a mask is called where no file says it
 # Model type -> class, where no file names one.
 CLASSES = {
-    "bert": "BertTokenizer",
-    "distilbert": "BertTokenizer",
-    "electra": "BertTokenizer",
-    "gte": "XLMRobertaTokenizer",
+    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
+    **dict.fromkeys(("gte", "xlm-roberta"), "XLMRobertaTokenizer"),
+    **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("t5", "mt5", "umt5"), "T5Tokenizer"),
     "gpt2": "GPT2Tokenizer",
-    "qwen2": "Qwen2Tokenizer",
-    "qwen3": "Qwen2Tokenizer",
-    "nomic_bert": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
     "albert": "AlbertTokenizer",
-    "t5": "T5Tokenizer",
-    "mt5": "T5Tokenizer",
-    "umt5": "T5Tokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "bart": "BartTokenizer",
     "m2m_100": "M2M100Tokenizer",
@@ -113,13 +83,16 @@ def read_text(
     side = settings.string("truncation_side", stated_side)
     if side not in TRUNCATION_SIDES:
         raise settings.error("truncation_side", f"one of {', '.join(TRUNCATION_SIDES)}", side)
-    length = max_length or _stated_length(config, settings)
-    limit = spec.positions.limit or NO_LIMIT
+    # the least of model_max_length, which is huge if there is no limit, and config.json's positions
+    stated = settings.integer("model_max_length", settings.integer("max_len", NO_LIMIT, minimum=1), minimum=1)
+    positions = config.values.get("max_position_embeddings")
+    stated = min(stated, positions) if type(positions) is int and positions > 0 else stated
+    inputs, kind = settings.values.get("model_input_names"), tokenizer_class(config, settings)
     return EncoderText(
         tokenizer=data,
-        max_length=min(length, limit),
+        max_length=min(max_length or stated, spec.positions.limit or NO_LIMIT),
         truncation_side=side,
-        token_types=_gives_types(config, settings),
+        token_types="token_type_ids" in inputs if isinstance(inputs, list) else kind in TYPED_CLASSES,
         mask_token=_mask_token(folder, prefix, settings, tokenizer),
         pooling=usual_pooling(config),
     )
@@ -135,25 +108,9 @@ def usual_pooling(config: JsonObject) -> tuple[str, ...]:
 def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: dict[str, Any]) -> str:
     """The token in whose place others are predicted: the files' own, or the usual one, if the tokenizer has it."""
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
-    listed = tokenizer.get("added_tokens")
-    added = [_object(token).get("content") for token in listed] if isinstance(listed, list) else []
+    added = [token.get("content") for token in _added(tokenizer)]
     stated = read_added_tokens(folder, prefix, settings).content("mask_token", "")
     return next((token for token in (stated, *USUAL_MASKS) if token and (token in added or token in vocabulary)), "")
-
-
-def _gives_types(config: JsonObject, settings: JsonObject) -> bool:
-    """Whether the tokenizer gives the model token types."""
-    inputs = settings.values.get("model_input_names")
-    return (
-        "token_type_ids" in inputs if isinstance(inputs, list) else tokenizer_class(config, settings) in TYPED_CLASSES
-    )
-
-
-def _stated_length(config: JsonObject, settings: JsonObject) -> int:
-    """The least of the tokenizer's model_max_length, which is huge if there is no limit, and the config's positions."""
-    stated = settings.integer("model_max_length", settings.integer("max_len", NO_LIMIT, minimum=1), minimum=1)
-    positions = config.values.get("max_position_embeddings")
-    return min(stated, positions) if type(positions) is int and positions > 0 else stated
 
 
 def read_tokenizer(
@@ -204,6 +161,11 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _added(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
+    listed = tokenizer.get("added_tokens")
+    return [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
+
+
 def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> bool:
     """Whether tokenizer_config.json says otherwise than a BertNormalizer, which then does as it says."""
     normalizer = _object(tokenizer.get("normalizer"))
@@ -246,8 +208,7 @@ def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
     ids = {index: token for token, index in _object(vocabulary).items() if type(index) is int}
     if isinstance(vocabulary, list):
         ids = {len(vocabulary) - 1: shorten(vocabulary[-1])} if vocabulary else {}
-    listed = tokenizer.get("added_tokens")
-    added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
+    added = _added(tokenizer)
     kept = [
         token for token in added if type(token.get("id")) is not int or token["id"] < rows or not token.get("special")
     ]
@@ -288,7 +249,7 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
     known = _special_ids(tokenizer)
     files: dict[str, dict[str, int]] = {where: known}
     if folder.contains(prefix + "vocab.txt") and BUILDERS.get(kind, (None, ()))[1] == ("vocab.txt",):
-        files[folder.where(prefix + "vocab.txt")] = read_lines(folder, prefix + "vocab.txt")
+        files[folder.where(prefix + "vocab.txt")] = older.read_lines(folder, prefix + "vocab.txt")
     tokens = read_added_tokens(folder, prefix, settings)
     files[tokens.where] = {token["content"]: index for index, token in tokens.stated.items()}
     for other, ids in files.items():
@@ -310,9 +271,7 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
 def _special_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
     """token -> id of the added tokens and, of a vocabulary by token, of the others."""
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
-    listed = tokenizer.get("added_tokens")
-    added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
-    ids = {str(token["content"]): token.get("id") for token in added if is_text(token.get("content"))}
+    ids = {str(token["content"]): token.get("id") for token in _added(tokenizer) if is_text(token.get("content"))}
     return {token: index for token, index in (vocabulary | ids).items() if type(index) is int}
 
 
@@ -327,8 +286,8 @@ def tokens_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
 def around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tokens that a tokenizer.json puts before a text and behind it."""
     match tokenizer.get("post_processor"):
-        case {"type": "TemplateProcessing", "single": list(pieces)}:
-            tokens = [_object(_object(piece).get("SpecialToken")).get("id") for piece in pieces]
+        case {"type": "TemplateProcessing", "single": list(parts)}:
+            tokens = [_object(_object(part).get("SpecialToken")).get("id") for part in parts]
             at = tokens.index(None) if None in tokens else len(tokens)
             return tuple(map(str, tokens[:at])), tuple(map(str, tokens[at + 1 :]))
         case {"sep": [str(sep), int()], "cls": [str(cls), int()]}:

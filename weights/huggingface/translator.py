@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, equal
 from fastattn.weights.containers.json_file import JsonObject, read_object
@@ -16,7 +15,7 @@ from fastattn.weights.huggingface.encoders import ENCODERS
 from fastattn.weights.huggingface.encoders.architecture import refuse
 from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
 from fastattn.weights.huggingface.translators import TRANSLATORS, find_translator
-from fastattn.weights.huggingface.translators.architecture import MOST_POSITIONS, SHARED, TranslatorArchitecture
+from fastattn.weights.huggingface.translators.architecture import MOST_POSITIONS, SHARED
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import canonical_tensors
 
@@ -43,14 +42,22 @@ def read_translator(folder: Folder) -> Checkpoint:
     config = read_object(folder, "config.json")
     architecture = find_translator(config)
     generation = generation_values(folder, config)
-    decoding = _special_ids(config, generation)
+    # the special tokens with which transformers decodes: of generation_config.json, else of config.json
+    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
+    end = merged.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        merged["eos_token_id"] = end[0]
+    decoding = JsonObject(merged, config.where)
     if not architecture.names_class(config):
         raise config.error("architectures", f"one of {', '.join(architecture.classes)}", config.values["architectures"])
     refuse(config, quantization_config={}, pruned_heads={})
     spec = architecture.spec(config)
     text = architecture.text(folder, config, decoding, spec)
     settings = read_settings(generation, text.target_vocabulary, alone=generation is not config)
-    never = _never_produced(decoding, generation, spec)
+    never, rows = never_produced(generation, [decoding.integer("eos_token_id")]), spec.stacks["decoder"].vocabulary
+    for number in never:
+        if number >= rows:
+            raise decoding.error("suppress_tokens or one of bad_words_ids", f"an id below {rows}", number)
     if architecture.never is None:
         suppressed = (*settings.suppress_sequences, *((number,) for number in never))
         settings, never = replace(settings, suppress_sequences=suppressed), []
@@ -62,50 +69,15 @@ def read_translator(folder: Folder) -> Checkpoint:
         return read_encoder(folder)  # of which not all say it
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
     stored = {name: tensor for name, tensor in stored.items() if not name.endswith(BUFFERS)}
-    _check_positions(config, spec, stored)
-    tensors = read_tensors(architecture, config, spec, stored, where)
+    positions = spec.stacks["encoder"].positions.limit
+    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in spec.stacks):
+        raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
+    _tie(stored, architecture.tied(config))
+    tensors: dict[str, Any] = canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT)
+    _tie_equal_tables(tensors)
     if never:
         tensors["decoder.projection.bias"][never] = -np.inf
     return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
-
-
-def _special_ids(config: JsonObject, generation: JsonObject) -> JsonObject:
-    """The special tokens with which transformers decodes: of generation_config.json, else of config.json."""
-    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
-    end = merged.get("eos_token_id")
-    if isinstance(end, list) and len(end) == 1:
-        merged["eos_token_id"] = end[0]
-    return JsonObject(merged, config.where)
-
-
-def _never_produced(decoding: JsonObject, generation: JsonObject, spec: ModelSpec) -> list[int]:
-    """The ids that the settings rule out."""
-    assert spec.decoder is not None
-    ids = never_produced(generation, [decoding.integer("eos_token_id")])
-    for number in ids:
-        if number >= spec.decoder.vocabulary:
-            expected = f"an id below {spec.decoder.vocabulary}"
-            raise decoding.error("suppress_tokens or one of bad_words_ids", expected, number)
-    return ids
-
-
-def _check_positions(config: JsonObject, spec: ModelSpec, stored: dict[str, StoredTensor]) -> None:
-    assert spec.encoder is not None
-    positions = spec.encoder.positions.limit
-    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in spec.stacks):
-        raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
-
-
-def read_tensors(
-    architecture: TranslatorArchitecture,
-    config: JsonObject,
-    spec: ModelSpec,
-    stored: dict[str, StoredTensor],
-    where: str,
-) -> dict[str, Any]:
-    """The tensors of a file, names without ``model.``; embeddings of equal values share one array."""
-    _tie(stored, architecture.tied(config))
-    return _with_equal_tables_tied(canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT))
 
 
 def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
@@ -118,12 +90,11 @@ def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
         stored.pop(SHARED, None)
 
 
-def _with_equal_tables_tied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors; embeddings and output layer of equal values, which files may store separately, share one array."""
+def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
+    """Make embeddings and output layer of equal values, which files may store separately, one array, in place."""
     first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
     known = [tensors[first]]
     for name in others:
         table_VD = tensors[name]
         tensors[name] = next((one for one in known if one is table_VD or equal(one, table_VD)), table_VD)
         known.append(tensors[name])
-    return tensors

@@ -1,12 +1,12 @@
 """Vocabularies and added tokens of older tokenizer files, from which a tokenizer.json is assembled."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
 
 CONFIG = "tokenizer_config.json"
@@ -16,31 +16,22 @@ EXTRA = ("additional_special_tokens", "extra_special_tokens")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 MOST_ADDED = 1 << 16
 
-# A token as tokenizer.json has it under added_tokens, without its id.
-Token = dict[str, Any]
+Token = dict[str, Any]  # a token as tokenizer.json has it under added_tokens, without its id
 
 
 @dataclass(frozen=True)
 class AddedTokens:
-    """The tokens that a tokenizer's files state.
+    """The tokens that a tokenizer's files state."""
 
-    named   name in NAMES -> token, of those that are stated
-    extra   further special ones
-    stated  id -> token
-    where   the file that states them, in errors
-    """
-
-    named: dict[str, Token]
-    extra: list[Token]
-    stated: dict[int, Token]
-    where: str
+    named: dict[str, Token]  # name in NAMES -> token, of those that are stated
+    extra: list[Token]  # further special ones
+    stated: dict[int, Token]  # id -> token
+    where: str  # the file that states them, in errors
 
     def and_extra(self, tokens: list[Token]) -> "AddedTokens":
-        """These, and further ones after them."""
         return replace(self, extra=self.extra + [_token(token, self.where) for token in tokens])
 
     def content(self, name: str, default: str) -> str:
-        """The content of a named token."""
         return str(self.named[name]["content"]) if name in self.named else default
 
     def with_ids(self, vocabulary: Mapping[str, int], defaults: Mapping[str, str | Token]) -> list[Token]:
@@ -75,32 +66,22 @@ def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedT
     """The tokens stated in the tokenizer_config.json ``config``; older files say what it does not."""
     values: dict[str, Any] = {name: config.values.get(name) for name in (*NAMES, *EXTRA)}
     where = config.where
-    stated: dict[int, Token] = {}
     decoder = config.nested("added_tokens_decoder").values
-    if decoder:
-        stated = {_index(index, where): _token(token, where) for index, token in decoder.items()}
-    else:
-        if folder.contains(prefix + "special_tokens_map.json"):
-            values |= read_object(folder, prefix + "special_tokens_map.json").values
-        if folder.contains(prefix + "added_tokens.json"):
-            added = read_object(folder, prefix + "added_tokens.json")
-            where = added.where
-            stated = {
-                _index(index, where): _token(token, where, special=False) for token, index in added.values.items()
-            }
+    stated = {_index(index, where): _token(token, where) for index, token in decoder.items()}
+    if not decoder:
+        values |= read_optional(folder, prefix + "special_tokens_map.json").values
+        added = read_optional(folder, prefix + "added_tokens.json")
+        where = added.where if folder.contains(prefix + "added_tokens.json") else where
+        stated = {_index(index, where): _token(token, where, special=False) for token, index in added.values.items()}
     if len(stated) > MOST_ADDED:
         raise CheckpointError(f"{where}: {len(stated)} added tokens, more than {MOST_ADDED}")
     by_content = {token["content"]: token for token in stated.values()} if decoder else {}
     named = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
     named = {name: by_content.get(token["content"], token) | {"special": True} for name, token in named.items()}
-    extra = [_token(token, where) for name in EXTRA for token in _listed(values.get(name))]
+    listed = [values.get(name) for name in EXTRA]
+    listed = [list(found.values()) if isinstance(found, Mapping) else found for found in listed]
+    extra = [_token(token, where) for found in listed if isinstance(found, list) for token in found]
     return AddedTokens(named, extra, stated, where)
-
-
-def _listed(value: object) -> Iterable[object]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _index(value: object, where: str) -> int:
@@ -136,23 +117,16 @@ MPNET: dict[str, str | Token] = {**ROBERTA, "unk_token": "[UNK]", "mask_token": 
 
 @dataclass(frozen=True)
 class OlderFiles:
-    """The files of a tokenizer that has no tokenizer.json.
-
-    prefix  of the files' names
-    config  tokenizer_config.json
-    tokens  special and added tokens
-    rows    of the embedding
-    """
+    """The files of a tokenizer that has no tokenizer.json."""
 
     folder: Folder
-    prefix: str
-    config: JsonObject
-    tokens: AddedTokens
-    rows: int
+    prefix: str  # of the files' names
+    config: JsonObject  # tokenizer_config.json
+    tokens: AddedTokens  # special and added tokens
+    rows: int  # of the embedding
 
 
 def bert_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The tokenizer of BERT, DistilBERT and ELECTRA."""
     tokenizer, ids = _word_piece(files, BERT)
     cls, sep = (files.tokens.content(name, BERT[name]) for name in ("cls_token", "sep_token"))
     return tokenizer | {"post_processor": template([cls, "A", sep], [cls, "A", sep, "B", sep], ids)}
@@ -167,10 +141,8 @@ def roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
     needed = ("unk_token", "cls_token", "sep_token")
     model, added, ids = _byte_pairs(files, ROBERTA, needed)
     space, trim = files.config.boolean("add_prefix_space", False), files.config.boolean("trim_offsets", True)
-    byte_level = _byte_level(space)
-    return assembled(model, added, None, byte_level, byte_level) | {
-        "post_processor": _roberta_processing(files.tokens, ids, trim, space)
-    }
+    processor = _roberta_processing(files.tokens, ids, trim, space)
+    return assembled(model, added, None, _byte_level(space), _byte_level(space)) | {"post_processor": processor}
 
 
 def gpt2_tokenizer(files: OlderFiles) -> dict[str, Any]:
@@ -180,7 +152,6 @@ def gpt2_tokenizer(files: OlderFiles) -> dict[str, Any]:
 
 
 def qwen2_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The tokenizer of Qwen 2 and 3."""
     model, added, _ = _byte_pairs(files, dict.fromkeys(("eos_token", "unk_token", "pad_token"), END_OF_TEXT))
     words = {"Regex": CL100K.replace("COUNT", "1")}
     split = {"type": "Split", "pattern": words, "behavior": "Isolated", "invert": False}
@@ -212,7 +183,6 @@ def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], whole: bool
 def assembled(
     model: object, added: object, normalizer: object, pre_tokenizer: object, decoder: object
 ) -> dict[str, Any]:
-    """A tokenizer.json without its post-processor."""
     head = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
     return head | {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder, "model": model}
 
@@ -220,10 +190,8 @@ def assembled(
 def added_with_ids(
     tokens: AddedTokens, vocabulary: dict[str, int], defaults: dict[str, Any], needed: tuple[str, ...], where: str
 ) -> tuple[list[Token], dict[str, int]]:
-    """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``.
-
-    needed  names of those without which no text can be encoded; the unknown token is one of the vocabulary's own
-    """
+    """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``: no
+    text can be encoded without; the unknown token is one of the vocabulary's own."""
     stated = {token["content"] for token in tokens.stated.values()}
     for name in needed:
         default = defaults[name]
@@ -294,21 +262,12 @@ def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, 
 
 def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, int]:
     """token -> id of a file with a token a line, whose number is its id; the last of equal lines counts.
-
-    rows  of the embedding; CheckpointError for more lines
-    """
-    text = _text(folder, name)
+    CheckpointError for more lines than the embedding has ``rows``."""
+    text = decoded(folder.read(name), folder.where(name))
     count = text.count("\n") + (not text.endswith("\n"))
     if rows is not None and count > rows:
         raise CheckpointError(f"{folder.where(name)}: {count} tokens, but the embedding has {rows} rows")
     return {token.rstrip(): index for index, token in enumerate(text.split("\n")[:count])}
-
-
-def _text(folder: Folder, name: str) -> str:
-    try:
-        return str(folder.read(name), "utf-8")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{folder.where(name)}: not UTF-8 at byte {error.start}") from None
 
 
 def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
@@ -331,7 +290,7 @@ def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[
     """The pairs of a merges.txt, in their order; both parts and what they make are in the vocabulary."""
     where = folder.where(name)
     merges = []
-    for number, line in enumerate(_text(folder, name).split("\n"), 1):
+    for number, line in enumerate(decoded(folder.read(name), folder.where(name)).split("\n"), 1):
         if line.startswith("#version") or not line.strip():
             continue
         parts = line.rstrip("\r").split(" ")

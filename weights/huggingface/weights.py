@@ -12,28 +12,19 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.tensor_mapping import stored_precision
 
 ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
     "quick_gelu": "gelu_sigmoid",
     "relu": "relu",
     "relu2": "relu_squared",
     "mish": "mish",
-    "silu": "swish",
-    "swish": "swish",
+    **dict.fromkeys(("silu", "swish"), "swish"),
     "tanh": "tanh",
     "sigmoid": "sigmoid",
 }
 Reader = Callable[[Folder, str], dict[str, StoredTensor]]
 # The first file that exists is read, as in transformers.
-FILES: dict[str, Reader] = {
-    "model.safetensors": safetensors.read_tensors,
-    "pytorch_model.bin": pytorch.read_tensors,
-}
+FILES: dict[str, Reader] = {"model.safetensors": safetensors.read_tensors, "pytorch_model.bin": pytorch.read_tensors}
 INDEX = ".index.json"  # added to a name if the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
 VARIANTS = ("model.fp16.safetensors", "model.bf16.safetensors", "pytorch_model.fp16.bin", "consolidated.safetensors")

@@ -37,8 +37,7 @@ from fastattn.weights.tensor_mapping import (
 )
 
 DESCRIPTION = "Marian folder (a model in .npz or .bin, its vocabularies, config.yml or decoder.yml)"
-# Files of other formats, whose folders may hold an .npz of anything.
-OTHERS = ("config.json", "model.bin")
+OTHERS = ("config.json", "model.bin")  # files of other formats, whose folders may hold an .npz of anything
 
 
 def recognize(path: Path) -> bool:
@@ -63,7 +62,10 @@ def read(folder: Directory) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
     configuration = read_configuration(folder)
     where = folder.where(configuration.model)
-    items = _read_items(folder, configuration.model)
+    parse = {".npz": parse_npz, ".bin": parse_bin}.get(configuration.model[-4:])
+    if parse is None:
+        raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
+    items = parse(folder.read(configuration.model), where)
     settings = _read_settings(items, where)
     architecture = read_architecture(settings, items, f"{where}: {SETTINGS}")
     spec = architecture.model
@@ -72,28 +74,12 @@ def read(folder: Directory) -> Checkpoint:
     source, target = text.source_vocabulary, text.target_vocabulary
     name = configuration.shortlist
     shortlist = None if name is None else read_shortlist(folder, name, source, target, source is target)
-    weights = {name: item for name, item in items.items() if name != SETTINGS}
+    weights = (item for name, item in items.items() if name != SETTINGS)
     version = settings.get("version")
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=text,
-        precision=main_precision((one.stored.dtype.name, one.stored.size) for one in weights.values()),
-        format="marian",
-        details=details | configuration.details,
-        shortlist=shortlist,
-        files=tuple(folder.used),
-    )
-
-
-def _read_items(folder: Folder, name: str) -> dict[str, Item]:
-    data, where = folder.read(name), folder.where(name)
-    if name.endswith(".npz"):
-        return parse_npz(data, where)
-    if name.endswith(".bin"):
-        return parse_bin(data, where)
-    raise CheckpointError(f"{where}: a model should be an .npz or a .bin file")
+    precision = main_precision((one.stored.dtype.name, one.stored.size) for one in weights)
+    details |= configuration.details
+    return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.used), shortlist)
 
 
 def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
@@ -106,26 +92,22 @@ def _read_settings(items: Mapping[str, Item], where: str) -> dict[str, Value]:
 
 
 END, UNKNOWN = "</s>", "<unk>"
-# Nematus's names of the first two ids.
-OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}
-# sentencepiece models that OPUS-MT stores next to a vocab.yml.
-SENTENCEPIECE_FILES = ("source.spm", "target.spm")
+OLD_NAMES = {0: ("eos", END), 1: ("UNK", UNKNOWN)}  # Nematus's names of the first two ids
+SENTENCEPIECE_FILES = ("source.spm", "target.spm")  # sentencepiece models that OPUS-MT stores next to a vocab.yml
 INFORMATION = "model_info.json"  # Bergamot's
 LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.([a-z]{2})([a-z]{2})\..*"))
 
 
 def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
     """The text; vocabularies have the length of the embedding tables; one file for both sides is shared."""
-    assert spec.encoder is not None and spec.decoder is not None
-    names = configuration.vocabularies
-    source, source_model = _read_vocabulary(folder, names[0], spec.encoder.vocabulary)
+    names, rows = configuration.vocabularies, [stack.vocabulary for stack in spec.stacks.values()]
+    source, source_model = _read_vocabulary(folder, names[0], rows[0])
     target, target_model = source, source_model
     if names[0] != names[1]:
-        target, target_model = _read_vocabulary(folder, names[1], spec.decoder.vocabulary)
-    elif spec.encoder.vocabulary != spec.decoder.vocabulary:
+        target, target_model = _read_vocabulary(folder, names[1], rows[1])
+    elif rows[0] != rows[1]:
         raise CheckpointError(
-            f"{folder.where(names[0])}: one vocabulary for {spec.encoder.vocabulary} source and"
-            f" {spec.decoder.vocabulary} target embeddings"
+            f"{folder.where(names[0])}: one vocabulary for {rows[0]} source and {rows[1]} target embeddings"
         )
     if source_model is None and target_model is None and all(map(folder.contains, SENTENCEPIECE_FILES)):
         source_model, target_model = (bytes(folder.read(name)) for name in SENTENCEPIECE_FILES)
@@ -154,7 +136,10 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
     model = None
     if name.endswith(".spm"):
         model = bytes(folder.read(name))
-        tokens = _pieces(model, where)
+        try:
+            tokens = SentencePiece(model).vocabulary
+        except TokenizerError as error:
+            raise CheckpointError(f"{where}: {error}") from None
         if len(tokens) > rows:
             raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} pieces")
     elif name.endswith((".yml", ".yaml", ".json")):
@@ -172,31 +157,21 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
     return tuple(tokens + [""] * (rows - len(tokens))), model
 
 
-def _pieces(model: bytes, where: str) -> list[str]:
-    try:
-        return SentencePiece(model).vocabulary
-    except TokenizerError as error:
-        raise CheckpointError(f"{where}: {error}") from None
-
-
 def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
     """The languages' codes, from INFORMATION ("en-pt-tiny") or the model's name; "" if there are none."""
     known = [configuration.model]
     if folder.contains(INFORMATION):
         information = read_object(folder, INFORMATION)
         known.insert(0, information.string("shortName", ""))
-        for name in ("modelName", "type"):
-            if information.has(name) and len(shorten(information.string(name))) < 80:
-                configuration.details["model name" if name == "modelName" else "size"] = information.string(name)
-    for text, pattern in ((text, pattern) for text in known for pattern in LANGUAGES):
-        match = pattern.fullmatch(text)
-        if match:
-            return match[1], match[2]
-    return "", ""
+        for theirs, ours in (("modelName", "model name"), ("type", "size")):
+            if information.has(theirs) and len(shorten(information.string(theirs))) < 80:
+                configuration.details[ours] = information.string(theirs)
+    matches = (match.groups() for text in known for pattern in LANGUAGES if (match := pattern.fullmatch(text)))
+    source, target = next(matches, ("", ""))
+    return source, target
 
 
-# The scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME.
-ALPHA = "_QuantMultA"
+ALPHA = "_QuantMultA"  # the scale of a product's inputs before they are rounded: NAME_QuantMultA for the weight NAME
 # Those of a projection tied to the embedding table, which has no name once it is transposed.
 TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 
@@ -204,14 +179,10 @@ TIED_ALPHAS = ("none" + ALPHA, "Wemb" + ALPHA)
 def read_tensors(
     architecture: MarianArchitecture, items: Mapping[str, Item], alphas: bool | None, where: str
 ) -> dict[str, Tensor]:
-    """The canonical tensors; tied ones are the same object.
-
-    alphas  whether the scales of inputs are used; None: if the file has them
-    Raises one CheckpointError that names all arrays missing, left over or misshapen.
-    """
-    encoder = architecture.model.encoder
-    assert encoder is not None
-    numbers = {"encoder": range(1, encoder.layers + 1), "decoder": architecture.tied_layers}
+    """The canonical tensors, tied ones as one object; CheckpointError for arrays missing, left over or misshapen.
+    Whether the scales of inputs are used say ``alphas``; None: if the file has them."""
+    layers = architecture.model.stacks["encoder"].layers
+    numbers = {"encoder": range(1, layers + 1), "decoder": architecture.tied_layers}
     parts = map_tensors(_table(architecture, items), architecture.model, numbers)
     weights = {name: item for name, item in items.items() if name != SETTINGS and not name.endswith(ALPHA)}
     check_sources(parts, weights, where, "arrays do not fit the model's options")
@@ -221,8 +192,7 @@ def read_tensors(
 
 def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, TensorSources]:
     """Marian's names of its arrays; a norm's name depends on its kind and on whether it comes before its block."""
-    spec, decoder = architecture.model.encoder, architecture.model.decoder
-    assert spec is not None and decoder is not None
+    spec, decoder = architecture.model.stacks.values()
     kind, suffix = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
     linear = partial(sources, ends=("W", "b"), transposed=True, flat=True)
     norm = partial(sources, ends=("scale", "bias"), flat=True)
@@ -260,9 +230,8 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
     elif "decoder_ff_logit_out_W" in items:
         table["decoder.projection.weight"] = linear("decoder_ff_logit_out_W")
     if not architecture.projected:
-        table |= _left_out("STACK.layers.#.self_attention.output") | _left_out(
-            "decoder.layers.#.cross_attention.output"
-        )
+        table |= _left_out("STACK.layers.#.self_attention.output")
+        table |= _left_out("decoder.layers.#.cross_attention.output")
     if decoder.recurrence is not None and decoder.recurrence.inner_width == decoder.width:
         table |= _left_out("decoder.layers.#.average_attention.outer")  # not needed to restore the width
     return table

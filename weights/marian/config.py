@@ -26,12 +26,10 @@ GEMM_PRECISIONS = {
     "int8Alpha": "alpha", "int8shiftAlpha": "alpha", "int8shiftAlphaAll": "alpha",
 }  # fmt: skip
 HARMLESS: dict[str, tuple[Value, ...]] = {
-    "ignore-model-config": ("false",),
-    "interpolate-env-vars": ("false",),
+    **dict.fromkeys(("ignore-model-config", "interpolate-env-vars"), ("false",)),
     "input-types": ([], ["sequence"], ["sequence", "sequence"]),
     "input-reorder": ([],),
-    "no-spm-encode": ("false",),
-    "no-spm-decode": ("false",),
+    **dict.fromkeys(("no-spm-encode", "no-spm-decode"), ("false",)),
     "clip-gemm": ("0", "0.0"),
     "force-decode": ("false",),
     "encryption-key-path": ("",),
@@ -56,19 +54,14 @@ IGNORED = frozenset(
 
 @dataclass(frozen=True)
 class Configuration:
-    """Names of files in the folder.
-
-    alphas    whether the model's scales of inputs are used; None: if the file has them
-    unknowns  whether <unk> may be produced
-    decoding  settings of the search
-    """
+    """Names of files in the folder."""
 
     model: str
     vocabularies: tuple[str, str]
     shortlist: str | None = None
-    alphas: bool | None = None
-    unknowns: bool = False
-    decoding: DecodingSettings = DecodingSettings()
+    alphas: bool | None = None  # whether the model's scales of inputs are used; None: if the file has them
+    unknowns: bool = False  # whether <unk> may be produced
+    decoding: DecodingSettings = DecodingSettings()  # settings of the search
     details: dict[str, str] = field(default_factory=dict)
 
 
@@ -95,9 +88,7 @@ def read_configuration(folder: Directory) -> Configuration:
         names = [name for name in names if name in ("config.yml", "decoder.yml")] or names
     if len(names) > 1:
         raise CheckpointError(f"{folder.where('')}: several configurations, {', '.join(map(ascii, names))}; keep one")
-    if not names:
-        return _guess(folder)
-    return _read(folder, names[0])
+    return _read(folder, names[0]) if names else _guess(folder)
 
 
 def _guess(folder: Directory) -> Configuration:
@@ -135,7 +126,10 @@ def _read(folder: Folder, name: str) -> Configuration:
         options.problems.append(f"models should be one, are {len(models)}")
     if not 1 <= len(vocabularies) <= 2:
         options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
-    shortlist = _shortlist(options)
+    written = options.texts("shortlist")  # the file; behind it may be a text file's defaults (100 100 0) or a flag
+    if written and written[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
+        options.problems.append(f"shortlist {shorten(written)}; the numbers behind the file should be 100 100 0")
+    shortlist = written[0] if written and written[0] != "false" else ""
     alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
     decoding = _decoding(options)
     problems = options.problems + options.unknown(IGNORED)
@@ -170,14 +164,6 @@ def _decoding(options: Options) -> DecodingSettings:
     return DecodingSettings(**settings, not_followed=tuple(not_followed))
 
 
-def _shortlist(options: Options) -> str | None:
-    """The shortlist's file, the option's first value; more may be a text file's defaults (100 100 0) or a flag."""
-    written = options.texts("shortlist")
-    if written and written[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
-        options.problems.append(f"shortlist {shorten(written)}; the numbers behind the file should be 100 100 0")
-    return written[0] if written and written[0] != "false" else None
-
-
 def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
     precision = options.one_of("gemm-precision", GEMM_PRECISIONS, "float32")
     flags = [name for name in GEMM_PRECISIONS if options.flag(name)]  # each name is also an option by itself
@@ -189,9 +175,7 @@ def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
 def _path_inside(folder: Folder, path: str, relative: bool) -> str:
     """The file in the folder that a path means; unless ``relative``, by the path's last part."""
     parts = path.replace("\\", "/").split("/")
-    if not relative:
-        parts = parts[-1:]
-    parts = [part for part in parts if part != "."]
+    parts = [part for part in (parts if relative else parts[-1:]) if part != "."]
     name = "/".join(parts)
     if not parts or not all(parts) or ".." in parts or ":" in parts[0] or not name.isprintable():
         raise CheckpointError(f"{folder.where('')}: {shorten(path)} lies outside the folder")

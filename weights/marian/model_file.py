@@ -16,7 +16,7 @@ from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.system.records import lazy
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import shorten
-from fastattn.weights.containers.zip_archive import ZipError, check_members, list_members, packed_bytes
+from fastattn.weights.containers.zip_archive import ZipError, check_members, check_packing, list_members, packed_bytes
 
 FLOATS = ("float32", "float16")
 SETTINGS = "special:model.yml"
@@ -24,15 +24,11 @@ SETTINGS = "special:model.yml"
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A view of the file's bytes in the shape that the file gives; Marian stores weights as [inputs, outputs].
+    """A view of the file's bytes in the shape that the file gives; Marian stores weights as [inputs, outputs]."""
 
-    where       its name in errors
-    multiplier  of an int8 matrix: what its values are multiplied by; None for other arrays
-    """
-
-    where: str
+    where: str  # its name in errors
     stored: np.ndarray
-    multiplier: np.float32 | None = None
+    multiplier: np.float32 | None = None  # of an int8 matrix: what its values are multiplied by; None for other arrays
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,7 +36,6 @@ class Item:
 
     @lazy
     def vector(self) -> np.ndarray:
-        """The values flattened, float32."""
         return np.require(self._floats().reshape(-1), np.float32, ["C", "A", "W"])
 
     @lazy
@@ -74,8 +69,7 @@ HIGHEST_RANK = 8
 LONGEST_NAME = 1024
 HEADER = struct.Struct("<4Q")
 PLAIN = {0x404: "<f4", 0x402: "<f2", 0x101: "<i1"}
-# An int8 matrix for any CPU, as browsermt and marian-dev number it.
-INTGEMM8_BROWSERMT, INTGEMM8 = 0x4101, 0x10001
+INTGEMM8_BROWSERMT, INTGEMM8 = 0x4101, 0x10001  # an int8 matrix for any CPU, as browsermt and marian-dev number it
 # Known types that are not read: other integers, and layouts for one kind of CPU.
 FOREIGN = {
     0x102: "int16", 0x104: "int32", 0x108: "int64", 0x201: "uint8", 0x202: "uint16", 0x204: "uint32", 0x208: "uint64",
@@ -104,7 +98,7 @@ def parse_bin(data: memoryview, where: str) -> dict[str, Item]:
     if version != VERSION:
         raise CheckpointError(f"{where}: not a Marian .bin: its version should be {VERSION}, is {version}")
     count = reader.number("Q", "number of arrays")
-    headers = [HEADER.unpack(entry) for entry in _split(reader.take(HEADER.size * count, "headers"), HEADER.size)]
+    headers = list(HEADER.iter_unpack(reader.take(HEADER.size * count, "headers")))
     names = [_name(reader, header[0]) for header in headers]
     if len(set(names)) < len(names):
         raise CheckpointError(f"{where}: {Counter(names).most_common(1)[0][0]} is given twice")
@@ -117,10 +111,6 @@ def parse_bin(data: memoryview, where: str) -> dict[str, Item]:
     }
     reader.check_end()
     return items
-
-
-def _split(data: memoryview, size: int) -> list[memoryview]:
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def _name(reader: ByteReader, size: int) -> str:
@@ -210,10 +200,7 @@ def parse_npz(data: memoryview, where: str) -> dict[str, Item]:
 
 def _unpacked(data: memoryview, member: zipfile.ZipInfo, where: str) -> memoryview:
     """A member's bytes, checksum verified; a view of the file's bytes if it is not compressed."""
-    if member.flag_bits & 1:
-        raise CheckpointError(f"{where}: is encrypted")
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise CheckpointError(f"{where}: should be stored or deflated, has type {member.compress_type}")
+    check_packing(member, where)
     packed = packed_bytes(data, member)
     if packed is None:
         raise CheckpointError(f"{where}: is not where the archive says")

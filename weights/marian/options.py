@@ -40,8 +40,7 @@ RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "averag
 EPSILON = 1e-6
 # Option -> the values without effect; with any other the model differs from the one computed here.
 HARMLESS: dict[str, tuple[Value, ...]] = {
-    "right-left": ("false",),
-    "ulr": ("false",),
+    **dict.fromkeys(("right-left", "ulr"), ("false",)),
     "lemma-dim-emb": ("0",),
     "lemma-dependency": ("",),
     "factors-dim-emb": ("0",),
@@ -49,10 +48,8 @@ HARMLESS: dict[str, tuple[Value, ...]] = {
     "special-vocab": ([],),
     "transformer-pool": ("false",),
     "transformer-attention-mask": ("default",),
-    "transformer-alibi-shift": ("false",),
-    "transformer-alibi-trainable": ("false",),
-    "transformer-no-bias": ("false",),
-    "transformer-no-affine": ("false",),
+    **dict.fromkeys(("transformer-alibi-shift", "transformer-alibi-trainable"), ("false",)),
+    **dict.fromkeys(("transformer-no-bias", "transformer-no-affine"), ("false",)),
 }
 # Options of recurrent models, of other kinds of model, of training, and Marian's version.
 IGNORED = frozenset(
@@ -124,16 +121,13 @@ class Options:
 
 @dataclass(frozen=True)
 class MarianArchitecture:
-    """A model's spec, and properties that determine the names in its file.
-
-    tied_layers  the number, from 1, in the names of each decoder layer's tensors
-    """
+    """A model's spec, and properties that determine the names in its file."""
 
     model: ModelSpec
     tied_source: bool  # one table of embeddings for both sides
     tied_output: bool  # the projection is the decoder's table of embeddings
     projected: bool  # attention ends with a linear layer
-    tied_layers: tuple[int, ...]
+    tied_layers: tuple[int, ...]  # the number, from 1, in the names of each decoder layer's tensors
 
 
 def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], where: str) -> MarianArchitecture:
@@ -168,26 +162,14 @@ def read_architecture(values: Mapping[str, Value], items: Mapping[str, Item], wh
     problems = options.problems + options.unknown(IGNORED)
     if problems:
         raise CheckpointError(f"{where}: not supported: {'; '.join(dict.fromkeys(problems))}")
+    common |= {"feed_forward": FeedForwardSpec(inner, activation)}
+    of_decoder = {"feed_forward": FeedForwardSpec(decoder_inner, activation), "cross_attention": True}
+    of_decoder |= {"recurrence": recurrence, "alignment": alignment, "projection_bias": projection_bias}
     try:
         model = ModelSpec(
             "encoder-decoder",
-            StackSpec(
-                layers=encoder_layers,
-                vocabulary=encoder,
-                feed_forward=FeedForwardSpec(inner, activation),
-                **common,
-            ),
-            StackSpec(
-                layers=decoder_layers,
-                vocabulary=decoder,
-                feed_forward=FeedForwardSpec(decoder_inner, activation),
-                recurrence=recurrence,
-                alignment=alignment,
-                cross_attention=True,
-                start_from_zero_embedding=True,
-                projection_bias=projection_bias,
-                **common,
-            ),
+            StackSpec(layers=encoder_layers, vocabulary=encoder, **common),
+            StackSpec(layers=decoder_layers, vocabulary=decoder, start_from_zero_embedding=True, **common | of_decoder),
         )
     except CheckpointError as error:
         raise CheckpointError(f"{where}: {error}") from None
@@ -206,7 +188,8 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
             f"transformer-preprocess {shorten(before)} with transformer-postprocess {shorten(after)}"
         )
     pre_norm, norm = BLOCKS.get(block, (False, "layer"))
-    if pre_norm and _is_older(values.get("version"), (1, 11)):
+    version = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})\b", str(values.get("version")))
+    if pre_norm and version and (int(version[1]), int(version[2])) < (1, 11):
         options.problems.append("norms before each block as Marian before 1.11 had them, not of keys and values")
     ends = {}
     for name in ("emb", "top"):
@@ -214,9 +197,8 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
         ends[name] = steps.replace("d", "")
         if ends[name] and NORMS.get(ends[name]) != norm:
             options.problems.append(f"transformer-postprocess-{name} {shorten(steps)} with {norm} norms in each block")
-    positions = "sinusoid"
-    if any([options.flag("transformer-train-positions"), options.flag("transformer-train-position-embeddings")]):
-        positions = "table"
+    trained = [options.flag(f"transformer-train-{name}") for name in ("positions", "position-embeddings")]
+    positions = "table" if any(trained) else "sinusoid"
     if options.flag("transformer-disable-position-embeddings"):
         positions = "none"
     return {
@@ -228,11 +210,6 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
         "embedding_scale": float(np.float32(math.sqrt(width))) if positions == "sinusoid" else 1.0,
         "positions": PositionSpec(positions, start=0 if positions == "sinusoid" else 1),
     }
-
-
-def _is_older(version: Value, than: tuple[int, int]) -> bool:
-    match = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})\b", version) if isinstance(version, str) else None
-    return match is not None and (int(match[1]), int(match[2])) < than
 
 
 def _tied_layers(options: Options, layers: int) -> tuple[int, ...]:

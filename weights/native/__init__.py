@@ -12,7 +12,6 @@ model.safetensors    tensors by canonical name; an int8 matrix NAME has its floa
 and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,32 +60,20 @@ def read(folder: Folder) -> Checkpoint:
     dense = _take_dense(stored, config.dense, where)
     shortlist = _take_shortlist(stored, config, where)
     tensors = _tensors(stored, config, where)
-    return Checkpoint(
-        spec=config.model,
-        tensors=tensors,
-        input=_read_text(folder, config, text, dense),
-        precision=config.precision,
-        format=FORMAT,
-        details={"layout version": str(config.version)} | config.details,
-        files=tuple(folder.used),
-        shortlist=shortlist,
-    )
+    text, details = _read_text(folder, config, text, dense), {"layout version": str(config.version)} | config.details
+    return Checkpoint(config.model, tensors, text, config.precision, FORMAT, details, tuple(folder.used), shortlist)
 
 
 def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text:
-    """``text`` with what its files hold."""
-    if isinstance(text, EncoderText):
-        return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])), dense=dense)
-    if isinstance(text, GeneratorText):
-        return dataclasses.replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])))
+    if isinstance(text, EncoderText | GeneratorText):
+        text = replace(text, tokenizer=bytes(folder.read(config.files["tokenizer"])))
+        return replace(text, dense=dense) if isinstance(text, EncoderText) else text
     read = {file: _read_file(folder, file) for file in dict.fromkeys(config.files.values())}
     fields: dict[str, Any] = {field: read[file] for field, file in config.files.items()}
-    assert config.model.encoder is not None and config.model.decoder is not None
-    unknown = () if config.model.decoder.kind == "recurrent" else (text.unk_token,)  # those may have none
-    for side, rows, tokens in (
-        ("source", config.model.encoder.vocabulary, unknown),
-        ("target", config.model.decoder.vocabulary, (*unknown, text.eos_token)),
-    ):
+    encoder, decoder = config.model.stacks.values()
+    unknown = () if decoder.kind == "recurrent" else (text.unk_token,)  # those may have none
+    sides = ("source", encoder.vocabulary, unknown), ("target", decoder.vocabulary, (*unknown, text.eos_token))
+    for side, rows, tokens in sides:
         where = folder.where(config.files[f"{side}_vocabulary"])
         vocabulary = fields[f"{side}_vocabulary"]
         if len(vocabulary) != rows:
@@ -96,13 +83,12 @@ def _read_text(folder: Folder, config: Config, text: Text, dense: tuple) -> Text
                 raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
     never = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
     ids = [number for sequence in never for number in sequence]
-    if not all(0 <= number < config.model.decoder.vocabulary for number in ids):
+    if not all(0 <= number < decoder.vocabulary for number in ids):
         raise CheckpointError(f"{folder.where('config.json')}: text.decoding should suppress target ids")
-    return dataclasses.replace(text, **fields)
+    return replace(text, **fields)
 
 
 def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
-    """A tokenizer's bytes, or the tokens of a vocabulary."""
     if not name.endswith("vocabulary.json"):
         return bytes(folder.read(name))
     tokens = read_json(folder, name)
@@ -134,17 +120,17 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
     found = {name: stored.pop(name) for name in SHORTLIST if name in stored}
     if not found:
         return None
-    if config.model.encoder is None or config.model.decoder is None:
+    encoder, decoder = config.model.encoder, config.model.decoder
+    if encoder is None or decoder is None:
         raise CheckpointError(f"{where}: only a model with an encoder and a decoder has a shortlist")
     for name in SHORTLIST:
         if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
             raise CheckpointError(f"{where}: {name} should be there, I32 of one dimension")
     arrays: dict[str, Any] = {field: found[name].array() for name, field in SHORTLIST.items()}
     shortlist = Shortlist(**arrays, copied=config.copied)
-    sources, outputs = config.model.encoder.vocabulary, config.model.decoder.vocabulary
-    if len(shortlist.starts_V1) != sources + 1:
-        raise CheckpointError(f"{where}: shortlist.starts should hold {sources + 1} numbers")
-    check_shortlist(shortlist, sources, outputs, where)
+    if len(shortlist.starts_V1) != encoder.vocabulary + 1:
+        raise CheckpointError(f"{where}: shortlist.starts should hold {encoder.vocabulary + 1} numbers")
+    check_shortlist(shortlist, encoder.vocabulary, decoder.vocabulary, where)
     return shortlist
 
 
@@ -195,11 +181,11 @@ class SavedTensor:
         if self.beside is None:
             return self._float32()
         if self.stored.dtype == "U8":
-            return _grouped(self.stored, self.beside)
+            _check_groups(self.stored, self.beside, 2 * self.stored.shape[1], (SCALES, MINIMA))
+            return Int4Tensor(self.stored.array(), self.beside[SCALES].array(), self.beside[MINIMA].array())
         return (_grouped_int8 if SCALES in self.beside else _quantized)(self.stored, self.beside)
 
     def unread(self) -> UnreadTensor:
-        """``matrix``, to be read by rows."""
         if self.beside is None:
             SavedTensor(self.stored.part(0, 0))._float32()
             return self.stored.unread()
@@ -247,11 +233,6 @@ def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Quan
         )
     except CheckpointError as error:
         raise CheckpointError(f"{values.where}: {error}") from None
-
-
-def _grouped(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Int4Tensor:
-    _check_groups(values, beside, 2 * values.shape[1], (SCALES, MINIMA))
-    return Int4Tensor(values.array(), beside[SCALES].array(), beside[MINIMA].array())
 
 
 def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> UnreadTensor:

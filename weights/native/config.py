@@ -15,13 +15,8 @@ VERSION = 2
 # Version 1's field of a stack -> (the part that has it now, its field). Version 1 also had an autoregression, which is
 # the recurrence's kind unless it is self-attention.
 FIRST_NAMES = {
-    "heads": ("attention", "heads"),
-    "key_heads": ("attention", "key_heads"),
-    "head_width": ("attention", "head_width"),
-    "query_scale": ("attention", "query_scale"),
-    "inner_width": ("feed_forward", "inner_width"),
-    "activation": ("feed_forward", "activation"),
-    "gated": ("feed_forward", "gated"),
+    **{name: ("attention", name) for name in ("heads", "key_heads", "head_width", "query_scale")},
+    **{name: ("feed_forward", name) for name in ("inner_width", "activation", "gated")},
     "norm": ("norms", "kind"),
     "norm_epsilon": ("norms", "epsilon"),
     "norm_biases": ("norms", "biases"),
@@ -57,46 +52,29 @@ FILES = {
 }
 # Fields of a text outside config.json -> their values until they are read.
 STORED_SEPARATELY: dict[type, dict[str, object]] = {
-    TranslationText: {
-        "source_vocabulary": (),
-        "target_vocabulary": (),
-        "source_model": None,
-        "target_model": None,
-        "tokenizer": None,
-        "vocabulary_map": None,
-        "codes": None,
-    },
+    TranslationText: dict.fromkeys(FILES) | {"source_vocabulary": (), "target_vocabulary": ()},
     EncoderText: {"tokenizer": b"", "dense": ()},
     GeneratorText: {"tokenizer": b""},
 }
 
 Text = TranslationText | EncoderText | GeneratorText
-# Kind of model -> its text's class.
-TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}
+TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}  # kind of model -> its text's class
 
 
 @dataclass(frozen=True)
 class Config:
-    """The contents of config.json.
-
-    text   the fields of a TranslationText, or of the kind of model's class in TEXTS, without STORED_SEPARATELY
-    files  field of the text -> its file
-    dense  the activation of each dense layer after an encoder
-    tied   name of a tensor -> name of the tensor stored for both
-    details  the loader's details of the checkpoint
-    copied  for a shortlist: whether a sentence may also choose the ids of its source
-    """
+    """The contents of config.json."""
 
     format: str
     version: int
     precision: str
     model: ModelSpec
-    text: dict
-    files: dict[str, str]
-    dense: tuple[str, ...]
-    tied: dict[str, str]
-    details: dict[str, str]
-    copied: bool = False
+    text: dict  # the fields of a TranslationText, or of the kind of model's class in TEXTS, without STORED_SEPARATELY
+    files: dict[str, str]  # field of the text -> its file
+    dense: tuple[str, ...]  # the activation of each dense layer after an encoder
+    tied: dict[str, str]  # name of a tensor -> name of the tensor stored for both
+    details: dict[str, str]  # the loader's details of the checkpoint
+    copied: bool = False  # for a shortlist: whether a sentence may also choose the ids of its source
 
 
 def read_config(folder: Folder) -> tuple[Config, Text]:
@@ -108,8 +86,11 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
             f"{values.where}: version {version} of fastattn's folders is not known; known: 1, {VERSION}"
         )
     problems: list[str] = []
-    plain = values.values if version == VERSION else _from_first(values.values)
-    config = from_plain(Config, plain, "", problems, None, {StackSpec: _stack_kind})
+    plain, model = values.values, values.values.get("model")
+    if version == 1 and isinstance(model, dict):
+        plain = plain | {"model": {name: _in_parts(stack) for name, stack in model.items()}}
+    kinds = {StackSpec: lambda stack: RecurrentSpec if isinstance(stack, dict) and "cell" in stack else StackSpec}
+    config = from_plain(Config, plain, "", problems, None, kinds)
     kind = TEXTS.get(str(values.nested("model").values.get("kind")), TranslationText)
     text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
     if config is not None:
@@ -117,23 +98,10 @@ def read_config(folder: Folder) -> tuple[Config, Text]:
     if isinstance(text, GeneratorText) and config is not None and config.model.decoder is not None:
         problems += _generator_faults(text, config.model.decoder.vocabulary)
     if isinstance(text, EncoderText):
-        problems += _text_faults(text) + (_head_faults(config.model, text) if config is not None else [])
+        problems += _text_faults(text, config)
     if config is None or text is None or problems:
         raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
     return config, text
-
-
-def _stack_kind(values: object) -> type:
-    """The class of a stack with these fields."""
-    return RecurrentSpec if isinstance(values, dict) and "cell" in values else StackSpec
-
-
-def _from_first(config: dict) -> dict:
-    """A config of version 1 in the current form."""
-    model = config.get("model")
-    if not isinstance(model, dict):
-        return config
-    return config | {"model": {name: _in_parts(value) for name, value in model.items()}}
 
 
 def _in_parts(stack: object) -> object:
@@ -149,7 +117,6 @@ def _in_parts(stack: object) -> object:
 
 
 def _faults(config: Config) -> list[str]:
-    """The faults of a Config whose fields have the right types."""
     model = config.model
     faults = []
     if config.precision not in PRECISIONS:
@@ -162,8 +129,7 @@ def _faults(config: Config) -> list[str]:
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
     needed = {"source_vocabulary", "target_vocabulary"} if both else {"tokenizer"}
-    others = {"source_model", "target_model", "tokenizer", "vocabulary_map", "codes"}
-    allowed = needed | others if both else needed
+    allowed = FILES if both else needed
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:
@@ -199,10 +165,9 @@ def _generator_faults(text: GeneratorText, vocabulary: int) -> list[str]:
     return faults
 
 
-def _text_faults(text: EncoderText) -> list[str]:
+def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
     faults = []
-    for name in ("max_length", "truncate_dim"):
-        length = getattr(text, name)
+    for name, length in (("max_length", text.max_length), ("truncate_dim", text.truncate_dim)):
         if length is not None and length < 1:
             faults.append(f"text.{name} should be at least 1, is {length}")
     if text.truncation_side not in TRUNCATION_SIDES:
@@ -210,31 +175,20 @@ def _text_faults(text: EncoderText) -> list[str]:
         faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
     if text.default_prompt is not None and text.default_prompt not in text.prompts:
         faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
-    faults += [f"text.{name} should be at least {least}" for name, least, value in _counts(text) if value < least]
-    return faults
-
-
-def _counts(text: EncoderText) -> list[tuple[str, int, int]]:
-    """(name, least, value) of the numbers that say how sparse vectors and vectors of tokens are made."""
-    counts = []
-    if text.sparse is not None and text.sparse.most is not None:
-        counts.append(("sparse.most", 1, text.sparse.most))
-    if text.multi_vector is not None:
-        settings = text.multi_vector
-        counts.append(("multi_vector.expansion", 0, settings.expansion))
-        for name, length in (("query_length", settings.query_length), ("document_length", settings.document_length)):
-            if length is not None:
-                counts.append((f"multi_vector.{name}", 1, length))
-    return counts
-
-
-def _head_faults(model: ModelSpec, text: EncoderText) -> list[str]:
-    faults = []
-    if text.labels and (model.head is None or model.head.outputs != len(text.labels)):
+    least = {"sparse.most": 1, "multi_vector.expansion": 0}
+    least |= {"multi_vector.query_length": 1, "multi_vector.document_length": 1}
+    for name, smallest in least.items():
+        part, field = name.split(".")
+        value = getattr(getattr(text, part), field, None)  # of a part that may not be there
+        if value is not None and value < smallest:
+            faults.append(f"text.{name} should be at least {smallest}")
+    if config is None:
+        return faults
+    head = config.model.head
+    if text.labels and (head is None or head.outputs != len(text.labels)):
         faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
-    for name, known in (("probabilities", PROBABILITIES), ("scores", ("", *SCORES))):
-        if getattr(text, name) not in known:
-            faults.append(
-                f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(getattr(text, name))}"
-            )
+    choices = ("probabilities", text.probabilities, PROBABILITIES), ("scores", text.scores, ("", *SCORES))
+    for name, stated, known in choices:
+        if stated not in known:
+            faults.append(f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(stated)}")
     return faults

@@ -14,18 +14,9 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, unread
 from fastattn.spec.rounding import bfloat16_bits, round_groups, rounded, row_multipliers
 from fastattn.spec.text_spec import EncoderText
+from fastattn.weights import native
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
-from fastattn.weights.native import (
-    INPUT_FACTORS,
-    INPUT_SCALE,
-    MINIMA,
-    MULTIPLIER,
-    SCALES,
-    SHORTLIST,
-    WEIGHTS,
-    is_matrix,
-)
 from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
 
 # Precision of a checkpoint -> bytes of a matrix's element.
@@ -75,7 +66,7 @@ def write(
         with open(path / name, "xb") as stream:
             stream.write(content)
             _sync(stream)
-    with open(path / WEIGHTS, "xb") as stream:
+    with open(path / native.WEIGHTS, "xb") as stream:
         write_tensors(stream, tensors, progress)
         _sync(stream)
 
@@ -85,7 +76,7 @@ def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
     distinct: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in checkpoint.tensors.items():
         distinct.setdefault(id(tensor), (name, tensor))  # the name that it is stored under
-    matrices = [tensor for name, tensor in distinct.values() if is_matrix(name, tensor.shape)]
+    matrices = [tensor for name, tensor in distinct.values() if native.is_matrix(name, tensor.shape)]
     if precision == "int4":
         return sum(tensor.size for tensor in _weights(checkpoint, precision, {})[0].values())
     rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
@@ -111,10 +102,11 @@ def _weights(
             tied[name] = first[id(tensor)]
             continue
         first[id(tensor)] = name
-        if not is_matrix(name, tensor.shape) or precision == "float32":
+        if not native.is_matrix(name, tensor.shape) or precision == "float32":
             tensors[name] = _float32(tensor)
         elif precision == "bfloat16":
-            tensors[name] = _bfloat16(tensor)
+            made = _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows)))
+            tensors[name] = NewTensor("BF16", tensor.shape, made)
         elif precision == "int4" and _has_groups(checkpoint, name, tensor):
             tensors |= _int4(name, tensor)
         elif precision == "int4" and form_of(tensor) == "blocks" and tensor.shape[1] % GROUP_INPUTS == 0:
@@ -128,7 +120,7 @@ def _weights(
         if bias_F is not None:
             tensors[f"dense.{i}.bias"] = _float32(bias_F)
     if checkpoint.shortlist is not None:
-        for name, field in SHORTLIST.items():
+        for name, field in native.SHORTLIST.items():
             ids = getattr(checkpoint.shortlist, field)
             tensors[name] = NewTensor("I32", ids.shape, partial(np.asarray, ids))
     return tensors, tied
@@ -138,13 +130,8 @@ def _float32(tensor: Tensor) -> NewTensor:
     return NewTensor("F32", tensor.shape, _by_rows(tensor, as_float32))
 
 
-def _bfloat16(tensor: Tensor) -> NewTensor:
-    return NewTensor("BF16", tensor.shape, _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows))))
-
-
 def _by_rows(tensor: Tensor, made: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
     """What is made of a tensor's rows, some at a time: no more of an UnreadTensor is in memory."""
-
     return (lambda: map(made, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: made(tensor))
 
 
@@ -162,8 +149,8 @@ def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
     return {
         name: NewTensor("U8", (F, D // 2), lambda: made().values_FE),
-        name + SCALES: NewTensor("F16", groups, lambda: made().scales_FG),
-        name + MINIMA: NewTensor("F16", groups, lambda: made().minima_FG),
+        name + native.SCALES: NewTensor("F16", groups, lambda: made().scales_FG),
+        name + native.MINIMA: NewTensor("F16", groups, lambda: made().minima_FG),
     }
 
 
@@ -172,7 +159,7 @@ def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     rows, inputs = tensor.shape
     return {
         name: NewTensor("I8", tensor.shape, lambda: made()[0]),
-        name + SCALES: NewTensor("F16", (rows, inputs // GROUP_INPUTS), lambda: made()[1]),
+        name + native.SCALES: NewTensor("F16", (rows, inputs // GROUP_INPUTS), lambda: made()[1]),
     }
 
 
@@ -187,16 +174,16 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
     # Read twice: the two are not written together, and the matrices should not all be in memory at once.
     stored = {
         name: NewTensor("I8", tensor.shape, _by_rows(found, lambda rows: rows.values_FD)),
-        name + MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
+        name + native.MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
     }
     if is_int8:
         kept = found.read(0, 0)
         factors_D = kept.input_factors_D
         if kept.input_scale is not None:
             input_scale = np.array([kept.input_scale], np.float32)
-            stored[name + INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
+            stored[name + native.INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
     if factors_D is not None:
-        stored[name + INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
+        stored[name + native.INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
     return stored
 
 

@@ -40,7 +40,9 @@ def read(directory: Directory) -> Checkpoint:
     folder = Directory(path.parent) if path.is_file() else directory
     names = [path.name] if path.is_file() else directory.names()
     if MAPPING in names:
-        return mapping.read_mapped(mapping.read_mapping(folder, MAPPING), folder, names)
+        where = folder.where(MAPPING)
+        own = JsonObject(mapping.parse(bytes(folder.read(MAPPING)), where), where)
+        return mapping.read_mapped(own, folder, names)
     sign = _sign(names)
     return mapping.read_mapped(JsonObject(mapping.shipped(sign), f"{path} as {sign}"), folder, names)
 

@@ -36,9 +36,9 @@ from fastattn.spec.recurrent import CELLS, RecurrentSpec
 from fastattn.spec.tensors import check_tensors, tensor_shapes
 from fastattn.spec.text_spec import TranslationText
 from fastattn.weights.containers import onnx, pytorch, safetensors
-from fastattn.weights.containers.json_file import JsonObject, from_plain, is_text, shorten
+from fastattn.weights.containers.json_file import JsonObject, decoded, from_plain, is_text, read_object, shorten
+from fastattn.weights.containers.safetensors import read_metadata
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent.vocabulary import read_vocabulary
 from fastattn.weights.residual_state import ResidualState
 from fastattn.weights.tensor_mapping import (
     Array,
@@ -58,12 +58,10 @@ else:
 
 LONGEST = 1 << 16  # bytes of a mapping; those here have a thousand
 SHIPPED = Path(__file__).parent / "mappings"
-CONTAINERS: dict[str, Callable[[Folder, str], dict[str, Any]]] = {
-    ".safetensors": safetensors.read_tensors,
-    ".pt": pytorch.read_tensors,
-    ".pth": pytorch.read_tensors,
-    ".bin": pytorch.read_tensors,
-    ".onnx": onnx.read_tensors,
+CONTAINERS: dict[str, Callable[[memoryview, str], dict[str, Any]]] = {
+    **dict.fromkeys((".pt", ".pth", ".bin"), pytorch.parse),
+    ".safetensors": safetensors.parse,
+    ".onnx": onnx.parse,
 }
 ENTRIES = ("like", "format", "unused", "files", "pictures", "encoder", "decoder", "tensors", "text")
 BILINEAR = 2  # Pillow's number of the filter
@@ -85,16 +83,10 @@ NO_ENTRIES = {
 }  # fmt: skip
 
 
-def read_mapping(folder: Folder, name: str) -> JsonObject:
-    """A folder's own mapping."""
-    values = _parse(bytes(folder.read(name)), folder.where(name))
-    return JsonObject(values, folder.where(name))
-
-
 def shipped(name: str) -> dict[str, Any]:
     """A mapping of ``mappings/``."""
     file = SHIPPED / f"{name}.toml"
-    return _parse(file.read_bytes(), str(file))
+    return parse(file.read_bytes(), str(file))
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,13 +95,12 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return {**base, **changes, **{name: base[name] | changes[name] for name in both}}
 
 
-def _parse(data: bytes, where: str) -> dict[str, Any]:
+def parse(data: bytes, where: str) -> dict[str, Any]:
     if len(data) > LONGEST:
         raise CheckpointError(f"{where}: should have at most {LONGEST} bytes, has {len(data)}")
+    text = decoded(data, where)
     try:
-        values = tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+        values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{where}: not TOML: {str(error).splitlines()[0]}") from None
     unknown = [name for name in values if name not in ENTRIES]
@@ -127,21 +118,15 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
     files = _files(mapping, folder, names)
     stored: dict[str, Any] = {}
     for start, file in files.items():
-        arrays = CONTAINERS[Path(file).suffix](folder, file)
+        arrays = CONTAINERS[Path(file).suffix](folder.read(file), folder.where(file))
         stored |= {start + name: array for name, array in arrays.items()}
     where, called = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
     if not called.isprintable():
         raise mapping.error("format", "printable", called)
     spec, tensors = map_arrays(mapping, stored, where)
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=_read_input(mapping, folder, list(files.values()), spec),
-        precision=stored_precision(stored),
-        format=called,
-        files=tuple(dict.fromkeys(folder.used)),
-        pictures=_read_pictures(mapping),
-    )
+    entered = _read_input(mapping, folder, list(files.values()), spec)
+    used, pictures = tuple(dict.fromkeys(folder.used)), _read_pictures(mapping)
+    return Checkpoint(spec, tensors, entered, stored_precision(stored), called, files=used, pictures=pictures)
 
 
 def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
@@ -227,7 +212,6 @@ def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> 
     tensors = make_tensors(parts, stored)
     if isinstance(encoder, ResidualSpec):
         tensors |= state.tensors(encoder)
-        state.check_rest()
         check_tensors(spec, tensors, where)
     return spec, tensors
 
@@ -252,7 +236,6 @@ def _read_pictures(mapping: JsonObject) -> PictureSpec | None:
 
 
 def _sources(tensors: JsonObject, name: str) -> TensorSources:
-    """An entry of the table."""
     value = tensors.values[name]
     options = dict(value) if isinstance(value, dict) else {"names": value}
     names = options.pop("names", None)
@@ -311,14 +294,14 @@ def _stack(
 def _read_input(
     mapping: JsonObject, folder: Folder, weights: list[str], spec: ModelSpec
 ) -> TranslationText | ArrayInput:
-    assert spec.encoder is not None and spec.decoder is not None
+    encoder, decoder = spec.stacks.values()
     if mapping.has("pictures") and not mapping.has("text"):
         raise CheckpointError(f"{mapping.where}: pictures need a text, whose words describe them")
     if not mapping.has("text"):
-        return ArrayInput("NE", (0, spec.encoder.embedding_width))
+        return ArrayInput("NE", (0, encoder.embedding_width))
     text = mapping.nested("text")
     vocabularies: dict[str, tuple[str, ...]] = {"source_vocabulary": ()}  # of pictures
-    stacks = {"target": spec.decoder} | ({} if mapping.has("pictures") else {"source": spec.encoder})
+    stacks = {"target": decoder} | ({} if mapping.has("pictures") else {"source": encoder})
     for side, stack in stacks.items():
         vocabularies[f"{side}_vocabulary"] = read_vocabulary(text.nested(side), folder, weights, stack.vocabulary)
     values = {name: value for name, value in text.values.items() if name not in ("source", "target")}
@@ -338,3 +321,49 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
         if token is not None and token not in vocabularies[f"{side}_vocabulary"]:
             raise CheckpointError(f"{where}: the {side} vocabulary lacks {shorten(token)}")
     return text
+
+
+# Vocabularies: the tokens by their ids, from the places that a mapping may name.
+def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
+    """The tokens, as many as the embedding has ``rows``; ``weights`` are the files that may have metadata."""
+    known = [name for name in READERS if place.has(name)]
+    if len(known) != 1:
+        raise CheckpointError(f"{place.where} should have one of {', '.join(READERS)}, has {shorten(place.values)}")
+    return checked(READERS[known[0]](place, folder, weights), rows, place.where)
+
+
+def checked(tokens: list[str], rows: int, where: str) -> tuple[str, ...]:
+    """The tokens, which should be as many as the embedding has ``rows``."""
+    if len(tokens) != rows:
+        raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens")
+    return tuple(tokens)
+
+
+def _file(place: JsonObject, entry: str) -> str:
+    name = place.string(entry)
+    if any(sign in name for sign in "/\\:"):
+        raise place.error(entry, "a file beside the weights", name)
+    return name
+
+
+def _lines(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    name = _file(place, "lines")
+    lines = decoded(folder.read(name), folder.where(name)).split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _object(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    """{token: id} under a key of a JSON object."""
+    ids = read_object(folder, _file(place, "json")).nested(place.string("key"))
+    numbers = [ids.integer(token) for token in ids.values]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise CheckpointError(f"{ids.where}: should have each id from 0 to {len(numbers) - 1} once")
+    return sorted(ids.values, key=lambda token: ids.values[token])
+
+
+def _metadata(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
+    """Tokens with NULs between them in the metadata of the weights, one .safetensors file."""
+    return read_metadata(folder, weights[0]).string(place.string("metadata")).split("\0")
+
+
+READERS = {"lines": _lines, "json": _object, "metadata": _metadata}

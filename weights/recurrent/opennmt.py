@@ -14,8 +14,7 @@ from fastattn.weights.containers.json_file import JsonObject, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.torch_pickle import Namespace
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
-from fastattn.weights.recurrent.vocabulary import checked
+from fastattn.weights.recurrent.mapping import checked, make_text, map_arrays, merged, shipped
 from fastattn.weights.tensor_mapping import stored_precision
 
 # Option -> what it may be; without it the first.
@@ -49,16 +48,9 @@ def read(folder: Folder, whole: TrainerFile) -> Checkpoint:
     base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
     mapping = JsonObject(merged(base, changes), where)
     spec, tensors = map_arrays(mapping, stored, where)
-    assert spec.encoder is not None and spec.decoder is not None
     vocabularies, start = read_vocabularies(whole, spec)
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where),
-        precision=stored_precision(stored),
-        format="opennmt-py",
-        files=tuple(folder.used),
-    )
+    text = make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where)
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
 
 
 def read_options(whole: TrainerFile, name: str) -> dict[str, Any]:
@@ -93,14 +85,16 @@ def read_vocabularies(whole: TrainerFile, spec: ModelSpec) -> tuple[dict[str, An
     vocab, where = whole.entries.get("vocab"), whole.where
     if type(vocab) is not dict:
         raise CheckpointError(f"{where}: vocab should be a dict of lists of tokens")
-    assert spec.encoder is not None and spec.decoder is not None
     start = vocab.get("decoder_start_token", "<s>")
     if not is_text(start):
         raise CheckpointError(f"{where}: vocab's decoder_start_token should be a token")
-    source, target = (
-        _tokens(vocab, side, stack.vocabulary, where) for side, stack in (("src", spec.encoder), ("tgt", spec.decoder))
-    )
-    return {"source_vocabulary": source, "target_vocabulary": target}, start
+    vocabularies = {}
+    for field, side, stack in zip(("source", "target"), ("src", "tgt"), spec.stacks.values()):
+        tokens = vocab.get(side)
+        if type(tokens) is not list or not all(map(is_text, tokens)):
+            raise CheckpointError(f"{where}: vocab should have a list of tokens as {side}")
+        vocabularies[f"{field}_vocabulary"] = checked(tokens, stack.vocabulary, where)
+    return vocabularies, start
 
 
 def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:
@@ -122,10 +116,3 @@ def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[st
     if encoder["bidirectional"]:
         tensors["encoder.layers.#.input.*"] = ["model.encoder.rnn.*_ih_l#", "model.encoder.rnn.*_ih_l#_reverse"]
     return {"encoder": encoder, "decoder": decoder, "tensors": tensors}
-
-
-def _tokens(vocab: dict[Any, Any], side: str, rows: int, where: str) -> tuple[str, ...]:
-    tokens = vocab.get(side)
-    if type(tokens) is not list or not all(map(is_text, tokens)):
-        raise CheckpointError(f"{where}: vocab should have a list of tokens as {side}")
-    return checked(tokens, rows, where)

@@ -15,8 +15,7 @@ OTHERS = ("config.json", "model.bin", "metadata.json")
 OPTIONS = (b"argparse", b"encoder_embed_dim")
 # The folder's own files come first, then those of fairseq's usual folders in it.
 FOLDERS = ("", "checkpoints/", "data/", "data-bin/")
-# Of several checkpoints the first of these.
-PREFERRED = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+PREFERRED = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")  # of several checkpoints the first of these
 
 
 def recognize(path: Path) -> bool:

@@ -4,6 +4,7 @@ The options say what a StackSpec needs to know (fairseq/models/transformer of 0.
 cannot say is refused by name. The decoder starts with the end token; positions count from 2.
 """
 
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -13,14 +14,14 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings, SearchRules, TranslationText
-from fastattn.weights.containers.json_file import is_text, shorten
+from fastattn.weights.containers.json_file import decoded, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.translators.architecture import HEAD, SOURCE, TARGET
 from fastattn.weights.huggingface.translators.bart import LEARNED
+from fastattn.weights.recurrent.mapping import checked
 from fastattn.weights.recurrent.opennmt import count, known_options, read_options
-from fastattn.weights.recurrent.vocabulary import checked
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
 from fastattn.weights.trainers.text import tokenizer_files
 
@@ -43,23 +44,17 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "activation_fn": tuple(ACTIVATIONS),
     "adaptive_input": (False,),
     "adaptive_softmax_cutoff": (None,),
-    "char_inputs": (False,),
-    "cross_self_attention": (False,),
+    **dict.fromkeys(("char_inputs", "cross_self_attention"), (False,)),
     "decoder_langtok": (False, None),
     "decoder_layers_to_keep": (None,),
-    "decoder_learned_pos": _YES_NO,
-    "decoder_normalize_before": _YES_NO,
+    **dict.fromkeys(("decoder_learned_pos", "decoder_normalize_before"), _YES_NO),
     "encoder_langtok": (None, ""),  # of translation_multi_simple_epoch, as all three of these
     "encoder_layers_to_keep": (None,),
-    "encoder_learned_pos": _YES_NO,
-    "encoder_normalize_before": _YES_NO,
+    **dict.fromkeys(("encoder_learned_pos", "encoder_normalize_before"), _YES_NO),
     "lang_pairs": (None,),
-    "lang_tok_replacing_bos_eos": (False,),
-    "no_cross_attention": (False,),
-    "no_scale_embedding": _YES_NO,
-    "no_token_positional_embeddings": _YES_NO,
-    "share_all_embeddings": _YES_NO,
-    "share_decoder_input_output_embed": _YES_NO,
+    **dict.fromkeys(("lang_tok_replacing_bos_eos", "no_cross_attention"), (False,)),
+    **dict.fromkeys(("no_scale_embedding", "no_token_positional_embeddings"), _YES_NO),
+    **dict.fromkeys(("share_all_embeddings", "share_decoder_input_output_embed"), _YES_NO),
     "tokenizer": (None, "moses", "space"),
 }
 DICTIONARY = re.compile(r"(?:.*/)?dict\.(.+)\.txt")
@@ -89,7 +84,14 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
         "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
-    source, target, languages = _vocabularies(folder, names, given, spec, where)
+    files = dictionaries(names)
+    vocabularies = {language: _tokens(folder, file) for language, file in files.items()}
+    encoder, decoder = spec.stacks.values()
+    languages = _languages(given, vocabularies, (encoder.vocabulary, decoder.vocabulary), where)
+    source, target = (
+        checked(vocabularies[language], stack.vocabulary, folder.where(files[language]))
+        for language, stack in zip(languages, (encoder, decoder))
+    )
     text = TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
@@ -101,14 +103,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
         decoding=DecodingSettings(beam_size=BEAM, suppress_sequences=((PADDING,),), rules=RULES),
         **tokenizer_files(folder, names, source),
     )
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=text,
-        precision=stored_precision(stored),
-        format="fairseq",
-        files=tuple(folder.used),
-    )
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.used))
 
 
 def _given(whole: TrainerFile) -> dict[str, Any]:
@@ -119,8 +114,7 @@ def _given(whole: TrainerFile) -> dict[str, Any]:
     parts = [whole.entries["cfg"].get(part) for part in ("task", "model")]
     if not isinstance(parts[1], dict):
         raise CheckpointError(f"{whole.where}: cfg should hold the options of a model")
-    given = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
-    return given
+    return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
@@ -184,19 +178,6 @@ def _stack(
     )
 
 
-def _vocabularies(
-    folder: Folder, names: list[str], given: dict[str, Any], spec: ModelSpec, where: str
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str]]:
-    """(source tokens, target tokens, their languages)."""
-    files = dictionaries(names)
-    tokens = {language: _tokens(folder, file) for language, file in files.items()}
-    assert spec.encoder is not None and spec.decoder is not None
-    rows = spec.encoder.vocabulary, spec.decoder.vocabulary
-    source, target = _languages(given, tokens, rows, where)
-    both = [checked(tokens[one], count, folder.where(files[one])) for one, count in zip((source, target), rows)]
-    return both[0], both[1], (source, target)
-
-
 def _languages(
     given: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
 ) -> tuple[str, str]:
@@ -213,12 +194,8 @@ def _languages(
         raise CheckpointError(
             f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
         )
-    fitting = [
-        (one, other)
-        for one in tokens
-        for other in tokens
-        if one != other and (len(tokens[one]), len(tokens[other])) == rows
-    ]
+    pairs = itertools.permutations(tokens, 2)
+    fitting = [pair for pair in pairs if (len(tokens[pair[0]]), len(tokens[pair[1]])) == rows]
     if len(tokens) != 2 or len(fitting) != 1:
         raise CheckpointError(
             f"{where}: its options do not say its languages: dict.SOURCE.txt and dict.TARGET.txt of {rows[0]} and"
@@ -230,10 +207,7 @@ def _languages(
 def _tokens(folder: Folder, name: str) -> list[str]:
     """The special tokens, then those of a file: a token, a space and a number a line, perhaps a flag."""
     where = folder.where(name)
-    try:
-        lines = bytes(folder.read(name)).decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{where}: not UTF-8 at byte {error.start}") from None
+    lines = decoded(folder.read(name), where).split("\n")
     tokens, seen = list(SPECIAL), set(SPECIAL)
     for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         again = line.rstrip().endswith(" #fairseq:overwrite")

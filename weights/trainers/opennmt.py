@@ -35,20 +35,15 @@ _YES_NO: tuple[Any, ...] = (False, True)
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "model_type": ("text",),
     "model_task": ("seq2seq",),
-    "encoder_type": ("transformer",),
-    "decoder_type": ("transformer",),
+    **dict.fromkeys(("encoder_type", "decoder_type"), ("transformer",)),
     "copy_attn": (False,),
     "layer_norm": tuple(NORMS),
-    "max_relative_positions": (0,),
-    "n_src_feats": (0,),
-    "num_experts": (0,),
-    "num_kv": (0,),
+    **dict.fromkeys(("max_relative_positions", "n_src_feats", "num_experts", "num_kv"), (0,)),
     "parallel_residual": (False,),
     "pos_ffn_activation_fn": tuple(ACTIVATIONS),
     "position_encoding": _YES_NO,
     "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-    "share_decoder_embeddings": _YES_NO,
-    "share_embeddings": _YES_NO,
+    **dict.fromkeys(("share_decoder_embeddings", "share_embeddings"), _YES_NO),
     "sliding_window": (0,),
 }
 EPSILON = 1e-6
@@ -94,14 +89,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
         decoding=DecodingSettings(beam_size=BEAM),
         **tokenizer_files(folder, names, vocabularies["source_vocabulary"]),
     )
-    return Checkpoint(
-        spec=spec,
-        tensors=tensors,
-        input=text,
-        precision=stored_precision(stored),
-        format="opennmt-py",
-        files=tuple(folder.used),
-    )
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:

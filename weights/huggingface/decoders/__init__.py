@@ -1,14 +1,13 @@
 """Architectures of decoders in Hugging Face directories, a file for each family, found by config.json's model_type."""
 
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture
-from fastattn.weights.huggingface.families import found_in
+from fastattn.weights.huggingface.encoders.architecture import Architecture, found_in
 
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 DECODERS = {
-    "gemma2": "gemma.GEMMA2",
-    "gemma3": "gemma.GEMMA3",
-    "gemma3_text": "gemma.GEMMA3",
+    "gemma2": "llama.GEMMA2",
+    "gemma3": "llama.GEMMA3",
+    "gemma3_text": "llama.GEMMA3",
     "gpt2": "gpt.GPT2",
     "gpt_neox": "gpt.GPT_NEOX",
     "hunyuan_v1_dense": "llama.HUNYUAN",

@@ -4,35 +4,32 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.decoders.architecture import decoder
 from fastattn.weights.huggingface.encoders.architecture import (
     activation,
     count_columns,
     count_layers,
     count_positions,
+    decoder,
     even_heads,
     fixed,
     refuse,
     rotary,
+    stack_sizes,
 )
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 
 def _gpt2_spec(config: JsonObject) -> StackSpec:
     refuse(config, add_cross_attention=False)
-    width, attention = count_columns(config, "n_embd"), even_heads(config, "n_embd", "n_head")
+    width, act = count_columns(config, "n_embd"), activation(config, "activation_function", "gelu_new")
+    scale = None if config.boolean("scale_attn_weights", True) else 1.0
+    by_layer = config.boolean("scale_attn_by_inverse_layer_idx", False)
     return StackSpec(
         layers=count_layers(config, "n_layer"),
         width=width,
         vocabulary=count_columns(config, "vocab_size"),
-        attention=replace(
-            attention,
-            query_scale=None if config.boolean("scale_attn_weights", True) else 1.0,
-            scale_by_layer=config.boolean("scale_attn_by_inverse_layer_idx", False),
-        ),
-        feed_forward=FeedForwardSpec(
-            config.integer("n_inner", 4 * width, minimum=1), activation(config, "activation_function", "gelu_new")
-        ),
+        attention=replace(even_heads(config, "n_embd", "n_head"), query_scale=scale, scale_by_layer=by_layer),
+        feed_forward=FeedForwardSpec(config.integer("n_inner", 4 * width, minimum=1), act),
         norms=NormSpec(epsilon=config.number("layer_norm_epsilon", 1e-5)),
         positions=PositionSpec("table", limit=count_columns(config, "n_positions", 1024)),
     )
@@ -55,16 +52,10 @@ GPT2 = decoder(_gpt2_spec, fixed(GPT2_TABLE), "wte.weight", True, "transformer."
 
 
 def _neox_spec(config: JsonObject) -> StackSpec:
-    attention = even_heads(config)
-    share = config.number("rotary_pct", 0.25)
-    limit = count_positions(config)
-    turned = rotary(config, attention.head_width, 10_000.0, old="rotary_emb_base", share=share)
+    sizes, share, limit = stack_sizes(config), config.number("rotary_pct", 0.25), count_positions(config)
+    turned = rotary(config, sizes["attention"].head_width, 10_000.0, old="rotary_emb_base", share=share)
     return StackSpec(
-        layers=count_layers(config),
-        width=count_columns(config),
-        vocabulary=count_columns(config, "vocab_size"),
-        attention=attention,
-        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config)),
+        **sizes | {"vocabulary": count_columns(config, "vocab_size")},
         norms=NormSpec(epsilon=config.number("layer_norm_eps", 1e-5)),
         positions=PositionSpec("rotary", limit=limit, rotary=turned),
         parallel=config.boolean("use_parallel_residual", True),
@@ -72,12 +63,11 @@ def _neox_spec(config: JsonObject) -> StackSpec:
 
 
 def _neox_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    heads = spec.attention.heads
     table = {
         "STACK.embedding.weight": sources("embed_in.weight"),
         "STACK.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*"),
-        "STACK.layers.#.self_attention.qkv.*": sources(
-            "layers.#.attention.query_key_value.*", heads=spec.attention.heads
-        ),
+        "STACK.layers.#.self_attention.qkv.*": sources("layers.#.attention.query_key_value.*", heads=heads),
         "STACK.layers.#.self_attention.output.*": sources("layers.#.attention.dense.*"),
         "STACK.layers.#.feed_forward.norm.*": sources("layers.#.post_attention_layernorm.*"),
         "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.dense_h_to_4h.*"),

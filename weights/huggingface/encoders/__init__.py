@@ -1,8 +1,7 @@
 """Architectures of encoders in Hugging Face directories, a file for each family, found by config.json's model_type."""
 
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture
-from fastattn.weights.huggingface.families import found_in
+from fastattn.weights.huggingface.encoders.architecture import Architecture, found_in
 
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 ENCODERS = {

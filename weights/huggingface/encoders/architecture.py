@@ -1,11 +1,13 @@
 """The description of an architecture, and readers of config.json that several of them share."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, HeadSpec, NormSpec, Rotary, StackSpec
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, HeadSpec, NormSpec, Rotary, StackSpec
 from fastattn.spec.stretch import Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
@@ -29,46 +31,36 @@ MOST_WIDTH = 1 << 20  # beyond any model's: scales are made of widths before the
 
 @dataclass(frozen=True)
 class HeadSource:
-    """A head after an encoder in a Hugging Face directory.
+    """A head after an encoder in a Hugging Face directory."""
 
-    spec      (config.json, its stack, how many labels config.json has) -> the head
-    table     (config.json, its stack) -> where its tensors come from, whose names have no prefix
-    labelled  whether it gives a number for each label of config.json
-    tied      as an Architecture's
-    """
-
+    # (config.json, its stack, how many labels config.json has) -> the head
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
+    # (config.json, its stack) -> where its tensors come from, whose names have no prefix
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
-    labelled: bool = True
-    tied: Ties = lambda config: {}
+    labelled: bool = True  # whether it gives a number for each label of config.json
+    tied: Ties = lambda config: {}  # as an Architecture's
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An encoder or a decoder in a Hugging Face directory.
+    """An encoder or a decoder in a Hugging Face directory."""
 
-    spec      (config.json) -> its stack; raises CheckpointError for what is not supported
-    table     (config.json, the stack) -> where its tensors come from
-    prefixes  what may precede all its tensors' names, where a head lies beside the encoder
-    ignored   beginnings of the names of tensors that do not affect the last hidden states
-    buffers   ends of the names of what old files hold beside weights
-    numbers   (config.json) -> what each layer has in the file in place of its number; None: its number
-    renamed   old name's end -> the current one
-    heads     the end of a class's name in ``architectures`` -> its head
-    tied      (config.json) -> {name: another} of tensors that are one where a file has only one of them
-    unused    (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
-    """
-
+    # (config.json) -> its stack; raises CheckpointError for what is not supported
     spec: Callable[[JsonObject], StackSpec]
+    # (config.json, the stack) -> where its tensors come from
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
-    prefixes: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()  # what may precede all its tensors' names, where a head lies beside the encoder
+    ignored: tuple[str, ...] = ()  # beginnings of the names of tensors that do not affect the last hidden states
+    # (config.json) -> what each layer has in the file in place of its number; None: its number
     numbers: Callable[[JsonObject], list[str]] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)  # old name's end -> the current one
+    # the end of a class's name in ``architectures`` -> its head
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
+    # (config.json) -> {name: another} of tensors that are one where a file has only one of them
     tied: Ties = lambda config: {}
+    # (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
     unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
-    buffers: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()  # ends of the names of what old files hold beside weights
 
     def current_name(self, name: str) -> str:
         """A tensor's name without a prefix, old ends replaced."""
@@ -84,7 +76,7 @@ class Architecture:
         return not name.startswith(self.ignored + self.unused(config)) and not name.endswith(self.buffers)
 
 
-def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]:
+def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, Any], Mapping[str, TensorSources]]:
     """A table that is the same whatever config.json says."""
     return lambda config, stack: table
 
@@ -116,6 +108,27 @@ def even_heads(config: JsonObject, width: str = "hidden_size", heads: str = "num
     return AttentionSpec(H, key_heads=H, head_width=D // H)
 
 
+SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+
+
+def stack_sizes(
+    config: JsonObject,
+    names: tuple[str, str, str, str] = SIZES,
+    act: tuple[str, str] = ("hidden_act", "gelu"),
+    gated: bool = False,
+) -> dict[str, Any]:
+    """Fields of a StackSpec; ``names`` of settings as SIZES, ``act`` the activation's and what it is without it."""
+    layers, width, heads, inner = names
+    attention = even_heads(config, width, heads)
+    return {
+        "layers": count_layers(config, layers),
+        "width": attention.query_width,
+        "vocabulary": config.integer("vocab_size", minimum=1),
+        "attention": attention,
+        "feed_forward": FeedForwardSpec(config.integer(inner, minimum=1), activation(config, *act), gated),
+    }
+
+
 def refuse(config: JsonObject, **harmless: object) -> None:
     """Raise a CheckpointError that lists the settings whose values are others than the harmless one, and not null."""
     problems = [
@@ -129,24 +142,16 @@ def refuse(config: JsonObject, **harmless: object) -> None:
 
 def rope_parameters(config: JsonObject, kind: str = "") -> JsonObject:
     """The settings of rotary positions, by their name of today or before; ``kind`` as in ``rotary``."""
-    if config.has("rope_parameters") and config.nested("rope_scaling").values not in (
-        {},
-        config.values["rope_parameters"],
-    ):
+    if not config.has("rope_parameters"):
+        return config.nested("rope_scaling")
+    if config.nested("rope_scaling").values not in ({}, config.values["rope_parameters"]):
         raise CheckpointError(f"{config.where}: rope_parameters and rope_scaling are both there, and differ")
-    parameters = config.nested("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
-    if kind and config.has("rope_parameters"):
-        parameters = parameters.nested(kind)
-    return parameters
+    parameters = config.nested("rope_parameters")
+    return parameters.nested(kind) if kind else parameters
 
 
 def rotary(
-    config: JsonObject,
-    width: int,
-    base: float,
-    kind: str = "",
-    old: str = "rope_theta",
-    share: float | None = None,
+    config: JsonObject, width: int, base: float, kind: str = "", old: str = "rope_theta", share: float | None = None
 ) -> Rotary:
     """Rotary positions whose halves are paired, of heads of ``width``; transformers' fields of today and before.
 
@@ -166,9 +171,8 @@ def rotary(
         width = turned + 1 if turned % 2 and turned < head_width and form in ("default", "linear") else turned
     if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
-    if (
-        share is None and form != "default" and part != 1
-    ):  # the default type does not ask for it, and the others' models fail
+    # the default type does not ask for it, and the others' models fail
+    if share is None and form != "default" and part != 1:
         raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
     base = parameters.number("rope_theta", config.number(old, base))
     if share is not None and width > turned:  # transformers turns one dimension more, by the exponents of the odd width
@@ -227,27 +231,19 @@ SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification"
 
 def dense_head(rows: str, inner: str, outer: str, act: str) -> HeadSource:
     """A classifier of two layers, the first of the stack's width, with the activation ``act``."""
-
-    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
-        return HeadSpec(rows, labels, inner_width=stack.width, activation=act)
-
-    return HeadSource(spec, fixed({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")}))
+    table = fixed({"head.inner.*": sources(f"{inner}.*"), "head.output.*": sources(f"{outer}.*")})
+    return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels, True, stack.width, activation=act), table)
 
 
-def linear_head(rows: str, outer: str, bias: bool = True) -> HeadSource:
+def linear_head(rows: str, outer: str) -> HeadSource:
     """A classifier of one layer."""
-
-    def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
-        return HeadSpec(rows, labels, bias)
-
-    return HeadSource(spec, fixed({"head.output.*": sources(f"{outer}.*")}))
+    table = fixed({"head.output.*": sources(f"{outer}.*")})
+    return HeadSource(lambda config, stack, labels: HeadSpec(rows, labels), table)
 
 
 def last_head(outer: str, padding: int = -1) -> HeadSource:
-    """A classifier of one layer without a bias, of the last row that is no padding's.
-
-    padding  the id where config.json does not name one; -1: none, as where it is null
-    """
+    """A classifier of one layer without a bias, of the last row that is no padding's; ``padding``: the id where
+    config.json does not name one; -1: none, as where it is null."""
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         usual = -1 if "pad_token_id" in config.values else padding
@@ -257,12 +253,7 @@ def last_head(outer: str, padding: int = -1) -> HeadSource:
 
 
 def masked_head(
-    inner: str,
-    norm: str,
-    output: str,
-    bias: str = "",
-    act: str = "",
-    embedding: str = "embeddings.word_embeddings",
+    inner: str, norm: str, output: str, bias: str = "", act: str = "", embedding: str = "embeddings.word_embeddings"
 ) -> HeadSource:
     """A prediction of tokens: a layer of the embedding's width, a norm, and the embedding itself or a layer like it.
 
@@ -285,3 +276,42 @@ def masked_head(
 def tied(names: Mapping[str, str], usual: bool = True) -> Ties:
     """Tensors that are one where config.json's ``tie_word_embeddings`` says so; ``usual``: where it has none."""
     return lambda config: names if config.boolean("tie_word_embeddings", usual) else {}
+
+
+def decoder(
+    spec: Callable[[JsonObject], StackSpec],
+    table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]],
+    embedding: str = "embed_tokens.weight",
+    ties: bool = False,
+    prefix: str = "model.",
+    **more: Any,
+) -> Architecture:
+    """The Architecture of a decoder, whose projection ``lm_head`` is tied to its ``embedding``, a table's name, where
+    config.json says so; ``ties``: whether they are where it does not say."""
+    projection = {"decoder.projection.weight": sources("lm_head.weight")}
+    # Llama's and GPT-NeoX's masks and frequencies, which old files hold
+    buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
+    fields: dict[str, Any] = {
+        "prefixes": (prefix,),
+        "tied": tied({"lm_head.weight": embedding}, ties),
+        "buffers": buffers,
+    } | more
+    return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)
+
+
+def known_type(config: JsonObject, known: Collection[str]) -> str:
+    """A config.json's model_type; raises CheckpointError that lists the known ones, the nearest first."""
+    kind = config.string("model_type")
+    if kind not in known:
+        from difflib import SequenceMatcher  # which no start needs
+
+        nearest = sorted(known, key=lambda name: (-SequenceMatcher(None, kind[:100], name).ratio(), name))
+        names = ", ".join(nearest)
+        raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported; known: {names}")
+    return kind
+
+
+def found_in(table: Mapping[str, str], config: JsonObject, package: str) -> Any:
+    """What a package's table has for a config.json; raises as ``known_type``."""
+    module, name = table[known_type(config, table)].split(".")
+    return getattr(import_module(f"{package}.{module}"), name)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import Alibi, FeedForwardSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.spec.architecture import Alibi, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.encoders.architecture import (
     MASKED,
@@ -11,25 +11,20 @@ from fastattn.weights.huggingface.encoders.architecture import (
     SEQUENCE,
     TOKENS,
     Architecture,
-    activation,
     count_layers,
     dense_head,
-    even_heads,
     fixed,
     linear_head,
     masked_head,
     refuse,
+    stack_sizes,
 )
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # BERT (Devlin 2019): learned positions, token types, norms after each sublayer.
-
+QKV = ("query", "key", "value")
 LAYERS = {
-    "encoder.layers.#.self_attention.qkv.*": sources(
-        "encoder.layer.#.attention.self.query.*",
-        "encoder.layer.#.attention.self.key.*",
-        "encoder.layer.#.attention.self.value.*",
-    ),
+    "encoder.layers.#.self_attention.qkv.*": sources(*(f"encoder.layer.#.attention.self.{part}.*" for part in QKV)),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.output.dense.*"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.output.LayerNorm.*"),
     "encoder.layers.#.feed_forward.inner.*": sources("encoder.layer.#.intermediate.dense.*"),
@@ -71,16 +66,10 @@ def bert_spec(
     default_act  the activation of the feed-forwards where config.json has none
     """
     refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
-    attention = even_heads(config)
+    sizes = stack_sizes(config, act=("hidden_act", default_act))
     limit = config.integer("max_position_embeddings", minimum=2 + padding) - 1 - padding
     return StackSpec(
-        layers=count_layers(config),
-        width=config.integer("hidden_size", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(
-            config.integer("intermediate_size", minimum=1), activation(config, default=default_act)
-        ),
+        **sizes,
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
         positions=PositionSpec("table", limit=limit, padding=padding),
         token_types=config.integer("type_vocab_size", 2, minimum=1),
@@ -91,16 +80,11 @@ BERT = Architecture(bert_spec, fixed(LAYERS | EMBEDDING), ("bert.",), IGNORED, r
 
 
 # RoBERTa (Liu 2019), XLM-R (Conneau 2020), CamemBERT: BERT whose positions start after the padding id.
-
 ROBERTA_HEADS = {
     SEQUENCE: dense_head("first", "classifier.dense", "classifier.out_proj", "tanh"),
     TOKENS: linear_head("each", "classifier"),
     MASKED: masked_head("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias", "gelu"),
 }
-
-
-def _roberta_spec(config: JsonObject) -> StackSpec:
-    return bert_spec(config, config.integer("pad_token_id", 1))
 
 
 def _roberta_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
@@ -109,12 +93,16 @@ def _roberta_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSourc
 
 
 ROBERTA = Architecture(
-    _roberta_spec, _roberta_table, ("roberta.",), (*IGNORED, "lm_head."), renamed=OLD_NORM_ENDS, heads=ROBERTA_HEADS
+    lambda config: bert_spec(config, config.integer("pad_token_id", 1)),
+    _roberta_table,
+    ("roberta.",),
+    (*IGNORED, "lm_head."),
+    renamed=OLD_NORM_ENDS,
+    heads=ROBERTA_HEADS,
 )
 
 
 # ELECTRA (Clark 2020): BERT whose embedding may be narrower.
-
 ELECTRA_TABLE = fixed(LAYERS | EMBEDDING | {"encoder.embedding_projection.*": sources("embeddings_project.*")})
 ELECTRA_HEAD_NAMES = ("discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
 ELECTRA_HEADS = {
@@ -143,12 +131,9 @@ ELECTRA = Architecture(
 
 
 # MPNet (Song 2020): BERT with a relative bias, shared by the layers, beside its learned positions.
-
 MPNET_PADDING = 1  # whatever config.json says: transformers does not ask it
 MPNET_ATTENTION = {
-    "encoder.layers.#.self_attention.qkv.*": sources(
-        "encoder.layer.#.attention.attn.q.*", "encoder.layer.#.attention.attn.k.*", "encoder.layer.#.attention.attn.v.*"
-    ),
+    "encoder.layers.#.self_attention.qkv.*": sources(*(f"encoder.layer.#.attention.attn.{part}.*" for part in "qkv")),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.attn.o.*"),
     "encoder.layers.#.self_attention.norm.*": sources("encoder.layer.#.attention.LayerNorm.*"),
     "encoder.relative_bias": sources("encoder.relative_attention_bias.weight"),
@@ -170,13 +155,10 @@ MPNET = Architecture(
 
 
 # ALBERT (Lan 2020): BERT with a narrow embedding, whose layers share their weights in groups.
-
 ALBERT_LAYER = "encoder.albert_layer_groups.#"  # a group and one of its layers
 ALBERT_TABLE = EMBEDDING | {
     "encoder.embedding_projection.*": sources("encoder.embedding_hidden_mapping_in.*"),
-    "encoder.layers.#.self_attention.qkv.*": sources(
-        f"{ALBERT_LAYER}.attention.query.*", f"{ALBERT_LAYER}.attention.key.*", f"{ALBERT_LAYER}.attention.value.*"
-    ),
+    "encoder.layers.#.self_attention.qkv.*": sources(*(f"{ALBERT_LAYER}.attention.{part}.*" for part in QKV)),
     "encoder.layers.#.self_attention.output.*": sources(f"{ALBERT_LAYER}.attention.dense.*"),
     "encoder.layers.#.self_attention.norm.*": sources(f"{ALBERT_LAYER}.attention.LayerNorm.*"),
     "encoder.layers.#.feed_forward.inner.*": sources(f"{ALBERT_LAYER}.ffn.*"),
@@ -223,7 +205,6 @@ ALBERT = Architecture(
 
 
 # jina-embeddings-v2's BERT (Günther 2023): linear biases to both sides instead of positions, gates.
-
 JINA_GATES_AND_INNER = "encoder.layer.#.mlp.gated_layers.weight"
 JINA_GATED = {
     "encoder.layers.#.feed_forward.inner.weight": sources(JINA_GATES_AND_INNER, piece=(0, 2)),
@@ -233,8 +214,7 @@ JINA_GATED = {
     "encoder.layers.#.feed_forward.outer.*": sources("encoder.layer.#.mlp.wo.*"),
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layer.#.mlp.layernorm.*"),
 }
-# Its feed-forwards -> the activation of those with gates.
-JINA_GATES = {"geglu": "gelu", "reglu": "relu"}
+JINA_GATES = {"geglu": "gelu", "reglu": "relu"}  # its feed-forwards -> the activation of those with gates
 
 
 def _jina_spec(config: JsonObject) -> StackSpec:
@@ -243,27 +223,25 @@ def _jina_spec(config: JsonObject) -> StackSpec:
         raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
     stack = bert_spec(config, positions="alibi")
     kind = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")
-    feed_forward = stack.feed_forward
     if kind != "original":
-        feed_forward = replace(feed_forward, activation=JINA_GATES[kind], gated=True)
-    positions = PositionSpec("alibi", limit=stack.positions.limit, alibi=Alibi(symmetric=True))
-    return replace(stack, positions=positions, feed_forward=feed_forward)
+        stack = replace(stack, feed_forward=replace(stack.feed_forward, activation=JINA_GATES[kind], gated=True))
+    return replace(stack, positions=PositionSpec("alibi", stack.positions.limit, alibi=Alibi(symmetric=True)))
 
 
-def _jina_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
-    return LAYERS | EMBEDDING | (JINA_GATED if spec.feed_forward.gated else {})
-
-
-JINA = Architecture(_jina_spec, _jina_table, ("bert.",), IGNORED, renamed=OLD_NORM_ENDS, heads=BERT_HEADS)
+JINA = Architecture(
+    _jina_spec,
+    lambda config, spec: LAYERS | EMBEDDING | (JINA_GATED if spec.feed_forward.gated else {}),
+    ("bert.",),
+    IGNORED,
+    renamed=OLD_NORM_ENDS,
+    heads=BERT_HEADS,
+)
 
 
 # DistilBERT (Sanh 2019): BERT without token types, by names of its own.
-
 DISTILBERT_LAYERS = {
     "encoder.layers.#.self_attention.qkv.*": sources(
-        "transformer.layer.#.attention.q_lin.*",
-        "transformer.layer.#.attention.k_lin.*",
-        "transformer.layer.#.attention.v_lin.*",
+        *(f"transformer.layer.#.attention.{part}_lin.*" for part in "qkv")
     ),
     "encoder.layers.#.self_attention.output.*": sources("transformer.layer.#.attention.out_lin.*"),
     "encoder.layers.#.self_attention.norm.*": sources("transformer.layer.#.sa_layer_norm.*"),
@@ -283,11 +261,7 @@ DISTILBERT_HEADS = {
 
 def _distilbert_spec(config: JsonObject) -> StackSpec:
     return StackSpec(
-        layers=count_layers(config, "n_layers"),
-        width=config.integer("dim", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=even_heads(config, "dim", "n_heads"),
-        feed_forward=FeedForwardSpec(config.integer("hidden_dim", minimum=1), activation(config, "activation")),
+        **stack_sizes(config, ("n_layers", "dim", "n_heads", "hidden_dim"), ("activation", "gelu")),
         norms=NormSpec("layer", 1e-12, before=False, final=False, embedding=True),
         positions=PositionSpec("table", limit=config.integer("max_position_embeddings", minimum=1)),
     )

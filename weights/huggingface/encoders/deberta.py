@@ -1,40 +1,16 @@
 """DeBERTa-v2 and v3 (He 2021, He 2023): disentangled attention, a convolution in the larger sizes of v2."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from fastattn.spec.architecture import (
-    Convolution,
-    Disentangled,
-    FeedForwardSpec,
-    HeadSpec,
-    NormSpec,
-    PositionSpec,
-    StackSpec,
-)
+from fastattn.spec.architecture import Convolution, Disentangled, HeadSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import (
-    MASKED,
-    SEQUENCE,
-    TOKENS,
-    Architecture,
-    HeadSource,
-    activation,
-    count_layers,
-    even_heads,
-    fixed,
-    linear_head,
-    masked_head,
-    refuse,
-)
-from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS
+from fastattn.weights.huggingface.encoders import architecture
+from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": sources(
-        "encoder.layer.#.attention.self.query_proj.*",
-        "encoder.layer.#.attention.self.key_proj.*",
-        "encoder.layer.#.attention.self.value_proj.*",
+        *(f"encoder.layer.#.attention.self.{part}_proj.*" for part in QKV)
     ),
     "encoder.distances": sources("encoder.rel_embeddings.weight"),
     "encoder.distance_norm.*": sources("encoder.LayerNorm.*"),
@@ -87,23 +63,20 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
 
 
 def _spec(config: JsonObject) -> StackSpec:
-    attention, terms = even_heads(config), _terms(config)
-    width = config.integer("hidden_size", minimum=1)
+    sizes, terms = architecture.stack_sizes(config), _terms(config)
+    width, head_width = sizes["width"], sizes["attention"].head_width
     narrow = config.integer("embedding_size", width, minimum=1)
-    refuse(config, conv_groups=1, attention_head_size=attention.head_width)
+    architecture.refuse(config, conv_groups=1, attention_head_size=head_width)
     kernel = config.integer("conv_kernel_size", 0)
+    sizes["attention"] = replace(sizes["attention"], query_scale=(head_width * (1 + len(terms))) ** -0.5)
     return StackSpec(
-        layers=count_layers(config),
-        width=width,
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=replace(attention, query_scale=(attention.head_width * (1 + len(terms))) ** -0.5),
-        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config)),
+        **sizes,
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-7), before=False, final=False, embedding=True),
         positions=_positions(config, terms),
         token_types=config.integer("type_vocab_size", 0),
         embedding_width=narrow if narrow != width else 0,
         norm_after_projection=narrow != width,
-        convolution=Convolution(kernel, activation(config, "conv_act", "tanh")) if kernel else None,
+        convolution=Convolution(kernel, architecture.activation(config, "conv_act", "tanh")) if kernel else None,
     )
 
 
@@ -122,24 +95,11 @@ def _unused(config: JsonObject) -> tuple[str, ...]:
     return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")
 
 
-def _pooled(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
-    act = activation(config, "pooler_hidden_act")
-    return HeadSpec("first", labels, inner_width=spec.width, activation=act)
-
-
-def _kind(config: JsonObject) -> HeadSource:
+def _kind(config: JsonObject) -> architecture.HeadSource:
     return PREDICTIONS if config.boolean("legacy", True) else LM_PREDICTIONS
 
 
-def _predictions(config: JsonObject, spec: StackSpec) -> Mapping[str, TensorSources]:
-    return _kind(config).table(config, spec)
-
-
-def _ties(config: JsonObject) -> Mapping[str, str]:
-    return _kind(config).tied(config)
-
-
-LM_PREDICTIONS = masked_head(
+LM_PREDICTIONS = architecture.masked_head(
     "lm_predictions.lm_head.dense",
     "lm_predictions.lm_head.LayerNorm",
     "lm_predictions.lm_head.decoder",
@@ -147,8 +107,19 @@ LM_PREDICTIONS = masked_head(
 )
 POOLED = {"head.inner.*": sources("pooler.dense.*"), "head.output.*": sources("classifier.*")}
 HEADS = {
-    SEQUENCE: HeadSource(_pooled, fixed(POOLED)),
-    TOKENS: linear_head("each", "classifier"),
-    MASKED: replace(PREDICTIONS, table=_predictions, tied=_ties),
+    architecture.SEQUENCE: architecture.HeadSource(
+        lambda config, spec, labels: HeadSpec(
+            "first", labels, inner_width=spec.width, activation=architecture.activation(config, "pooler_hidden_act")
+        ),
+        architecture.fixed(POOLED),
+    ),
+    architecture.TOKENS: architecture.linear_head("each", "classifier"),
+    architecture.MASKED: replace(
+        PREDICTIONS,
+        table=lambda config, spec: _kind(config).table(config, spec),
+        tied=lambda config: _kind(config).tied(config),
+    ),
 }
-DEBERTA = Architecture(_spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused)
+DEBERTA = architecture.Architecture(
+    _spec, _table, ("deberta.",), IGNORED, renamed=OLD_NORM_ENDS, heads=HEADS, unused=_unused
+)

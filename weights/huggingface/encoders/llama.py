@@ -73,11 +73,7 @@ def llama_stack(
     act: tuple[str, str] = ("hidden_act", "silu"),
     **parts: Any,
 ) -> StackSpec:
-    """A stack with the names of Llama's sizes.
-
-    act    the activation's name in config.json, and what it is where that is not there
-    parts  other fields
-    """
+    """A stack by Llama's names of sizes; ``act``: the activation's name in config.json, what it is without that."""
     inner = config.integer("intermediate_size", minimum=1)
     return StackSpec(
         layers=count_layers(config),
@@ -100,37 +96,25 @@ def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorS
 
 
 # Qwen 3 and Qwen 2 (Yang 2025, 2024): as encoders mostly causal.
-
-
-def _qwen_is_causal(config: JsonObject) -> bool:
-    """Whether config.json says so; a model with its own code, as gte-Qwen2's, may look both ways and not say so."""
-    if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):
+def qwen_stack(config: JsonObject) -> StackSpec:
+    refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
+    second = config.string("model_type") == "qwen2"
+    if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):  # as gte-Qwen2's
         raise CheckpointError(
             f"{config.where}: auto_map names code of the model's own, which may look both ways; is_causal should say so"
         )
-    return config.boolean("is_causal", True)
-
-
-def qwen_stack(config: JsonObject) -> StackSpec:
-    refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
-    second, causal = config.string("model_type") == "qwen2", _qwen_is_causal(config)
+    causal = config.boolean("is_causal", True)
     layers, attention = count_layers(config), shared_heads(config, 32, 0 if second else 128, head_norms=not second)
     positions = rotary(config, attention.head_width, 10_000.0)
-    local: tuple[int, ...] = ()
-    window = 0
+    local = None
     if config.boolean("use_sliding_window", False) and config.values.get("sliding_window", 4096) is not None:
         full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", 4096, minimum=1)
-        local = local_layers(config, layers, lambda i: i >= full)
+        sliding = local_layers(config, layers, lambda i: i >= full)
+        # a causal window includes the row itself; one to both sides is as wide before it and as wide after it
+        reach = (window - 1, 0) if causal else (window, window)
+        local = LocalSpec(sliding, *reach) if sliding else None
     biases = second or config.boolean("attention_bias", False)
-    side = _qwen_local(local, window, causal)
-    return llama_stack(config, attention, positions, biases=biases, causal=causal, local=side)
-
-
-def _qwen_local(layers: tuple[int, ...], window: int, causal: bool) -> LocalSpec | None:
-    """A causal window includes the row itself; one to both sides is as wide before it and as wide after it."""
-    if not layers:
-        return None
-    return LocalSpec(layers, before=window - 1, after=0) if causal else LocalSpec(layers, before=window, after=window)
+    return llama_stack(config, attention, positions, biases=biases, causal=causal, local=local)
 
 
 def qwen_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
@@ -143,17 +127,13 @@ QWEN = Architecture(qwen_stack, qwen_table, ("model.",), IGNORED, heads=QWEN_HEA
 
 # Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it, and Gemma 2's: norms around each sublayer, local
 # layers.
-
-# Their norms multiply by one more than what is stored.
-GEMMA_NORMS = {
-    "STACK.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*", offset=1.0),
-    "STACK.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*", offset=1.0),
-    "STACK.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*", offset=1.0),
-    "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*", offset=1.0),
-    "STACK.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*", offset=1.0),
-    "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*", offset=1.0),
-    "STACK.final_norm.*": sources("norm.*", offset=1.0),
+GEMMA_TABLE = TABLE | {
+    "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*"),
+    "STACK.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*"),
+    "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*"),
 }
+# Their norms multiply by one more than what is stored.
+GEMMA_NORMS = {name: replace(part, offset=1.0) for name, part in GEMMA_TABLE.items() if name.endswith("norm.*")}
 GEMMA3_HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
 
 
@@ -179,10 +159,8 @@ def gemma3_stack(config: JsonObject) -> StackSpec:
     if not both_sides:
         refuse(config, is_causal=True)
     attention = shared_heads(config, 4, 256, head_norms=True, query_scale=gemma_scale(config))
-    every, window = (
-        config.integer("sliding_window_pattern", 6, minimum=1),
-        config.integer("sliding_window", 4096, minimum=1),
-    )
+    every = config.integer("sliding_window_pattern", 6, minimum=1)
+    window = config.integer("sliding_window", 4096, minimum=1)
     reach = window // 2 if both_sides else window - 1
     near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
     if not config.has("rope_parameters"):  # the old form's settings are of the global layers alone

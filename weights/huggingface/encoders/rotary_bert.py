@@ -1,30 +1,14 @@
 """Encoders as BERT, but with rotary positions and gates."""
 
-from fastattn.spec.architecture import FeedForwardSpec, HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
+from dataclasses import replace
+from typing import Any
+
+from fastattn.spec.architecture import HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import (
-    MASKED,
-    SEQUENCE,
-    TOKENS,
-    Architecture,
-    HeadSource,
-    activation,
-    count_layers,
-    count_positions,
-    dense_head,
-    even_heads,
-    fixed,
-    linear_head,
-    local_layers,
-    masked_head,
-    refuse,
-    rotary,
-    tied,
-)
+from fastattn.weights.huggingface.encoders import architecture
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
-
 MODERNBERT_TABLE = {
     "encoder.embedding.weight": sources("embeddings.tok_embeddings.weight"),
     "encoder.embedding_norm.*": sources("embeddings.norm.*"),
@@ -51,46 +35,30 @@ def _modernbert_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSo
 
 
 def _modernbert_spec(config: JsonObject) -> StackSpec:
-    layers, attention = count_layers(config), even_heads(config)
-    inner = config.integer("intermediate_size", minimum=1)
+    sizes = architecture.stack_sizes(config, act=("hidden_activation", "gelu"), gated=True)
     every = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
-    width = attention.head_width
+    width = sizes["attention"].head_width
+    whole = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
+    near = architecture.rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
+    sliding = architecture.local_layers(config, sizes["layers"], lambda i: i % every != 0)
     return StackSpec(
-        layers=layers,
-        width=config.integer("hidden_size", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(inner, activation(config, "hidden_activation"), gated=True),
-        norms=NormSpec(
-            "layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False), embedding=True, first=False
-        ),
-        positions=PositionSpec(
-            "rotary",
-            limit=count_positions(config),
-            rotary=rotary(config, width, 160_000.0, "full_attention", "global_rope_theta"),
-        ),
+        **sizes,
+        norms=replace(_modernbert_norms(config), embedding=True, first=False),
+        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=whole),
         biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
-        local=LocalSpec(
-            local_layers(config, layers, lambda i: i % every != 0),
-            before=window,
-            after=window,
-            rotary=rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta"),
-        ),
+        local=LocalSpec(sliding, before=window, after=window, rotary=near),
     )
+
+
+def _modernbert_norms(config: JsonObject) -> NormSpec:
+    return NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
 
 
 def _modernbert_head(config: JsonObject, rows: str, outputs: int, bias: bool = True) -> HeadSpec:
-    norms = NormSpec("layer", config.number("norm_eps", 1e-5), config.boolean("norm_bias", False))
-    return HeadSpec(
-        rows,
-        outputs,
-        bias,
-        config.integer("hidden_size", minimum=1),
-        config.boolean("classifier_bias", False),
-        activation(config, "classifier_activation"),
-        norms,
-    )
+    width, inner_bias = config.integer("hidden_size", minimum=1), config.boolean("classifier_bias", False)
+    act = architecture.activation(config, "classifier_activation")
+    return HeadSpec(rows, outputs, bias, width, inner_bias, act, _modernbert_norms(config))
 
 
 def _modernbert_sequence_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
@@ -100,36 +68,29 @@ def _modernbert_sequence_head(config: JsonObject, spec: StackSpec, labels: int) 
     return _modernbert_head(config, "first" if pooling == "cls" else "mean", labels)
 
 
-def _modernbert_token_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
-    return _modernbert_head(config, "each", labels)
-
-
-def _modernbert_masked_head(config: JsonObject, spec: StackSpec, labels: int) -> HeadSpec:
-    return _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True))
-
-
 MODERNBERT_HEAD = {
     "head.inner.*": sources("head.dense.*"),
     "head.norm.*": sources("head.norm.*"),
     "head.output.*": sources("classifier.*"),
 }
 MODERNBERT_HEADS = {
-    SEQUENCE: HeadSource(_modernbert_sequence_head, fixed(MODERNBERT_HEAD)),
-    TOKENS: HeadSource(_modernbert_token_head, fixed(MODERNBERT_HEAD)),
-    MASKED: HeadSource(
-        _modernbert_masked_head,
-        fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
+    architecture.SEQUENCE: architecture.HeadSource(_modernbert_sequence_head, architecture.fixed(MODERNBERT_HEAD)),
+    architecture.TOKENS: architecture.HeadSource(
+        lambda config, spec, labels: _modernbert_head(config, "each", labels), architecture.fixed(MODERNBERT_HEAD)
+    ),
+    architecture.MASKED: architecture.HeadSource(
+        lambda config, spec, _: _modernbert_head(config, "each", spec.vocabulary, config.boolean("decoder_bias", True)),
+        architecture.fixed(MODERNBERT_HEAD | {"head.output.*": sources("decoder.*")}),
         labelled=False,
-        tied=tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
+        tied=architecture.tied({"decoder.weight": "embeddings.tok_embeddings.weight"}),
     ),
 }
-MODERNBERT = Architecture(
+MODERNBERT = architecture.Architecture(
     _modernbert_spec, _modernbert_table, ("model.",), ("head.", "decoder.", "classifier."), heads=MODERNBERT_HEADS
 )
 
 
 # gte v1.5's NewModel, transformers' GTE (Zhang 2024): rotary positions, gates, norms after each sublayer.
-
 GTE_GATES_AND_INNER = "encoder.layer.#.mlp.up_gate_proj.weight"
 GTE_TABLE = {
     "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
@@ -148,14 +109,14 @@ GTE_TABLE = {
 GTE_IGNORED = ("pooler.", "lm_head.", "classifier.", "rotary_emb.", "embeddings.rotary_emb.")
 
 GTE_HEADS = {
-    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
-    TOKENS: linear_head("each", "classifier"),
-    MASKED: masked_head("lm_head.dense", "lm_head.norm", "lm_head.decoder", act="gelu"),
+    architecture.SEQUENCE: architecture.dense_head("first", "pooler.dense", "classifier", "tanh"),
+    architecture.TOKENS: architecture.linear_head("each", "classifier"),
+    architecture.MASKED: architecture.masked_head("lm_head.dense", "lm_head.norm", "lm_head.decoder", act="gelu"),
 }
 
 
 def _gte_spec(config: JsonObject) -> StackSpec:
-    refuse(
+    architecture.refuse(
         config,
         position_embedding_type="rope",
         layer_norm_type="layer_norm",
@@ -163,19 +124,11 @@ def _gte_spec(config: JsonObject) -> StackSpec:
         logn_attention_scale=False,
         use_rms_norm=False,
     )
-    attention = even_heads(config)
+    sizes, limit = architecture.stack_sizes(config, gated=True), config.integer("max_position_embeddings", minimum=1)
     return StackSpec(
-        layers=count_layers(config),
-        width=config.integer("hidden_size", minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=attention,
-        feed_forward=FeedForwardSpec(config.integer("intermediate_size", minimum=1), activation(config), gated=True),
+        **sizes,
         norms=NormSpec("layer", config.number("layer_norm_eps", 1e-12), before=False, final=False, embedding=True),
-        positions=PositionSpec(
-            "rotary",
-            limit=config.integer("max_position_embeddings", minimum=1),
-            rotary=_gte_rotary(config, attention.head_width),
-        ),
+        positions=PositionSpec("rotary", limit, rotary=_gte_rotary(config, sizes["attention"].head_width)),
         token_types=config.integer("type_vocab_size", 1, minimum=0),
     )
 
@@ -184,8 +137,8 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
     scaling = config.nested("rope_scaling")
     if scaling.string("type", "default") != "ntk":
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
-        return rotary(config, width, default)
-    refuse(scaling, mixed_b=None)
+        return architecture.rotary(config, width, default)
+    architecture.refuse(scaling, mixed_b=None)
     # Its authors' NTK scaling: a base so many times as large, all angles smaller by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:
@@ -194,11 +147,12 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
     return Rotary(width, base * factor, interleaved=False, scale=factor ** (2 / width))
 
 
-GTE = Architecture(_gte_spec, fixed(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, heads=GTE_HEADS)
+GTE = architecture.Architecture(
+    _gte_spec, architecture.fixed(GTE_TABLE), ("new.", "gte."), GTE_IGNORED, heads=GTE_HEADS
+)
 
 
 # NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, no biases but theirs.
-
 NOMIC_TABLE = {
     "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
@@ -217,43 +171,36 @@ NOMIC_GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 NOMIC_TRANSFORM = "cls.predictions.transform"
 NOMIC_HEADS = {
-    SEQUENCE: dense_head("first", "pooler.dense", "classifier", "tanh"),
-    TOKENS: linear_head("each", "classifier"),
-    MASKED: masked_head(
-        f"{NOMIC_TRANSFORM}.dense",
-        f"{NOMIC_TRANSFORM}.layer_norm",
-        "cls.predictions.decoder",
-        "cls.predictions.bias",
+    architecture.SEQUENCE: architecture.dense_head("first", "pooler.dense", "classifier", "tanh"),
+    architecture.TOKENS: architecture.linear_head("each", "classifier"),
+    architecture.MASKED: architecture.masked_head(
+        f"{NOMIC_TRANSFORM}.dense", f"{NOMIC_TRANSFORM}.layer_norm", "cls.predictions.decoder", "cls.predictions.bias"
     ),
 }
 
 
 def _nomic_spec(config: JsonObject) -> StackSpec:
-    return _nomic_first_spec(config) if config.has("n_embd") else _nomic_current_spec(config)
-
-
-def _nomic_current_spec(config: JsonObject) -> StackSpec:
-    attention = even_heads(config)
-    return _nomic_stack(
-        config,
-        ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"),
-        activation(config, default="silu"),
-        config.number("layer_norm_eps", 1e-12),
-        rotary(config, attention.head_width, 1000.0),
-        config.integer("max_position_embeddings", 2048, minimum=1),
+    if config.has("n_embd"):
+        sizes, epsilon, positions = _nomic_first_sizes(config)
+    else:
+        sizes, epsilon = architecture.stack_sizes(config, act=("hidden_act", "silu"), gated=True), "layer_norm_eps"
+        turned = architecture.rotary(config, sizes["attention"].head_width, 1000.0)
+        positions = PositionSpec("rotary", config.integer("max_position_embeddings", 2048, minimum=1), rotary=turned)
+    return StackSpec(
+        **sizes,
+        norms=NormSpec("layer", config.number(epsilon, 1e-12), before=False, final=False, embedding=True),
+        positions=positions,
+        token_types=config.integer("type_vocab_size", 2, minimum=0),
+        biases=False,
     )
 
 
-def _nomic_first_spec(config: JsonObject) -> StackSpec:
-    refuse(
+def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, PositionSpec]:
+    """(sizes, the setting of the norms' epsilon, positions) by GPT-2's names."""
+    architecture.refuse(
         config,
-        prenorm=False,
-        parallel_block=False,
-        causal=False,
-        use_rms_norm=False,
-        qkv_proj_bias=False,
-        mlp_fc1_bias=False,
-        mlp_fc2_bias=False,
+        **dict.fromkeys("prenorm parallel_block causal use_rms_norm".split(), False),
+        **dict.fromkeys("qkv_proj_bias mlp_fc1_bias mlp_fc2_bias".split(), False),
         rotary_emb_fraction=1.0,
         rotary_emb_interleaved=False,
         rotary_emb_scale_base=None,
@@ -261,38 +208,17 @@ def _nomic_first_spec(config: JsonObject) -> StackSpec:
         scale_attn_weights=True,
         moe_every_n_layers=0,
     )
-    gate = config.choice("activation_function", NOMIC_GATES, "swiglu")
-    attention = even_heads(config, "n_embd", "n_head")
+    act = NOMIC_GATES[config.choice("activation_function", NOMIC_GATES, "swiglu")]
+    stated = JsonObject(config.values | {"hidden_act": act}, config.where)
+    sizes = architecture.stack_sizes(stated, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
     if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length
         limit = min(limit, config.integer("max_trained_positions", 2048, minimum=1))
-    return _nomic_stack(
-        config,
-        ("n_layer", "n_embd", "n_head", "n_inner"),
-        "swish" if gate == "swiglu" else "gelu",
-        config.number("layer_norm_epsilon", 1e-12),
-        Rotary(attention.head_width, base, interleaved=False),
-        limit,
-    )
+    turned = Rotary(sizes["attention"].head_width, base, interleaved=False)
+    return sizes, "layer_norm_epsilon", PositionSpec("rotary", limit, rotary=turned)
 
 
-def _nomic_stack(
-    config: JsonObject, names: tuple[str, str, str, str], gate: str, epsilon: float, turned: Rotary, limit: int
-) -> StackSpec:
-    """``names`` of the numbers of layers, of columns, of heads and of the inner columns."""
-    layers, width, heads, inner = names
-    return StackSpec(
-        layers=count_layers(config, layers),
-        width=config.integer(width, minimum=1),
-        vocabulary=config.integer("vocab_size", minimum=1),
-        attention=even_heads(config, width, heads),
-        feed_forward=FeedForwardSpec(config.integer(inner, minimum=1), gate, gated=True),
-        norms=NormSpec("layer", epsilon, before=False, final=False, embedding=True),
-        positions=PositionSpec("rotary", limit=limit, rotary=turned),
-        token_types=config.integer("type_vocab_size", 2, minimum=0),
-        biases=False,
-    )
-
-
-NOMIC = Architecture(_nomic_spec, fixed(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS)
+NOMIC = architecture.Architecture(
+    _nomic_spec, architecture.fixed(NOMIC_TABLE), ("nomic_bert.", "bert."), NOMIC_IGNORED, heads=NOMIC_HEADS
+)

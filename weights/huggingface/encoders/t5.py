@@ -31,12 +31,18 @@ def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -
 
 def t5_stack(config: JsonObject) -> StackSpec:
     heads, head_width = config.integer("num_heads", minimum=1), config.integer("d_kv", minimum=1)
+    name = config.string("feed_forward_proj", "relu" if config.string("model_type") == "t5" else "gated-gelu")
+    # By their gated gelu they mean the tanh form.
+    theirs = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
+    if theirs not in ACTIVATIONS:
+        raise config.error("feed_forward_proj", f"one of {', '.join(ACTIVATIONS)}, perhaps after gated-", name)
+    inner = config.integer("d_ff", minimum=1)
     return StackSpec(
         layers=count_layers(config, "num_layers"),
         width=count_columns(config, "d_model"),
         vocabulary=config.integer("vocab_size", minimum=1),
         attention=AttentionSpec(heads, heads, head_width, query_scale=1.0),
-        feed_forward=_feed_forward(config),
+        feed_forward=FeedForwardSpec(inner, ACTIVATIONS[theirs], name.startswith("gated-")),
         norms=NormSpec("rms", config.number("layer_norm_epsilon", 1e-6)),
         positions=PositionSpec(
             "relative",
@@ -46,16 +52,6 @@ def t5_stack(config: JsonObject) -> StackSpec:
         ),
         biases=False,
     )
-
-
-def _feed_forward(config: JsonObject) -> FeedForwardSpec:
-    name = config.string("feed_forward_proj", "relu" if config.string("model_type") == "t5" else "gated-gelu")
-    gated, theirs = name.startswith("gated-"), name.removeprefix("gated-")
-    # By their gated gelu they mean the tanh form.
-    theirs = "gelu_new" if name == "gated-gelu" else theirs
-    if theirs not in ACTIVATIONS:
-        raise config.error("feed_forward_proj", f"one of {', '.join(ACTIVATIONS)}, perhaps after gated-", name)
-    return FeedForwardSpec(config.integer("d_ff", minimum=1), ACTIVATIONS[theirs], gated)
 
 
 def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:

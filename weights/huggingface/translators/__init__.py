@@ -1,7 +1,7 @@
 """Architectures of encoder-decoders in Hugging Face directories, a file for each family, found by their model_type."""
 
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.families import found_in
+from fastattn.weights.huggingface.encoders.architecture import found_in
 from fastattn.weights.huggingface.translators.architecture import TranslatorArchitecture
 
 # model_type -> why there is none.

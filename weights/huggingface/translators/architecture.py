@@ -21,25 +21,22 @@ MOST_TOKENS = 1 << 22
 
 @dataclass(frozen=True)
 class TranslatorArchitecture:
-    """An encoder-decoder in a Hugging Face directory.
+    """An encoder-decoder in a Hugging Face directory."""
 
-    classes  those of ``architectures`` that are read; a config.json that names none has the first
-    spec     (config.json) -> its stacks; raises CheckpointError for what is not supported
-    table    (config.json, its stacks) -> where its tensors come from, whose names have no ``model.`` before them
-    text     (the folder, config.json, the special ids of generation, its stacks) -> how text becomes ids; its weights
-             may not be downloaded yet
-    tied     (config.json) -> names of tensors that are one tensor, which the file may have under any of them. One that
-             it has under its own name is kept, as in transformers
-    never    (the special ids of generation, its stacks) -> ids that are never produced. They and those that the
-             settings name are out of the output layer, so that the others share the whole probability; None: a search
-             leaves out what the settings name, as in transformers
-    """
-
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # those of ``architectures`` that are read; a config.json that names none has the first
+    # (config.json) -> its stacks; raises CheckpointError for what is not supported
     spec: Callable[[JsonObject], ModelSpec]
+    # (config.json, its stacks) -> where its tensors come from, whose names have no ``model.`` before them
     table: Callable[[JsonObject, ModelSpec], Mapping[str, TensorSources]]
+    # (the folder, config.json, the special ids of generation, its stacks) -> how text becomes ids; its weights may
+    # not be downloaded yet
     text: Callable[[Folder, JsonObject, JsonObject, ModelSpec], TranslationText]
+    # (config.json) -> names of tensors that are one tensor, which the file may have under any of them. One that it
+    # has under its own name is kept, as in transformers
     tied: Callable[[JsonObject], tuple[str, ...]]
+    # (the special ids of generation, its stacks) -> ids that are never produced. They and those that the settings
+    # name are out of the output layer, so that the others share the whole probability; None: a search leaves out
+    # what the settings name, as in transformers
     never: Callable[[JsonObject, ModelSpec], list[int]] | None = None
 
     def names_class(self, config: JsonObject) -> bool:
@@ -48,12 +45,8 @@ class TranslatorArchitecture:
         return isinstance(named, list) and any(name in self.classes for name in named)
 
 
-SHARED, SOURCE, TARGET, HEAD = (
-    "shared.weight",
-    "encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-    "lm_head.weight",
-)
+SHARED, HEAD = "shared.weight", "lm_head.weight"
+SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
 def sinusoids(shape: tuple[int, ...]) -> np.ndarray:
@@ -109,14 +102,12 @@ TABLE = {
     "STACK.positions": sources("STACK.embed_positions.weight", absent=sinusoids),
     "STACK.embedding_norm.*": sources("STACK.layernorm_embedding.*"),
     "STACK.final_norm.*": sources("STACK.layer_norm.*"),
-    "STACK.layers.#.self_attention.qkv.*": sources(
-        "STACK.layers.#.self_attn.q_proj.*", "STACK.layers.#.self_attn.k_proj.*", "STACK.layers.#.self_attn.v_proj.*"
-    ),
+    "STACK.layers.#.self_attention.qkv.*": sources(*(f"STACK.layers.#.self_attn.{part}_proj.*" for part in "qkv")),
     "STACK.layers.#.self_attention.output.*": sources("STACK.layers.#.self_attn.out_proj.*"),
     "STACK.layers.#.self_attention.norm.*": sources("STACK.layers.#.self_attn_layer_norm.*"),
     "decoder.layers.#.cross_attention.query.*": sources("decoder.layers.#.encoder_attn.q_proj.*"),
     "decoder.layers.#.cross_attention.key_value.*": sources(
-        "decoder.layers.#.encoder_attn.k_proj.*", "decoder.layers.#.encoder_attn.v_proj.*"
+        *(f"decoder.layers.#.encoder_attn.{part}_proj.*" for part in "kv")
     ),
     "decoder.layers.#.cross_attention.output.*": sources("decoder.layers.#.encoder_attn.out_proj.*"),
     "decoder.layers.#.cross_attention.norm.*": sources("decoder.layers.#.encoder_attn_layer_norm.*"),

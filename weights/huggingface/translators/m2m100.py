@@ -43,11 +43,10 @@ def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelS
     """NLLB's tokenizer.json, or the pieces of M2M100's sentencepiece model, looked up in its vocab.json."""
     if folder.contains(FILE) or not folder.contains(VOCABULARY):
         return translator_text(folder, config, decoding, spec)
-    assert spec.encoder is not None
-    settings = read_optional(folder, CONFIG)
-    known = read_ids(folder, VOCABULARY, spec.encoder.vocabulary)
+    settings, rows = read_optional(folder, CONFIG), spec.stacks["encoder"].vocabulary
+    known = read_ids(folder, VOCABULARY, rows)
     codes = LANGUAGES[settings.choice("language_codes", LANGUAGES, "m2m100")].split()
-    first, rows = max(known, default=-1) + 1, spec.encoder.vocabulary
+    first = max(known, default=-1) + 1
     languages = {first + i: f"__{code}__" for i, code in enumerate(codes) if first + i < rows}
     tokens = Tokens(languages | known, "<unk>", folder.where(VOCABULARY))
     text = translator_text(folder, config, decoding, spec, tokens)

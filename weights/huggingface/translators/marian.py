@@ -54,9 +54,9 @@ def _tied(config: JsonObject) -> tuple[str, ...]:
 def _never(decoding: JsonObject, spec: ModelSpec) -> list[int]:
     """The padding token where it is no end token: those who made the models search without it."""
     end, padding = decoding.integer("eos_token_id"), decoding.integer("pad_token_id")
-    assert spec.decoder is not None
-    if padding >= spec.decoder.vocabulary:
-        raise decoding.error("pad_token_id", f"an id below {spec.decoder.vocabulary}", padding)
+    rows = spec.stacks["decoder"].vocabulary
+    if padding >= rows:
+        raise decoding.error("pad_token_id", f"an id below {rows}", padding)
     return [] if padding == end else [padding]
 
 
@@ -65,15 +65,15 @@ def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelS
 
     Raises CheckpointError if the ids of ``decoding`` and the vocabularies disagree.
     """
-    assert spec.encoder is not None and spec.decoder is not None
+    encoder, decoder = spec.stacks.values()
     settings = read_optional(folder, "tokenizer_config.json")
     unk, end = _token(settings, "unk_token", "<unk>"), _token(settings, "eos_token", "</s>")
-    source = _read_vocabulary(folder, "vocab.json", spec.encoder.vocabulary)
+    source = _read_vocabulary(folder, "vocab.json", encoder.vocabulary)
     target, target_name = source, "vocab.json"
     if settings.boolean("separate_vocabs", folder.contains("target_vocab.json")):
         target_name = "target_vocab.json"
-    if target_name != "vocab.json" or spec.decoder.vocabulary != spec.encoder.vocabulary:
-        target = _read_vocabulary(folder, target_name, spec.decoder.vocabulary)
+    if target_name != "vocab.json" or decoder.vocabulary != encoder.vocabulary:
+        target = _read_vocabulary(folder, target_name, decoder.vocabulary)
     for name, tokens in (("vocab.json", source), (target_name, target)):
         lacking = [token for token in (unk, end) if token not in tokens]
         if lacking:

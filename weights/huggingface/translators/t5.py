@@ -11,14 +11,7 @@ from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders.architecture import count_layers
 from fastattn.weights.huggingface.encoders.t5 import BLOCK, TABLE, feed_forward_sources, t5_stack
-from fastattn.weights.huggingface.translators.architecture import (
-    HEAD,
-    SHARED,
-    SOURCE,
-    TARGET,
-    TranslatorArchitecture,
-    count_tokens,
-)
+from fastattn.weights.huggingface.translators import architecture
 from fastattn.weights.huggingface.translators.text import tokenizer_text
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
@@ -29,14 +22,14 @@ BOTH = TABLE | {
     "decoder.layers.#.cross_attention.query.*": sources(f"{CROSS}.EncDecAttention.q.*"),
     "decoder.layers.#.cross_attention.key_value.*": sources(*(f"{CROSS}.EncDecAttention.{part}.*" for part in "kv")),
     "decoder.layers.#.cross_attention.output.*": sources(f"{CROSS}.EncDecAttention.o.*"),
-    "decoder.projection.weight": sources(HEAD),
+    "decoder.projection.weight": sources(architecture.HEAD),
 }
 # T5's tasks of translation, by their names in config.json's task_specific_params and their prefixes there.
 TASK = re.compile(r"translation_(\w+)_to_(\w+): translate (\w+) to (\w+): ")
 
 
 def _spec(config: JsonObject) -> ModelSpec:
-    count_tokens(config)
+    architecture.count_tokens(config)
     encoder = t5_stack(config)
     layers = count_layers(config, "num_decoder_layers") if config.has("num_decoder_layers") else encoder.layers
     # transformers since 5 goes by a setting of its own, which is the old one where a folder has not got it.
@@ -47,8 +40,7 @@ def _spec(config: JsonObject) -> ModelSpec:
 
 
 def _table(config: JsonObject, spec: ModelSpec) -> Mapping[str, TensorSources]:
-    assert spec.encoder is not None
-    gated = spec.encoder.feed_forward.gated
+    gated = spec.stacks["encoder"].feed_forward.gated
     return BOTH | feed_forward_sources(gated) | feed_forward_sources(gated, "decoder", 2)
 
 
@@ -66,11 +58,11 @@ def _tasks(config: JsonObject) -> LanguageTokens | None:
     return LanguageTokens(names, prefix="translate {source} to {target}:") if names else None
 
 
-T5 = TranslatorArchitecture(
+T5 = architecture.TranslatorArchitecture(
     ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "UMT5ForConditionalGeneration", "T5WithLMHeadModel"),
     _spec,
     _table,
     _text,
     # Where there is an output layer it is kept, whatever config.json says: mT5's and MADLAD's is not the embedding.
-    lambda config: (SHARED, SOURCE, TARGET, HEAD),
+    lambda config: (architecture.SHARED, architecture.SOURCE, architecture.TARGET, architecture.HEAD),
 )

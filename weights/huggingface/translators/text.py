@@ -21,27 +21,20 @@ from fastattn.weights.huggingface.vocabulary_files import CONFIG
 
 @dataclass(frozen=True)
 class Tokens:
-    """A vocabulary.
+    """A vocabulary."""
 
-    known          id -> token
-    unknown        the token of what it lacks
-    where          its file in errors
-    before, after  the tokens that a tokenizer puts around a text
-    tokenizer      its tokenizer.json
-    """
-
-    known: dict[int, str]
-    unknown: str
-    where: str
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    tokenizer: bytes | None = None
+    known: dict[int, str]  # id -> token
+    unknown: str  # the token of what it lacks
+    where: str  # its file in errors
+    before: tuple[str, ...] = ()  # the tokens that a tokenizer puts before a text
+    after: tuple[str, ...] = ()  # and behind it
+    tokenizer: bytes | None = None  # its tokenizer.json
 
 
 def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
-    assert spec.encoder is not None
-    tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), spec.encoder.vocabulary)
-    known = {index: token for index, token in tokens_by_id(tokenizer).items() if index < spec.encoder.vocabulary}
+    rows = spec.stacks["encoder"].vocabulary
+    tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), rows)
+    known = {index: token for index, token in tokens_by_id(tokenizer).items() if index < rows}
     return Tokens(known, unknown_token(tokenizer), folder.where(FILE), *around_text(tokenizer), data)
 
 
@@ -49,12 +42,9 @@ def tokenizer_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
     """The text of a model without languages; CheckpointError where the ids of ``decoding`` and the tokens disagree.
-
-    tokens  None: the folder's tokenizer's, which says what stands around a text
-    """
-    assert spec.encoder is not None
+    Without ``tokens``, the folder's tokenizer has them, and says what stands around a text."""
     tokens = tokens or _read_tokens(folder, config, spec)
-    vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.encoder.vocabulary))
+    vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
     end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
     start = _token(decoding, "decoder_start_token_id", vocabulary, tokens.where)
     if len(tokens.before) > 1 or tokens.after not in ((), (end,)):
@@ -89,9 +79,8 @@ def translator_text(
     begins = tokens.known.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
     if not begins or begins in codes:
         told = replace(told, target="start")
-        decoding = JsonObject(
-            decoding.values | {"decoder_start_token_id": decoding.integer("eos_token_id")}, decoding.where
-        )
+        start = {"decoder_start_token_id": decoding.integer("eos_token_id")}
+        decoding = JsonObject(decoding.values | start, decoding.where)
     behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
     text = tokenizer_text(folder, config, decoding, spec, tokens)
     return replace(
