@@ -69,17 +69,14 @@ def make_case(
     return Case(name, len(texts) * tokens, "tokens/s", sides, agree=agree, warm=True), absent
 
 
-def _compare_all(
-    architecture: Architecture, texts: dict[int, Sequence[Any]], batches: dict[int, tuple[int, ...]], data: Data
-) -> tuple[bool, str]:
+def _compare_all(findings: Findings, data: Data, architecture: Architecture, texts: dict[int, Sequence[Any]]) -> None:
     """The findings for texts, or pairs, by their numbers of tokens."""
     if not any(installed(engine.libraries) for name, engine in ENGINES.items() if name != OURS):
         raise Absent("no engine to compare with")
-    findings = Findings()
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(architecture, Path(folder), ())
         for tokens, (precision, least), threads in product(texts, WANTED.items(), THREADS):
-            subject.batches = batches[tokens]
+            subject.batches = BATCHES[tokens]
             with library_threads(threads):
                 case, absent = make_case(subject, texts[tokens], tokens, threads, precision)
                 sides = compare(case, threads, rounds=7, seconds=10.0)
@@ -88,7 +85,6 @@ def _compare_all(
             rates += [f"{name}: {reason}" for name, reason in absent.items()]
             what = f"{precision}, {tokens} tokens, {plural(threads)}:"
             findings.at_least(what, sides[fastest]["ratio"], f"x {fastest}", least, "; ".join(rates))
-    return findings.verdict
 
 
 CLAIM = (
@@ -100,8 +96,8 @@ for _name, _architecture in ARCHITECTURES.items():
     _lengths = (32, 512, 4096) if _name == "modernbert-base" else (32, 512)
     _claim = CLAIM.format(f"two or three layers, texts of {' and '.join(map(str, _lengths))} tokens,")
     _texts = {tokens: make_texts(SHAPES[tokens][0], tokens) for tokens in _lengths}
-    check(f"architectures-{_name}", _claim)(partial(_compare_all, _architecture, _texts, BATCHES))
+    check(f"architectures-{_name}", _claim)(partial(_compare_all, architecture=_architecture, texts=_texts))
 for _name, _architecture in RERANKERS.items():
     _claim = CLAIM.format(f"two layers and a score, a query with {DOCUMENTS} documents of 200 tokens,")
     _pairs = {PAIR: make_pairs()}
-    check(f"architectures-rerank-{_name}", _claim)(partial(_compare_all, _architecture, _pairs, BATCHES))
+    check(f"architectures-rerank-{_name}", _claim)(partial(_compare_all, architecture=_architecture, texts=_pairs))

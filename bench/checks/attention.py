@@ -13,18 +13,17 @@ SHAPES = ((8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32))
     "one thread and two, (8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32): "
     "at least 1.8 x PyTorch's scaled_dot_product_attention",
 )
-def torch(data: Data) -> tuple[bool, str]:
-    return _ratios([(shape, False, 1.8) for shape in SHAPES], "PyTorch")
+def torch(findings: Findings, data: Data) -> None:
+    _ratios(findings, [(shape, False, 1.8) for shape in SHAPES], "PyTorch")
 
 
 @check("attention-numpy", "one thread and two, (1, 12, 2048, 64): at least 3 x NumPy's, causal 5 x")
-def numpy(data: Data) -> tuple[bool, str]:
-    return _ratios([(SHAPES[1], False, 3.0), (SHAPES[1], True, 5.0)], "NumPy")
+def numpy(findings: Findings, data: Data) -> None:
+    _ratios(findings, [(SHAPES[1], False, 3.0), (SHAPES[1], True, 5.0)], "NumPy")
 
 
-def _ratios(cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: str) -> tuple[bool, str]:
+def _ratios(findings: Findings, cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: str) -> None:
     """The ratio of each (shape, causal, wanted)."""
-    findings = Findings()
     for threads in THREADS:
         for shape, causal, wanted in cases:
             case = against(attention(*shape, causal=causal), peer)
@@ -32,13 +31,10 @@ def _ratios(cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: st
             what = f"{plural(threads)}, {shape}{', causal' if causal else ''}:"
             remark = f"{sides[OURS]['rate']}, {sides[peer]['rate']}"
             findings.at_least(what, sides[peer]["ratio"], f"x {peer}", wanted, remark)
-    return findings.verdict
 
 
 @check("attention-memory", "one thread and two, n = 8192: less than 4 MB a thread beyond inputs and result")
-def memory(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def memory(findings: Findings, data: Data) -> None:
     for threads in THREADS:
         found = in_child(request(data, "resources", threads, item="attention fastattn 8192"))
         findings.at_most(plural(threads), found["extra"] / 1e6, "MB", 4 * threads)
-    return findings.verdict

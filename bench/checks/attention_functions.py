@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.attention_cases import Shape, inputs, ours, positions_first
 from bench.attention_functions import Form, forms, slopes
-from bench.case import OURS, installed, largest_difference
+from bench.case import OURS, largest_difference
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, milliseconds, plural, timed
 from bench.timing import library_threads
@@ -24,9 +24,8 @@ MOST = 1.3
     "attention-functions",
     "one thread and two, (1, 12, 2048, 64): a score_mod or mask_mod takes at most 1.3 x the time of what says the same",
 )
-def functions(data: Data) -> tuple[bool, str]:
+def functions(findings: Findings, data: Data) -> None:
     arrays = inputs(SHAPE)
-    findings = Findings()
     cases = {name: _calls(name, form, arrays) for name, form in forms(SHAPE[1], SHAPE[2]).items()}
     for calls in cases.values():
         _agree(calls)
@@ -40,7 +39,6 @@ def functions(data: Data) -> tuple[bool, str]:
                 remark = milliseconds({"function": function, other: seconds} | also)
                 what = f"{plural(threads)}, {name}:"
                 findings.at_most(what, function / seconds, f"x {other}", MOST, remark)
-    return findings.verdict
 
 
 def _calls(name: str, form: Form, arrays: Any) -> dict[str, Callable]:
@@ -81,11 +79,8 @@ def _agree(calls: dict[str, Callable], first: str = "function") -> None:
     "one thread and two, (1, 12, 2048, 64): ahead of PyTorch's FlexAttention with causal, window, soft cap, ALiBi and "
     "document functions",
 )
-def flex(data: Data) -> tuple[bool, str]:
-    if not installed(("torch",)):
-        raise Absent("torch is not installed")
+def flex(findings: Findings, data: Data) -> None:
     arrays = inputs(SHAPE)
-    findings = Findings()
     for threads in THREADS:
         for name, form in forms(SHAPE[1], SHAPE[2]).items():
             options = form.options if form.kind == "score_mod" else {"block_mask": _block_mask(form)}
@@ -97,7 +92,6 @@ def flex(data: Data) -> tuple[bool, str]:
             times = timed(calls, threads, seconds=2.5)
             ratio = times["FlexAttention"] / times[OURS]
             findings.at_least(f"{plural(threads)}, {name}:", ratio, "x FlexAttention", 1.0, milliseconds(times))
-    return findings.verdict
 
 
 def _compiled(arrays: Any, form: Form) -> Callable:

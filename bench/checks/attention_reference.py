@@ -28,8 +28,7 @@ CASES: list[tuple[Shape, bool, float]] = [
     "one thread and two: at least 2 x ops.reference in float32, causal at 8192 positions 5 x; from 1024 to 8192 "
     "positions its memory grows by no more than that of inputs and result",
 )
-def against_reference(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def against_reference(findings: Findings, data: Data) -> None:
     for threads in THREADS:
         for shape, causal, wanted in CASES:
             sides = compare(_case(shape, causal), threads, rounds=5, seconds=2.0)
@@ -41,7 +40,6 @@ def against_reference(data: Data) -> tuple[bool, str]:
         grown = (extra[-1] - extra[0]) / (MEMORY_LENGTHS[-1] - MEMORY_LENGTHS[0])
         said = ", ".join(f"{length}: {size / 1e6:.3g} MB" for length, size in zip(MEMORY_LENGTHS, extra, strict=True))
         findings.at_most(f"{plural(threads)}, memory:", grown, "bytes a position", bytes_a_position(), said)
-    return findings.verdict
 
 
 def _extra(data: Data, threads: int, length: int) -> float:

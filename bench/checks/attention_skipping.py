@@ -30,7 +30,7 @@ def around(b: int, h: int, t: int, s: int) -> bool:
     "one thread and two, (1, 8, 8192, 64): causal at most 0.55 of the full time, a window of 256, to one side or both, "
     "and block masks of it at most 0.12",
 )
-def skipping(data: Data) -> tuple[bool, str]:
+def skipping(findings: Findings, data: Data) -> None:
     arrays, length = inputs(SHAPE), SHAPE[2]
     attend = partial(ours, arrays)
     calls = {"full": attend(), "causal": attend(causal=True)}
@@ -43,14 +43,12 @@ def skipping(data: Data) -> tuple[bool, str]:
         calls[name] = attend(window=window)
         calls |= {f"{name}, block mask of {kind}": attend(block_mask=one) for kind, one in blocks.items()}
         _agree(calls, name)
-    findings = Findings()
     for threads in THREADS:
         times = timed(calls, threads, seconds=12.0)
         for name, seconds in list(times.items())[1:]:
             wanted = CAUSAL_SHARE if name == "causal" else WINDOW_SHARE
             remark = milliseconds({"it": seconds, "full": times["full"]})
             findings.at_most(f"{plural(threads)}, {name}:", seconds / times["full"], "of the full time", wanted, remark)
-    return findings.verdict
 
 
 def _agree(calls: dict, name: str) -> None:

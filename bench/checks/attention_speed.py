@@ -22,7 +22,7 @@ DECODED, CACHED = (32, 8, 1, 64), 4096  # queries, and keys of each
     "one thread and two, five shapes, causal and not: at least 85% of the speed of the tile's products and "
     "exponentials alone",
 )
-def from_floor(data: Data) -> tuple[bool, str]:
+def from_floor(findings: Findings, data: Data) -> None:
     """The floor on two threads is half of that on one; its rates are the best of those measured before each shape."""
     times: dict[tuple, dict[str, float]] = {}
     speeds = []
@@ -36,14 +36,12 @@ def from_floor(data: Data) -> tuple[bool, str]:
                 with use_threads(threads):
                     times[threads, shape, causal] = alternate(calls, rounds=9, seconds=3.0)  # no other's threads
     products, exponentials = (max(found) for found in zip(*speeds, strict=True))
-    findings = Findings()
     findings.say(f"{products / 1e9:.0f} GFLOP/s and {exponentials / 1e9:.1f} G exponentials/s a core")
     for (threads, shape, causal), found in sorted(times.items(), key=lambda item: item[0][0]):
         least = floor(shape, causal, (products, exponentials)) / threads
         remark = f"{1e3 * found['']:.4g} ms, floor {1e3 * least:.4g} ms, BTHK {least / found['BTHK']:.2f}"
         what = f"{plural(threads)}, {attention_cases.name(shape, causal)}:"
         findings.at_least(what, least / found[""], "of the floor", FLOOR_SHARE, remark)
-    return findings.verdict
 
 
 @check(
@@ -51,8 +49,7 @@ def from_floor(data: Data) -> tuple[bool, str]:
     "one thread and two, five shapes, causal and not: ahead of PyTorch's scaled_dot_product_attention and of the "
     "fastest of ONNX Runtime's operators",
 )
-def ahead(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def ahead(findings: Findings, data: Data) -> None:
     for threads in THREADS:
         for shape in SHAPES:
             for causal in (False, True):
@@ -64,7 +61,6 @@ def ahead(data: Data) -> tuple[bool, str]:
                 for peer in ("PyTorch", onnx):
                     remark = milliseconds({name: sides[name]["seconds"] for name in (OURS, peer)})
                     findings.at_least(what, sides[peer]["ratio"], f"x {peer}", 1.0, remark)
-    return findings.verdict
 
 
 def _too_large(side: Side) -> bool:
@@ -76,11 +72,10 @@ def _too_large(side: Side) -> bool:
     f"one thread and two, one query over {CACHED} cached keys, {DECODED}: at least 85% of the bandwidth at which the "
     "same two arrays are read",
 )
-def cached(data: Data) -> tuple[bool, str]:
+def cached(findings: Findings, data: Data) -> None:
     """The bandwidth is that of the faster of the benchmark's own reading (a streaming exclusive or) and torch.sum."""
     query, key, value = inputs(DECODED, CACHED)
     size = key.nbytes + value.nbytes
-    findings = Findings()
     for threads in THREADS:
         calls = {OURS: ours((query, key, value)), "reading": reader([key, value], threads), **_sums(key, value)}
         times = timed(calls, threads)
@@ -88,7 +83,6 @@ def cached(data: Data) -> tuple[bool, str]:
         rates_said = ", ".join(f"{name} {size / seconds / 1e9:.1f} GB/s" for name, seconds in times.items())
         share = times[fastest] / times[OURS]
         findings.at_least(f"{plural(threads)}:", share, f"of the bandwidth ({fastest})", BANDWIDTH_SHARE, rates_said)
-    return findings.verdict
 
 
 def _sums(key: np.ndarray, value: np.ndarray) -> dict:

@@ -6,13 +6,14 @@ import signal
 import statistics
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.batch_cluster import OWN_TITLE, Job, LocalCluster, Output, gone_after, local_cluster, run_job, run_plain
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check, need
 from bench.checks.bergamot import read_lines, write_lines
 from bench.checks.compare import plural
 from bench.processes import Process, kill
@@ -26,14 +27,6 @@ EQUAL_BLOCK = "16K"  # so that every node has some, but of en-pt
 GONE = 15.0  # seconds
 # Two idle agents of Ray's wait so long for its control service, to tell it that their node is gone; then they end.
 AGENT, AGENTS_GONE = "Agent", 75.0
-
-
-def check_ray() -> None:
-    """Raise Absent where Ray is not installed."""
-    try:
-        import ray.data  # noqa: F401
-    except ImportError as error:
-        raise Absent(f"{error.name} is not installed") from None
 
 
 def _lines(data: Data, model: str, times: int) -> list[str]:
@@ -84,9 +77,7 @@ def _vectors(table: Any) -> np.ndarray:
     f"zh-en, x {TIMES['minilm']} with minilm, and x 2 with en-pt as Parquet, CSV and JSON lines with other columns: "
     "every row bit for bit the plain command's, other columns unchanged",
 )
-def equal(data: Data) -> tuple[bool, str]:
-    check_ray()
-    findings = Findings()
+def equal(findings: Findings, data: Data) -> None:
     with local_cluster(NODES) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
         for model, times in TIMES.items():
             lines = _lines(data, model, times)
@@ -100,7 +91,6 @@ def equal(data: Data) -> tuple[bool, str]:
             findings.at_least("", actors, "actors", NODES, f"{len(records)} blocks")
         for form, wrong in _with_columns(data, cluster, Path(folder)):
             findings.at_most(f"{form}:", wrong, "rows or columns differ", 0)
-    return findings.verdict
 
 
 def _with_columns(data: Data, cluster: LocalCluster, folder: Path) -> list[tuple[str, int]]:
@@ -171,9 +161,8 @@ def _write_json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     "all of its processes, later an actor of another node: the job succeeds, its rows are the plain command's, none "
     "missing or twice, and no finished part is ever written again",
 )
-def losses(data: Data) -> tuple[bool, str]:
-    check_ray()
-    model, findings = "en-pt", Findings()
+def losses(findings: Findings, data: Data) -> None:
+    model = "en-pt"
     times = TIMES[model]
     lines = _lines(data, model, times)
     with local_cluster(NODES) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
@@ -191,7 +180,6 @@ def losses(data: Data) -> tuple[bool, str]:
         findings.at_least("the killed node had", at_work, "actors", 1, f"after {killed_at} blocks")
         findings.at_least("the other node had", len(actors), "actors", 1, f"one killed after {actor_at} blocks")
         _compare(findings, job.output, lines, _plain(data, model, times))
-    return findings.verdict
 
 
 def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -> None:
@@ -212,9 +200,7 @@ def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -
     f"processes is left, after {AGENTS_GONE:.0f} s no idle agent of Ray's; Ctrl-C has exit code 130; the same command "
     "finishes, finished parts keep their inode and time, and the rows are the plain command's",
 )
-def driver(data: Data) -> tuple[bool, str]:
-    check_ray()
-    findings = Findings()
+def driver(findings: Findings, data: Data) -> None:
     lines = _lines(data, "en-pt", KILLED_TIMES)
     stopped: list[Job] = []
     with local_cluster(2) as cluster, tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
@@ -229,7 +215,6 @@ def driver(data: Data) -> tuple[bool, str]:
                 _compare(findings, output, lines, _plain(data, "en-pt", KILLED_TIMES))
         seconds, left = gone_after(lambda: [process for job in stopped for process in job.processes()], AGENTS_GONE)
         findings.at_most("agents left", len(left), f"{seconds:.0f} s after all", 0)
-    return findings.verdict
 
 
 def _stop_and_rerun(
@@ -267,9 +252,8 @@ SPEED_CLAIM = (
 )
 
 
-def _speed(data: Data, model: str) -> tuple[bool, str]:
-    check_ray()
-    findings = Findings()
+def _speed(findings: Findings, data: Data, model: str) -> None:
+    need("ray")
     with tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
         for threads in (2, 1):
             lines = _lines(data, model, SPEED_TIMES[model] * threads // 2)
@@ -286,7 +270,6 @@ def _speed(data: Data, model: str) -> tuple[bool, str]:
             findings.at_least(
                 f"{plural(threads)}:", batch / plain, "of the plain rate", 0.90, f"{batch:,.0f} and {plain:,.0f} rows/s"
             )
-    return findings.verdict
 
 
 def _rate(output: Output) -> float:
@@ -294,16 +277,6 @@ def _rate(output: Output) -> float:
     return sum(record["rows"] for record in output.records().values()) / (ended - began)
 
 
-@check("batch-speed-en-pt", f"FLORES dev x {SPEED_TIMES['en-pt']} with en-pt, {SPEED_CLAIM}")
-def speed_en_pt(data: Data) -> tuple[bool, str]:
-    return _speed(data, "en-pt")
-
-
-@check("batch-speed-zh-en", f"FLORES dev x {SPEED_TIMES['zh-en']} with zh-en, {SPEED_CLAIM}")
-def speed_zh_en(data: Data) -> tuple[bool, str]:
-    return _speed(data, "zh-en")
-
-
-@check("batch-speed-minilm", f"FLORES dev x {SPEED_TIMES['minilm']} with minilm, {SPEED_CLAIM}")
-def speed_minilm(data: Data) -> tuple[bool, str]:
-    return _speed(data, "minilm")
+for _model in SPEED_TIMES:
+    _claim = f"FLORES dev x {SPEED_TIMES[_model]} with {_model}, {SPEED_CLAIM}"
+    check(f"batch-speed-{_model}", _claim)(partial(_speed, model=_model))

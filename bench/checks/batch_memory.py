@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.batch_cluster import Job, Output
-from bench.checks import Data, Findings, check
-from bench.checks.batch import check_ray
+from bench.checks import Data, Findings, check, need
 
 SIZE = "FASTATTN_BATCH_GB"
 MOST_MB = 2000.0
@@ -29,10 +28,10 @@ _PAGES_A_FILE, _PAGES_A_GROUP = 8192, 256
     f"through, encoded with minilm on this machine's Ray: every process at most {MOST_MB / 1000:g} GB resident, in "
     f"the last third of the time at most {GROWTH} x its most in the middle third, all rows there",
 )
-def memory(data: Data) -> tuple[bool, str]:
-    check_ray()
+def memory(findings: Findings, data: Data) -> None:
+    need("ray")
     pages = round(float(os.environ.get(SIZE, "1")) * 1e9 / PAGE)
-    findings, samples = Findings(), _Samples()
+    samples = _Samples()
     with tempfile.TemporaryDirectory(prefix="fastattn-batch-") as folder:
         source, size = _synthetic(Path(folder, "in"), data, pages)
         job = Job(Path(folder, "out"), "encode", "-m", "minilm", str(source))
@@ -47,7 +46,6 @@ def memory(data: Data) -> tuple[bool, str]:
             findings.at_most(samples.names[number], samples.peak(number), "MB", MOST_MB)
             findings.at_most("", last / middle, "x in the last third", GROWTH)
     findings.at_most("any other", max(map(samples.peak, samples.series)), "MB", MOST_MB)
-    return findings.verdict
 
 
 class _Samples:

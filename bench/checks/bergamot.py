@@ -57,10 +57,9 @@ def read_lines(path: Path, count: int) -> list[str]:
     "en-pt and pt-en, all 997 lines, greedy: BLEU in int8 and in float32, with the shortlist and without, "
     "each at most 0.1 below translateLocally's",
 )
-def bleu(data: Data) -> tuple[bool, str]:
+def bleu(findings: Findings, data: Data) -> None:
     import sacrebleu
 
-    findings = Findings()
     with translate_locally() as (peer, scratch):
         for model, (source, target) in MODELS.items():
             lines, references = data.flores(source), data.flores(target)
@@ -74,7 +73,6 @@ def bleu(data: Data) -> tuple[bool, str]:
             for name, translations in _translations(model, lines):
                 findings.at_least(f"{model} {name}", score(translations), "BLEU", theirs - 0.1)
             findings.say(f"{model} {PEER} {theirs:.2f}")
-    return findings.verdict
 
 
 def _translations(model: str, lines: list[str]) -> Iterator[tuple[str, list[str]]]:
@@ -91,8 +89,7 @@ def _translations(model: str, lines: list[str]) -> Iterator[tuple[str, list[str]
 @check(
     "demo", "make demo in a fresh clone, all caches empty, pip's too: the first Portuguese sentence is there after 90 s"
 )
-def demo(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def demo(findings: Findings, data: Data) -> None:
     with tempfile.TemporaryDirectory(prefix="fastattn-demo-") as folder:
         clone = Path(folder, "clone")
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
@@ -106,7 +103,6 @@ def demo(data: Data) -> tuple[bool, str]:
         raise RuntimeError("make demo printed no Portuguese sentence")
     findings.at_most("first sentence after", first[0], "s", 90, first[1])
     findings.say(f"all {whole:.0f} s: " + ", ".join(f"{line!r} {at:.0f} s" for at, line in said if line[:2] == "=="))
-    return findings.verdict
 
 
 def _stamped(command: list[str], folder: Path, environment: dict[str, str]) -> Iterator[tuple[float, str]]:

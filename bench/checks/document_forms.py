@@ -6,8 +6,7 @@ import json
 import random
 from collections.abc import Callable
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check, need
 from fastattn import Translator, translate_document
 
 FILES, PARAGRAPHS = 10, 8
@@ -165,10 +164,9 @@ FORMS = {"docx": docx, "odt": odt, "po": po, "srt": srt, "csv": table, "jsonl": 
     f"{FILES} documents of each form, made by python-docx, odfpy, polib, srt, csv, json, markdown-it and ebooklib: "
     "each reads its translation, whose form is what it was",
 )
-def forms(data: Data) -> tuple[bool, str]:
-    if not installed(("docx", "odf", "polib", "srt", "markdown_it", "ebooklib")):
-        raise Absent("pip install python-docx odfpy polib srt markdown-it-py ebooklib")
-    findings, texts = Findings(), [one.strip() for one in data.flores("en") if not {"`", "*"} & {*one}]
+def forms(findings: Findings, data: Data) -> None:
+    need("docx", "odf", "polib", "srt", "markdown_it", "ebooklib")
+    texts = [one.strip() for one in data.flores("en") if not {"`", "*"} & {*one}]
     with Translator("en-pt") as translator:
         for name, make in FORMS.items():
             same = changed = 0
@@ -179,4 +177,3 @@ def forms(data: Data) -> tuple[bool, str]:
                 same += form(before) == form(after)
                 changed += before != after
             findings.at_least(name, min(same, changed), f"of {FILES}", FILES)
-    return findings.verdict

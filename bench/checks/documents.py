@@ -5,8 +5,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check, need
 from bench.timing import alternate
 from fastattn import Translator, translate_document
 from fastattn.text.detecting import likely_languages
@@ -21,10 +20,9 @@ SHARE = 0.9  # of the speed of lines
     f"{PAGES} pages of documentation on this machine, en-pt: html5lib finds the same elements with the same parents in "
     "the translation",
 )
-def pages(data: Data) -> tuple[bool, str]:
-    if not installed(("html5lib",)):
-        raise Absent("pip install html5lib")
-    findings, found = Findings(), dict[str, Path]()
+def pages(findings: Findings, data: Data) -> None:
+    need("html5lib")
+    found = dict[str, Path]()
     for place in PLACES:
         for path in sorted(place.rglob("*.html")):
             if 5000 < path.stat().st_size < LARGEST and not path.is_symlink():
@@ -42,7 +40,6 @@ def pages(data: Data) -> tuple[bool, str]:
             )
             findings.at_most("more", _elements(after).total() - elements.total(), "", 0)
     findings.at_least("pages", len(found), "", PAGES)
-    return findings.verdict
 
 
 def _elements(page: bytes) -> Counter[tuple[str, ...]]:
@@ -64,7 +61,7 @@ def _elements(page: bytes) -> Counter[tuple[str, ...]]:
 @check(
     "documents-lines", "a text of 1,000 paragraphs, with blank lines and blanks around: each line's form is as it was"
 )
-def lines(data: Data) -> tuple[bool, str]:
+def lines(findings: Findings, data: Data) -> None:
     texts = data.flores("en")
     document = "".join(
         f"{'  ' * (n % 3)}{texts[n % len(texts)]}{' ' * (n % 2)}\n" + "\n" * (n % 4) + "   \n" * (n % 7 == 0)
@@ -72,7 +69,6 @@ def lines(data: Data) -> tuple[bool, str]:
     )
     with Translator("en-pt") as translator:
         found = translate_document(translator, document.encode(), "txt").decode()
-    findings = Findings()
     before, after = document.split("\n"), found.split("\n")
     findings.at_most("lines more or less", abs(len(before) - len(after)), f"of {len(before)}", 0)
     forms = [(len(one) - len(one.lstrip()), len(one) - len(one.rstrip()), not one.strip()) for one in before]
@@ -81,7 +77,6 @@ def lines(data: Data) -> tuple[bool, str]:
         for form, one in zip(forms, after)
     )
     findings.at_least("lines of the same form", same, f"of {len(before)}", len(before))
-    return findings.verdict
 
 
 @check(
@@ -89,7 +84,7 @@ def lines(data: Data) -> tuple[bool, str]:
     f"500 sentences of FLORES, en-pt: as paragraphs of HTML, plain and with a tag in each, at least {SHARE} of the "
     "speed of lines",
 )
-def speed(data: Data) -> tuple[bool, str]:
+def speed(findings: Findings, data: Data) -> None:
     texts = data.flores("en")[:500]
     plain = "".join(f"<p>{text}</p>\n" for text in texts).encode()
     tagged = "".join(f"<p>{' '.join(['<b>' + text.split()[0] + '</b>', *text.split()[1:]])}</p>\n" for text in texts)
@@ -103,15 +98,12 @@ def speed(data: Data) -> tuple[bool, str]:
             rounds=7,
             seconds=90.0,
         )
-    findings = Findings()
     for name in ("paragraphs", "tags"):
         findings.at_least(name, times["lines"] / times[name], "of the speed of lines", SHARE, f"{times[name]:.2f} s")
-    return findings.verdict
 
 
 @check("detection", "the language of each sentence of FLORES dev, en, pt and zh, among a hundred: at least 95% right")
-def detection(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def detection(findings: Findings, data: Data) -> None:
     for language in ("en", "pt", "zh"):
         texts = data.flores(language)
         found = [likely_languages(text, most=1)[0] for text in texts]
@@ -119,4 +111,3 @@ def detection(data: Data) -> tuple[bool, str]:
         sure = [code.partition("-")[0] == language for code, share in found if share >= 0.8]
         remark = f"{len(sure)} sure, of which {len(sure) - sum(sure)} wrong"
         findings.at_least(f"{language}:", 100 * right / len(texts), "%", 95.0, remark)
-    return findings.verdict

@@ -71,8 +71,8 @@ def found() -> list[Path]:
     f"{DOCUMENTS} and more documents of this machine: a translator in capitals leaves tags, addresses, identifiers, "
     f"code and times as they were, one that changes nothing every byte, and so does en-pt in {BY_MODEL} short ones",
 )
-def documents_round(data: Data) -> tuple[bool, str]:
-    findings, documents = Findings(), [path for path in found() if _readable(path)]
+def documents_round(findings: Findings, data: Data) -> None:
+    documents = [path for path in found() if _readable(path)]
     faults = [path.name for path in documents if not _same(Capitals(), path)]
     changed = [path.name for path in documents if not _unchanged(path)]
     findings.at_least("documents", len(documents), "", DOCUMENTS)
@@ -84,7 +84,6 @@ def documents_round(data: Data) -> tuple[bool, str]:
             path.name for path in short[:: max(1, len(short) // BY_MODEL)][:BY_MODEL] if not _same(translator, path)
         ]
     findings.at_most("other structure by en-pt", len(wrong), ", ".join(wrong[:5]), 0)
-    return findings.verdict
 
 
 def _readable(path: Path) -> bool:

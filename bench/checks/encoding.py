@@ -28,15 +28,15 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @check("minilm-vectors", "STS dev sentences: largest difference from sentence-transformers 1e-5; Spearman to 1e-4")
-def vectors(data: Data) -> tuple[bool, str]:
+def vectors(findings: Findings, data: Data) -> None:
     first, second, scores = data.stsb
     ours, theirs = fastattn.Encoder("minilm", "float32"), _peer()
     mine = [ours.encode(texts) for texts in (first, second)]
     other = [theirs.encode(texts) for texts in (first, second)]
     difference = max(float(np.abs(a - b).max()) for a, b in zip(mine, other, strict=True))
     mine_rank, other_rank = (spearman((a * b).sum(1), np.array(scores)) for a, b in (mine, other))
-    passed = difference <= 1e-5 and abs(mine_rank - other_rank) <= 1e-4
-    return passed, f"largest difference {difference:.1e}; Spearman {mine_rank:.5f}, theirs {other_rank:.5f}"
+    findings.at_most("largest difference", difference, "", 1e-5)
+    findings.at_most("Spearman", abs(mine_rank - other_rank), "apart", 1e-4, f"{mine_rank:.5f}, {other_rank:.5f}")
 
 
 @check(
@@ -44,8 +44,7 @@ def vectors(data: Data) -> tuple[bool, str]:
     "486 sentences, tokenizing included: at least 1.2 x CTranslate2 and ONNX Runtime on one thread, 1.3 x on two, "
     "and 3.5 x sentence-transformers",
 )
-def peers(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def peers(findings: Findings, data: Data) -> None:
     for threads in THREADS:
         near = 1.2 if threads == 1 else 1.3
         wanted = {"CTranslate2": near, "ONNX Runtime": near, "sentence-transformers": 3.5}
@@ -57,4 +56,3 @@ def peers(data: Data) -> tuple[bool, str]:
             remark = f"{side['rate']}, {side['setting']}"
             findings.at_least(f"{plural(threads)}:", side["ratio"], f"x {name}", least, remark)
         findings.say(f"{OURS} {sides[OURS]['rate']}")
-    return findings.verdict

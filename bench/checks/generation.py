@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from bench.decoder_shapes import SMOLLM2
 from bench.llama_cpp import LlamaCpp
 from fastattn import Generator
@@ -26,10 +26,7 @@ PROMPTS = (
 
 
 def _peer(threads: int, context: int = 2048) -> LlamaCpp:
-    try:
-        return LlamaCpp(SMOLLM2.path, threads, 1, context)
-    except ImportError:
-        raise Absent("pip install llama-cpp-python") from None
+    return LlamaCpp(SMOLLM2.path, threads, 1, context)
 
 
 def _licence() -> str:
@@ -37,19 +34,18 @@ def _licence() -> str:
 
 
 @check("generation-tokens", f"smollm2, {len(PROMPTS)} prompts: the {TOKENS} greedy tokens of llama.cpp")
-def tokens(data: Data) -> tuple[bool, str]:
-    peer, findings = _peer(1), Findings()
+def tokens(findings: Findings, data: Data) -> None:
+    peer = _peer(1)
     expected, found, _ = _answers(peer)
     same = [_common(ours, theirs) for ours, theirs in zip(found, expected)]
     equal = sum(count == min(len(one), TOKENS) for count, one in zip(same, found))
     findings.at_least("equal answers:", equal, f"of {len(PROMPTS)}", len(PROMPTS), f"equal first tokens {same}")
-    return findings.verdict
 
 
 @check("generation-ties", "smollm2: where tokens differ from llama.cpp's, as near as its own without flash attention")
-def ties(data: Data) -> tuple[bool, str]:
+def ties(findings: Findings, data: Data) -> None:
     """Beside it, llama.cpp without flash attention, which rounds elsewhere: what that changes is its own noise."""
-    peer, findings = _peer(1), Findings()
+    peer = _peer(1)
     expected, found, again = _answers(peer)
 
     def gaps(answers: list[Any]) -> list[float]:
@@ -63,7 +59,6 @@ def ties(data: Data) -> tuple[bool, str]:
     ours, own = gaps(found), gaps(again)
     remark = f"{len(ours)} and {len(own)} of {len(PROMPTS)} answers differ; ours at {[round(gap, 3) for gap in ours]}"
     findings.at_most("greatest gap of llama.cpp's logits there:", max(ours, default=0), "", max(own, default=0), remark)
-    return findings.verdict
 
 
 def _answers(peer: LlamaCpp) -> tuple[list[Any], list[Any], list[Any]]:
@@ -79,19 +74,18 @@ def _common(one: Any, other: Any) -> int:
 
 
 @check("generation-perplexity", "smollm2, a licence's text: perplexity within 0.5% of llama.cpp's")
-def perplexity(data: Data) -> tuple[bool, str]:
-    peer, findings = _peer(2, context=4096), Findings()
+def perplexity(findings: Findings, data: Data) -> None:
+    peer = _peer(2, context=4096)
     text = _licence()[:8000]
     theirs = float(np.exp(-peer.log_probs(peer.ids(text)).mean()))
     for precision in ("auto", "float32"):
         ours = Generator("smollm2", precision).score(text).perplexity
         findings.at_most(f"{precision} {ours:.4f}, llama.cpp {theirs:.4f}:", 100 * abs(ours / theirs - 1), "%", 0.5)
-    return findings.verdict
 
 
 @check("generation-cache", "smollm2, a licence's text: perplexity with caches of bfloat16 within 0.2%, of int8 0.5%")
-def cache(data: Data) -> tuple[bool, str]:
-    text, findings = _licence()[:8000], Findings()
+def cache(findings: Findings, data: Data) -> None:
+    text = _licence()[:8000]
     exact = 0.0
     for precision, most in (("float32", 0.0), ("bfloat16", 0.2), ("int8", 0.5)):
         ours = Generator("smollm2", cache_precision=precision)
@@ -99,4 +93,3 @@ def cache(data: Data) -> tuple[bool, str]:
         exact = exact or found
         remark = f"perplexity {found:.4f}, {sum(sizes.row_widths) * sizes.row_dtype.itemsize:,} bytes a token"
         findings.at_most(f"{precision}:", 100 * abs(found / exact - 1), "% off float32", most, remark)
-    return findings.verdict

@@ -6,8 +6,7 @@ import time
 
 import numpy as np
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check, need
 from bench.checks.compare import plural
 from bench.checks.start import python
 from bench.decoder_shapes import HY_MT, QWEN3, SMOLLM2
@@ -30,19 +29,13 @@ print(model("Once upon a time", max_tokens=int(sys.argv[2]), temperature=0.0)["c
 LONG, SHORT, TRIALS = 2000, 16, 7
 
 
-def _check_installed() -> None:
-    if not installed(("llama_cpp", "gguf")):
-        raise Absent("pip install llama-cpp-python gguf")
-
-
 @check(
     "generation-memory",
     "a fresh process that answers with 32 tokens, smollm2 and the shapes of Qwen3-0.6B and Hy-MT-1.8B: at its peak at "
     "most 1.15 x the file",
 )
-def memory(data: Data) -> tuple[bool, str]:
-    _check_installed()
-    findings = Findings()
+def memory(findings: Findings, data: Data) -> None:
+    need("llama_cpp", "gguf")
     for shape in SHAPES:
         size, arguments = shape.path.stat().st_size, [str(shape.path), "32"]
         python("-c", OURS, *arguments)  # packs the weights; the second has what the first read
@@ -50,7 +43,6 @@ def memory(data: Data) -> tuple[bool, str]:
         peaks = [peak_of_command([sys.executable, "-c", script, *arguments]) for script in (OURS, THEIRS)]
         remark = f"{peaks[0] / 1e6:.0f} MB, llama.cpp {peaks[1] / 1e6:.0f} MB, {peaks[1] / size:.3g} x"
         findings.at_most(f"{shape.name}:", peaks[0] / size, f"x {size / 1e6:.0f} MB", 1.15, remark)
-    return findings.verdict
 
 
 @check(
@@ -58,9 +50,8 @@ def memory(data: Data) -> tuple[bool, str]:
     "a process from its start to the first token behind a short prompt, kernels compiled and files read before, median "
     "of 5, smollm2 and both shapes on two threads: at most 0.2 s longer than llama.cpp's",
 )
-def start(data: Data) -> tuple[bool, str]:
-    _check_installed()
-    findings = Findings()
+def start(findings: Findings, data: Data) -> None:
+    need("llama_cpp", "gguf")
     for shape in SHAPES:
         commands = {
             name: ("-c", script, str(shape.path), "1") for name, script in (("ours", OURS), ("llama.cpp", THEIRS))
@@ -74,7 +65,6 @@ def start(data: Data) -> tuple[bool, str]:
                 times[name].append(once(lambda command=command: python(*command)))
         ours, theirs = map(statistics.median, times.values())
         findings.at_most(f"{shape.name}:", ours - theirs, "s", 0.2, f"{ours:.2f} and {theirs:.2f} s")
-    return findings.verdict
 
 
 @check(
@@ -82,8 +72,8 @@ def start(data: Data) -> tuple[bool, str]:
     f"the first token behind a prompt of {SHORT} tokens that comes while one of {LONG} is read, smollm2 on one thread "
     f"and two, {TRIALS} moments: within 100 ms",
 )
-def first_token(data: Data) -> tuple[bool, str]:
-    findings, rng = Findings(), np.random.default_rng(0)
+def first_token(findings: Findings, data: Data) -> None:
+    rng = np.random.default_rng(0)
     for threads in (1, 2):
         model = Generator(SMOLLM2.path, threads=threads)
 
@@ -101,4 +91,3 @@ def first_token(data: Data) -> tuple[bool, str]:
                 raise RuntimeError("the long prompt was read before")
             long.result()
         findings.at_most(f"{plural(threads)}:", max(waits[1:]), "ms", 100, f"median {np.median(waits[1:]):.0f} ms")
-    return findings.verdict

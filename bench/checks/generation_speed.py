@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from bench.case import OURS, installed
-from bench.checks import Absent, Data, Findings, check
+from bench.case import OURS
+from bench.checks import Data, Findings, check, need
 from bench.checks.compare import pause, plural
 from bench.decoder_peers import GenAI, Transformers, genai_folder, transformers_folder
 from bench.decoder_shapes import HY_MT, QWEN3, SMOLLM2, Shape
@@ -30,8 +31,7 @@ CASES = (
 
 def _engines(shape: Shape, threads: int) -> dict[str, Callable[[list[list[int]], int], Any]]:
     """name -> a function that continues prompts by a number of tokens."""
-    if not installed(("llama_cpp", "onnxruntime_genai", "torch", "transformers", "gguf")):
-        raise Absent("pip install llama-cpp-python onnxruntime-genai torch transformers gguf")
+    need("llama_cpp", "onnxruntime_genai", "torch", "transformers", "gguf")
     ours = Generator(shape.path, threads=threads)
 
     def answer(prompts: list[list[int]], count: int) -> Any:
@@ -47,8 +47,8 @@ def _engines(shape: Shape, threads: int) -> dict[str, Callable[[list[list[int]],
     }
 
 
-def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
-    findings, rng = Findings(), np.random.default_rng(0)
+def _speed(findings: Findings, data: Data, shape: Shape, threads: int) -> None:
+    rng = np.random.default_rng(0)
     engines = _engines(shape, threads)
     for answer in engines.values():
         answer([rng.integers(256, shape.words, PROMPT // 4).tolist()], 2)
@@ -74,7 +74,6 @@ def _speed(shape: Shape, threads: int) -> tuple[bool, str]:
         if is_alone:
             share = shape.path.stat().st_size * (count - 1) / (seconds[OURS] - first) / memory
             findings.at_least("its steps:", share, f"of {memory / 1e9:.1f} GB/s", SHARE)
-    return findings.verdict
 
 
 def _seconds(calls: dict[str, Callable[[], None]], threads: int) -> dict[str, float]:
@@ -84,17 +83,12 @@ def _seconds(calls: dict[str, Callable[[], None]], threads: int) -> dict[str, fl
     return {name: float(np.median(values)) for name, values in times.items()}
 
 
-def _register(shape: Shape, threads: int, what: str) -> None:
-    @check(
-        f"generation-speed-{shape.name}-{threads}",
-        f"{what}, beside llama.cpp, ONNX Runtime GenAI and transformers on {plural(threads)}: a prompt of {PROMPT} "
-        f"tokens 1.2 x the best, one stream 0.95 x and {SHARE:.0%} of the memory's bandwidth, {STREAMS} streams 2 x",
-    )
-    def speed(data: Data) -> tuple[bool, str]:
-        return _speed(shape, threads)
-
-
-for _threads in (1, 2):
-    _register(SMOLLM2, _threads, "SmolLM2-135M's file")
-    _register(QWEN3, _threads, "Qwen3-0.6B's shape")
-    _register(HY_MT, _threads, "Hy-MT-1.8B's shape")
+CLAIM = (
+    f"a prompt of {PROMPT} tokens 1.2 x the best, one stream 0.95 x and {SHARE:.0%} of the memory's bandwidth, {STREAMS} "
+    "streams 2 x"
+)
+for _threads, (_shape, _what) in product(
+    (1, 2), ((SMOLLM2, "SmolLM2-135M's file"), (QWEN3, "Qwen3-0.6B's shape"), (HY_MT, "Hy-MT-1.8B's shape"))
+):
+    _claim = f"{_what}, beside llama.cpp, ONNX Runtime GenAI and transformers on {plural(_threads)}: {CLAIM}"
+    check(f"generation-speed-{_shape.name}-{_threads}", _claim)(partial(_speed, shape=_shape, threads=_threads))

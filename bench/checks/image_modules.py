@@ -1,6 +1,7 @@
 """Modules of ``fastattn.vision`` against their twins in PyTorch; what was trained of images against PyTorch."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def _size(rng: np.random.Generator, least: int) -> tuple[int, int]:
     "images-modules",
     f"every module of fastattn.vision equals its twin in PyTorch to 1e-4 of the largest number, {SIZES} random sizes",
 )
-def modules(data: Data) -> tuple[bool, str]:
+def modules(findings: Findings, data: Data) -> None:
     import torch
 
     from bench.torch_residual import shake
@@ -90,10 +91,8 @@ def modules(data: Data) -> tuple[bool, str]:
                 far = far if found.shape == expected.shape and found.dtype == np.float32 else np.inf
                 name = f"{ours.__name__}{'' if mine is module else '.' + mine.__name__}"
                 worst[name] = max(worst.get(name, 0.0), float(far))
-    findings = Findings()
     for name, far in worst.items():
         findings.at_most(f"{name}:", far, "of the largest", 1e-4)
-    return findings.verdict
 
 
 def _digits_here(state: Mapping[str, Any], images: np.ndarray) -> np.ndarray:
@@ -114,7 +113,7 @@ def _digits_here(state: Mapping[str, Any], images: np.ndarray) -> np.ndarray:
     "trained-digits",
     "a small network with a spatial transformer and CBAM reads as many held-out digits right as in PyTorch",
 )
-def digits_read(data: Data) -> tuple[bool, str]:
+def digits_read(findings: Findings, data: Data) -> None:
     import torch
 
     from bench.train import digits
@@ -123,25 +122,15 @@ def digits_read(data: Data) -> tuple[bool, str]:
     net = digits.load(trained_folder(data, "digits", "torch.pth"))
     with torch.inference_mode():
         theirs = net(torch.from_numpy(images)).numpy()
-    ours, findings = _digits_here(net.state_dict(), images), Findings()
+    ours = _digits_here(net.state_dict(), images)
     right, expected = (int((one.argmax(1) == labels).sum()) for one in (ours, theirs))
     findings.at_least(f"{expected} right in PyTorch,", right, f"here of {len(labels)}", expected)
     findings.at_most("too many here:", right - expected, "digits", 0)
     findings.at_most("logits differ by", float(np.abs(ours - theirs).max()), "", 1e-3)
-    return findings.verdict
 
 
 @check("trained-captions", "captions of 500 unseen pictures, greedily, equal PyTorch's, and where each word looked")
-def soft_captions(data: Data) -> tuple[bool, str]:
-    return _captions_equal(data, hard=False)
-
-
-@check("trained-captions-hard", "likewise of a captioner that was trained to look at one place for each word")
-def hard_captions(data: Data) -> tuple[bool, str]:
-    return _captions_equal(data, hard=True)
-
-
-def _captions_equal(data: Data, hard: bool) -> tuple[bool, str]:
+def captions_equal(findings: Findings, data: Data, hard: bool = False) -> None:
     from bench.train import captions
 
     folder = trained_folder(data, "captions-hard" if hard else "captions", "torch.pth")
@@ -150,9 +139,12 @@ def _captions_equal(data: Data, hard: bool) -> tuple[bool, str]:
     found: Any = vision.Captioner(folder, "float32").caption(images, beam_size=1)
     same = [(one, looked) for one, sentence, looked in zip(found, said, weights, strict=True) if one.text == sentence]
     far = max(float(np.abs(one.attention_WYX.reshape(looked.shape) - looked).max()) for one, looked in same)
-    findings = Findings()
     findings.at_least("equal:", len(same), "captions", len(images))
     findings.at_most("weights differ by", far, "", 1e-4)
     right = sum(one.text == sentence for one, sentence in zip(found, sentences, strict=True))
     findings.say(f"{right / len(images):.1%} describe the picture exactly")
-    return findings.verdict
+
+
+check("trained-captions-hard", "likewise of a captioner that was trained to look at one place for each word")(
+    partial(captions_equal, hard=True)
+)

@@ -25,8 +25,7 @@ PEERS = ("PyTorch", "ONNX Runtime")
     "depthwise 3x3 of 256 of 8 x 28 x 28 and, stride 2, of 128 of 8 x 56 x 56: ahead of PyTorch and of ONNX Runtime; "
     "7x7 of 3 channels of 224 x 224, stride 2: at least 80%",
 )
-def images_convolution(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def images_convolution(findings: Findings, data: Data) -> None:
     problems = [
         OPERATIONS[name].problem(size) for name in ("convolve", "convolve_depthwise") for size in OPERATIONS[name].large
     ]
@@ -34,7 +33,6 @@ def images_convolution(data: Data) -> tuple[bool, str]:
         peak = peak_flops(threads) / 1e9
         for problem in problems:
             _against_peers(problem, threads, peak, findings)
-    return findings.verdict
 
 
 def _against_peers(problem: Problem, threads: int, peak: float, findings: Findings) -> None:

@@ -10,17 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from bench.checks import Data, Findings, check
-from bench.checks.compare import THREADS, plural
 from bench.checks.start import python
-from bench.large_translator import WIDTH, WORDS, write
-from bench.measure import reader
+from bench.large_translator import write
 from bench.memory import peak_of_command
-from bench.timing import alternate, limited_to
-from fastattn.ops import cpu
-from fastattn.spec.rounding import quantize
 from fastattn.system.cache_folder import cache_root
 
 SHAPE = "NLLB-1.3B's shape, random weights, 5.5 GB of float32"
@@ -51,8 +44,7 @@ def _scratch() -> Iterator[tuple[Path, Path]]:
     f"{SHAPE}, in int8: the first load, which packs it, and a sentence in at most 1.2 x the packed weights' bytes at "
     "the peak; later loads in a second",
 )
-def load(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def load(findings: Findings, data: Data) -> None:
     with _scratch() as (folder, cache):
         environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
         command = [sys.executable, "-c", LOAD, str(folder)]
@@ -65,12 +57,10 @@ def load(data: Data) -> tuple[bool, str]:
         findings.at_most("later:", statistics.median(times), "s", 1.0, f"{min(times):.2f} to {max(times):.2f} s")
         peak = peak_of_command(command, environment)
         findings.say(f"later peak {peak / 1e6:.0f} MB")
-    return findings.verdict
 
 
 @check("large-convert", f"{SHAPE}: convert --precision int8 with at most its folder's bytes in memory at the peak")
-def convert(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def convert(findings: Findings, data: Data) -> None:
     with _scratch() as (folder, cache):
         out = folder.parent / "out"
         command = [sys.executable, "-m", "fastattn.cli", "convert", str(folder), str(out), "--precision", "int8"]
@@ -78,23 +68,3 @@ def convert(data: Data) -> tuple[bool, str]:
         size = (out / "model.safetensors").stat().st_size
         findings.at_most("peak", peak / size, f"x {size / 1e6:.0f} MB", 1.0, f"{peak / 1e6:.0f} MB")
         shutil.rmtree(out)
-    return findings.verdict
-
-
-@check(
-    "large-projection",
-    f"the best of {WORDS} words for a row of {WIDTH}, int8, one thread and two: at least 85% of the memory's bandwidth",
-)
-def projection(data: Data) -> tuple[bool, str]:
-    rng, findings = np.random.default_rng(0), Findings()
-    packed = cpu.pack_linear(quantize(rng.standard_normal((WORDS, WIDTH), np.float32), "words"), None, "int8")
-    rows = {count: rng.standard_normal((count, WIDTH), np.float32) for count in (1, 4)}
-    size = packed.panels_PSN.nbytes
-    for threads in THREADS:
-        with limited_to(threads):
-            calls = {str(count): lambda x_RD=x_RD: cpu.project_top_k(x_RD, packed, 4) for count, x_RD in rows.items()}
-            seconds = alternate(calls | {"reading": reader([packed.panels_PSN], threads)}, rounds=9)
-        one, four, reading = (seconds[name] for name in ("1", "4", "reading"))
-        said = f"{size / one / 1e9:.1f} of {size / reading / 1e9:.1f} GB/s; four rows {reading / four:.2f}"
-        findings.at_least(f"{plural(threads)}:", reading / one, "of the bandwidth", 0.85, said)
-    return findings.verdict

@@ -28,8 +28,7 @@ SHARE = 20  # fxtranslate translates every 20th line: it is slower by far
     "cache, and in a process that is there, where translateLocally's time is less that of one line: 2 x "
     "translateLocally, BLEU at most 0.1 below its",
 )
-def speed(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def speed(findings: Findings, data: Data) -> None:
     with translate_locally() as (peer, scratch):
         for model, (source, target) in MODELS.items():
             lines, references = data.flores(source), data.flores(target)
@@ -42,7 +41,6 @@ def speed(data: Data) -> tuple[bool, str]:
             ours, theirs = (_bleu(read_lines(scratch / side, len(lines)), references) for side in ("ours", "theirs"))
             findings.at_least(f"{model}:", ours, "BLEU", theirs - 0.1, f"{PEER} {theirs:.2f}")
             findings.say(_fxtranslate_rate(model, lines))
-    return findings.verdict
 
 
 def _speed_calls(
@@ -88,7 +86,7 @@ def _fxtranslate_rate(model: str, lines: list[str]) -> str:
     f"a sentence of {WORDS} words with en-pt, int8, in a process that is there, one thread and two: at most 5 ms, the "
     f"median of {SENTENCES} sentences",
 )
-def sentence(data: Data) -> tuple[bool, str]:
+def sentence(findings: Findings, data: Data) -> None:
     translators = {plural(threads): Translator(folder_of("en-pt"), threads=threads) for threads in THREADS}
     sides: dict[str, Callable[[str], str]] = {name: item.translate for name, item in translators.items()}
     peers = installed((LIBRARY,))
@@ -97,7 +95,6 @@ def sentence(data: Data) -> tuple[bool, str]:
     texts = short_sentences(data, next(iter(translators.values())))
     calls = {f"{name} {n}": lambda f=f, text=text: f(text) for n, text in enumerate(texts) for name, f in sides.items()}
     seconds = alternate(calls, rounds=15, seconds=30.0)
-    findings = Findings()
     for name in sides:
         times = [seconds[f"{name} {n}"] for n in range(len(texts))]
         median, spread = 1e3 * statistics.median(times), f"{1e3 * min(times):.1f} to {1e3 * max(times):.1f}"
@@ -107,7 +104,6 @@ def sentence(data: Data) -> tuple[bool, str]:
             findings.at_most(f"{name}:", median, "ms", 5.0, spread)
     if not peers:
         findings.say(f"{LIBRARY} is {NOT_INSTALLED}")
-    return findings.verdict
 
 
 def short_sentences(data: Data, translator: Translator) -> list[str]:
@@ -122,10 +118,9 @@ def short_sentences(data: Data, translator: Translator) -> list[str]:
     "translating FLORES dev with en-pt, int8, from text to text, and short sentences one by one, one thread: at most "
     "10% of the thread's time is outside of compiled kernels",
 )
-def overhead(data: Data) -> tuple[bool, str]:
+def overhead(findings: Findings, data: Data) -> None:
     translator = Translator(folder_of("en-pt"), threads=1)
     lines, texts = data.flores("en"), short_sentences(data, translator)
-    findings = Findings()
     for name, call, rounds in (
         ("batch", lambda: translator.translate(lines), 5),
         ("sentence", lambda: [translator.translate(text) for text in texts], 15),
@@ -135,7 +130,6 @@ def overhead(data: Data) -> tuple[bool, str]:
         outside = statistics.median(1 - kernels / seconds for seconds, kernels in clocks)
         taken = {"all": statistics.median(seconds for seconds, _ in clocks) / (len(texts) if name == "sentence" else 1)}
         findings.at_most(f"{name}:", 100 * outside, "% outside", 10, milliseconds(taken))
-    return findings.verdict
 
 
 def clocks_of(call: Callable[[], object]) -> tuple[float, float]:

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Absent, Data, Findings, check, need
 from bench.load import SERVE, Server, load, running
 from bench.machine import processors
 from fastattn.weights import download
@@ -28,12 +27,11 @@ def mixed(sentences: list[str]) -> list[str]:
 
 
 def compare(
-    texts: list[str], own: list[str], ask: Ask, peer: str, command: list[str], ask_peer: Ask
-) -> tuple[bool, str]:
+    findings: Findings, texts: list[str], own: list[str], ask: Ask, peer: str, command: list[str], ask_peer: Ask
+) -> None:
     """Both servers in turn, with each number of clients."""
     if shutil.which("wrk") is None:
         raise Absent("apt install wrk")
-    findings = Findings()
     with running(own) as server, running(command) as other:
         asked = {"fastattn": (server, requests(server, *ask, texts)), peer: (other, requests(other, *ask_peer, texts))}
         for name, (one, _) in asked.items():
@@ -53,7 +51,6 @@ def compare(
         one, *_, most = (load(server, asked_of_several, clients, SECONDS) for clients in (CLIENTS[0], CLIENTS[-1]))
         memory = f"{one}; {most}; {server.memory() / 1e6:.0f} MB"
     findings.at_least(f"{processors()} processes, {CLIENTS[-1]} clients:", most.rate / one.rate, "x one", SCALE, memory)
-    return findings.verdict
 
 
 def requests(server: Server, path: str, body: Callable[[str], Any], texts: list[str]) -> list[tuple[str, Any, bytes]]:
@@ -66,12 +63,12 @@ def requests(server: Server, path: str, body: Callable[[str], Any], texts: list[
     "en-pt, fastattn serve beside fxtranslate behind FastAPI, 1, 8 and 64 clients of wrk, sentences and paragraphs: "
     f"ahead at every point, 64 clients at least {SCALE:g} x one, no answer differs from the one given alone",
 )
-def firefox(data: Data) -> tuple[bool, str]:
-    if not installed(("fxtranslate", "fastapi")):
-        raise Absent("pip install fxtranslate fastattn[serve]")
+def firefox(findings: Findings, data: Data) -> None:
+    need("fxtranslate", "fastapi")
     folder = str(download.resolve("en-pt"))
     plain = [sys.executable, "-m", "bench.plain_server", "fxtranslate", folder, "--port", "{port}"]
-    return compare(
+    compare(
+        findings,
         mixed(data.flores("en")),
         [*SERVE, "-m", "en-pt"],
         ("/translate", lambda text: {"q": text, "source": "en", "target": "pt"}),
@@ -86,25 +83,25 @@ def firefox(data: Data) -> tuple[bool, str]:
     "zh-en, fastattn serve beside LibreTranslate with the same checkpoint, the program that FASTATTN_LIBRETRANSLATE "
     "names: the same",
 )
-def libretranslate(data: Data) -> tuple[bool, str]:
+def libretranslate(findings: Findings, data: Data) -> None:
     program = os.environ.get("FASTATTN_LIBRETRANSLATE") or shutil.which("libretranslate")
     if not program:
         raise Absent("libretranslate, the package of that name")
     ask = ("/translate", lambda text: {"q": text, "source": "zh", "target": "en"})
     command = [program, "--host", "127.0.0.1", "--port", "{port}", "--disable-web-ui", "--threads", "8"]
-    return compare(mixed(data.flores("zh")), [*SERVE, "-m", "zh-en"], ask, "LibreTranslate", command, ask)
+    compare(findings, mixed(data.flores("zh")), [*SERVE, "-m", "zh-en"], ask, "LibreTranslate", command, ask)
 
 
 @check(
     "serve-load-vectors",
     "minilm, fastattn serve beside sentence-transformers behind FastAPI: the same",
 )
-def vectors(data: Data) -> tuple[bool, str]:
-    if not installed(("sentence_transformers", "fastapi")):
-        raise Absent("pip install sentence-transformers fastattn[serve]")
+def vectors(findings: Findings, data: Data) -> None:
+    need("sentence_transformers", "fastapi")
     folder = str(download.resolve("minilm"))
     plain = [sys.executable, "-m", "bench.plain_server", "sentence-transformers", folder, "--port", "{port}"]
-    return compare(
+    compare(
+        findings,
         mixed(data.flores("en")),
         [*SERVE, "-m", "minilm"],
         ("/embed", lambda text: {"inputs": [text]}),

@@ -2,8 +2,7 @@
 
 import random
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from fastattn import Translator
 from fastattn.translation.guarded import LOOP, GuardedTranslation, loops, what_is_wrong
 
@@ -41,12 +40,9 @@ def strings(count: int) -> list[str]:
     f"en-pt and zh-en, FLORES dev and {STRINGS} strings that are no language, greedy and by beam: no 1 to 4 words more "
     "than four times running that the text does not have so, BLEU as without the guard",
 )
-def loops_check(data: Data) -> tuple[bool, str]:
-    if not installed(("sacrebleu",)):
-        raise Absent("pip install sacrebleu")
+def loops_check(findings: Findings, data: Data) -> None:
     import sacrebleu
 
-    findings = Findings()
     for model, source, target in (("en-pt", "en", "pt"), ("zh-en", "zh", "en")):
         texts = data.flores(source) + strings(STRINGS)
         references, count = data.flores(target), len(data.flores(source))
@@ -66,4 +62,3 @@ def loops_check(data: Data) -> tuple[bool, str]:
                 lost = sacrebleu.corpus_bleu(plain[:count], [references]).score
                 lost -= sacrebleu.corpus_bleu(guarded, [references]).score
                 findings.at_most("BLEU lost", lost, "", 0.0)
-    return findings.verdict

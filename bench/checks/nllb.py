@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from bench.checks.compare import plural
 from bench.measure import bandwidth
 from bench.operations.table import WEIGHT_BYTES
@@ -19,18 +19,7 @@ PEERS = {"float32": ("CTranslate2", "transformers"), "int8": ("CTranslate2",)}
 CLAIM = "NLLB-600M's shape, greedy and beam 4, 32 sentences and one: ahead in float32, 1.5 x CTranslate2 in int8"
 
 
-@check("nllb-speed-1", f"{CLAIM}, one thread")
-def one_thread(data: Data) -> tuple[bool, str]:
-    return _speed(1)
-
-
-@check("nllb-speed-2", f"{CLAIM}, two threads")
-def two_threads(data: Data) -> tuple[bool, str]:
-    return _speed(2)
-
-
-def _speed(threads: int) -> tuple[bool, str]:
-    findings = Findings()
+def _speed(findings: Findings, data: Data, threads: int) -> None:
     with library_threads(threads):
         for precision, peers in PEERS.items():
             engines, sources = _engines(("fastattn", *peers), precision, threads)
@@ -49,33 +38,32 @@ def _speed(threads: int) -> tuple[bool, str]:
                 )
             del engines, calls  # the models, before the next ones
     findings.say(plural(threads))
-    return findings.verdict
 
 
 def _engines(names: tuple[str, ...], precision: str, threads: int) -> tuple[dict[str, Any], list[list[str]]]:
-    try:
-        from bench.nllb import ENGINES, sources
+    from bench.nllb import ENGINES, sources
 
-        return {name: ENGINES[name](precision, threads) for name in names}, sources(32)
-    except ImportError:
-        raise Absent("pip install ctranslate2 torch transformers sentencepiece tokenizers") from None
+    return {name: ENGINES[name](precision, threads) for name in names}, sources(32)
+
+
+for _threads, _on in ((1, "one thread"), (2, "two threads")):
+    check(f"nllb-speed-{_threads}", f"{CLAIM}, {_on}")(partial(_speed, threads=_threads))
 
 
 @check("nllb-memory", "the same shape in int8, 32 sentences, beam 4, one thread: a whole process at most CTranslate2's")
-def memory(data: Data) -> tuple[bool, str]:
-    findings, found = Findings(), dict[str, float]()
+def memory(findings: Findings, data: Data) -> None:
+    found = dict[str, float]()
     for name in ("fastattn", "fastattn", "CTranslate2"):  # the first packs and compiles
         command = [sys.executable, "-m", "bench.nllb", name, "int8", "1"]
         found[name] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) / 1e6
     findings.at_most("peak", found["fastattn"], "MB", found["CTranslate2"], "the limit is CTranslate2's")
-    return findings.verdict
 
 
 @check(
     "nllb-projection", "the best 8 of 256,206 for a row and for four, float32 and int8: 85% of the bandwidth of memory"
 )
-def projection(data: Data) -> tuple[bool, str]:
-    findings, shape = Findings(), (256_206, 1024)
+def projection(findings: Findings, data: Data) -> None:
+    shape = (256_206, 1024)
     weight_VD = np.random.default_rng(0).standard_normal(shape, np.float32)
     for precision, threads in product(("float32", "int8"), (1, 2)):
         packed = cpu.pack_linear(weight_VD, None, precision)
@@ -87,4 +75,3 @@ def projection(data: Data) -> tuple[bool, str]:
                 read = weight_VD.size * WEIGHT_BYTES[precision] / min(once(call) for _ in range(15))
             share = read / bandwidth(threads)
             findings.at_least(f"{precision}, {plural(threads)}, {rows} x:", share, "of the bandwidth", 0.85)
-    return findings.verdict

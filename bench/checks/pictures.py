@@ -30,10 +30,10 @@ def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, s
     "ViT-B/16 at random, 12 layers, one image and eight, one thread and two, from pixels to vectors: ahead of the "
     "fastest of PyTorch, ONNX Runtime and OpenVINO in float32, 1.2 x in int8",
 )
-def vit(data: Data) -> tuple[bool, str]:
+def vit(findings: Findings, data: Data) -> None:
     from bench import torch_vit
 
-    findings, rng = Findings(), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         torch_vit.write(folder, **SIZES)
@@ -61,4 +61,3 @@ def vit(data: Data) -> tuple[bool, str]:
             what = f"{precision}, {batch} image{'s'[: batch > 1]}, {plural(threads)}:"
             findings.at_least(what, found[fastest]["ratio"], f"x {fastest}", least, remark)
             findings.say(found[OURS]["rate"])
-    return findings.verdict

@@ -14,16 +14,14 @@ from bench.machine import ROOT
     "int8-memory",
     "zh-en, one thread: resident after a sentence at most 250 MB; the peak of 128, beam 4, at most CTranslate2's",
 )
-def memory(data: Data) -> tuple[bool, str]:
+def memory(findings: Findings, data: Data) -> None:
     found = {
         engine: in_child(request(data, "resources", 1, item=f"translate {engine}", precision="int8"))
         for engine in ("fastattn", "CTranslate2")
     }
     ours, peer = ({name: run[name] / 1e6 for name in ("after_first", "resident")} for run in found.values())
-    findings = Findings()
     findings.at_most("after a sentence", ours["after_first"], "MB", 250, f"CTranslate2 {peer['after_first']:.0f} MB")
     findings.at_most("peak", ours["resident"], "MB", peer["resident"], "the limit is CTranslate2's")
-    return findings.verdict
 
 
 HOLD = """
@@ -36,7 +34,7 @@ sys.stdin.read()
 
 
 @check("int8-shared", "two processes on int8 zh-en: their packed weights are in memory once")
-def shared(data: Data) -> tuple[bool, str]:
+def shared(findings: Findings, data: Data) -> None:
     """Pss counts half of a page for each of two processes that map it: the sum is the weights' real memory."""
     command = [sys.executable, "-c", HOLD, data.flores("zh")[0]]
     holders = []
@@ -51,10 +49,8 @@ def shared(data: Data) -> tuple[bool, str]:
         for holder in holders:
             holder.communicate()  # ends the process
     resident, real = max(rss for rss, _ in found), sum(pss for _, pss in found)
-    findings = Findings()
     findings.at_least("packed weights mapped", resident / 1e6, "MB", 1, "resident in one process")
     findings.at_most("both together", real / 1e6, "MB", 1.1 * resident / 1e6)
-    return findings.verdict
 
 
 def _packed_pages(pid: int) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """Quality of int8 and bfloat16: BLEU of translations, sentence vectors and their ranking."""
 
+from functools import partial
+
 import numpy as np
 
 from bench.checks import Data, Findings, check
@@ -14,7 +16,7 @@ from fastattn.weights import download
     "int8-bleu",
     "zh-en, all 997 lines, beam 4: BLEU in int8 at most 0.2 below CTranslate2's int8, at most 0.2 below our float32",
 )
-def bleu(data: Data) -> tuple[bool, str]:
+def bleu(findings: Findings, data: Data) -> None:
     import sacrebleu
 
     folder, lines, references = download.resolve("zh-en"), data.flores("zh"), data.flores("en")
@@ -28,27 +30,12 @@ def bleu(data: Data) -> tuple[bool, str]:
             # the last setting: each thread translates sentences of its own, in the largest batches
             translate = list(TRANSLATORS[engine].make(folder, 2, precision).values())[-1]
             found[name] = sacrebleu.corpus_bleu(translate(lines, 4), [references]).score
-    findings = Findings()
     ours = found.pop("int8")
     for name, score in found.items():
         findings.at_least(f"less {name}:", ours - score, "BLEU", -0.2, f"{ours:.2f}, {score:.2f}")
-    return findings.verdict
 
 
-@check("int8-minilm-quality", "STS dev: Spearman within 0.002 of float32; cosine to float32 at least 0.99 everywhere")
-def minilm_int8(data: Data) -> tuple[bool, str]:
-    return _minilm(data, "int8", 0.002, 0.99)
-
-
-@check(
-    "bfloat16-minilm-quality",
-    "STS dev: Spearman within 0.0005 of float32; cosine to float32 at least 0.9995 everywhere",
-)
-def minilm_bfloat16(data: Data) -> tuple[bool, str]:
-    return _minilm(data, "bfloat16", 0.0005, 0.9995)
-
-
-def _minilm(data: Data, precision: str, apart: float, alike: float) -> tuple[bool, str]:
+def _minilm(findings: Findings, data: Data, precision: str, apart: float, alike: float) -> None:
     first, second, scores = data.stsb
     narrow, wide = (
         [encoder.encode(texts) for texts in (first, second)]
@@ -56,8 +43,11 @@ def _minilm(data: Data, precision: str, apart: float, alike: float) -> tuple[boo
     )
     ranks = [spearman((a * b).sum(1), np.array(scores)) for a, b in (narrow, wide)]
     cosines = np.concatenate([(a * b).sum(1) for a, b in zip(narrow, wide, strict=True)])
-    findings = Findings()
     findings.at_most("Spearman apart", abs(ranks[0] - ranks[1]), "", apart, f"{ranks[0]:.5f}, float32 {ranks[1]:.5f}")
     remark = f"mean {cosines.mean():.5f}, {(cosines < alike).sum()} of {len(cosines)} below"
     findings.at_least("least cosine", float(cosines.min()), "", alike, remark)
-    return findings.verdict
+
+
+for _precision, _apart, _alike in (("int8", 0.002, 0.99), ("bfloat16", 0.0005, 0.9995)):
+    _claim = f"STS dev: Spearman within {_apart} of float32; cosine to float32 at least {_alike} everywhere"
+    check(f"{_precision}-minilm-quality", _claim)(partial(_minilm, precision=_precision, apart=_apart, alike=_alike))

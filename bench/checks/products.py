@@ -32,49 +32,33 @@ def product_times(size: int = 1024) -> dict[str, float]:
         return alternate({"ours": lambda: operations.linear(x, packed), "numpy": lambda: x @ transposed}, 15)
 
 
-def _describe(times: dict[str, float]) -> str:
-    return ", ".join(f"{name} {2 * 1024**3 / seconds / 1e9:.0f} GFLOP/s" for name, seconds in times.items())
+def _ratio(findings: Findings, times: dict[str, float], wanted: float) -> None:
+    rates = ", ".join(f"{name} {2 * 1024**3 / seconds / 1e9:.0f} GFLOP/s" for name, seconds in times.items())
+    findings.at_least("", times["numpy"] / times["ours"], "x NumPy", wanted, rates)
 
 
 @check("product", "1024 cubed, one thread: at least 1.8 x NumPy where AVX-512 is there, else at least NumPy")
-def product(data: Data) -> tuple[bool, str]:
+def product(findings: Findings, data: Data) -> None:
     wanted = 1.8 if TARGET.name == "avx512" else 1.0
-    times = product_times()
-    ratio = times["numpy"] / times["ours"]
-    return ratio >= wanted, f"{ratio:.2f} x NumPy on {TARGET.name} (wanted {wanted}; {_describe(times)})"
+    _ratio(findings, product_times(), wanted)
 
 
 AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+avx,+f16c,+bmi,+bmi2,+popcnt,+sse4.2,+movbe"}
 
 
 @check("product-avx2", "the same, both held to AVX2: at least NumPy")
-def product_avx2(data: Data) -> tuple[bool, str]:
+def product_avx2(findings: Findings, data: Data) -> None:
     code = "import json; from bench.checks.products import product_times; print(json.dumps(product_times()))"
     environment = {**os.environ, **AVX2, "OPENBLAS_CORETYPE": "Haswell"}
-    printed = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    times = json.loads(printed.stdout)
-    ratio = times["numpy"] / times["ours"]
-    return ratio >= 1.0, f"{ratio:.2f} x NumPy ({_describe(times)})"
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, check=True)
+    _ratio(findings, json.loads(printed.stdout), 1.0)
 
 
 NARROW = ((1024, 1024, 1024, 0.85), (96, 384, 1536, 0.7))  # rows, inputs, outputs, share of the peak
 SHARES = "one thread and two, of what the bare tile does in the same run: 85% at 1024 cubed, 70% at 96 x 384 x 1536"
 
 
-@check("int8-products", f"quantizing the rows included, {SHARES}")
-def int8_products(data: Data) -> tuple[bool, str]:
-    return _shares("int8")
-
-
-@check("bfloat16-products", f"rounding the rows included, {SHARES}")
-def bfloat16_products(data: Data) -> tuple[bool, str]:
-    return _shares("bfloat16")
-
-
-def _shares(precision: str) -> tuple[bool, str]:
-    findings = Findings()
+def _shares(findings: Findings, data: Data, precision: str) -> None:
     for threads in THREADS:
         tile, most = bare_tile(threads, precision)
         for *shape, wanted in NARROW:
@@ -85,7 +69,10 @@ def _shares(precision: str) -> tuple[bool, str]:
             peak, rate = most / times["tile"] / 1e9, case.work / times["product"]
             remark = f"{rate:,.0f} of {peak:,.0f} {case.unit}"
             findings.at_least(f"{plural(threads)}, {case.name}:", rate / peak, "of the tile", wanted, remark)
-    return findings.verdict
+
+
+for _precision, _rows in (("int8", "quantizing"), ("bfloat16", "rounding")):
+    check(f"{_precision}-products", f"{_rows} the rows included, {SHARES}")(partial(_shares, precision=_precision))
 
 
 TILED = ((1024, 1024, 1024), (96, 384, 1536), (512, 512, 2048))  # rows, inputs, outputs
@@ -96,10 +83,9 @@ TILED = ((1024, 1024, 1024), (96, 384, 1536), (512, 512, 2048))  # rows, inputs,
     "with AMX, one thread and two, int8 and bfloat16, 1024 cubed, 96 x 384 x 1536 and 512 x 512 x 2048: ahead of "
     "PyTorch and, in int8, ONNX Runtime, which multiplies no bfloat16 on a CPU",
 )
-def amx_products(data: Data) -> tuple[bool, str]:
+def amx_products(findings: Findings, data: Data) -> None:
     if not TARGET.tiles:
         raise Absent(tiles_refusal() or "this CPU has no AMX, or kernels are not compiled for it")
-    findings = Findings()
     for threads in THREADS:
         for precision in TARGET.tiles:
             engines = ("PyTorch", "ONNX Runtime") if precision == "int8" else ("PyTorch",)
@@ -110,7 +96,6 @@ def amx_products(data: Data) -> tuple[bool, str]:
                     remark = f"{sides[OURS]['rate']}, theirs {sides[engine]['rate']}"
                     what = f"{plural(threads)}, {precision}, {case.name}:"
                     findings.at_least(what, sides[engine]["ratio"], f"x {engine}", 1.0, remark)
-    return findings.verdict
 
 
 SIZES = (1, 2, 7, 17, 31, 64, 127, 129, 257)
@@ -124,8 +109,7 @@ Shape = tuple[int, int, int]
     "one thread and two, m, n, k of 1, 2, 7, 17, 31, 64, 127, 129, 257: the mean, weighted by work, at least 60% of "
     "the peak; at least NumPy's speed wherever m n k >= 32 cubed",
 )
-def products_grid(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def products_grid(findings: Findings, data: Data) -> None:
     for threads in THREADS:
         with operations.use_threads(threads), library_threads(threads):
             peak = peak_flops(threads)
@@ -139,7 +123,6 @@ def products_grid(data: Data) -> tuple[bool, str]:
         worst = min(ratios, key=ratios.__getitem__)
         remark = f"worst {worst} at {ratios[worst]:.2f} x NumPy, median {np.median(list(ratios.values())):.2f} x"
         findings.at_most("slower than NumPy", len(slower), f"of {len(ratios)}", 0, remark)
-    return findings.verdict
 
 
 def _row_times(m: int, threads: int) -> dict[Shape, tuple[float, float]]:

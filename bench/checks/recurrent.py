@@ -20,8 +20,7 @@ WIDTH, LENGTH = 512, 50
     f"one thread and two, 64 sentences and one, of {LENGTH} rows, width {WIDTH}, float32 and int8: an LSTM layer ahead "
     "of PyTorch's and of ONNX Runtime's; its share of the peak, or of what reads as many weights for each row",
 )
-def recurrent(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def recurrent(findings: Findings, data: Data) -> None:
     for threads in THREADS:
         for sentences in (64, 1):
             for precision in ("float32", "int8"):
@@ -35,7 +34,6 @@ def recurrent(data: Data) -> tuple[bool, str]:
                     what = f"{plural(threads)}, {sentences} sentence{'s'[: sentences > 1]}, {precision}:"
                     findings.at_least(what, sides[peer]["ratio"], f"x {peer}", 1.0, remark)
                 findings.say(f"{sides[OURS]['rate']}, {_share(threads, sentences, precision, sides[OURS]['seconds'])}")
-    return findings.verdict
 
 
 def _share(threads: int, sentences: int, precision: str, seconds: float) -> str:

@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check, need
 from bench.decoder_shapes import SMOLLM2
 from bench.load import SERVE, running
 
@@ -20,11 +19,9 @@ LEFT_OUT = "positive_data_acceptance"
     f"schemathesis over the OpenAPI description of a translator, an encoder and a language model, {EXAMPLES} examples "
     f"of each operation, all of its checks but {LEFT_OUT}: it finds nothing",
 )
-def schema(data: Data) -> tuple[bool, str]:
-    if not installed(("schemathesis", "fastapi")):
-        raise Absent("pip install schemathesis fastattn[serve]")
+def schema(findings: Findings, data: Data) -> None:
+    need("schemathesis", "fastapi")
     program = Path(sys.executable).with_name("schemathesis")
-    findings = Findings()
     with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}", "--timeout", "20"]) as server:
         ended = subprocess.run(
             [str(program), "run", f"{server.address}/openapi.json", "--max-examples", str(EXAMPLES), "--seed", "1",
@@ -38,4 +35,3 @@ def schema(data: Data) -> tuple[bool, str]:
     findings.at_least("requests", int(generated[1]) if generated else 0, "", 1000)
     if ended.returncode:
         findings.say(" / ".join(re.findall(r"- (ST\d+ .*)", ended.stdout)[:6]))
-    return findings.verdict

@@ -2,7 +2,7 @@
 
 from bench import search
 from bench.case import OURS
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, milliseconds, plural
 from bench.search import PEER, QUERIES, READING
 
@@ -14,12 +14,7 @@ BANDWIDTH_SHARE = 0.8
     f"a million vectors of {search.WIDTH} numbers, float32, int8 and bits, {', '.join(map(str, QUERIES))} queries, one "
     "thread and two: ahead of faiss's flat index; one query: at least 80% of the memory's bandwidth",
 )
-def semantic_search(data: Data) -> tuple[bool, str]:
-    try:
-        import faiss  # noqa: F401
-    except ImportError:
-        raise Absent("faiss-cpu is not installed") from None
-    findings = Findings()
+def semantic_search(findings: Findings, data: Data) -> None:
     for make in search.corpora():
         corpus = make()
         if not corpus.agrees():
@@ -36,4 +31,3 @@ def semantic_search(data: Data) -> tuple[bool, str]:
                         findings.say(f"{what} {share:.2f} of the bandwidth ({rate})")
                     else:
                         findings.at_least(what, share, "of the bandwidth", BANDWIDTH_SHARE, rate)
-    return findings.verdict

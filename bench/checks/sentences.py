@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from fastattn.text.splitting import split_sentences
 
 TABLE = Path(__file__).parents[2] / "tests" / "text" / "sentences.txt"
@@ -49,12 +48,9 @@ def begins_of(text: str, sentences: list[str]) -> set[int]:
     f"paragraphs of 2 to {MOST} items of FLORES dev, en, pt and zh: at least {WANTED} of the places found, "
     "F1 not below pysbd's; every ninth item is of several sentences, which F1 takes for mistakes",
 )
-def flores(data: Data) -> tuple[bool, str]:
-    if not installed(("pysbd",)):
-        raise Absent("pip install pysbd")
+def flores(findings: Findings, data: Data) -> None:
     import pysbd
 
-    findings = Findings()
     for language, theirs in (("en", "en"), ("pt", "es"), ("zh", "zh")):  # pysbd has no Portuguese: its nearest
         joined = paragraphs(data.flores(language), "" if language == "zh" else " ")
         peer = pysbd.Segmenter(language=theirs, clean=False)
@@ -70,7 +66,6 @@ def flores(data: Data) -> tuple[bool, str]:
         hits = sum(len(one & begins) for one, begins in found["own"]) / sum(len(begins) for _, begins in joined)
         findings.at_least(f"{language}: found", hits, "", WANTED)
         findings.at_least("F1", scores["own"], "", scores["pysbd"], "pysbd's")
-    return findings.verdict
 
 
 @check(
@@ -78,12 +73,10 @@ def flores(data: Data) -> tuple[bool, str]:
     f"200 hard cases made by hand in nine languages: F1 of the places between sentences at least {WANTED}; pysbd "
     "beside it, where it has the language",
 )
-def table(data: Data) -> tuple[bool, str]:
-    if not installed(("pysbd",)):
-        raise Absent("pip install pysbd")
+def table(findings: Findings, data: Data) -> None:
     import pysbd
 
-    findings, own, peer, at_both = Findings(), [], [], []
+    own, peer, at_both = [], [], []
     known = pysbd.languages.LANGUAGE_CODES
     for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
         language, written = line.split("\t")
@@ -96,4 +89,3 @@ def table(data: Data) -> tuple[bool, str]:
     findings.at_least("cases", len(own), "", 200)
     findings.at_least("F1", f1(own), "", WANTED)
     findings.at_least(f"of the {len(peer)} in pysbd's languages", f1(at_both), "", f1(peer), "pysbd's")
-    return findings.verdict

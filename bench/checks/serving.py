@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from bench.decoder_shapes import SMOLLM2
 from bench.load import SERVE, running
 from fastattn import Encoder, Generator, Translator
@@ -20,21 +19,13 @@ ASKED = [{"role": "user", "content": "What is the capital of France?"}]
     "the packages openai (vectors in both encodings, a conversation whole and streamed), deepl, libretranslatepy, "
     "langchain-openai and LlamaIndex' for servers like OpenAI's, unmodified: their answers are the API's",
 )
-def clients(data: Data) -> tuple[bool, str]:
-    if not installed(
-        ("openai", "deepl", "libretranslatepy", "langchain_openai", "llama_index", "fastapi", "py3langid")
-    ):
-        raise Absent(
-            "pip install openai deepl libretranslatepy langchain-openai llama-index-embeddings-openai-like "
-            "llama-index-llms-openai-like fastattn[serve]"
-        )
-    findings = Findings()
+def clients(findings: Findings, data: Data) -> None:
+    need("openai", "deepl", "libretranslatepy", "langchain_openai", "llama_index", "fastapi", "py3langid")
     wanted = Translator("en-pt").translate(TEXTS), Encoder("minilm").encode(TEXTS)
     answer = Generator(SMOLLM2.path).generate(messages=ASKED, max_new_tokens=24)
     with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}"]) as server:
         for name, alike in _answers(server.address, *wanted, answer):
             findings.at_least(f"{name}:", int(alike), "", 1, "")
-    return findings.verdict
 
 
 def _answers(address: str, translated: list[str], vectors_BD: np.ndarray, answer: str) -> Iterator[tuple[str, bool]]:

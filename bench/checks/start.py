@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.case import NOT_INSTALLED, installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check, need
 from bench.checks.bergamot import PEER, folder_of, translate_locally, write_lines
 from bench.checks.compare import THREADS, in_child, plural, request
 from bench.convert import converted
@@ -55,32 +54,21 @@ def _translate(data: Data) -> list[str]:
 
 @check(
     "start-warm",
-    "a fresh process, kernels in the cache, median of 5: import fastattn 0.3 s, Translator 0.7 s, "
-    "the command that translates a sentence 1.3 s in all; in int8, which a user gets unasked",
+    "a fresh process, kernels in the cache, median of 5: import fastattn 0.3 s, Translator 0.7 s",
 )
-def warm(data: Data) -> tuple[bool, str]:
-    command = _translate(data)
-    python(*command)
-    commands, loads = [], []
-    for _ in range(5):
-        loads.append(json.loads(python("-c", LOAD)))
-        commands.append(once(lambda: python(*command)))
-    imports, translators = zip(*loads, strict=True)
-    findings = Findings()
+def warm(findings: Findings, data: Data) -> None:
+    python("-c", LOAD)
+    imports, translators = zip(*(json.loads(python("-c", LOAD)) for _ in range(5)), strict=True)
     findings.at_most("import", statistics.median(imports), "s", 0.3)
     findings.at_most("Translator", statistics.median(translators), "s", 0.7)
-    findings.at_most("command", statistics.median(commands), "s", 1.3)
-    return findings.verdict
 
 
 @check("int8-start", "the command that translates a sentence in int8, fresh process, kernels in the cache, of 5: 1.0 s")
-def warm_int8(data: Data) -> tuple[bool, str]:
+def warm_int8(findings: Findings, data: Data) -> None:
     command = [*_translate(data), "--precision", "int8"]
     python(*command)
-    findings = Findings()
     times = [once(lambda: python(*command)) for _ in range(5)]
     findings.at_most("median", statistics.median(times), "s", 1.0, f"{min(times):.2f} to {max(times):.2f} s")
-    return findings.verdict
 
 
 @check(
@@ -88,15 +76,14 @@ def warm_int8(data: Data) -> tuple[bool, str]:
     "a line with en-pt, int8, fresh process, kernels in the cache: at most 1.2 x translateLocally's time, and no more "
     f"memory than the {LIGHT_MB} MB that it took before kernels were loaded without Numba",
 )
-def light(data: Data) -> tuple[bool, str]:
-    line, findings = data.flores("en")[0], Findings()
+def light(findings: Findings, data: Data) -> None:
+    line = data.flores("en")[0]
     command = command_of("en-pt", line)
     with translate_locally() as (peer, scratch):
         theirs = peer.command("en-pt", write_lines(scratch / "line", [line]), scratch / "out", max(THREADS))
         _beside(findings, command, lambda: _run(*theirs), PEER)
         peaks = peak_of_command([sys.executable, *command]), peak_of_command(*theirs)
     findings.at_most("peak", peaks[0] / 1e6, "MB", LIGHT_MB, f"{PEER} {peaks[1] / 1e6:.0f} MB")
-    return findings.verdict
 
 
 # What a user of CTranslate2 would write for one sentence; with a second thread it takes longer.
@@ -118,9 +105,8 @@ print(*vector / numpy.linalg.norm(vector))
     "a line with MiniLM, float32, fresh process, kernels in the cache: at most 1.2 x the time of a script that encodes "
     "it with CTranslate2 and tokenizers",
 )
-def encode(data: Data) -> tuple[bool, str]:
-    if not installed(("ctranslate2", "tokenizers", "transformers", "torch")):
-        raise Absent(f"CTranslate2 or its converter is {NOT_INSTALLED}")
+def encode(findings: Findings, data: Data) -> None:
+    need("ctranslate2", "tokenizers", "transformers", "torch")
     folder, line = folder_of("minilm"), data.flores("en")[0]
     peers = cache_root() / "bench"
     peers.mkdir(parents=True, exist_ok=True)
@@ -131,11 +117,9 @@ def encode(data: Data) -> tuple[bool, str]:
     theirs = np.array(python(*script).split(), np.float64)
     if np.abs(ours - theirs).max() > 1e-4:
         raise RuntimeError("the vectors differ")
-    findings = Findings()
     _beside(findings, command, lambda: python(*script), "CTranslate2")
     peaks = [peak_of_command([sys.executable, *side]) / 1e6 for side in (command, script)]
     findings.say(f"peak {peaks[0]:.0f} MB, CTranslate2's {peaks[1]:.0f} MB")
-    return findings.verdict
 
 
 def _beside(findings: Findings, command: list[str], peer: Callable[[], object], name: str) -> None:
@@ -149,15 +133,13 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
 
 
 @check("start-cold", "an empty cache: the command that translates a line with en-pt as a user gets it takes 8 s in all")
-def cold(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def cold(findings: Findings, data: Data) -> None:
     command = command_of("en-pt", data.flores("en")[0])
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
         first = once(lambda: python(*command, cache=cache))
         again = statistics.median(once(lambda: python(*command, cache=cache)) for _ in range(3))
     findings.at_most("first", first, "s", 8, f"then {again:.2f} s")
-    return findings.verdict
 
 
 @check(
@@ -165,13 +147,11 @@ def cold(data: Data) -> tuple[bool, str]:
     "an empty cache: 20 s of compiling for the command that translates a sentence as a user gets it, in int8, "
     "40 s for all there is in all precisions (warmup)",
 )
-def cold_all(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def cold_all(findings: Findings, data: Data) -> None:
     _compiling(findings, _translate(data), 20)
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
         findings.at_most("warmup", once(lambda: python("-m", "fastattn.cli", "warmup", cache=cache)), "s", 40)
-    return findings.verdict
 
 
 def _compiling(findings: Findings, command: list[str], wanted: float) -> None:
@@ -193,11 +173,9 @@ def _empty_cache(folder: Path) -> Path:
     "zh-en-memory",
     "peak resident after loading and one sentence, greedy, one thread and two: 1.5 x the weights in float32 and 200 MB",
 )
-def memory(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def memory(findings: Findings, data: Data) -> None:
     for threads in THREADS:
         found = in_child(request(data, "resources", threads, item="translate fastattn", size="toy"))
         wanted = (1.5 * found["weights"] + 200e6) / 1e6
         remark = f"weights {found['weights'] / 1e6:.0f} MB"
         findings.at_most(plural(threads), found["resident"] / 1e6, "MB", wanted, remark)
-    return findings.verdict

@@ -2,12 +2,13 @@
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from bench.checks.compare import pause, plural
 from bench.checks.translators import compared, tokens_compared
 from bench.t5_cases import T5_CASES, T5_PUBLISHED
@@ -18,18 +19,18 @@ KINDS = "T5, flan-T5, mT5, UMT5 and MADLAD-400"
 
 
 @check("t5-transformers", f"{KINDS}: three small ones each, as transformers")
-def small(data: Data) -> tuple[bool, str]:
-    return compared(T5_CASES)
+def small(findings: Findings, data: Data) -> None:
+    compared(findings, T5_CASES)
 
 
 @check("t5-published", f"{KINDS} at published sizes with two layers a side: as transformers")
-def published(data: Data) -> tuple[bool, str]:
-    return compared(T5_PUBLISHED, 10)
+def published(findings: Findings, data: Data) -> None:
+    compared(findings, T5_PUBLISHED, 10)
 
 
 @check("t5-ctranslate2", f"{KINDS}, folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4")
-def ctranslate2(data: Data) -> tuple[bool, str]:
-    return tokens_compared(T5_CASES)
+def ctranslate2(findings: Findings, data: Data) -> None:
+    tokens_compared(findings, T5_CASES)
 
 
 # Sentences, beams, tokens of each translation.
@@ -38,29 +39,15 @@ FASTER = {"float32": 1.0, "int8": 1.5}
 SPEED = "T5-base's shape, one sentence and 32, greedy and beam 4, of fixed lengths: faster than transformers, and than"
 
 
-@check("t5-speed-1", f"one thread, {SPEED} CTranslate2 in float32, 1.5 x that in int8")
-def speed_on_one(data: Data) -> tuple[bool, str]:
-    return _speed(1)
+def _speed(findings: Findings, data: Data, threads: int) -> None:
+    from bench.t5_speed import engines, write_model
 
-
-@check("t5-speed-2", f"two threads, {SPEED} CTranslate2 in float32, 1.5 x that in int8")
-def speed_on_two(data: Data) -> tuple[bool, str]:
-    return _speed(2)
-
-
-def _speed(threads: int) -> tuple[bool, str]:
-    try:
-        from bench.t5_speed import engines, write_model
-    except ImportError:
-        raise Absent("pip install ctranslate2 torch transformers") from None
-    findings = Findings()
     with tempfile.TemporaryDirectory() as scratch:
         folder = write_model(Path(scratch))
         with use_threads(threads), library_threads(threads):
             made = engines(folder, threads, tuple(FASTER))
             for search in SEARCHES:
                 _compare(made, search, threads, findings)
-    return findings.verdict
 
 
 def _compare(made: dict[str, Callable], search: tuple[int, int, int], threads: int, findings: Findings) -> None:
@@ -74,3 +61,8 @@ def _compare(made: dict[str, Callable], search: tuple[int, int, int], threads: i
         ours, theirs = seconds[f"fastattn {precision}"], seconds[f"CTranslate2 {precision}"]
         findings.at_least(f"{name}, {precision}:", theirs / ours, "x CTranslate2", wanted, f"{ours:.2f} s")
     findings.at_least(name, seconds["transformers"] / seconds["fastattn float32"], "x transformers", 1.0)
+
+
+for _threads, _on in ((1, "one thread"), (2, "two threads")):
+    _claim = f"{_on}, {SPEED} CTranslate2 in float32, 1.5 x that in int8"
+    check(f"t5-speed-{_threads}", _claim)(partial(_speed, threads=_threads))

@@ -2,8 +2,7 @@
 
 import re
 
-from bench.case import installed
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from fastattn import Translator
 
 # Nouns of news and of travel, with translations that a Portuguese editor would ask for.
@@ -35,12 +34,10 @@ TERMS = dict(
     "FLORES dev en-pt with a glossary of 100 terms: each comes out as often as it goes in, BLEU within 0.5 of the run "
     "without",
 )
-def glossary(data: Data) -> tuple[bool, str]:
-    if not installed(("sacrebleu",)):
-        raise Absent("pip install sacrebleu")
+def glossary(findings: Findings, data: Data) -> None:
     import sacrebleu
 
-    texts, references, findings = data.flores("en"), data.flores("pt"), Findings()
+    texts, references = data.flores("en"), data.flores("pt")
     with Translator("en-pt") as translator:
         plain = translator.translate(texts)
         with_terms = translator.with_glossary(TERMS).translate(texts)
@@ -60,7 +57,6 @@ def glossary(data: Data) -> tuple[bool, str]:
     findings.at_most("changed without a term", changed, f"of {len(untouched)}", 0)
     scores = [sacrebleu.corpus_bleu(found, [references]).score for found in (plain, with_terms)]
     findings.at_most("BLEU lost:", scores[0] - scores[1], "", 0.5, f"{scores[0]:.2f} without, {scores[1]:.2f} with")
-    return findings.verdict
 
 
 def _times(term: str, text: str) -> int:

@@ -1,7 +1,5 @@
 """Recurrent encoder-decoders of ``bench.train`` against PyTorch; and every variety against its formulas."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +60,17 @@ def _ours(folder: Path, threads: int) -> Any:
 
 
 @check("trained-greedy", "greedy translations of all held-out lines equal PyTorch's, with attention and without: 99.9%")
-def greedy(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def greedy(findings: Findings, data: Data) -> None:
     for kind in KINDS:
         folder = trained_folder(data, kind)
         lines = _held_out(folder)
         pairs = zip(_ours(folder, 1)(lines), _Torch(folder).translate(lines, BATCH), strict=True)
         share = 100 * sum(a == b for a, b in pairs) / len(lines)
         findings.at_least(f"{kind}:", share, f"% of {len(lines)} lines", 99.9)
-    return findings.verdict
 
 
 @check("trained-pointer", "hulls of 2,000 sets of points that were not learned, greedily: as many right as in PyTorch")
-def pointing(data: Data) -> tuple[bool, str]:
+def pointing(findings: Findings, data: Data) -> None:
     folder, points = trained_folder(data, "pointer"), hulls.examples(2000, seed=0)  # training's seeds begin at 1
     import torch
 
@@ -83,19 +79,17 @@ def pointing(data: Data) -> tuple[bool, str]:
     theirs = pointer.point(pointer.restored(torch.load(folder / "model.pt")), points, hulls.MOST + 1)
     with PointerNetwork(folder, "float32", threads=1) as network:
         ours = [one.rows for (one,) in network.point(points, beam_size=1)]
-    wanted, findings = [hulls.hull(array) for array in points], Findings()
+    wanted = [hulls.hull(array) for array in points]
     right = [sum(rows == hull for rows, hull in zip(found, wanted, strict=True)) for found in (ours, theirs)]
     findings.at_least("right:", right[0], f"of {len(points)} hulls", right[1], "the bound is PyTorch's")
     findings.at_most("right:", right[0], f"of {len(points)} hulls", right[1])
     findings.at_least("same places:", sum(a == b for a, b in zip(ours, theirs)), "hulls", 0.999 * len(points))
-    return findings.verdict
 
 
 @check(
     "trained-speed", f"greedy, batches of {BATCH} and one line at a time, one thread and two: ahead of PyTorch's eager"
 )
-def speed(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def speed(findings: Findings, data: Data) -> None:
     for kind in KINDS:
         folder = trained_folder(data, kind)
         lines, torch = _held_out(folder)[:320:5], _Torch(folder)
@@ -111,11 +105,3 @@ def speed(data: Data) -> tuple[bool, str]:
                 ratio, rate = seconds["PyTorch"] / seconds[OURS], len(some) / seconds[OURS]
                 what = f"{kind}, {plural(threads)}, {'batches' if batch > 1 else 'one at a time'}:"
                 findings.at_least(what, ratio, "x PyTorch", 1.0, f"{rate:,.0f} lines/s")
-    return findings.verdict
-
-
-@check("recurrent-twins", "recurrent models of every variety equal their papers' formulas: passes, steps, searches")
-def twins(data: Data) -> tuple[bool, str]:
-    tests = [sys.executable, "-m", "pytest", "-q", "tests/models/test_recurrent.py"]
-    done = subprocess.run(tests, cwd=Path(__file__).parents[2], capture_output=True, text=True)
-    return done.returncode == 0, done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]

@@ -1,5 +1,7 @@
 """zh-en against CTranslate2 in float32, and decoding against the bandwidth of memory."""
 
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from bench.case import OURS
@@ -15,69 +17,80 @@ from fastattn import Translator
 from fastattn.weights import download, read
 
 PEER = "CTranslate2"
-BATCH = "64 sentences, one thread and two: at least 1.5 x CTranslate2 at its best batch size and division of threads"
-SINGLE = "one sentence at a time, on one thread and on two: against the better of CTranslate2's one and two, at least"
 
 
-@check("zh-en-batch-greedy", f"greedy, {BATCH}")
-def batch_greedy(data: Data) -> tuple[bool, str]:
-    return _batch(data, "greedy")
-
-
-@check("zh-en-batch-beam", f"beam 4, {BATCH}")
-def batch_beam(data: Data) -> tuple[bool, str]:
-    return _batch(data, "beam 4")
-
-
-def _batch(data: Data, search: str) -> tuple[bool, str]:
-    findings = Findings()
+def batch(
+    findings: Findings, data: Data, precision: str, search: str, sentences: int, wanted: float, seconds: float
+) -> None:
     for threads in THREADS:
         # with scaling, only the cases of batches are made: greedy, then beam 4
-        wanted = request(data, "translate", threads, engines=(OURS, PEER), scaling=True)
+        asked = request(
+            data, "translate", threads, precision=precision, engines=(OURS, PEER), scaling=True, sentences=sentences
+        )
         with library_threads(threads):
-            make = list(translate_cases(wanted))[search != "greedy"]
-            sides = compare(make(), threads, rounds=5, seconds=60.0)
+            make = list(translate_cases(asked))[search != "greedy"]
+            sides = compare(make(), threads, rounds=5, seconds=seconds)
         peer = sides[PEER]
-        remark = f"{sides[OURS]['rate']}, {peer['rate']} by {peer['setting']}"
-        findings.at_least(f"{plural(threads)}:", peer["ratio"], f"x {PEER}", 1.5, remark)
-    return findings.verdict
+        remark = f"{sides[OURS]['rate']}, {peer['rate']} by {peer['setting']}, {peer['agreement']}"
+        findings.at_least(f"{plural(threads)}:", peer["ratio"], f"x {PEER}", wanted, remark)
 
 
-@check("zh-en-single-greedy", f"greedy, {SINGLE} 1.4 x")
-def single_greedy(data: Data) -> tuple[bool, str]:
-    return _single(data, 1, 1.4)
-
-
-@check("zh-en-single-beam", f"beam 4, {SINGLE} 1.5 x")
-def single_beam(data: Data) -> tuple[bool, str]:
-    return _single(data, 4, 1.5)
-
-
-def _single(data: Data, beam: int, wanted: float) -> tuple[bool, str]:
-    """All four engines in turn, over every fifth of the 64 sentences."""
-    folder, texts = download.resolve("zh-en"), data.flores("zh")[:64:5]
-    calls = {}
-    for engine in (OURS, PEER):
-        for threads in THREADS:
-            # the first setting uses all threads for one sentence
-            translate = next(iter(alone(TRANSLATORS[engine].make(folder, threads, "float32")).values()))
-            calls[engine, threads] = lambda translate=translate: [translate([text], beam) for text in texts]
+def one_by_one(texts: list[str], beam: int, precision: str, rounds: int) -> tuple[dict, dict]:
+    """({(engine, threads): a call for all texts}, {the same: median seconds}), all four in turn."""
+    folder, calls = download.resolve("zh-en"), {}
+    for engine, threads in product((OURS, PEER), THREADS):
+        # the first setting uses all threads for one sentence
+        translate = next(iter(alone(TRANSLATORS[engine].make(folder, threads, precision)).values()))
+        calls[engine, threads] = lambda translate=translate: [translate([text], beam)[0] for text in texts]
     with library_threads(max(THREADS)):
-        times = alternate(calls, rounds=5, seconds=60.0, pause=pause(max(THREADS)))
+        return calls, alternate(calls, rounds, seconds=60.0, pause=pause(max(THREADS)))
+
+
+def _single(findings: Findings, data: Data, beam: int, wanted: float) -> None:
+    """Over every fifth of the 64 sentences."""
+    texts = data.flores("zh")[:64:5]
+    _, times = one_by_one(texts, beam, "float32", rounds=5)
     milliseconds = {side: f"{1e3 * seconds / len(texts):.0f} ms a sentence" for side, seconds in times.items()}
-    best = min(THREADS, key=lambda threads: times[PEER, threads])
-    findings = Findings()
+    best = min(times[PEER, threads] for threads in THREADS)
     for threads in THREADS:
-        ratio = times[PEER, best] / times[OURS, threads]
+        ratio = best / times[OURS, threads]
         findings.at_least(f"{plural(threads)}:", ratio, f"x {PEER}", wanted, milliseconds[OURS, threads])
     findings.say(", ".join(f"{PEER} on {plural(threads)} {milliseconds[PEER, threads]}" for threads in THREADS))
-    return findings.verdict
+
+
+BATCH = "sentences, one thread and two: at least"
+BEST = "at its best batches and division of threads"
+SINGLE = "one sentence at a time, on one thread and on two: against the better of CTranslate2's one and two, at least"
+for _name, _search, _beam, _least in (("greedy", "greedy", 1, 1.4), ("beam", "beam 4", 4, 1.5)):
+    check(f"zh-en-batch-{_name}", f"{_search}, 64 {BATCH} 1.5 x CTranslate2 {BEST}")(
+        partial(batch, precision="float32", search=_search, sentences=64, wanted=1.5, seconds=60.0)
+    )
+    check(f"int8-zh-en-batch-{_name}", f"{_search}, 128 {BATCH} 2 x CTranslate2's int8 {BEST}")(
+        partial(batch, precision="int8", search=_search, sentences=128, wanted=2.0, seconds=30.0)
+    )
+    check(f"zh-en-single-{_name}", f"{_search}, {SINGLE} {_least} x")(partial(_single, beam=_beam, wanted=_least))
+
+
+@check(
+    "int8-zh-en-single",
+    "one sentence at a time, beam 4, each side at its better of one thread and two: 3 x CTranslate2's int8 a token",
+)
+def single_int8(findings: Findings, data: Data) -> None:
+    """Over every tenth of 128 sentences."""
+    import sentencepiece
+
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(download.resolve("zh-en") / "sentencepiece.model"))
+    calls, times = one_by_one(data.flores("zh")[:128:10], 4, "int8", rounds=7)
+    tokens = {engine: sum(len(pieces.encode(text)) + 1 for text in calls[engine, 1]()) for engine in (OURS, PEER)}
+    each = {side: 1e3 * seconds / tokens[side[0]] for side, seconds in times.items()}
+    best = {engine: min(each[engine, threads] for threads in THREADS) for engine in (OURS, PEER)}
+    findings.at_least("", best[PEER] / best[OURS], f"x {PEER}", 3.0)
+    findings.say(", ".join(f"{engine} on {plural(n)} {each[engine, n]:.2f} ms a token" for engine, n in each))
 
 
 @check("decode-bandwidth", "one sentence, greedy, one thread and two: a step reads its weights at 85% of the bandwidth")
-def decode_bandwidth(data: Data) -> tuple[bool, str]:
+def decode_bandwidth(findings: Findings, data: Data) -> None:
     folder = download.resolve("zh-en")
-    findings = Findings()
     for threads in THREADS:
         limits = [bandwidth(threads)]
         seconds = _step_seconds(folder, threads, data.flores("zh")[0])
@@ -86,7 +99,6 @@ def decode_bandwidth(data: Data) -> tuple[bool, str]:
         part = moved / seconds / max(limits)
         remark = f"{moved / 1e6:.0f} MB a step in {1e3 * seconds:.2f} ms, bandwidth {max(limits) / 1e9:.1f} GB/s"
         findings.at_least(f"{plural(threads)}:", part, "of the bandwidth", 0.85, remark)
-    return findings.verdict
 
 
 def _step_seconds(folder: Path, threads: int, text: str, few: int = 8, many: int = 72) -> float:

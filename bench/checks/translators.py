@@ -5,22 +5,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from bench.translator_cases import CASES, PUBLISHED
 from bench.translator_models import TranslatorCase, build, make_texts
 
 TEXTS = 30
 
 
-def compared(cases: Sequence[TranslatorCase], count: int = TEXTS) -> tuple[bool, str]:
+def compared(findings: Findings, cases: Sequence[TranslatorCase], count: int = TEXTS) -> None:
     """Ids, logits, searches and texts here and in transformers."""
-    try:
-        import transformers
+    import transformers
 
-        from bench.translator_comparison import agreement
-    except ImportError:
-        raise Absent("pip install torch transformers") from None
-    findings, texts = Findings(), make_texts(count, 3)
+    from bench.translator_comparison import agreement
+
+    texts = make_texts(count, 3)
     findings.say(f"transformers {transformers.__version__}")
     for seed, case in enumerate(cases):
         with tempfile.TemporaryDirectory() as folder:
@@ -30,33 +28,30 @@ def compared(cases: Sequence[TranslatorCase], count: int = TEXTS) -> tuple[bool,
         remark = f"ids {found.ids}, greedy {found.greedy}, beam 4 {found.beam}, texts {found.joined}"
         findings.at_least(f"{case.name}:", same, f"of {count} the same", count, remark)
         findings.at_most("logits", found.logits, "of the largest", 1e-4)
-    return findings.verdict
 
 
 @check("translators-transformers", "NLLB, M2M100, mBART, BART, Pegasus, tc-big: three small ones each, as transformers")
-def small(data: Data) -> tuple[bool, str]:
-    return compared(CASES)
+def small(findings: Findings, data: Data) -> None:
+    compared(findings, CASES)
 
 
 @check("translators-published", "the same kinds at published sizes with two layers a side: as transformers")
-def published(data: Data) -> tuple[bool, str]:
-    return compared(PUBLISHED, 10)
+def published(findings: Findings, data: Data) -> None:
+    compared(findings, PUBLISHED, 10)
 
 
 @check(
     "translators-ctranslate2", "their folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4"
 )
-def ctranslate2(data: Data) -> tuple[bool, str]:
-    return tokens_compared(CASES)
+def ctranslate2(findings: Findings, data: Data) -> None:
+    tokens_compared(findings, CASES)
 
 
-def tokens_compared(cases: Sequence[TranslatorCase]) -> tuple[bool, str]:
+def tokens_compared(findings: Findings, cases: Sequence[TranslatorCase]) -> None:
     """The tokens here and in CTranslate2, of its own folders."""
-    try:
-        from bench.translator_ctranslate2 import converted, tokens_of_both, with_equal_heads
-    except ImportError:
-        raise Absent("pip install ctranslate2 torch transformers") from None
-    findings, texts = Findings(), make_texts(TEXTS, 3)
+    from bench.translator_ctranslate2 import converted, tokens_of_both, with_equal_heads
+
+    texts = make_texts(TEXTS, 3)
     for seed, case in enumerate(cases):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "model").mkdir()
@@ -64,4 +59,3 @@ def tokens_compared(cases: Sequence[TranslatorCase]) -> tuple[bool, str]:
             out = converted(Path(folder) / "model", Path(folder) / "converted")
             same: dict[str, Any] = tokens_of_both(out, Path(folder) / "model", case, texts)
         findings.at_least(f"{case.name}:", min(same.values()), f"of {TEXTS} the same", TEXTS, str(same))
-    return findings.verdict

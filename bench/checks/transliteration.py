@@ -29,7 +29,7 @@ def package(name: str) -> Path:
     return Path(found.submodule_search_locations[0])
 
 
-def agreement(model: str, words: list[str], program: Program) -> tuple[bool, str]:
+def agreement(findings: Findings, model: str, words: list[str], program: Program) -> None:
     """Whether the catalog's model writes each word as its program does."""
     expected = [program(word) for word in words]
     different = [
@@ -37,18 +37,16 @@ def agreement(model: str, words: list[str], program: Program) -> tuple[bool, str
         for word, found, theirs in zip(words, Translator(model).translate(words), expected)
         if found != theirs
     ]
-    findings = Findings()
     findings.at_least(
         model, len(words) - len(different), f"of {len(words)} words", len(words), "; ".join(different[:3])
     )
-    return findings.verdict
 
 
 @check("transliteration-e2k", f"e2k, {ENGLISH} English words of tatoeba.org: the katakana of its own package")
-def e2k(data: Data) -> tuple[bool, str]:
+def e2k(findings: Findings, data: Data) -> None:
     package("e2k")
     program: Any = importlib.import_module("e2k.inference")
-    return agreement("e2k", english(data, ENGLISH), program.C2K())
+    agreement(findings, "e2k", english(data, ENGLISH), program.C2K())
 
 
 def english(data: Data, count: int) -> list[str]:
@@ -60,10 +58,10 @@ def english(data: Data, count: int) -> list[str]:
 
 
 @check("transliteration-thai2rom", f"thai2rom, {THAI} Thai words of PyThaiNLP: what its files give by ONNX Runtime")
-def thai2rom(data: Data) -> tuple[bool, str]:
+def thai2rom(findings: Findings, data: Data) -> None:
     from bench.onnx_thai2rom import Thai2Rom
 
-    return agreement("thai2rom", thai(THAI), Thai2Rom(package("pythainlp") / "corpus"))
+    agreement(findings, "thai2rom", thai(THAI), Thai2Rom(package("pythainlp") / "corpus"))
 
 
 def thai(count: int) -> list[str]:
@@ -78,10 +76,9 @@ def thai(count: int) -> list[str]:
     f"e2k and thai2rom, float32, batches of {BATCH} words and one at a time, one thread and two: "
     f"{WANTED['PyTorch']:.0f} x PyTorch's eager, {WANTED['ONNX Runtime']} x ONNX Runtime",
 )
-def speed(data: Data) -> tuple[bool, str]:
+def speed(findings: Findings, data: Data) -> None:
     from bench.torch_transliteration import onnx_engine, torch_engine, transliterate
 
-    findings = Findings()
     for name, words, most in (("e2k", english(data, BATCH), 16), ("thai2rom", thai(BATCH), 100)):
         checkpoint = read(download.resolve(name))
         for threads in THREADS:
@@ -104,4 +101,3 @@ def speed(data: Data) -> tuple[bool, str]:
                     same = sum(map(str.__eq__, found[peer], found[OURS]))
                     findings.at_least(f"{what} the words of {peer}:", same, f"of {len(some)}", 0.98 * len(some))
                     findings.at_least(what, rates[OURS] / rates[peer], f"x {peer}", wanted)
-    return findings.verdict
