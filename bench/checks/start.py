@@ -1,21 +1,23 @@
-"""Start-up: imports, loading, compiling, and the memory of a process that does it."""
+"""Start-up: imports, loading, compiling, and the memory of a process that does it; large models too."""
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from bench.checks import Data, Findings, check, need
-from bench.checks.bergamot import PEER, folder_of, translate_locally, write_lines
-from bench.checks.compare import THREADS, in_child, plural, request
+from bench.checks.compare import THREADS, command_of, folder_of, in_child, plural, python, request
+from bench.checks.light import PEER, translate_locally, write_lines
 from bench.convert import converted
-from bench.machine import ROOT
+from bench.large_translator import write
 from bench.memory import peak_of_command
 from bench.timing import alternate, once
 from fastattn.system.cache_folder import cache_root
@@ -29,22 +31,6 @@ imported = time.perf_counter()
 fastattn.Translator("zh-en")
 print(json.dumps([imported - start, time.perf_counter() - imported]))
 """
-
-
-def python(*arguments: str, cache: Path | None = None) -> str:
-    """The standard output of a Python process, with the cache folder ``cache`` if given."""
-    environment = {**os.environ, **({"FASTATTN_CACHE": str(cache)} if cache else {})}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8"
-    )
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
-    return done.stdout
-
-
-def command_of(model: str, *options: str) -> list[str]:
-    """The arguments of Python that translate as the checkpoint itself asks."""
-    return ["-m", "fastattn.cli", "translate", "--model", str(folder_of(model)), *options]
 
 
 def _translate(data: Data) -> list[str]:
@@ -179,3 +165,57 @@ def memory(findings: Findings, data: Data) -> None:
         wanted = (1.5 * found["weights"] + 200e6) / 1e6
         remark = f"weights {found['weights'] / 1e6:.0f} MB"
         findings.at_most(plural(threads), found["resident"] / 1e6, "MB", wanted, remark)
+
+
+SHAPE = "NLLB-1.3B's shape, random weights, 5.5 GB of float32"
+LARGE_LOAD = """
+import json, sys, time
+start = time.perf_counter()
+from fastattn import Translator
+model = Translator(sys.argv[1], precision="int8", threads=2)
+took = time.perf_counter() - start
+print(json.dumps([took, model.translate("a b c", beam_size=1, max_decoding_length=8, min_decoding_length=8)]))
+"""
+
+
+@contextmanager
+def _scratch() -> Iterator[tuple[Path, Path]]:
+    """(the checkpoint's folder, an empty cache with the kernels of the machine's), deleted afterwards."""
+    with tempfile.TemporaryDirectory(prefix="fastattn-large-") as name:
+        folder, cache = Path(name), Path(name) / "cache"
+        cache.mkdir()
+        kernels = cache_root().absolute() / "kernels"
+        kernels.mkdir(parents=True, exist_ok=True)
+        (cache / "kernels").symlink_to(kernels, target_is_directory=True)
+        yield write(folder / "large"), cache
+
+
+@check(
+    "large-load",
+    f"{SHAPE}, in int8: the first load, which packs it, and a sentence in at most 1.2 x the packed weights' bytes at "
+    "the peak; later loads in a second",
+)
+def large_load(findings: Findings, data: Data) -> None:
+    with _scratch() as (folder, cache):
+        environment = {**os.environ, "FASTATTN_CACHE": str(cache)}
+        command = [sys.executable, "-c", LARGE_LOAD, str(folder)]
+        peak = peak_of_command(command, environment)
+        (packed,) = (cache / "packed").glob("*.packed")
+        size = packed.stat().st_size
+        findings.at_most("first load:", peak / size, f"x {size / 1e6:.0f} MB", 1.2, f"{peak / 1e6:.0f} MB")
+        found = [json.loads(python("-c", LARGE_LOAD, str(folder), cache=cache)) for _ in range(5)]
+        times = [took for took, _ in found][1:]  # the first of them writes what the others find
+        findings.at_most("later:", statistics.median(times), "s", 1.0, f"{min(times):.2f} to {max(times):.2f} s")
+        peak = peak_of_command(command, environment)
+        findings.say(f"later peak {peak / 1e6:.0f} MB")
+
+
+@check("large-convert", f"{SHAPE}: convert --precision int8 with at most its folder's bytes in memory at the peak")
+def convert(findings: Findings, data: Data) -> None:
+    with _scratch() as (folder, cache):
+        out = folder.parent / "out"
+        command = [sys.executable, "-m", "fastattn.cli", "convert", str(folder), str(out), "--precision", "int8"]
+        peak = peak_of_command(command, {**os.environ, "FASTATTN_CACHE": str(cache)})
+        size = (out / "model.safetensors").stat().st_size
+        findings.at_most("peak", peak / size, f"x {size / 1e6:.0f} MB", 1.0, f"{peak / 1e6:.0f} MB")
+        shutil.rmtree(out)
