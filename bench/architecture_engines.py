@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from bench.architectures import RERANKER, Architecture, make_texts, write
-from bench.encoders import Encode, Engine, Run, Setting, encode_batches, padding
+from bench.encoders import Encode, Engine, Run, Setting, Tokenizer, encode_batches, padding
 from bench.silence import silent
-from bench.tokenizer import Tokenizer
 
 INPUTS = ("input_ids", "attention_mask")
 CALIBRATION = 32  # texts

@@ -49,9 +49,9 @@ def _openvino(folder: Path, target: Path, precision: str) -> None:
     import numpy as np
     import openvino
 
+    from bench.encoders import Tokenizer
     from bench.openvino_models import rounded, traced
     from bench.sentences import sentences
-    from bench.tokenizer import Tokenizer
     from bench.torch_rows import rows_module
 
     batches = Tokenizer(folder).batches(sentences("en", CALIBRATION, None), 1)

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from bench.case import NOT_INSTALLED, Case, Side, installed, largest_difference
-from bench.encoders import ENCODERS, Engine, alone
+from bench.encoders import ENCODERS, TRANSLATORS, Engine, Tokenizer, alone
 from bench.operations.table import WEIGHT_BYTES
 from bench.request import Request
 from bench.sentences import sentences
-from bench.tokenizer import Tokenizer
-from bench.translators import TRANSLATORS
 from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights import read

@@ -32,7 +32,7 @@ def folder(form: str) -> Path:
         if form == "transformers":
             build(part, CASE)
         else:
-            from bench.translator_ctranslate2 import converted
+            from bench.translator_comparison import converted
 
             converted(folder("transformers"), part, form)
         part.rename(made)

@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.attention_cases import Arrays, positions_first
 from bench.case import Side
-from bench.onnx_graph import MICROSOFT, Graph
+from bench.onnx_kernels import MICROSOFT, Graph
 from bench.onnx_session import session
 
 NAMES = ("query", "key", "value")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.onnx_graph import MICROSOFT, Graph
+from bench.onnx_kernels import MICROSOFT, Graph
 from fastattn.weights import read
 
 

@@ -46,9 +46,8 @@ def start(request: Request, task: str, engine: str) -> Any:
         return {"absent": f"not installed: {error.name}"}
     imported = time.perf_counter() - clock
     kernels = _count_compiled() if engine == "fastattn" else []
-    from bench.encoders import ENCODERS
+    from bench.encoders import ENCODERS, TRANSLATORS
     from bench.sentences import sentences
-    from bench.translators import TRANSLATORS
 
     make: Any
     options: tuple[int, ...]

@@ -1,8 +1,4 @@
-"""translateLocally, a program with the Bergamot engine (C++, intgemm): found, set up, and run as a command.
-
-It reads its models from the user's data folder and its settings from the configuration folder; here the caller gives
-both, so that the user's own have no effect.
-"""
+"""Programs for Firefox's models: translateLocally, with the Bergamot engine (C++, intgemm), and fxtranslate (Rust)."""
 
 import json
 import os
@@ -69,3 +65,29 @@ class TranslateLocally:
             "XDG_CONFIG_HOME": str(settings.parent),
             "QT_QPA_PLATFORM": "offscreen",
         }
+
+
+LIBRARY = NAME = "fxtranslate"
+
+
+class FxTranslate:
+    """The model in a folder; FileNotFoundError for one without its files. Used by the thread that made it alone."""
+
+    name = NAME
+
+    def __init__(self, folder: Path):
+        import fxtranslate
+
+        vocabularies = _contents(folder, "*vocab*.spm")  # srcvocab comes before trgvocab; one serves both
+        (model,), (shortlist,) = _contents(folder, "model.*.bin"), _contents(folder, "lex.*.bin")
+        self._engine = fxtranslate.Translator(model, vocabularies[0], vocabularies[-1], shortlist)
+
+    def translate(self, text: str) -> str:
+        return self._engine.translate_long(text)
+
+
+def _contents(folder: Path, pattern: str) -> list[bytes]:
+    files = sorted(folder.glob(pattern))
+    if not files:
+        raise FileNotFoundError(f"{NAME} wants a file {pattern} in {folder}")
+    return [file.read_bytes() for file in files]

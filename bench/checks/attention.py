@@ -205,7 +205,7 @@ def _compiled(arrays: Any, form: Form) -> Callable:
     """FlexAttention after its first call; Absent where it does not compile."""
     import torch
 
-    from bench.torch_flex import flex
+    from bench.torch_kernels import flex
 
     captured = {np.tanh: torch.tanh}.get(form.captured) if callable(form.captured) else form.captured
     if isinstance(captured, np.ndarray):

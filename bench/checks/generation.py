@@ -14,9 +14,8 @@ import numpy as np
 from bench.case import OURS
 from bench.checks import Data, Findings, check, need
 from bench.checks.compare import pause, plural, python
-from bench.decoder_peers import GenAI, Transformers, genai_folder, transformers_folder
+from bench.decoder_peers import GenAI, LlamaCpp, Transformers, genai_folder, transformers_folder
 from bench.decoder_shapes import HY_MT, QWEN3, SMOLLM2, Shape
-from bench.llama_cpp import LlamaCpp
 from bench.measure import LEAST_BYTES, reader
 from bench.memory import peak_of_command
 from bench.timing import library_threads, once, sample

@@ -14,11 +14,10 @@ from typing import Any
 from bench.case import NOT_INSTALLED, installed
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, command_of, folder_of, milliseconds, plural, python
-from bench.fx_translate import LIBRARY, FxTranslate
 from bench.kernel_clock import kernel_seconds
 from bench.machine import ROOT
 from bench.timing import alternate, once
-from bench.translate_locally import VARIABLE, TranslateLocally, program
+from bench.translate_locally import LIBRARY, VARIABLE, FxTranslate, TranslateLocally, program
 from fastattn import Translator
 
 MODELS = {"en-pt": ("en", "pt"), "pt-en": ("pt", "en")}

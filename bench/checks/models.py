@@ -14,13 +14,12 @@ from bench.case import OURS
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, against, compare, in_child, pause, plural, request
 from bench.checks.products import AVX2
-from bench.encoders import alone
+from bench.encoders import TRANSLATORS, alone
 from bench.machine import ROOT
 from bench.measure import bandwidth
 from bench.model_cases import encode_cases, layer_weights, translate_cases
 from bench.operations.table import WEIGHT_BYTES
 from bench.timing import alternate, library_threads, once
-from bench.translators import TRANSLATORS
 from fastattn import Encoder, Translator
 from fastattn.weights import download, read
 
@@ -173,7 +172,6 @@ def _step_seconds(folder: Path, threads: int, text: str, few: int = 8, many: int
     return (sorted(long for long, _ in times)[3] - sorted(short for _, short in times)[3]) / (many - few)
 
 
-PEER = "CTranslate2"
 PEERS = ("sentence-transformers", PEER, "ONNX Runtime", "OpenVINO")
 SENTENCES = 486  # for MiniLM
 

@@ -19,7 +19,7 @@ from bench.measure import peak_flops, reader
 from bench.operations.recurrent import recur
 from bench.operations.table import WEIGHT_BYTES
 from bench.timing import library_threads, once
-from bench.train import hulls, tatoeba
+from bench.train import hulls
 from fastattn import Translator
 from fastattn.ops.cpu import use_threads
 from fastattn.translation.pointer import PointerNetwork
@@ -95,22 +95,23 @@ class _Torch:
     def __init__(self, folder: Path):
         import torch
 
-        from bench.train import tutorial
+        from bench.train import translation
 
         source, self.words = (
             (folder / name).read_text(encoding="utf-8").split() for name in ("source.txt", "target.txt")
         )
         self.numbers = {word: i for i, word in enumerate(source)}
-        self.model = tutorial.Translator(folder.name, len(source), len(self.words))
+        self.model = translation.Translator(folder.name, len(source), len(self.words))
         self.model.load_state_dict(torch.load(folder / "model.pt"))
         self.tensor: Any = torch.tensor
+        self.ids = translation.ids
 
     def translate(self, lines: list[str], batch: int) -> list[str]:
         """Greedily; the lines of a batch are of like length."""
         order, made = sorted(range(len(lines)), key=lambda i: len(lines[i].split())), {}
         for at in range(0, len(lines), batch):
             chosen = order[at : at + batch]
-            sources = [self.tensor(tatoeba.ids(lines[i].split(), self.numbers)) for i in chosen]
+            sources = [self.tensor(self.ids(lines[i].split(), self.numbers)) for i in chosen]
             made |= dict(zip(chosen, self.model.translate(sources, MOST), strict=True))
         return [" ".join(self.words[word] for word in made[i]) for i in range(len(lines))]
 

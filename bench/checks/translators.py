@@ -15,9 +15,8 @@ from bench.checks import Data, Findings, check
 from bench.checks.compare import pause, plural
 from bench.measure import bandwidth
 from bench.operations.table import WEIGHT_BYTES
-from bench.t5_cases import T5_CASES, T5_PUBLISHED
 from bench.timing import alternate, library_threads, once, sample
-from bench.translator_cases import CASES, PUBLISHED
+from bench.translator_cases import CASES, PUBLISHED, T5_CASES, T5_PUBLISHED
 from bench.translator_models import TranslatorCase, build, make_texts
 from fastattn.ops import cpu
 from fastattn.ops.cpu import use_threads
@@ -62,7 +61,7 @@ def ctranslate2(findings: Findings, data: Data) -> None:
 
 def tokens_compared(findings: Findings, cases: Sequence[TranslatorCase]) -> None:
     """The tokens here and in CTranslate2, of its own folders."""
-    from bench.translator_ctranslate2 import converted, tokens_of_both, with_equal_heads
+    from bench.translator_comparison import converted, tokens_of_both, with_equal_heads
 
     texts = make_texts(TEXTS, 3)
     for seed, case in enumerate(cases):

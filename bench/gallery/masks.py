@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.gallery.drawing import graph_picture, seen_picture, weights_picture
-from bench.gallery.example import even, normal
+from bench.gallery.drawing import even, graph_picture, normal, seen_picture, weights_picture
 from bench.gallery.weights import weights_of
 from bench.svg import Panel, plot
 from fastattn import and_masks, attention

@@ -1,14 +1,17 @@
-"""Digits, shifted and turned on a larger canvas: a small network with a spatial transformer and CBAM reads them."""
+"""Digits, shifted and turned on a larger canvas: small networks around modules of ``fastattn.vision`` read them."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench.torch_residual import Cbam
+from bench import torch_vision
+from bench.torch_residual import Cbam, SqueezeExcitation
 from bench.torch_vision import SpatialTransformer
 
 SIDE, BATCH, STEPS, RATE = 28, 64, 3000, 2e-3
@@ -102,3 +105,68 @@ def learn(model: nn.Module, steps: int, path: Path, decay: float = 0.0) -> None:
     print(f"{path.stem}: {right:.1%} of {len(wanted)} unseen digits are read", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(model.state_dict(), path)
+
+
+LOOK_STEPS = 1500
+DECAY = {"MultiScaleAttention": 1e-3}  # of its weights, else it soon takes one scale everywhere
+LOOK_CHANNELS, LOOK_SQUEEZED, PATCH, HEADS = 16, 4, 4, 4
+CLASSES = 10
+
+
+class LookingNet(nn.Module):
+    """Perhaps convolutions, the module, and a linear layer of each channel's maximum in quarters of the image."""
+
+    def __init__(self, look: nn.Module, convolved: bool, channels: int = LOOK_CHANNELS):
+        super().__init__()
+        convolutions = (
+            nn.Conv2d(1, LOOK_CHANNELS, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(LOOK_CHANNELS, LOOK_CHANNELS, 3, padding=1), nn.ReLU(),
+        )  # fmt: skip
+        self.features = nn.Sequential(*convolutions if convolved else ())
+        self.look, self.top = look, nn.Linear(channels * 16, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.top(functional.adaptive_max_pool2d(self.look(self.features(images)), 4).flatten(1))
+        return logits
+
+
+class Glimpses(nn.Module):
+    """DynamicCapacity by itself, which answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential()
+        self.look = torch_vision.dynamic_capacity(
+            [1, 8, LOOK_CHANNELS], [1, LOOK_CHANNELS, LOOK_CHANNELS], CLASSES, 6, 9
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.look.answer(self.look(images))
+
+
+# The module of fastattn.vision -> its network.
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "SqueezeExcitation": lambda: LookingNet(SqueezeExcitation(LOOK_CHANNELS, LOOK_SQUEEZED), True),
+    "SelectiveKernel": lambda: LookingNet(
+        torch_vision.SelectiveKernel(LOOK_CHANNELS, LOOK_CHANNELS, 2, LOOK_SQUEEZED), True
+    ),
+    "ResidualAttention": lambda: LookingNet(torch_vision.ResidualAttention(LOOK_CHANNELS, 1, 2), True),
+    "MultiScaleAttention": lambda: LookingNet(torch_vision.MultiScaleAttention([1, 16, LOOK_CHANNELS], 16), False),
+    "DynamicCapacity": Glimpses,
+    "PatchAttention": lambda: LookingNet(torch_vision.PatchAttention(32, HEADS, 64, 1, PATCH), False, 32),
+}
+SETTINGS: dict[str, dict[str, Any]] = {"PatchAttention": {"heads": HEADS}, "DynamicCapacity": {"patches": 6}}
+
+
+def load_look(folder: Path, name: str) -> nn.Module:
+    """A trained network."""
+    model = NETWORKS[name]()
+    model.load_state_dict(torch.load(folder / f"{name}.pth"))
+    return model.eval()
+
+
+def train_looks(archive: Path, into: Path) -> None:
+    """Write NAME.pth of each module."""
+    for name, make in NETWORKS.items():
+        torch.manual_seed(32)
+        learn(make(), LOOK_STEPS, into / f"{name}.pth", DECAY.get(name, 0.0))

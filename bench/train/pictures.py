@@ -92,13 +92,12 @@ def looks(trained: Path) -> str:
     """What each other module looks at in held-out digits: places, or channels as a square of cells each."""
     import torch
 
-    from bench.train import digits as given
-    from bench.train import looks as networks
+    from bench.train import digits as networks
 
-    images = given.held_out()[0][:SHOWN]
+    images = networks.held_out()[0][:SHOWN]
     rows = {"as given": images[:, 0]}
     for name in networks.NETWORKS:
-        net = networks.load(trained / "looks", name)
+        net = networks.load_look(trained / "looks", name)
         state, settings = net.state_dict(), networks.SETTINGS.get(name, {})
         module = getattr(vision, name).from_torch(state, "look.", **settings)
         with torch.no_grad():

@@ -95,7 +95,7 @@ def test_masks_of_a_window_are_that_window():
 
 
 def test_memory_is_plotted_over_two_lengths_or_more():
-    from bench.plots import memory_plot
+    from bench.report import memory_plot
 
     runs = [
         {"part": "resources", "item": f"attention {engine} {n}", "length": n, "extra": extra}
