@@ -32,10 +32,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
     "tokens": (("translation.calls", "Presentation", "tokens"),),
-    "joining": (
-        ("translation.calls", "Presentation", "join"),
-        ("translation.calls", "Presentation", "detail"),
-    ),
+    "joining": (("translation.calls", "Presentation", "join"), ("translation.calls", "Presentation", "detail")),
 }
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -57,12 +54,7 @@ GROUPS = {
     "fastattn.cli": ("fastattn.cli",),
     "fastattn.weights": ("fastattn.weights",),
     "fastattn.text": ("fastattn.text",),
-    "fastattn.kernels, simd, runtime": (
-        "fastattn.kernels",
-        "fastattn.ops.cpu",
-        "fastattn.simd",
-        "fastattn.runtime",
-    ),
+    "fastattn.kernels, simd, runtime": ("fastattn.kernels", "fastattn.ops.cpu", "fastattn.simd", "fastattn.runtime"),
     "fastattn, other": ("fastattn",),
 }
 

@@ -328,12 +328,7 @@ def dollars(seconds: float, machines: int, price: float, blocks: int) -> float:
 
 def limit(parts: Parts) -> str:
     """What takes most of the time beside the work."""
-    names = {
-        "start": parts.start,
-        "storage": parts.storage,
-        "lost machines": parts.lost,
-        "last blocks": parts.last,
-    }
+    names = {"start": parts.start, "storage": parts.storage, "lost machines": parts.lost, "last blocks": parts.last}
     name, seconds = max(names.items(), key=lambda item: item[1])
     share = seconds / parts.seconds
     return f"{name}, {share:.0%}" if share >= WORTH_NAMING else f"cores ({name}, {share:.1%})"

@@ -19,11 +19,7 @@ from bench.timing import alternate, limited_to
 from fastattn import attention
 from fastattn.ops.reference.mechanisms import results, scores
 
-LENGTHS = {
-    "full": (256, 512, 1024, 2048, 4096, 8192),
-    "quick": (256, 512, 1024, 2048),
-    "toy": (32, 64),
-}
+LENGTHS = {"full": (256, 512, 1024, 2048, 4096, 8192), "quick": (256, 512, 1024, 2048), "toy": (32, 64)}
 WIDTH, WINDOW = 64, 64
 OURS, NEAR, PLAIN = "fastattn", f"fastattn, restricted to {WINDOW}", "NumPy"
 ROUNDS, SECONDS = 9, 8.0

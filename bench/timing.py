@@ -29,11 +29,7 @@ def alternate(
 
 
 def sample(
-    calls: dict[str, Callable[[], object]],
-    known: dict[str, float],
-    rounds: int,
-    seconds: float,
-    pause: float = 0.0,
+    calls: dict[str, Callable[[], object]], known: dict[str, float], rounds: int, seconds: float, pause: float = 0.0
 ) -> dict[str, list[float]]:
     """Seconds of one call, a list for each engine; they alternate.
 

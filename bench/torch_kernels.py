@@ -73,17 +73,13 @@ def attention_step(arrays: Arrays, heads: int, key_heads: int, head_width: int) 
     found = arrays["key_value"][arrays["index"]]
     parts = arrays["query"][:, None], found[:, :, :width], found[:, :, width:]
     tensors = [_heads_first(part.reshape(rows, -1, heads, head_width)) for part in parts]
-    return _side(
-        lambda: F.scaled_dot_product_attention(*tensors),
-        lambda out: out.numpy().reshape(rows, -1),
-    )
+    return _side(lambda: F.scaled_dot_product_attention(*tensors), lambda out: out.numpy().reshape(rows, -1))
 
 
 def project_top_k(arrays: Arrays, k: int) -> Side:
     tensors = _tensors(arrays, "x", "weight", "bias")
     return _side(
-        lambda: torch.topk(torch.log_softmax(F.linear(*tensors), dim=1), k, dim=1),
-        lambda result: result.values.numpy(),
+        lambda: torch.topk(torch.log_softmax(F.linear(*tensors), dim=1), k, dim=1), lambda result: result.values.numpy()
     )
 
 

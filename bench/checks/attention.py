@@ -264,10 +264,7 @@ def _case(shape: Shape, causal: bool) -> Case:
     call = partial(reference.attention, *rows, RaggedBatch(starts, starts, seen), Heads(H, H, K))
     mine = ours(arrays, causal=causal)
     mine()  # compiles; the reference needs no first call, which may take seconds
-    sides = {
-        OURS: Side({"": mine}),
-        "NumPy": Side({"": call}, view=lambda out: out.reshape(B, T, H, K).swapaxes(1, 2)),
-    }
+    sides = {OURS: Side({"": mine}), "NumPy": Side({"": call}, view=lambda out: out.reshape(B, T, H, K).swapaxes(1, 2))}
     flops = 4.0 * B * H * K * T * ((T + 1) / 2 if causal else T)
     return Case(attention_cases.name(shape, causal), flops / 1e9, "GFLOP/s", sides, flops, warm=True)
 

@@ -99,10 +99,7 @@ def libretranslate(findings: Findings, data: Data) -> None:
     _under_load(findings, mixed(data.flores("zh")), [*SERVE, "-m", "zh-en"], ask, "LibreTranslate", command, ask)
 
 
-@check(
-    "serve-load-vectors",
-    "minilm, fastattn serve beside sentence-transformers behind FastAPI: the same",
-)
+@check("serve-load-vectors", "minilm, fastattn serve beside sentence-transformers behind FastAPI: the same")
 def vectors(findings: Findings, data: Data) -> None:
     need("sentence_transformers", "fastapi")
     folder = str(download.resolve("minilm"))

@@ -38,10 +38,7 @@ def _translate(data: Data) -> list[str]:
     return ["-m", "fastattn.cli", "translate", "-m", "zh-en", data.flores("zh")[0]]
 
 
-@check(
-    "start-warm",
-    "a fresh process, kernels in the cache, median of 5: import fastattn 0.3 s, Translator 0.7 s",
-)
+@check("start-warm", "a fresh process, kernels in the cache, median of 5: import fastattn 0.3 s, Translator 0.7 s")
 def warm(findings: Findings, data: Data) -> None:
     python("-c", LOAD)
     imports, translators = zip(*(json.loads(python("-c", LOAD)) for _ in range(5)), strict=True)
