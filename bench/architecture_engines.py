@@ -49,7 +49,6 @@ class Subject:
         return rows_module(self.folder, attention, self.architecture.kind)
 
     def inputs(self, texts: list[str]) -> list[np.ndarray]:
-        """Ids and mask of texts of one length."""
         ids_BT = np.array([ids[0] for _, ids in self.tokenizer.batches(texts, 1)])
         return [ids_BT, np.ones_like(ids_BT)]
 
@@ -187,8 +186,7 @@ def onnx_runtime(subject: Subject, threads: int, precision: str) -> dict[Setting
 
         def run(ids_BT: np.ndarray, mask_BT: np.ndarray, runner: Any = runner) -> np.ndarray:
             given = {"input_ids": ids_BT, "attention_mask": mask_BT}
-            rows_BTD: np.ndarray = runner.run(None, {value.name: given[value.name] for value in runner.get_inputs()})[0]
-            return rows_BTD
+            return runner.run(None, {value.name: given[value.name] for value in runner.get_inputs()})[0]
 
         optimized = exporter == LEGACY and subject.architecture.optimizer
         found |= _encodes(subject, run, f"{exporter}, optimized" if optimized else exporter)

@@ -120,7 +120,6 @@ def holder_of(module: str, owner: str, name: str) -> tuple[Any, Any]:
 
 
 def run(size: str, model: str, threads: int, data: Path | None) -> int:
-    """Print the tables."""
     from fastattn import Translator
 
     lines = sentences("en", {"full": 997, "quick": 256, "toy": 2}[size], data)
@@ -159,7 +158,6 @@ def _print_run(call: Callable[[], object], rounds: int, count: int, reading: flo
             seconds = budget.run(call)
             if best is None or seconds < best[0]:
                 best = seconds, dict(budget.spent)
-    assert best is not None
     total, spent = best
     print("| part | ms | us a line | % | of it in kernels, ms |\n| --- | ---: | ---: | ---: | ---: |")
     rows = {"reading a file": [reading, 0.0]} if reading else {}

@@ -85,12 +85,10 @@ def try_settings(side: Side, warm: bool) -> Trial:
         took = time.perf_counter() - start
         if best is None or took < best.seconds:
             best = Trial(setting, took, result)
-    assert best is not None
     return best
 
 
 def run_case(case: Case, rounds: int, seconds: float, pause: float) -> dict[str, Any]:
-    """The case's row of the results: medians, samples, settings, whether the results agree."""
     present = {name: side for name, side in case.sides.items() if side.calls}
     trials = {name: try_settings(side, case.warm) for name, side in present.items()}
     results = {name: present[name].view(trial.result) for name, trial in trials.items()}

@@ -89,7 +89,6 @@ class Cluster:
 
 
 def calm(machines: int, held: int = 1, at_once: int = 1) -> Cluster:
-    """Machines of the same speed, none of which is lost."""
     return Cluster(machines, spread=0.0, slow=0.0, losses=0.0, held=held, at_once=at_once)
 
 
@@ -251,7 +250,6 @@ def _model(name: str) -> tuple[Callable[[list[str]], Any], int]:
 
 
 def _written(texts: list[str], results: Any) -> bytes:
-    """The rows of a block's output, without a format's own bytes."""
     lines = "".join(f"{text}\n" for text in texts)
     if isinstance(results, np.ndarray):
         return lines.encode() + results.tobytes()
@@ -327,7 +325,6 @@ def dollars(seconds: float, machines: int, price: float, blocks: int) -> float:
 
 
 def limit(parts: Parts) -> str:
-    """What takes most of the time beside the work."""
     names = {"start": parts.start, "storage": parts.storage, "lost machines": parts.lost, "last blocks": parts.last}
     name, seconds = max(names.items(), key=lambda item: item[1])
     share = seconds / parts.seconds
@@ -386,7 +383,6 @@ def cluster_table(found: list[Figures], price: float) -> str:
 
 
 def disturbances(machines: int) -> dict[str, Cluster]:
-    """One thing after the other that comes to a cluster."""
     even, full = calm(machines), Cluster(machines)
     three = replace(even, held=3, at_once=3)
     spread = replace(three, spread=full.spread)
@@ -436,7 +432,6 @@ def document_text(found: list[Figures], price: float) -> str:
 
 
 def run(size: str, only: str, data: Path | None, price: float, document: Path | None) -> int:
-    """Print the tables; with a document, write them between its marks; the exit status."""
     section = Section(document, "cluster")
     if section.is_missing():
         return 2

@@ -76,8 +76,6 @@ def _git(*arguments: str) -> str:
 
 
 class Child:
-    """A process with one commit's models that runs the cases it is asked for."""
-
     def __init__(self, tree: Path, texts: dict[str, list[str]], threads: int) -> None:
         command = [sys.executable, str(CHILD), str(tree), str(threads)]
         self.process = subprocess.Popen(
@@ -91,7 +89,6 @@ class Child:
         self.cases = self.ask({"texts": texts, "single": SINGLE})
 
     def ask(self, question: object) -> list:
-        assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps(question), file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
@@ -103,7 +100,6 @@ class Child:
         return self.ask(case)[0]
 
     def end(self) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
 

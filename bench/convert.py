@@ -13,7 +13,6 @@ from pathlib import Path
 
 
 def converted(folder: Path, cache: Path, engine: str, precision: str) -> Path:
-    """The copy of the checkpoint in ``folder`` for an engine of ENGINES."""
     ending, convert = ENGINES[engine]
     digest = hashlib.sha256(str(folder.absolute()).encode())
     for source in sorted(Path(__file__).parent.glob("o*_*.py")):
@@ -27,7 +26,6 @@ def converted(folder: Path, cache: Path, engine: str, precision: str) -> Path:
 
 
 def _ctranslate2(folder: Path, target: Path, precision: str) -> None:
-    """By its own converter."""
     from ctranslate2.converters import TransformersConverter
 
     shutil.rmtree(target, ignore_errors=True)

@@ -45,7 +45,6 @@ class LlamaCpp:
         self._batch = llama_cpp.llama_batch_init(max(BATCH, sequences), 0, 1)
 
     def ids(self, text: str, special: bool = False) -> list[int]:
-        """The tokens of a text, with those that the file adds."""
         data = text.encode()
         room = (self.library.llama_token * (len(data) + 8))()
         count = self.library.llama_tokenize(self._vocabulary, data, len(data), room, len(room), True, special)
@@ -108,7 +107,6 @@ class LlamaCpp:
 
 
 def transformers_folder(shape: Shape) -> Path:
-    """transformers' own folder of a shape, with random weights in bfloat16."""
     folder = cache_root() / "bench" / f"{shape.name}-transformers"
     if not folder.exists():
         import torch
@@ -182,7 +180,6 @@ class GenAI:
         self._model = onnxruntime_genai.Model(config)
 
     def answer(self, prompts: list[list[int]], count: int) -> Any:
-        """Greedy tokens behind prompts of one length."""
         length = len(prompts[0]) + count
         options = self._library.GeneratorParams(self._model)
         options.set_search_options(

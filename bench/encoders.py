@@ -210,7 +210,6 @@ def our_translator(folder: Path, threads: int, precision: str) -> dict[Setting, 
 
 
 def naive_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
-    """The same model on fastattn.ops.reference: NumPy, whose BLAS uses ``threads`` threads."""
     from fastattn import Translator
     from fastattn.ops import reference
     from fastattn.weights import read
@@ -219,8 +218,6 @@ def naive_translator(folder: Path, threads: int, precision: str) -> dict[Setting
 
 
 class _Ours:
-    """A Translator as a function."""
-
     def __init__(self, translator: Any):
         self.translator = translator
 
@@ -233,7 +230,6 @@ def _ours(translator: Any) -> dict[Setting, Translate]:
 
 
 def ctranslate2_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
-    """CTranslate2 with sentencepiece before and after it, for several batch sizes and inter and intra threads."""
     import ctranslate2_translator
     import sentencepiece
 

@@ -155,7 +155,6 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 
 
 def check_functions(only: str) -> int:
-    """Users' functions in attention, against the CPU's."""
     from fastattn.ops.cuda import card
 
     rng, shape = np.random.default_rng(1), (1, 9, 1, 8) if "simulator" in card.description() else (2, 133, 4, 64)
@@ -206,8 +205,6 @@ def check_arrays(only: str) -> int:
 
 
 def check_models(only: str) -> int:
-    """A translator, an encoder and a language model end to end, against the CPU's."""
-
     def translated(device: str) -> list[str]:
         texts = ["今天天气很好。", "我们明天去北京开会，你去吗？", "好"]
         return Translator("zh-en", "float32", device=device).translate(texts, beam_size=2)
@@ -228,7 +225,6 @@ def check_models(only: str) -> int:
 
 
 def time_kernels(only: str, rounds: int, torch: Any) -> None:
-    """A line for each large size of the table: its share of the bandwidth, and of cuBLAS' peak."""
     limit, peak = bandwidth(rounds), peaks(torch, rounds)
     print(f"a copy moves {limit / 1e9:.0f} GB/s; cuBLAS: {', '.join(f'{n} {p / 1e12:.1f} T' for n, p in peak.items())}")
 
@@ -248,7 +244,6 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
 
 
 def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) -> None:
-    """Attention in float16 beside PyTorch's scaled_dot_product_attention."""
     from fastattn.ops.cuda import card
 
     B, H, T, K = shape
@@ -264,7 +259,6 @@ def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) ->
 
 
 def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
-    """MiniLM, a text and a batch; equality with the CPU's first."""
     english = sentences("en", BATCH, data)
     encoder, there = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
     error = np.abs(encoder.encode(english) - there.encode(english)).max()
@@ -282,7 +276,6 @@ def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
 
 
 def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
-    """zh-en, a sentence and a batch, beside transformers' model of its weights; equality with the CPU's first."""
     chinese = sentences("zh", BATCH, data)
     translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
     equal = sum(

@@ -28,7 +28,6 @@ Row = tuple[int, dict[str, float], dict[str, float]]
 
 
 def calls(n: int) -> dict[str, Callable[[], np.ndarray]]:
-    """Attention of n positions to each other, one head."""
     rng = np.random.default_rng(n)
     query, key, value = (normal(rng, 1, n, 1, WIDTH) for _ in range(3))
 
@@ -96,7 +95,6 @@ def picture(rows: list[Row]) -> str:
 
 
 def run(size: str, threads: int, document: Path | None) -> int:
-    """Print the table; with a document, write it between its marks and the picture beside it; the exit status."""
     section = Section(document, "growth")
     if section.is_missing():
         return 2

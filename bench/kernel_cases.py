@@ -52,7 +52,6 @@ def attention(batch: int, heads: int, length: int, head_width: int, causal: bool
 
 
 def table_cases(request: Request) -> Iterator[Callable[[], Case]]:
-    """Yield functions that build the table's cases in the request's precision, each called when its case runs."""
     for operation in OPERATIONS.values():
         if request.precision in operation.precisions:
             more = {"precision": request.precision} if len(operation.precisions) > 1 else {}

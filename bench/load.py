@@ -25,13 +25,10 @@ START = 180.0  # seconds, for loading and compiling
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs: its address, and its first process."""
-
     address: str
     process: int
 
     def ask(self, path: str, body: Any) -> bytes:
-        """The answer to JSON."""
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request) as answer:
@@ -65,7 +62,6 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
         return self.requests / self.seconds
 
     def __str__(self) -> str:

@@ -88,7 +88,6 @@ class Sampled:
 
 @contextlib.contextmanager
 def sampled_lock() -> Iterator[Sampled]:
-    """A Sampled that is filled when the block ends."""
     room_N, own = np.zeros(3, np.int64), [0.0]
     address, shift = lock_word()
 
@@ -187,8 +186,6 @@ class Row:
 
 
 class Model:
-    """A model of MODELS on one thread of each of its processes, as a function of texts."""
-
     def __init__(self, name: str, precision: str, threads: int = 1, processes: int = 1):
         from fastattn import Encoder, Translator
 
@@ -246,7 +243,6 @@ class Model:
 
 
 def measure(name: str, precision: str, mode: str, size: str, data: Path | None) -> Row:
-    """One thread's work at a sentence."""
     from bench.kernel_clock import kernel_seconds
 
     texts = sentences(MODELS[name], COUNTS[size][mode == "one"], data)
@@ -325,7 +321,6 @@ def _scheduled() -> float:
 
 
 def table(rows: list[Row], bandwidth: float) -> str:
-    """Of all that is measured and predicted, in Markdown."""
     head = ["model", "calls", "sentence, one core", "lock held", "share (clock)"]
     head += [f"{cores} cores: threads, processes" for cores in CORES]
     lines = []
@@ -343,7 +338,6 @@ def table(rows: list[Row], bandwidth: float) -> str:
 
 
 def run(size: str, only: str, data: Path | None, bandwidth: float, document: Path | None) -> int:
-    """Print the table; with a document, write it between its marks; the exit status."""
     section = Section(document, "lock")
     if section.is_missing():
         return 2

@@ -33,12 +33,10 @@ LIBRARIES = (
 
 
 def processors() -> int:
-    """The CPUs that this process may use."""
     return usable_cpus().threads
 
 
 def describe() -> dict[str, Any]:
-    """The header of the results."""
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit or "unknown",

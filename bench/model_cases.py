@@ -83,7 +83,6 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
         lengths = [len(ids) for _, batch in Tokenizer(folder).batches(texts, 1) for ids in batch]
         flops = 2.0 * layer_weights(checkpoint, "encoder") * sum(lengths)
-        assert checkpoint.spec.encoder is not None
         flops += _attention_flops(checkpoint.spec.encoder, lengths)
         agree = largest_difference if request.precision == "float32" else _same_directions
         return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, agree=agree, warm=True)

@@ -43,14 +43,12 @@ def multi_head(arrays: Arrays, causal: bool, threads: int) -> Side:
 
 
 def attention(arrays: Arrays, causal: bool, threads: int) -> Side:
-    """ONNX's own operator, heads first."""
     if _scores(arrays) > MOST_SCORES:
         return Side(absent="scores too large")
     return Side({"": _side(list(arrays), "Attention", threads, is_causal=int(causal))})
 
 
 def attention_of_rows(arrays: Arrays, causal: bool, threads: int) -> Side:
-    """The same, positions first."""
     if _scores(arrays) > MOST_SCORES:
         return Side(absent="scores too large")
     heads = {"q_num_heads": arrays[0].shape[1], "kv_num_heads": arrays[1].shape[1]}

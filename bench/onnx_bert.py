@@ -38,7 +38,6 @@ def bert_model(folder: Path) -> bytes:
         return graph.add("MatMul", x, weight), graph.weight(tensors[f"{name}.bias"])
 
     def added(x: str, name: str) -> str:
-        """x W' + b."""
         return graph.add("Add", *product(x, name))
 
     tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)

@@ -137,7 +137,6 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
 
 
 def pixels(images_BCYX: np.ndarray) -> np.ndarray:
-    """The rows of images."""
     return images_BCYX.transpose(0, 2, 3, 1).reshape(-1, images_BCYX.shape[1])
 
 

@@ -18,7 +18,6 @@ def traced(module: torch.nn.Module, inputs: Sequence[np.ndarray]) -> Any:
 
 
 def rounded(model: Any, samples: list[list[np.ndarray]]) -> Any:
-    """The model in int8, calibrated with the inputs of each sample."""
     with silent():
         return nncf.quantize(
             model, nncf.Dataset(samples), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(samples)

@@ -12,7 +12,6 @@ HINTS = {"float32": "f32", "bfloat16": "bf16"}
 
 
 def has_bfloat16() -> bool:
-    """Whether OpenVINO computes in bfloat16 on this CPU."""
     return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 

@@ -35,7 +35,6 @@ def thread_counts(most: int) -> list[int]:
 
 
 def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
-    """The results: the runs of all parts' requests, failures, and the texts used."""
     counts = options.threads or thread_counts(processors())
     if options.quick or options.toy:
         counts = counts[:2]
@@ -122,7 +121,6 @@ def _run_warmup(request: Request, more: dict[str, str], state: str) -> dict[str,
 
 
 def _failures(runs: list[dict[str, Any]]) -> list[str]:
-    """The failures: processes that failed, results that differ between engines."""
     failures = [f"{run['part']} {run.get('item', '')}: {run['failed']}" for run in runs if "failed" in run]
     return failures + [
         f"{row['name']}, {name}: {side['agreement']}"

@@ -41,7 +41,6 @@ def _threads_panel(name: str, runs: list[Run]) -> Panel:
 
 
 def lengths_plot(runs: list[Run]) -> str | None:
-    """A panel for each number of threads."""
     panels = []
     for run in runs:
         if run["part"] == "lengths" and run.get("rows"):
@@ -55,7 +54,6 @@ def lengths_plot(runs: list[Run]) -> str | None:
 
 def _length(name: str) -> int:
     match = re.search(r"\(\d+, \d+, (\d+), \d+\)", name)
-    assert match is not None
     return int(match[1])
 
 
@@ -114,7 +112,6 @@ def _roofline(runs: list[Run]) -> Panel:
 
 
 def _series(rows: list[tuple[int, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """{engine: its measured (x, rate)}."""
     series: dict[str, list[tuple[float, float]]] = {}
     for x, row in rows:
         for name, side in row["sides"].items():
@@ -142,7 +139,6 @@ are at the quickest of several settings. Results of all sides are compared befor
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
-    """Write RESULTS.md and the plots into ``folder``."""
     plots = {
         "threads.svg": threads_plot,
         "lengths.svg": lengths_plot,
@@ -161,7 +157,6 @@ def write(results: dict[str, Any], folder: Path) -> None:
 
 
 def markdown(results: dict[str, Any], plots: Iterable[str] = ()) -> str:
-    """The whole report; ``plots`` are the image files to include."""
     lines = ["# Results", "", *_head(results), "", METHOD, ""]
     if results["failures"]:
         lines += ["**Failed:**", "", *(f"- {failure}" for failure in results["failures"]), ""]
@@ -202,7 +197,6 @@ def _head(results: dict[str, Any]) -> list[str]:
 
 
 def _table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """A Markdown table whose columns are also aligned in a terminal."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
     def line(cells: list[str]) -> str:

@@ -53,5 +53,4 @@ class Request:
 
 
 def say(message: str) -> None:
-    """Print progress."""
     print(message, file=sys.stderr, flush=True)

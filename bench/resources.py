@@ -115,7 +115,6 @@ def bytes_a_position() -> int:
 
 
 def _attention_call(engine: str, length: int) -> Any:
-    """A call, or why there is none."""
     if engine == "fastattn":
         from bench.attention_cases import inputs, ours
 

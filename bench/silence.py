@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Without the warnings and progress that they print."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

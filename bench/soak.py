@@ -68,12 +68,10 @@ class Work:
     expected: list[list[Any]] = field(default_factory=list)  # by options, by text
 
     def prepare(self) -> None:
-        """Fill ``expected``, every text alone."""
         for options in self.options:
             self.expected.append([self.engines[0]([text], options)[0] for text in self.texts])
 
     def differences(self, rng: random.Random) -> int:
-        """The number of unexpected results in a random batch."""
         number = rng.randrange(len(self.options))
         chosen = [rng.randrange(len(self.texts)) for _ in range(rng.randint(1, LARGEST_BATCH))]
         engine = rng.choice(self.engines)
@@ -83,8 +81,6 @@ class Work:
 
 @dataclass
 class Tally:
-    """The threads' counts so far."""
-
     requests: dict[str, int] = field(default_factory=dict)
     differences: int = 0
     errors: int = 0
@@ -98,7 +94,6 @@ class Tally:
 
 
 def texts_of(words: list[str], separator: str, count: int, longest: int) -> list[str]:
-    """Random texts of 0 to ``longest`` words, from a fixed seed."""
     rng = random.Random(7)
     return ["", *(separator.join(rng.choices(words, k=rng.randint(1, longest))) for _ in range(count - 1))]
 
@@ -176,7 +171,6 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tal
 
 
 def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
-    """Print the line; returns whether nothing failed and each of the ``kinds`` of requests was made."""
     quarter = max(1, len(samples) // 4)
     first, last = statistics.median(samples[:quarter]), statistics.median(samples[-quarter:])
     flat = last <= GROWTH * first + ALLOWANCE
@@ -192,7 +186,6 @@ def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
 
 
 def serve_and_soak(minutes: float, seed: int) -> int:
-    """The server's soak; 0 if it passed."""
     from bench.soak_server import CLIENTS, soak_server
 
     tally = Tally()

@@ -92,7 +92,6 @@ def _scaled(y: float, logarithmic: bool) -> float:
 
 
 def _powers(values: list[float]) -> list[float]:
-    """The powers of ten around the values."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return [10.0**power for power in range(first, max(last, first + 1) + 1)]
 

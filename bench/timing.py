@@ -12,7 +12,6 @@ BLOCK = 0.02  # seconds: a faster call is repeated
 
 
 def once(call: Callable[[], object]) -> float:
-    """Seconds of one call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

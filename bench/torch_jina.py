@@ -58,8 +58,7 @@ class JinaBert(nn.Module):
         x_BTD = self._part(f"{layer}.attention.output.LayerNorm")(x_BTD + output_BTD)
         gate_BTF, rest_BTF = self._part(f"{layer}.mlp.gated_layers")(x_BTD).chunk(2, 2)
         outer_BTD = self._part(f"{layer}.mlp.wo")(gelu(gate_BTF) * rest_BTF)
-        normalized: torch.Tensor = self._part(f"{layer}.mlp.layernorm")(x_BTD + outer_BTD)
-        return normalized
+        return self._part(f"{layer}.mlp.layernorm")(x_BTD + outer_BTD)
 
     def _part(self, name: str) -> Any:
         return self.parts[name.replace(".", "/")]

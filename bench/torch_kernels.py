@@ -115,7 +115,6 @@ def _images(rows_ND: np.ndarray, grid: tuple[int, int, int]) -> torch.Tensor:
 
 
 def _pixels(images_BCYX: Any) -> np.ndarray:
-    """The rows of images."""
     if isinstance(images_BCYX, torch.Tensor):
         dense = images_BCYX.to_dense() if images_BCYX.layout == torch._mkldnn else images_BCYX
         images_BCYX = dense.float().numpy()

@@ -10,8 +10,6 @@ from bench.silence import silent
 
 
 class Rows(torch.nn.Module):
-    """The first output of a model alone."""
-
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self.model = model

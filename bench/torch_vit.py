@@ -14,8 +14,6 @@ Run = Callable[[np.ndarray], np.ndarray]
 
 
 class FirstRows(torch.nn.Module):
-    """The first row of the last hidden states alone."""
-
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self.model = model
@@ -25,7 +23,6 @@ class FirstRows(torch.nn.Module):
 
 
 def write(folder: Path, **config: Any) -> None:
-    """A directory of random weights."""
     torch.manual_seed(0)
     with silent():
         transformers.ViTModel(transformers.ViTConfig(**config), add_pooling_layer=False).save_pretrained(folder)
@@ -40,8 +37,6 @@ def module(folder: Path, attention: str) -> FirstRows:
 
 
 def pytorch(folder: Path) -> dict[str, Run]:
-    """Each of transformers' attentions."""
-
     def runner(model: FirstRows) -> Run:
         def run(images_BCYX: np.ndarray) -> np.ndarray:
             with torch.inference_mode():

@@ -31,7 +31,6 @@ class TranslateLocally:
             self._add(name, model)
 
     def _add(self, name: str, model: Path) -> None:
-        """Add the model's files with a description that gives them this name."""
         home = self._folder / "data" / self.name / name
         home.mkdir(parents=True)
         for file in model.iterdir():
@@ -43,14 +42,12 @@ class TranslateLocally:
         description.write_text(json.dumps(said), encoding="utf-8")
 
     def translate(self, name: str, source: Path, target: Path, threads: int) -> None:
-        """Translate the lines of ``source`` to ``target``, in one process from start to end."""
         command, environment = self.command(name, source, target, threads)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
         if done.returncode != 0 or not target.is_file():
             raise RuntimeError(f"{self.name}: {done.stderr.strip().rpartition(chr(10))[2] or done.returncode}")
 
     def command(self, name: str, source: Path, target: Path, threads: int) -> tuple[list[str], dict[str, str]]:
-        """(the command that does it, its environment)."""
         return [self._program, "-m", name, "-i", str(source), "-o", str(target)], self._environment(threads)
 
     def _environment(self, threads: int) -> dict[str, str]:

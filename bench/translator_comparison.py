@@ -34,7 +34,6 @@ class Agreement(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all is the same."""
         return {self.ids, self.greedy, self.beam, self.joined} == {self.texts} and self.logits <= 1e-4
 
 

@@ -32,7 +32,6 @@ def make_texts(count: int, seed: int = 0, longest: int = 14) -> list[str]:
 
 
 def train_spm(kind: str, size: int = 150, **more: Any) -> bytes:
-    """A sentencepiece model of made-up texts."""
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(make_texts(400, 7)), model_writer=model, vocab_size=size, model_type=kind,
@@ -186,14 +185,12 @@ TOKENIZERS = {
 
 
 def write_text_files(folder: Path, case: TranslatorCase) -> TextFiles:
-    """The tokenizer's files and generation_config.json."""
     found = TOKENIZERS[case.tokenizer](folder, case)
     write_json(folder / "generation_config.json", ids_of(case, found) | case.generation)
     return found
 
 
 def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
-    """The ids in config.json and generation_config.json."""
     ids = {f"{name}_token_id": index for name, index in files.ids.items()}
     pad, eos = files.ids["pad"], files.ids["eos"]
     starts = {"bart": eos, "m2m100": eos, "nllb": eos, "mbart50": eos, "marian": pad, "pegasus": pad}
@@ -257,8 +254,6 @@ def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
 
 
 class Oracle:
-    """transformers' model and tokenizer in a folder."""
-
     def __init__(self, folder: Path, case: TranslatorCase):
         import torch
         import transformers

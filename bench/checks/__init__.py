@@ -11,8 +11,6 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Data:
-    """The corpora."""
-
     root: Path
 
     def flores(self, language: str) -> list[str]:
@@ -88,7 +86,6 @@ class Findings:
         self.add(found <= wanted, f"{what} {found:.4g} {unit} {sign} {wanted:.4g}", remark)
 
     def say(self, figure: str) -> None:
-        """Add a figure without a target."""
         self.add(True, figure)
 
     def add(self, passed: bool, figure: str, remark: str = "") -> None:

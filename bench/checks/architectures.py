@@ -23,13 +23,11 @@ DOCUMENTS, PAIR = 100, 216  # tokens of a query of 13 words and a document of 20
 
 
 def make_pairs() -> list[tuple[str, str]]:
-    """A query with each of the documents."""
     (query,) = make_texts(1, 15)
     return [(query, document) for document in make_texts(DOCUMENTS, 202)]
 
 
 def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
-    """Compare vectors of unit length of two int8 models."""
     least = float((ours_BD * other_BD).sum(1).min())
     return least >= 0.9, f"cosine at least {least:.3f}"
 
@@ -70,7 +68,6 @@ def make_case(
 
 
 def _compare_all(findings: Findings, data: Data, architecture: Architecture, texts: dict[int, Sequence[Any]]) -> None:
-    """The findings for texts, or pairs, by their numbers of tokens."""
     if not any(installed(engine.libraries) for name, engine in ENGINES.items() if name != OURS):
         raise Absent("no engine to compare with")
     with tempfile.TemporaryDirectory() as folder:

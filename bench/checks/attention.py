@@ -42,7 +42,6 @@ def numpy(findings: Findings, data: Data) -> None:
 
 
 def _ratios(findings: Findings, cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: str) -> None:
-    """The ratio of each (shape, causal, wanted)."""
     for threads in THREADS:
         for shape, causal, wanted in cases:
             case = against(attention(*shape, causal=causal), peer)
@@ -173,7 +172,6 @@ def _with_slopes(arrays: Any) -> Callable[[], np.ndarray]:
 
 
 def _agree(calls: dict[str, Callable], first: str = "function") -> None:
-    """RuntimeError unless all results are alike."""
     expected = np.asarray(calls[first]())
     for name, call in calls.items():
         agrees, difference = largest_difference(expected, np.asarray(call()))
@@ -378,7 +376,6 @@ def cached(findings: Findings, data: Data) -> None:
 
 
 def _sums(key: np.ndarray, value: np.ndarray) -> dict:
-    """torch.sum of both arrays, if PyTorch is installed."""
     try:
         import torch
     except ImportError:

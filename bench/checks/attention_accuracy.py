@@ -49,7 +49,6 @@ class Call:
         return np.moveaxis(weights / np.where(total == 0, 1, total) @ value, 1, 2)
 
     def ours(self, layout: str) -> np.ndarray:
-        """The result [B, T, H, V], of the arrays in a layout."""
         if layout == "BTHK":
             return fastattn.attention(*self.arrays, **self.options)
         swapped = [array.swapaxes(1, 2) for array in self.arrays]
@@ -76,7 +75,6 @@ def _in_float32(call: Call) -> Iterator[np.ndarray]:
 
 
 def draw(rng: np.random.Generator) -> tuple[Call, str]:
-    """A random call and its layout."""
     B, G, group = (int(rng.integers(1, most)) for most in (4, 3, 4))
     T, S = (int(rng.choice(LENGTHS)) for _ in range(2))
     if rng.random() < 0.05:
@@ -100,7 +98,6 @@ def _strided(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _large(call: Call, rng: np.random.Generator) -> None:
-    """Scores up to +-LARGE."""
     query, key, value = call.arrays
     most = np.abs(query).max(initial=1e-3) * np.abs(key).max(initial=1e-3) * query.shape[3] ** 0.5
     query *= np.float32(LARGE / most)

@@ -74,8 +74,7 @@ def _differing_rows(table: Any, lines: Sequence[str], plain: Any) -> int:
 
 def _vectors(table: Any) -> np.ndarray:
     column = table["embedding"].combine_chunks()
-    vectors_BE: np.ndarray = column.flatten().to_numpy().reshape(len(column), -1)
-    return vectors_BE
+    return column.flatten().to_numpy().reshape(len(column), -1)
 
 
 @check(
@@ -190,7 +189,6 @@ def losses(findings: Findings, data: Data) -> None:
 
 
 def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -> None:
-    """Add what differs from the plain output, and which finished parts were written again."""
     records = output.records()
     numbered = sorted(records) == list(range(len(records)))
     rows = sum(record["rows"] for record in records.values())
@@ -227,7 +225,6 @@ def driver(findings: Findings, data: Data) -> None:
 def _stop_and_rerun(
     findings: Findings, out: Path, arguments: list[str], number: signal.Signals, cluster: LocalCluster
 ) -> tuple[Job, Output]:
-    """A job that is stopped in the middle, and the output when it was begun again."""
     job = Job(out, *arguments)
     job.until_finished(6)
     actors = sum(OWN_TITLE in process.title for process in _at_work(job, cluster))
@@ -247,7 +244,6 @@ def _stop_and_rerun(
 
 
 def _at_work(job: Job, cluster: LocalCluster) -> list[Process]:
-    """The processes of a job, on its own Ray or the cluster's, but for agents."""
     return [process for process in (*job.processes(), *cluster.actors()) if not process.title.endswith(AGENT)]
 
 
@@ -382,7 +378,6 @@ def _synthetic(folder: Path, data: Data, pages: int) -> tuple[Path, int]:
 
 
 def _differing_pages(source: Path, output: Output) -> int:
-    """How many rows are missing, have no vector, or other columns than before."""
     given, made = _rows(source.glob("*.parquet")), _rows(output.folder.glob("part-*.parquet"))
     return sum(row != other for row, other in itertools.zip_longest(given, made))
 

@@ -32,7 +32,6 @@ def plural(threads: int) -> str:
 
 
 def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
-    """A request with the models and corpora of all checks."""
     peers = cache_root() / "bench"
     peers.mkdir(parents=True, exist_ok=True)
     models = {
@@ -52,7 +51,6 @@ def in_child(wanted: Request, more: dict[str, str] | None = None) -> dict[str, A
 
 
 def against(case: Case, *engines: str) -> Case:
-    """The case with only these engines."""
     return dataclasses.replace(case, sides={name: case.sides[name] for name in (OURS, *engines)})
 
 
@@ -86,7 +84,6 @@ def milliseconds(times: dict[str, float]) -> str:
 
 
 def python(*arguments: str, cache: Path | None = None) -> str:
-    """The standard output of a Python process, with the cache folder ``cache`` if given."""
     environment = {**os.environ, **({"FASTATTN_CACHE": str(cache)} if cache else {})}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8"

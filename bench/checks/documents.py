@@ -55,7 +55,6 @@ def pages(findings: Findings, data: Data) -> None:
 
 
 def _elements(page: bytes) -> Counter[tuple[str, ...]]:
-    """How often each element stands in each path of elements."""
     import html5lib
 
     counts: Counter[tuple[str, ...]] = Counter()
@@ -325,7 +324,6 @@ class Capitals:
 
 
 def structure(data: bytes, form: str) -> object:
-    """What a translation should leave as it is: tags, addresses, identifiers, code, times, keys."""
     text = data.decode("utf-8", "replace")
     if form == "html":
         return Counter(
@@ -376,7 +374,6 @@ def documents_round(findings: Findings, data: Data) -> None:
 
 
 def _readable(path: Path) -> bool:
-    """Whether a document is in an encoding that it names."""
     try:
         return bool(_translated(Unchanged(), path))
     except InputError:
@@ -384,8 +381,6 @@ def _readable(path: Path) -> bool:
 
 
 class Unchanged(Capitals):
-    """Its translations are the texts."""
-
     def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
         return (Translation(text, [text], [0.0], []) if details else text for text in texts)
 

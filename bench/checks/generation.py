@@ -199,7 +199,6 @@ CASES = (
 
 
 def _engines(shape: Shape, threads: int) -> dict[str, Callable[[list[list[int]], int], Any]]:
-    """name -> a function that continues prompts by a number of tokens."""
     need("llama_cpp", "onnxruntime_genai", "torch", "transformers", "gguf")
     ours = Generator(shape.path, threads=threads)
 

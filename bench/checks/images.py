@@ -79,7 +79,6 @@ SIZES = 12  # random ones of each module
 
 
 def _twins(rng: np.random.Generator) -> Iterator[Made]:
-    """Every module at a random size."""
     from bench import torch_residual, torch_vision
 
     def some(least: int, most: int) -> int:

@@ -76,7 +76,6 @@ def bleu(findings: Findings, data: Data) -> None:
 
 
 def _by_precision(model: str, lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (name, translations) for each precision, with the shortlist and without."""
     for precision in ("int8", "float32"):
         translator = Translator(folder_of(model), precision)
         for shortlist in (True, False):
@@ -118,7 +117,6 @@ def _stamped(command: list[str], folder: Path, environment: dict[str, str]) -> I
         encoding="utf-8",
         errors="replace",
     ) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             yield time.perf_counter() - start, line.rstrip("\n")
     if process.returncode != 0:
@@ -160,7 +158,6 @@ def speed(findings: Findings, data: Data) -> None:
 def _speed_calls(
     model: str, lines: list[str], threads: int, peer: TranslateLocally, scratch: Path
 ) -> dict[str, Callable[[], Any]]:
-    """Translate all lines as a process and in this one, and with the peer all and one."""
     options = "--threads", str(threads), "--input", str(scratch / "all"), "--output", str(scratch / "ours")
     command, translator = command_of(model, *options), Translator(folder_of(model), threads=threads)
     return {
@@ -182,8 +179,7 @@ def _say_ratios(findings: Findings, what: str, seconds: dict[str, float], words:
 def _bleu(translations: list[str], references: list[str]) -> float:
     import sacrebleu
 
-    score: float = sacrebleu.corpus_bleu(translations, [references]).score
-    return score
+    return sacrebleu.corpus_bleu(translations, [references]).score
 
 
 def _fxtranslate_rate(model: str, lines: list[str]) -> str:
@@ -221,7 +217,6 @@ def sentence(findings: Findings, data: Data) -> None:
 
 
 def short_sentences(data: Data, translator: Translator) -> list[str]:
-    """Lines of so many words, each of which is one sentence."""
     lines = [line for line in data.flores("en") if len(line.split()) == WORDS]
     found = translator.translate(lines, details=True)
     return [line for line, translation in zip(lines, found, strict=True) if len(translation.parts) == 1][:SENTENCES]

@@ -102,7 +102,6 @@ def one_by_one(texts: list[str], beam: int, precision: str, rounds: int) -> tupl
 
 
 def _single(findings: Findings, data: Data, beam: int, wanted: float) -> None:
-    """Over every fifth of the 64 sentences."""
     texts = data.flores("zh")[:64:5]
     _, times = one_by_one(texts, beam, "float32", rounds=5)
     milliseconds = {side: f"{1e3 * seconds / len(texts):.0f} ms a sentence" for side, seconds in times.items()}
@@ -131,7 +130,6 @@ for _name, _search, _beam, _least in (("greedy", "greedy", 1, 1.4), ("beam", "be
     "one sentence at a time, beam 4, each side at its better of one thread and two: 3 x CTranslate2's int8 a token",
 )
 def single_int8(findings: Findings, data: Data) -> None:
-    """Over every tenth of 128 sentences."""
     import sentencepiece
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(download.resolve("zh-en") / "sentencepiece.model"))

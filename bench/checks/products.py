@@ -26,7 +26,6 @@ from fastattn.simd.target import TARGET, tiles_refusal
 
 
 def product_times(size: int = 1024) -> dict[str, float]:
-    """Seconds of a product of ``size`` cubed, by ours with packed weights and by NumPy."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((size, size), np.float32)
     weight = rng.standard_normal((size, size), np.float32)
@@ -158,7 +157,6 @@ def _repeats(call: Callable[[], object]) -> int:
 
 
 def _repeated(call: Callable[[], object], count: int) -> float:
-    """Mean seconds of ``count`` calls."""
     start = time.perf_counter()
     for _ in range(count):
         call()

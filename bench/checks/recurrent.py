@@ -85,7 +85,6 @@ def trained_folder(data: Data, name: str, file: str = "model.pt") -> Path:
 
 
 def _held_out(folder: Path) -> list[str]:
-    """The French sentences."""
     return [line.split("\t")[0] for line in (folder / "held-out.tsv").read_text(encoding="utf-8").splitlines()]
 
 
@@ -184,7 +183,6 @@ def package(name: str) -> Path:
 
 
 def agreement(findings: Findings, model: str, words: list[str], program: Program) -> None:
-    """Whether the catalog's model writes each word as its program does."""
     expected = [program(word) for word in words]
     different = [
         f"{word} {found!r}, not {theirs!r}"
@@ -204,7 +202,6 @@ def e2k(findings: Findings, data: Data) -> None:
 
 
 def english(data: Data, count: int) -> list[str]:
-    """Different words of a corpus."""
     with zipfile.ZipFile(data.root / "tatoeba" / "fra-eng.zip") as archive:
         lines = archive.read("fra.txt").decode().splitlines()
     words = sorted({word for line in lines for word in re.findall(r"[A-Za-z']{2,}", line.split("\t")[0])})
@@ -219,7 +216,6 @@ def thai2rom(findings: Findings, data: Data) -> None:
 
 
 def thai(count: int) -> list[str]:
-    """Different words of PyThaiNLP."""
     lines = (package("pythainlp") / "corpus" / "words_th.txt").read_text(encoding="utf-8").splitlines()
     words = sorted(set(filter(None, map(str.strip, lines))))
     return random.Random(3).sample(words, count)

@@ -41,7 +41,6 @@ class Corpus:
         return close and (self.function == "hamming" or float((ids == ours.ids).mean()) > 0.99)
 
     def calls(self, queries: int, threads: int) -> dict[str, Callable[[], object]]:
-        """A search by each, and for one query the reading of all vectors."""
         import faiss
 
         some_QD = self.queries_QD[:queries]
@@ -87,8 +86,7 @@ def _bytes(rows: int) -> Corpus:
     index.add(vectors_ND)
 
     def search(queries_QD: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        found: tuple[np.ndarray, np.ndarray] = index.search(queries_QD.astype(np.float32), k)
-        return found
+        return index.search(queries_QD.astype(np.float32), k)
 
     return Corpus("int8", vectors_ND.astype(np.int8), queries_QD.astype(np.int8), "dot", search)
 
@@ -103,7 +101,6 @@ def _bits(rows: int) -> Corpus:
 
 
 def times(corpus: Corpus, queries: int, threads: int, rounds: int = 7, seconds: float = 3.0) -> dict[str, float]:
-    """Median seconds of each, in alternation."""
     with use_threads(threads), library_threads(threads):
         calls = corpus.calls(queries, threads)
         for call in calls.values():

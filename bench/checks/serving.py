@@ -36,7 +36,6 @@ def mixed(sentences: list[str]) -> list[str]:
 def _under_load(
     findings: Findings, texts: list[str], own: list[str], ask: Ask, peer: str, command: list[str], ask_peer: Ask
 ) -> None:
-    """Both servers in turn, with each number of clients."""
     if shutil.which("wrk") is None:
         raise Absent("apt install wrk")
     with running(own) as server, running(command) as other:
@@ -61,7 +60,6 @@ def _under_load(
 
 
 def requests(server: Server, path: str, body: Callable[[str], Any], texts: list[str]) -> list[tuple[str, Any, bytes]]:
-    """Each text's request, and the answer that it has alone."""
     return [(path, body(text), server.ask(path, body(text))) for text in texts]
 
 

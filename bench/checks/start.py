@@ -138,7 +138,6 @@ def cold_all(findings: Findings, data: Data) -> None:
 
 
 def _compiling(findings: Findings, command: list[str], wanted: float) -> None:
-    """The extra time of a command's first run."""
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
         first = once(lambda: python(*command, cache=cache))

@@ -26,7 +26,6 @@ class Linked(NamedTuple):
 
 
 def linked(model: str) -> list[Linked]:
-    """The pairs of a model's languages."""
     found = []
     for line in PAIRS.read_text(encoding="utf-8").splitlines():
         if line.startswith(model + "\t"):
@@ -230,7 +229,6 @@ def paragraphs(sentences: list[str], joint: str) -> list[tuple[str, set[int]]]:
 
 
 def f1(found: list[tuple[set[int], set[int]]]) -> float:
-    """Of places that were found and those that are right."""
     common = sum(len(one & other) for one, other in found)
     return 2 * common / max(1, sum(len(one) + len(other) for one, other in found))
 

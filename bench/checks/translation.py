@@ -39,7 +39,6 @@ def _peer(path: Path, threads: int = 1):
 
 
 def _words(path: Path, count: int, seed: int = 7) -> list[list[str]]:
-    """Random words over the model's source alphabet."""
     letters = [line for line in (path / "source_vocabulary.txt").read_text(encoding="utf-8").splitlines()[3:] if line]
     rng = random.Random(seed)
     return [rng.choices(letters, k=rng.randint(1, 12)) for _ in range(count)]
@@ -182,7 +181,6 @@ def _zh_en() -> tuple[Path, fastattn.Translator]:
 
 
 def _tokens(translator: fastattn.Translator, lines: list[str]) -> list[list[str]]:
-    """The source tokens of each line, not split."""
     found = translator.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
     return [line.parts[0].source for line in found]
 

@@ -25,7 +25,6 @@ TEXTS = 30
 
 
 def compared(findings: Findings, cases: Sequence[TranslatorCase], count: int = TEXTS) -> None:
-    """Ids, logits, searches and texts here and in transformers."""
     import transformers
 
     from bench.translator_comparison import agreement
@@ -60,7 +59,6 @@ def ctranslate2(findings: Findings, data: Data) -> None:
 
 
 def tokens_compared(findings: Findings, cases: Sequence[TranslatorCase]) -> None:
-    """The tokens here and in CTranslate2, of its own folders."""
     from bench.translator_comparison import converted, tokens_of_both, with_equal_heads
 
     texts = make_texts(TEXTS, 3)

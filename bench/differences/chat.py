@@ -88,7 +88,6 @@ def compare(case: Case, folder: Path) -> str:
 
 
 def _statements(case: Case) -> str:
-    """One for each choice, and one where there is none."""
     return "\n".join(statement(random.Random(f"{case.seed} {name}")) for name in case.chosen or ("first",))
 
 

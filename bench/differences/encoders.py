@@ -70,7 +70,6 @@ def make_texts(case: Case, lengths: Sequence[int] = LENGTHS) -> list[str]:
 
 
 def write_encoder(case: Case, folder: Path, model_class: Any, **more: Any) -> None:
-    """The folder of a case, with the template that its model type has."""
     shared = {"head_dim": 8, "num_key_value_heads": 2} if case.base in LLAMAS else {}
     sizes = OWN_SIZES.get(case.base, SIZES | shared)
     config = config_of(case, {**sizes, **more})

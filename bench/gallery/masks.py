@@ -25,7 +25,6 @@ def one(seen: m.seen.Seen) -> str:
 
 
 def padded() -> str:
-    """A batch of two."""
     query, key = (np.concatenate([x, x]) for x in even(6, 8))
     _, weights = attend(query, key, key, seen=m.Padded([8, 5]), return_weights=True)
     return seen_picture([("length 8", weights[0]), ("length 5", weights[1])])
@@ -53,7 +52,6 @@ def local_predictive() -> str:
 
 
 def any_mask() -> str:
-    """A chessboard of 2 x 2, say."""
     t, s = np.mgrid[:N, :N]
     return one(m.Mask((t // 2 + s // 2) % 2 == 0))
 

@@ -29,7 +29,6 @@ HARD = '[decoder]\nattention = {score = "additive", after = 0, hard = true}\n'
 
 
 def paint(image_YXC: np.ndarray, shape: str, colour: str, x: float, y: float, size: float) -> None:
-    """Draw a shape of that half size around a point."""
     rows, columns = np.mgrid[: len(image_YXC), : image_YXC.shape[1]]
     right, down = columns - x, rows - y
     inside = {
@@ -127,7 +126,6 @@ class CaptionNet(nn.Module):
 
 
 def named(model: CaptionNet) -> dict[str, Tensor]:
-    """The model's own tensors by fastattn's names."""
     tensors = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
     parts = {"bridge": model.bridge, "readout": model.readout, "projection": model.projection}
     parts |= {f"attention.{name}": getattr(model, name) for name in ("query", "key", "score")}
@@ -138,7 +136,6 @@ def named(model: CaptionNet) -> dict[str, Tensor]:
 
 
 def load(folder: Path, hard: bool = False) -> CaptionNet:
-    """The trained network."""
     model = CaptionNet(hard)
     model.load_state_dict(torch.load(folder / "torch.pth"))
     return model.eval()

@@ -31,8 +31,7 @@ def canvas(digits_BYX: np.ndarray, seed: int) -> np.ndarray:
     maps_B23 = np.concatenate([turn_B22, -turn_B22 @ shift_B2[:, :, None]], 2)
     grid = functional.affine_grid(torch.tensor(maps_B23).float(), [B, 1, SIDE, SIDE], align_corners=False)
     images = torch.tensor(digits_BYX / 16)[:, None].float()
-    sampled: np.ndarray = functional.grid_sample(images, grid, align_corners=False).numpy()
-    return sampled
+    return functional.grid_sample(images, grid, align_corners=False).numpy()
 
 
 def scanned() -> tuple[np.ndarray, np.ndarray]:
@@ -66,12 +65,10 @@ class DigitNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         looked = self.cbam(self.features(self.straighten(images)))
-        logits: Tensor = self.top(functional.max_pool2d(looked, 2).flatten(1))
-        return logits
+        return self.top(functional.max_pool2d(looked, 2).flatten(1))
 
 
 def load(folder: Path) -> DigitNet:
-    """The trained network."""
     model = DigitNet()
     model.load_state_dict(torch.load(folder / "torch.pth"))
     return model.eval()
@@ -126,8 +123,7 @@ class LookingNet(nn.Module):
         self.look, self.top = look, nn.Linear(channels * 16, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.top(functional.adaptive_max_pool2d(self.look(self.features(images)), 4).flatten(1))
-        return logits
+        return self.top(functional.adaptive_max_pool2d(self.look(self.features(images)), 4).flatten(1))
 
 
 class Glimpses(nn.Module):
@@ -159,14 +155,12 @@ SETTINGS: dict[str, dict[str, Any]] = {"PatchAttention": {"heads": HEADS}, "Dyna
 
 
 def load_look(folder: Path, name: str) -> nn.Module:
-    """A trained network."""
     model = NETWORKS[name]()
     model.load_state_dict(torch.load(folder / f"{name}.pth"))
     return model.eval()
 
 
 def train_looks(archive: Path, into: Path) -> None:
-    """Write NAME.pth of each module."""
     for name, make in NETWORKS.items():
         torch.manual_seed(32)
         learn(make(), LOOK_STEPS, into / f"{name}.pth", DECAY.get(name, 0.0))

@@ -51,7 +51,6 @@ def lengths(trained: Path) -> str:
 
 
 def alignment(model: Path | str, text: str) -> str:
-    """What each token of a translation looked at."""
     found = Translator(model, "float32").translate(text, details=True, return_attention=True)
     (part,) = found.parts
     print(found.text)
@@ -149,7 +148,6 @@ def _png(picture: Image.Image) -> str:
 
 
 def caption(trained: Path) -> str:
-    """Where each word of an unseen picture's caption looked."""
     from bench.train.captions import examples
 
     images, sentences = examples(50, 0)

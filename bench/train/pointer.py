@@ -75,7 +75,6 @@ def canonical(model: PointerNet) -> dict[str, Tensor]:
 
 
 def restored(tensors: dict[str, Tensor]) -> PointerNet:
-    """The network of ``canonical`` tensors."""
     model, kept = PointerNet(), tensors | {KEY: tensors[KEY][:, :UNITS]}
     model.load_state_dict({theirs: kept[ours] for theirs, ours in NAMES.items()})
     return model
