@@ -10,7 +10,7 @@ import numpy as np
 from bench import attention_cases
 from bench.attention_cases import SHAPES, Shape, inputs, ours, positions_first
 from bench.attention_floor import floor, rates
-from bench.case import OURS, Case, Side, largest_difference
+from bench.case import OURS, largest_difference
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, against, compare, in_child, milliseconds, plural, request, timed
 from bench.kernel_cases import attention
@@ -20,8 +20,7 @@ from bench.resources import bytes_a_position
 from bench.timing import alternate, library_threads
 from fastattn import BlockMask
 from fastattn.ops import cpu as operations
-from fastattn.ops import reference
-from fastattn.ops.attention import Heads, PositionBias, RaggedBatch
+from fastattn.ops.attention import Heads, PositionBias
 from fastattn.ops.cpu import use_threads
 
 TORCH_SHAPES = ((8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32))
@@ -41,6 +40,35 @@ def numpy(findings: Findings, data: Data) -> None:
     _ratios(findings, [(TORCH_SHAPES[1], False, 3.0), (TORCH_SHAPES[1], True, 5.0)], "NumPy")
 
 
+@check(
+    "attention-reference",
+    "one thread and two: at least 2 x ops.reference in float32, causal at 8192 positions 5 x; from 1024 to 8192 "
+    "positions its memory grows by no more than that of inputs and result",
+)
+def against_reference(findings: Findings, data: Data) -> None:
+    """Of the shape of attention-numpy no less is asked there."""
+    shapes = TORCH_SHAPES[0], TORCH_SHAPES[2], (1, 8, 8192, 64)
+    _ratios(findings, [*((shape, False, 2.0) for shape in shapes), (shapes[2], True, 5.0)], "NumPy")
+    for threads in THREADS:
+        extra = [_extra(data, threads, length) for length in MEMORY_LENGTHS]
+        grown = (extra[-1] - extra[0]) / (MEMORY_LENGTHS[-1] - MEMORY_LENGTHS[0])
+        said = ", ".join(f"{length}: {size / 1e6:.3g} MB" for length, size in zip(MEMORY_LENGTHS, extra, strict=True))
+        findings.at_most(f"{plural(threads)}, memory:", grown, "bytes a position", bytes_a_position(), said)
+
+
+@check("attention-memory", "one thread and two, n = 8192: less than 4 MB a thread beyond inputs and result")
+def memory(findings: Findings, data: Data) -> None:
+    for threads in THREADS:
+        findings.at_most(plural(threads), _extra(data, threads, 8192) / 1e6, "MB", 4 * threads)
+
+
+def _extra(data: Data, threads: int, length: int) -> float:
+    found = in_child(request(data, "resources", threads, item=f"attention {OURS} {length}"))
+    if found["extra"] is None:
+        raise RuntimeError("the system does not report the memory of a process")
+    return found["extra"]
+
+
 def _ratios(findings: Findings, cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: str) -> None:
     for threads in THREADS:
         for shape, causal, wanted in cases:
@@ -49,13 +77,6 @@ def _ratios(findings: Findings, cases: list[tuple[tuple[int, int, int, int], boo
             what = f"{plural(threads)}, {shape}{', causal' if causal else ''}:"
             remark = f"{sides[OURS]['rate']}, {sides[peer]['rate']}"
             findings.at_least(what, sides[peer]["ratio"], f"x {peer}", wanted, remark)
-
-
-@check("attention-memory", "one thread and two, n = 8192: less than 4 MB a thread beyond inputs and result")
-def memory(findings: Findings, data: Data) -> None:
-    for threads in THREADS:
-        found = in_child(request(data, "resources", threads, item="attention fastattn 8192"))
-        findings.at_most(plural(threads), found["extra"] / 1e6, "MB", 4 * threads)
 
 
 WINDOW, CAP, DOCUMENTS = 256, 30.0, 8
@@ -218,55 +239,6 @@ def _compiled(arrays: Any, form: Form) -> Callable:
     return call
 
 
-CASES: list[tuple[Shape, bool, float]] = [
-    ((8, 12, 512, 64), False, 2.0),
-    ((1, 12, 2048, 64), False, 2.0),
-    ((32, 12, 128, 32), False, 2.0),
-    ((1, 8, 8192, 64), False, 2.0),
-    ((1, 8, 8192, 64), True, 5.0),
-]
-
-
-@check(
-    "attention-reference",
-    "one thread and two: at least 2 x ops.reference in float32, causal at 8192 positions 5 x; from 1024 to 8192 "
-    "positions its memory grows by no more than that of inputs and result",
-)
-def against_reference(findings: Findings, data: Data) -> None:
-    for threads in THREADS:
-        for shape, causal, wanted in CASES:
-            sides = compare(_case(shape, causal), threads, rounds=5, seconds=2.0)
-            remark = milliseconds({name: side["seconds"] for name, side in sides.items()})
-            what = f"{plural(threads)}, {attention_cases.name(shape, causal)}:"
-            findings.at_least(what, sides["NumPy"]["ratio"], "x NumPy", wanted, remark)
-    for threads in THREADS:
-        extra = [_extra(data, threads, length) for length in MEMORY_LENGTHS]
-        grown = (extra[-1] - extra[0]) / (MEMORY_LENGTHS[-1] - MEMORY_LENGTHS[0])
-        said = ", ".join(f"{length}: {size / 1e6:.3g} MB" for length, size in zip(MEMORY_LENGTHS, extra, strict=True))
-        findings.at_most(f"{plural(threads)}, memory:", grown, "bytes a position", bytes_a_position(), said)
-
-
-def _extra(data: Data, threads: int, length: int) -> float:
-    found = in_child(request(data, "resources", threads, item=f"attention {OURS} {length}"))
-    if found["extra"] is None:
-        raise RuntimeError("the system does not report the memory of a process")
-    return found["extra"]
-
-
-def _case(shape: Shape, causal: bool) -> Case:
-    B, H, T, K = shape
-    arrays = inputs(shape)
-    rows = [positions_first(array).reshape(B * T, H * K) for array in arrays]
-    starts = np.arange(B + 1) * T
-    seen = reference.seen_around(starts, np.full(B, T), np.zeros(1, np.int64), -1, 0) if causal else None
-    call = partial(reference.attention, *rows, RaggedBatch(starts, starts, seen), Heads(H, H, K))
-    mine = ours(arrays, causal=causal)
-    mine()  # compiles; the reference needs no first call, which may take seconds
-    sides = {OURS: Side({"": mine}), "NumPy": Side({"": call}, view=lambda out: out.reshape(B, T, H, K).swapaxes(1, 2))}
-    flops = 4.0 * B * H * K * T * ((T + 1) / 2 if causal else T)
-    return Case(attention_cases.name(shape, causal), flops / 1e9, "GFLOP/s", sides, flops, warm=True)
-
-
 LONG_SHAPE: Shape = (1, 8, 8192, 64)
 CAUSAL_SHARE, WINDOW_SHARE = 0.55, 0.12
 
@@ -344,17 +316,13 @@ def ahead(findings: Findings, data: Data) -> None:
         for shape in SHAPES:
             for causal in (False, True):
                 case = attention_cases.case(shape, causal, threads)
-                case.sides = {name: side for name, side in case.sides.items() if not _too_large(side)}
+                case.sides = {name: side for name, side in case.sides.items() if side.absent != "scores too large"}
                 sides = compare(case, threads, rounds=7, seconds=2.5)
                 what = f"{plural(threads)}, {case.name}:"
                 onnx = min((name for name in sides if name.startswith("ONNX")), key=lambda name: sides[name]["ratio"])
                 for peer in ("PyTorch", onnx):
                     remark = milliseconds({name: sides[name]["seconds"] for name in (OURS, peer)})
                     findings.at_least(what, sides[peer]["ratio"], f"x {peer}", 1.0, remark)
-
-
-def _too_large(side: Side) -> bool:
-    return side.absent == "scores too large"
 
 
 @check(

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -12,19 +12,18 @@ from typing import Any
 import numpy as np
 
 from bench.checks import Data, Findings, check
-from bench.checks.compare import pause, plural
+from bench.checks.compare import milliseconds, plural, timed
 from bench.measure import bandwidth
 from bench.operations.table import WEIGHT_BYTES
-from bench.timing import alternate, library_threads, once, sample
+from bench.timing import library_threads, once
 from bench.translator_cases import CASES, PUBLISHED, T5_CASES, T5_PUBLISHED
 from bench.translator_models import TranslatorCase, build, make_texts
 from fastattn.ops import cpu
-from fastattn.ops.cpu import use_threads
 
 TEXTS = 30
 
 
-def compared(findings: Findings, cases: Sequence[TranslatorCase], count: int = TEXTS) -> None:
+def compared(findings: Findings, data: Data, cases: Sequence[TranslatorCase], count: int = TEXTS) -> None:
     import transformers
 
     from bench.translator_comparison import agreement
@@ -41,24 +40,7 @@ def compared(findings: Findings, cases: Sequence[TranslatorCase], count: int = T
         findings.at_most("logits", found.logits, "of the largest", 1e-4)
 
 
-@check("translators-transformers", "NLLB, M2M100, mBART, BART, Pegasus, tc-big: three small ones each, as transformers")
-def small(findings: Findings, data: Data) -> None:
-    compared(findings, CASES)
-
-
-@check("translators-published", "the same kinds at published sizes with two layers a side: as transformers")
-def published(findings: Findings, data: Data) -> None:
-    compared(findings, PUBLISHED, 10)
-
-
-@check(
-    "translators-ctranslate2", "their folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4"
-)
-def ctranslate2(findings: Findings, data: Data) -> None:
-    tokens_compared(findings, CASES)
-
-
-def tokens_compared(findings: Findings, cases: Sequence[TranslatorCase]) -> None:
+def tokens_compared(findings: Findings, data: Data, cases: Sequence[TranslatorCase]) -> None:
     from bench.translator_comparison import converted, tokens_of_both, with_equal_heads
 
     texts = make_texts(TEXTS, 3)
@@ -72,98 +54,70 @@ def tokens_compared(findings: Findings, cases: Sequence[TranslatorCase]) -> None
 
 
 KINDS = "T5, flan-T5, mT5, UMT5 and MADLAD-400"
-
-
-@check("t5-transformers", f"{KINDS}: three small ones each, as transformers")
-def small_t5(findings: Findings, data: Data) -> None:
-    compared(findings, T5_CASES)
-
-
-@check("t5-published", f"{KINDS} at published sizes with two layers a side: as transformers")
-def published_t5(findings: Findings, data: Data) -> None:
-    compared(findings, T5_PUBLISHED, 10)
-
-
-@check("t5-ctranslate2", f"{KINDS}, folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4")
-def ctranslate2_t5(findings: Findings, data: Data) -> None:
-    tokens_compared(findings, T5_CASES)
-
-
-# Sentences, beams, tokens of each translation.
-SEARCHES = ((1, 1, 32), (1, 4, 32), (32, 1, 12), (32, 4, 6))
-FASTER = {"float32": 1.0, "int8": 1.5}
-SPEED = "T5-base's shape, one sentence and 32, greedy and beam 4, of fixed lengths: faster than transformers, and than"
-
-
-def _t5_speed(findings: Findings, data: Data, threads: int) -> None:
-    from bench.t5_speed import engines, write_model
-
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = write_model(Path(scratch))
-        with use_threads(threads), library_threads(threads):
-            made = engines(folder, threads, tuple(FASTER))
-            for search in SEARCHES:
-                _compare_t5(made, search, threads, findings)
-
-
-def _compare_t5(made: dict[str, Callable], search: tuple[int, int, int], threads: int, findings: Findings) -> None:
-    count, beams, tokens = search
-    rng = np.random.default_rng(count)
-    sources = [rng.integers(3, 32_000, length).tolist() for length in rng.integers(12, 36, count)]
-    calls: dict[str, Any] = {name: (lambda run=run: run(sources, beams, tokens)) for name, run in made.items()}
-    seconds = alternate(calls, rounds=3, seconds=6.0, pause=pause(threads))
-    name = f"{plural(threads)}, {count} x beam {beams}"
-    for precision, wanted in FASTER.items():
-        ours, theirs = seconds[f"fastattn {precision}"], seconds[f"CTranslate2 {precision}"]
-        findings.at_least(f"{name}, {precision}:", theirs / ours, "x CTranslate2", wanted, f"{ours:.2f} s")
-    findings.at_least(name, seconds["transformers"] / seconds["fastattn float32"], "x transformers", 1.0)
-
-
-for _threads, _on in ((1, "one thread"), (2, "two threads")):
-    _claim = f"{_on}, {SPEED} CTranslate2 in float32, 1.5 x that in int8"
-    check(f"t5-speed-{_threads}", _claim)(partial(_t5_speed, threads=_threads))
-
+FOLDERS = "folders of ct2-transformers-converter: CTranslate2's tokens, greedy and beam 4"
+for _name, _kinds, _small, _published in (
+    ("translators", "NLLB, M2M100, mBART, BART, Pegasus, tc-big", CASES, PUBLISHED),
+    ("t5", KINDS, T5_CASES, T5_PUBLISHED),
+):
+    check(f"{_name}-transformers", f"{_kinds}: three small ones each, as transformers")(partial(compared, cases=_small))
+    check(f"{_name}-published", f"{_kinds} at published sizes with two layers a side: as transformers")(
+        partial(compared, cases=_published, count=10)
+    )
+    check(f"{_name}-ctranslate2", f"{_kinds}, {FOLDERS}")(partial(tokens_compared, cases=_small))
 
 PEERS = {"float32": ("CTranslate2", "transformers"), "int8": ("CTranslate2",)}
-CLAIM = "NLLB-600M's shape, greedy and beam 4, 32 sentences and one: ahead in float32, 1.5 x CTranslate2 in int8"
+FASTER = {"float32": 1.0, "int8": 1.5}
 
 
-def _nllb_speed(findings: Findings, data: Data, threads: int) -> None:
-    with library_threads(threads):
-        for precision, peers in PEERS.items():
-            engines, sources = _engines(("fastattn", *peers), precision, threads)
-            for count, beam in product((32, 1), (1, 4)):
-                calls = {name: partial(run, sources[:count], beam) for name, run in engines.items()}
-                lengths = {len(row) for call in calls.values() for row in call()}
-                known = {name: once(call) for name, call in calls.items()}
-                samples = sample(calls, known, rounds=2 if count > 1 else 5, seconds=100.0)
-                times = {name: float(np.median(values)) for name, values in samples.items()}
-                best = min(times[name] for name in peers)
-                of = ", ".join(f"{name} {1e3 * seconds:.0f} ms" for name, seconds in times.items())
-                what = f"{precision}, {count} x beam {beam}:"
-                wanted = 1.0 if precision == "float32" else 1.5
-                findings.at_least(
-                    what, best / times["fastattn"], "x the faster peer", wanted, f"{of}; tokens {lengths}"
-                )
-            del engines, calls  # the models, before the next ones
-    findings.say(plural(threads))
+def _speed(
+    findings: Findings, data: Data, name: str, words: tuple[int, int], searches: Sequence[tuple], threads: int
+) -> None:
+    """words: of a source, at least and at most; searches: sentences, beams, tokens of each translation."""
+    from bench import translator_engines
 
-
-def _engines(names: tuple[str, ...], precision: str, threads: int) -> tuple[dict[str, Any], list[list[str]]]:
-    from bench.nllb import ENGINES, sources
-
-    return {name: ENGINES[name](precision, threads) for name in names}, sources(32)
+    case = getattr(translator_engines, name)
+    sources = translator_engines.make_sources(case, 32, *words)
+    for precision, peers in PEERS.items():
+        makes = {engine: translator_engines.ENGINES[engine] for engine in ("fastattn", *peers)}
+        with library_threads(threads):
+            engines = {engine: make(case, precision, threads) for engine, make in makes.items()}
+        for count, beam, tokens in searches:
+            calls = {engine: partial(run, sources[:count], beam, tokens) for engine, run in engines.items()}
+            times = timed(calls, threads, rounds=3, seconds=60.0)
+            ratio = min(times[peer] for peer in peers) / times["fastattn"]
+            what = f"{precision}, {plural(threads)}, {count} x beam {beam}:"
+            findings.at_least(what, ratio, "x the fastest peer", FASTER[precision], milliseconds(times))
+        del engines, calls  # the models, before the next ones
 
 
 for _threads, _on in ((1, "one thread"), (2, "two threads")):
-    check(f"nllb-speed-{_threads}", f"{CLAIM}, {_on}")(partial(_nllb_speed, threads=_threads))
+    check(
+        f"t5-speed-{_threads}",
+        f"{_on}, T5-base's shape, one sentence and 32, greedy and beam 4, of fixed lengths: faster than transformers, "
+        "and than CTranslate2 in float32, 1.5 x that in int8",
+    )(
+        partial(
+            _speed, name="T5_BASE", words=(12, 35), threads=_threads,
+            searches=((1, 1, 32), (1, 4, 32), (32, 1, 12), (32, 4, 6)),
+        )
+    )  # fmt: skip
+    check(
+        f"nllb-speed-{_threads}",
+        "NLLB-600M's shape, greedy and beam 4, 32 sentences and one: ahead in float32, 1.5 x CTranslate2 in int8, "
+        + _on,
+    )(
+        partial(
+            _speed, name="NLLB_600M", words=(10, 10), threads=_threads,
+            searches=((32, 1, 6), (32, 4, 6), (1, 1, 6), (1, 4, 6)),
+        )
+    )  # fmt: skip
 
 
 @check("nllb-memory", "the same shape in int8, 32 sentences, beam 4, one thread: a whole process at most CTranslate2's")
 def memory(findings: Findings, data: Data) -> None:
     found = dict[str, float]()
     for name in ("fastattn", "fastattn", "CTranslate2"):  # the first packs and compiles
-        command = [sys.executable, "-m", "bench.nllb", name, "int8", "1"]
+        command = [sys.executable, "-m", "bench.translator_engines", name, "int8"]
         found[name] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) / 1e6
     findings.at_most("peak", found["fastattn"], "MB", found["CTranslate2"], "the limit is CTranslate2's")
 
