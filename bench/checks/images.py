@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.case import OURS, Case, Side, installed, largest_difference
+from bench.case import OURS, Case, Side, largest_difference
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, milliseconds, plural
 from bench.checks.recurrent import trained_folder
@@ -48,30 +48,12 @@ def _against_peers(problem: Problem, threads: int, peak: float, findings: Findin
     with use_threads(threads), library_threads(threads):
         case = case_of(problem)
         del case.sides["NumPy"]
-        if installed(("onnx", "openvino")):
-            case.sides["OpenVINO"] = _openvino(problem, threads)
     sides = compare(case, threads, rounds=9, seconds=1.0)
     share = f"{case.work / sides[OURS]['seconds'] / peak:.0%} of the peak"
     wanted = 1.0 if problem.arrays["x"].shape[1] > 3 else 0.8
     for peer in PEERS:
         remark = f"{sides[OURS]['rate']}, {share}; theirs {sides[peer]['rate']} {sides[peer]['setting']}"
         findings.at_least(f"{plural(threads)}, {case.name}:", sides[peer]["ratio"], f"x {peer}", wanted, remark)
-    if "OpenVINO" in sides:
-        findings.say(f"{sides['OpenVINO']['ratio']:.2f} x OpenVINO")
-
-
-def _openvino(problem: Problem, threads: int) -> Side:
-    import openvino
-
-    from bench.onnx_kernels import convolution, pixels
-    from bench.openvino_session import runner
-
-    arrays, window, groups = problem.arrays, problem.form["window"], problem.form.get("groups")
-    if groups is None:
-        arrays, groups = arrays | {"weight": arrays["weight"].T}, arrays["x"].shape[1]
-    model, images_BCYX = convolution(arrays, problem.form["grid"], window, groups)
-    run = runner(openvino.Core().read_model(model), threads, "float32")
-    return Side({"": partial(run, images_BCYX, images_BCYX)}, view=pixels)
 
 
 Made = tuple[type, Any, dict[str, Any], int, int]  # our class, the twin, settings, channels, the least side

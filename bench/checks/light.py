@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.case import NOT_INSTALLED, installed
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, command_of, folder_of, milliseconds, plural, python
 from bench.kernel_clock import kernel_seconds
 from bench.machine import ROOT
-from bench.timing import alternate, once
-from bench.translate_locally import LIBRARY, VARIABLE, FxTranslate, TranslateLocally, program
+from bench.timing import alternate
+from bench.translate_locally import VARIABLE, TranslateLocally, program
 from fastattn import Translator
 
 MODELS = {"en-pt": ("en", "pt"), "pt-en": ("pt", "en")}
@@ -131,7 +130,6 @@ def portuguese(line: str) -> bool:
 
 WORDS = 22  # of a short sentence
 SENTENCES = 7
-SHARE = 20  # fxtranslate translates every 20th line: it is slower by far
 
 
 @check(
@@ -152,7 +150,6 @@ def speed(findings: Findings, data: Data) -> None:
                 _say_ratios(findings, f"{model}, {plural(threads)},", seconds, words)
             ours, theirs = (_bleu(read_lines(scratch / side, len(lines)), references) for side in ("ours", "theirs"))
             findings.at_least(f"{model}:", ours, "BLEU", theirs - 0.1, f"{PEER} {theirs:.2f}")
-            findings.say(_fxtranslate_rate(model, lines))
 
 
 def _speed_calls(
@@ -182,15 +179,6 @@ def _bleu(translations: list[str], references: list[str]) -> float:
     return sacrebleu.corpus_bleu(translations, [references]).score
 
 
-def _fxtranslate_rate(model: str, lines: list[str]) -> str:
-    if not installed((LIBRARY,)):
-        return f"{LIBRARY} is {NOT_INSTALLED}"
-    peer, few = FxTranslate(folder_of(model)), lines[::SHARE]
-    peer.translate(few[0])
-    seconds = once(lambda: [peer.translate(line) for line in few])
-    return f"{LIBRARY} {sum(len(line.split()) for line in few) / seconds:,.0f} words/s, resident, 1 thread"
-
-
 @check(
     "light-sentence",
     f"a sentence of {WORDS} words with en-pt, int8, in a process that is there, one thread and two: at most 5 ms, the "
@@ -199,21 +187,13 @@ def _fxtranslate_rate(model: str, lines: list[str]) -> str:
 def sentence(findings: Findings, data: Data) -> None:
     translators = {plural(threads): Translator(folder_of("en-pt"), threads=threads) for threads in THREADS}
     sides: dict[str, Callable[[str], str]] = {name: item.translate for name, item in translators.items()}
-    peers = installed((LIBRARY,))
-    if peers:
-        sides[LIBRARY] = FxTranslate(folder_of("en-pt")).translate
     texts = short_sentences(data, next(iter(translators.values())))
     calls = {f"{name} {n}": lambda f=f, text=text: f(text) for n, text in enumerate(texts) for name, f in sides.items()}
     seconds = alternate(calls, rounds=15, seconds=30.0)
     for name in sides:
         times = [seconds[f"{name} {n}"] for n in range(len(texts))]
         median, spread = 1e3 * statistics.median(times), f"{1e3 * min(times):.1f} to {1e3 * max(times):.1f}"
-        if name == LIBRARY:
-            findings.say(f"{name} {median:.1f} ms ({spread})")
-        else:
-            findings.at_most(f"{name}:", median, "ms", 5.0, spread)
-    if not peers:
-        findings.say(f"{LIBRARY} is {NOT_INSTALLED}")
+        findings.at_most(f"{name}:", median, "ms", 5.0, spread)
 
 
 def short_sentences(data: Data, translator: Translator) -> list[str]:

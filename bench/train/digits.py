@@ -1,6 +1,5 @@
 """Digits, shifted and turned on a larger canvas: small networks around modules of ``fastattn.vision`` read them."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch.nn import functional
 from bench import torch_vision
 from bench.torch_residual import Cbam, SqueezeExcitation
 from bench.torch_vision import SpatialTransformer
+from bench.train.fitting import fit
 
 SIDE, BATCH, STEPS, RATE = 28, 64, 3000, 2e-3
 HELD_OUT = 397  # of 1,797 digits
@@ -82,20 +82,14 @@ def train(archive: Path, into: Path) -> None:
 
 def learn(model: nn.Module, steps: int, path: Path, decay: float = 0.0) -> None:
     """Have a network read digits that were not held out, say how many of the others it reads, and keep its state."""
-    (digits_BYX, labels_B), start = scanned(), time.perf_counter()
+    digits_BYX, labels_B = scanned()
     images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
-    optimizer = torch.optim.Adam(model.train().parameters(), RATE, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1)
-    for step in range(1, steps + 1):
+
+    def loss(step: int) -> Tensor:
         chosen = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
-        lost = functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
-        optimizer.zero_grad()
-        lost.backward()
-        optimizer.step()
-        schedule.step()
-        if step % 500 == 0:
-            print(f"{step} steps, loss {lost.item():.3f}, {time.perf_counter() - start:.0f} s", flush=True)
-    model.eval()
+        return functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
+
+    fit(model, steps, RATE, loss, decay)
     given, wanted = held_out()
     with torch.no_grad():
         right = (model(torch.from_numpy(given)).argmax(1).numpy() == wanted).mean()

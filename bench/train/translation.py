@@ -6,7 +6,6 @@ are tatoeba.org's: ``fra-eng.zip`` of www.manythings.org/anki, CC BY 2.0.
 
 import random
 import re
-import time
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from bench.train.fitting import fit
 
 SPECIAL = ("SOS", "EOS", "<unk>")
 SOS, EOS, UNKNOWN = range(3)
@@ -199,18 +200,11 @@ def train(decoder: str, archive: Path, into: Path, steps: int = STEPS) -> None:
     mapping = {"attention": "pytorch-attention", "plain": "pytorch-seq2seq"}[decoder]
     (into / "fastattn.toml").write_text(f'like = "{mapping}"\n', encoding="utf-8", newline="\n")
 
-    model, start = Translator(decoder, *map(len, vocabularies)), time.perf_counter()
-    optimizer = torch.optim.Adam(model.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1)
-    for step, batch in enumerate(batches(learned, steps), 1):
-        sources = [torch.tensor(ids(french, source_numbers)) for french, _ in batch]
-        targets = [torch.tensor(ids(english, target_numbers)) for _, english in batch]
-        optimizer.zero_grad()
-        loss = model.loss(sources, targets)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 0:
-            print(f"{step} of {steps} steps, {time.perf_counter() - start:.0f} s, loss {loss.item():.3f}", flush=True)
+    model, made = Translator(decoder, *map(len, vocabularies)), batches(learned, steps)
+
+    def loss(step: int) -> Tensor:
+        sources = [torch.tensor(ids(french, source_numbers)) for french, _ in made[step - 1]]
+        return model.loss(sources, [torch.tensor(ids(english, target_numbers)) for _, english in made[step - 1]])
+
+    fit(model, steps, RATE, loss, clip=True)
     torch.save(model.state_dict(), into / "model.pt")
