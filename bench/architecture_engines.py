@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.architectures import RERANKER, Architecture, make_texts, write
 from bench.encoders import Encode, Engine, Run, Setting, Tokenizer, encode_batches, padding
-from bench.silence import silent
+from bench.request import silent
 
 INPUTS = ("input_ids", "attention_mask")
 CALIBRATION = 32  # texts
@@ -44,7 +44,7 @@ class Subject:
             from bench.torch_jina import JinaBert
 
             return JinaBert(self.architecture.config).load(self.folder).eval()
-        from bench.torch_rows import rows_module
+        from bench.torch_encoders import rows_module
 
         return rows_module(self.folder, attention, self.architecture.kind)
 
@@ -196,7 +196,7 @@ def onnx_runtime(subject: Subject, threads: int, precision: str) -> dict[Setting
 
 
 def openvino(subject: Subject, threads: int, precision: str) -> dict[Setting, Encode]:
-    from bench.openvino_session import runner
+    from bench.openvino_models import runner
 
     model = subject.openvino if precision == "float32" else subject.openvino_int8
     return _encodes(subject, runner(model, threads, precision))

@@ -49,7 +49,7 @@ def case(shape: Shape, causal: bool, threads: int) -> Case:
     for operator in ("MultiHeadAttention", "Attention", "Attention of rows"):
         sides[f"ONNX Runtime {operator}"] = peer(
             ("onnx", "onnxruntime"),
-            "bench.onnx_attention",
-            lambda onnx, operator=operator: onnx.OPERATORS[operator](arrays, causal, threads),
+            "bench.onnx_kernels",
+            lambda onnx, operator=operator: onnx.attention_operator(arrays, operator, causal, threads),
         )
     return Case(name(shape, causal), flops / 1e9, "GFLOP/s", sides, flops)

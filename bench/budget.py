@@ -183,7 +183,10 @@ def _print_imports(model: str, line: str) -> None:
     done = subprocess.run(_command(model, line, "-X", "importtime"), check=True, capture_output=True, text=True)
     spent: dict[str, int] = {}
     for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", done.stderr, re.MULTILINE):
-        group = next((name for name, starts in GROUPS.items() if _is_of(module, starts)), "Python's own")
+        group = next(
+            (name for name, starts in GROUPS.items() if f"{module}.".startswith(tuple(f"{one}." for one in starts))),
+            "Python's own",
+        )
         spent[group] = spent.get(group, 0) + int(own)
     print("| modules | ms |\n| --- | ---: |")
     for group, microseconds in sorted(spent.items(), key=lambda item: -item[1]):
@@ -191,10 +194,6 @@ def _print_imports(model: str, line: str) -> None:
     print(
         f"| **all imports** | {sum(spent.values()) / 1e3:.1f} |\n| **the process, not so traced** | {1e3 * whole:.0f} |"
     )
-
-
-def _is_of(module: str, starts: tuple[str, ...]) -> bool:
-    return any(module == start or module.startswith(start + ".") for start in starts)
 
 
 def _print_loading(model: str, threads: int, rounds: int) -> None:

@@ -38,6 +38,16 @@ def largest_difference(ours: Any, other: Any, precision: str = "float32") -> tup
     return difference <= ALLOWED[precision], f"{difference:.0e}"
 
 
+def same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
+    """Compare vectors of engines that round differently, by the least cosine of a sentence's two.
+
+    NNCF rounds with fixed scales: of 486 sentences the least is 0.951 to ours.
+    """
+    lengths_B = np.linalg.norm(ours_BD, axis=1) * np.linalg.norm(other_BD, axis=1)
+    least = float(((ours_BD * other_BD).sum(1) / lengths_B).min())
+    return least >= 0.9, f"cosine at least {least:.3f}"
+
+
 @dataclass
 class Case:
     """work    of one call, in ``unit`` (rates are work / seconds); also its flops and bytes if they can be counted.

@@ -224,12 +224,14 @@ def measure(name: str, size: str, data: Path | None) -> Figures:
     rows = _written(texts, results)
     bytes_in = sum(len(text.encode()) + 1 for text in texts) / len(texts)
     warm = float(np.median([_start(name, {}) for _ in range(ROUNDS[size])]))
+    with tempfile.TemporaryDirectory() as folder:
+        cold = warm if size == "toy" else _start(name, {"FASTATTN_CACHE": folder})
     return Figures(
         name,
         len(texts) / seconds,
         weights,
         warm,
-        warm if size == "toy" else _cold(name),
+        cold,
         bytes_in,
         len(rows) / len(texts),
         _files(texts, rows, bytes_in),
@@ -263,11 +265,6 @@ def _start(name: str, environment: dict[str, str]) -> float:
     begun = time.perf_counter()
     subprocess.run(command, check=True, env=os.environ | environment)
     return time.perf_counter() - begun
-
-
-def _cold(name: str) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        return _start(name, {"FASTATTN_CACHE": folder})
 
 
 def _files(texts: list[str], rows: bytes, bytes_in: float) -> float:
@@ -420,17 +417,6 @@ def assumptions(price: float) -> str:
     )
 
 
-def document_text(found: list[Figures], price: float) -> str:
-    parts = [
-        f"{SENTENCES:,} sentences. Measured on {describe()['machine']['cpu']}, {THREADS} threads:",
-        measured_table(found),
-        assumptions(price),
-        cluster_table(found, price),
-        disturbance_table(found[0]),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
 def run(size: str, only: str, data: Path | None, price: float, document: Path | None) -> int:
     section = Section(document, "cluster")
     if section.is_missing():
@@ -442,5 +428,12 @@ def run(size: str, only: str, data: Path | None, price: float, document: Path | 
     if not found:
         print(f"no model's name contains {only!r}; there are {', '.join(MODELS)}", file=sys.stderr)
         return 2
-    section.show(document_text(found, price))
+    parts = [
+        f"{SENTENCES:,} sentences. Measured on {describe()['machine']['cpu']}, {THREADS} threads:",
+        measured_table(found),
+        assumptions(price),
+        cluster_table(found, price),
+        disturbance_table(found[0]),
+    ]
+    section.show("\n\n".join(parts) + "\n")
     return 0

@@ -51,7 +51,10 @@ def main() -> int:
 
 def installed(name: str) -> Path:
     """The folder with ``fastattn`` of a commit, including weights and cli."""
-    return _laid_out(_git("rev-parse", "--short", name))
+    done = subprocess.run(["git", "rev-parse", "--short", name], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"expected a commit of this repository: {done.stderr.strip()}")
+    return _laid_out(done.stdout.strip())
 
 
 @cache
@@ -66,13 +69,6 @@ def _laid_out(commit: str) -> Path:
     # as pip does: if the environment forbids .pyc files, every start would compile, and longer files take longer
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True)
     return folder
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"expected a commit of this repository: {done.stderr.strip()}")
-    return done.stdout.strip()
 
 
 class Child:

@@ -50,7 +50,7 @@ def _openvino(folder: Path, target: Path, precision: str) -> None:
     from bench.encoders import Tokenizer
     from bench.openvino_models import rounded, traced
     from bench.sentences import sentences
-    from bench.torch_rows import rows_module
+    from bench.torch_encoders import rows_module
 
     batches = Tokenizer(folder).batches(sentences("en", CALIBRATION, None), 1)
     samples = [[np.array(ids), np.ones((1, len(ids[0])), np.int64)] for _, ids in batches]

@@ -177,7 +177,7 @@ def onnx_runtime(folder: Path, threads: int, precision: str, cache: Path) -> dic
 
 
 def openvino(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
-    from bench.openvino_session import has_bfloat16, runner
+    from bench.openvino_models import has_bfloat16, runner
 
     if precision == "bfloat16" and not has_bfloat16():
         return {}

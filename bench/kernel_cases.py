@@ -9,7 +9,7 @@ from typing import Any
 from bench.case import OURS, Case, Side, largest_difference, peer
 from bench.operations import OPERATIONS
 from bench.operations.attention import equal_lengths
-from bench.operations.table import Operation, Problem, Size
+from bench.operations.table import Problem
 from bench.request import Request
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -57,8 +57,4 @@ def table_cases(request: Request) -> Iterator[Callable[[], Case]]:
             more = {"precision": request.precision} if len(operation.precisions) > 1 else {}
             for size in request.choose(operation.large, operation.large, operation.toy):
                 if size.scaling or not request.scaling:
-                    yield partial(_case, operation, size, more)
-
-
-def _case(operation: Operation, size: Size, more: dict[str, str]) -> Case:
-    return case_of(operation.problem(size, **more))
+                    yield lambda size=size, make=operation.problem, more=more: case_of(make(size, **more))

@@ -29,13 +29,9 @@ THREADS = (
 )
 
 
-def thread_counts(most: int) -> list[int]:
-    """1, 2, 4 and so on, and ``most`` itself."""
-    return sorted({most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})
-
-
 def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
-    counts = options.threads or thread_counts(processors())
+    most = processors()
+    counts = options.threads or sorted({most, *(1 << n for n in range(most.bit_length()) if 1 << n <= most)})
     if options.quick or options.toy:
         counts = counts[:2]
     size = "toy" if options.toy else "quick" if options.quick else "full"
@@ -86,13 +82,13 @@ def _environment(request: Request, scratch: Path) -> dict[str, str]:
 
 
 def run_child(request: Request, scratch: Path, more: dict[str, str] | None = None) -> dict[str, Any]:
-    """bench.child's results, or why it ``failed``; ``more`` has additional environment variables."""
+    """bench.resources' answer, or why it ``failed``; ``more`` has additional environment variables."""
     say(request.title)
     source, target = scratch / "request.json", scratch / "result.json"
     source.write_text(json.dumps(request.as_dict()), encoding="utf-8")
     target.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "bench.child", str(source), str(target)],
+        [sys.executable, "-m", "bench.resources", str(source), str(target)],
         env=_environment(request, scratch) | (more or {}),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,

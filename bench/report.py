@@ -19,17 +19,21 @@ def threads_plot(runs: list[Run]) -> str | None:
     for kind in SHOWN:
         mine = [run for run in runs if run["part"] != "lengths" and _names(run, kind) and run["precision"] == "float32"]
         mine.sort(key=lambda run: run["threads"])
-        common = [name for name in _names(mine[0], kind) if _everywhere(name, mine)] if len(mine) > 1 else []
+        common = (
+            [
+                name
+                for name in _names(mine[0], kind)
+                if all(any(row["name"] == name for row in run["rows"]) for run in mine)
+            ]
+            if len(mine) > 1
+            else []
+        )
         panels += [_threads_panel(name, mine) for name in common[:1]]
     return plot(panels) if panels else None
 
 
 def _names(run: Run, kind: str) -> list[str]:
     return [row["name"] for row in run.get("rows", []) if row["name"].startswith(kind)]
-
-
-def _everywhere(name: str, runs: list[Run]) -> bool:
-    return all(any(row["name"] == name for row in run["rows"]) for run in runs)
 
 
 def _threads_panel(name: str, runs: list[Run]) -> Panel:

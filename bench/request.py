@@ -1,6 +1,11 @@
-"""The request to a child process: what to measure."""
+"""The request to a child process: what to measure; progress, and silence."""
 
+import contextlib
+import io
+import logging
 import sys
+import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -54,3 +59,20 @@ class Request:
 
 def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Without the warnings and progress of exporters and quantizers of other libraries."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

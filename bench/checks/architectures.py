@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.architecture_engines import ENGINES, Subject
 from bench.architectures import ARCHITECTURES, RERANKER, RERANKERS, Architecture, make_texts
-from bench.case import NOT_INSTALLED, OURS, Case, Side, installed, largest_difference
+from bench.case import NOT_INSTALLED, OURS, Case, Side, installed, largest_difference, same_directions
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, compare, plural
 from bench.timing import library_threads
@@ -25,11 +25,6 @@ DOCUMENTS, PAIR = 100, 216  # tokens of a query of 13 words and a document of 20
 def make_pairs() -> list[tuple[str, str]]:
     (query,) = make_texts(1, 15)
     return [(query, document) for document in make_texts(DOCUMENTS, 202)]
-
-
-def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
-    least = float((ours_BD * other_BD).sum(1).min())
-    return least >= 0.9, f"cosine at least {least:.3f}"
 
 
 def _any_scores(ours_B: np.ndarray, other_B: np.ndarray) -> tuple[bool, str]:
@@ -62,7 +57,7 @@ def make_case(
     agree = largest_difference
     if precision == "int8":
         scores = subject.architecture.kind == RERANKER
-        agree = _any_scores if scores else _same_directions
+        agree = _any_scores if scores else same_directions
     name = f"{subject.architecture.name}, {tokens} tokens"
     return Case(name, len(texts) * tokens, "tokens/s", sides, agree=agree, warm=True), absent
 

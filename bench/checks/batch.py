@@ -54,27 +54,19 @@ def _plain(data: Data, model: str, times: int) -> Any:
         return np.load(target) if model == "minilm" else read_lines(target, len(lines))
 
 
-def _differing(output: Output, lines: Sequence[str], plain: Any) -> int:
-    """How many rows of a Parquet output are not the plain command's, bit for bit; missing ones and others too."""
-    return _differing_rows(output.table(), lines, plain)
-
-
 def _differing_rows(table: Any, lines: Sequence[str], plain: Any) -> int:
+    """How many rows are not the plain command's, bit for bit; missing ones and others too."""
     texts = table["text"].to_pylist()
     if len(texts) != len(lines):
         return max(len(texts), len(lines))
     wrong = np.array([text != line for text, line in zip(texts, lines)], bool)
     if isinstance(plain, np.ndarray):
-        wrong |= (_vectors(table).view(np.uint32) != plain.view(np.uint32)).any(axis=1)
+        made_BE = table["embedding"].combine_chunks().flatten().to_numpy().reshape(len(texts), -1)
+        wrong |= (made_BE.view(np.uint32) != plain.view(np.uint32)).any(axis=1)
     else:
         made = table["translation"].to_pylist()
         wrong |= [translation != line for translation, line in zip(made, plain)]
     return int(wrong.sum())
-
-
-def _vectors(table: Any) -> np.ndarray:
-    column = table["embedding"].combine_chunks()
-    return column.flatten().to_numpy().reshape(len(column), -1)
 
 
 @check(
@@ -90,7 +82,7 @@ def equal(findings: Findings, data: Data) -> None:
             source = write_lines(Path(folder, f"{model}.txt"), lines)
             options = ["--address", cluster.address, *([] if model == "en-pt" else ["--block-size", EQUAL_BLOCK])]
             output = run_job(Path(folder, model), *_command(model), str(source), *options)
-            wrong = _differing(output, lines, _plain(data, model, times))
+            wrong = _differing_rows(output.table(), lines, _plain(data, model, times))
             findings.at_most(f"{model}, {len(lines):,} lines:", wrong, "rows differ", 0)
             records = output.records().values()
             actors = len({record["host"] for record in records})
@@ -109,7 +101,9 @@ def _with_columns(data: Data, cluster: LocalCluster, folder: Path) -> list[tuple
     given = {
         "rows.parquet": rows,
         # What CSV can hold: text alone.
-        "rows.csv": pa.table({name: [_as_text(v) for v in rows[name].to_pylist()] for name in ("id", "note", "text")}),
+        "rows.csv": pa.table(
+            {name: ["" if v is None else str(v) for v in rows[name].to_pylist()] for name in ("id", "note", "text")}
+        ),
         "rows.jsonl": rows.drop_columns("when"),
     }
     found = []
@@ -120,7 +114,8 @@ def _with_columns(data: Data, cluster: LocalCluster, folder: Path) -> list[tuple
         elif form == "csv":
             csv.write_csv(table, path)
         else:
-            _write_json_lines(path, table.to_pylist())
+            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist())
+            path.write_text(text, encoding="utf-8")
         more = ["--format", "jsonl"] if form == "jsonl" else []
         arguments = [str(path), "--address", cluster.address, "--model-by", "store", "--block-size", "40K", *more]
         output = run_job(folder / f"{form}-out", *_command("en-pt"), *arguments)
@@ -151,14 +146,6 @@ def _table(lines: list[str]) -> Any:
             "when": pa.array([n * 86_400_000 for n in range(count)], pa.timestamp("ms", "UTC")),
         }
     )
-
-
-def _as_text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _write_json_lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 @check(
@@ -192,7 +179,7 @@ def _compare(findings: Findings, output: Output, lines: list[str], plain: Any) -
     records = output.records()
     numbered = sorted(records) == list(range(len(records)))
     rows = sum(record["rows"] for record in records.values())
-    findings.at_most("rows that differ", _differing(output, lines, plain), f"of {len(lines):,}", 0)
+    findings.at_most("rows that differ", _differing_rows(output.table(), lines, plain), f"of {len(lines):,}", 0)
     findings.at_most("rows by the records", abs(rows - len(lines)) + (not numbered), "too many or few", 0)
     again = output.written_twice()
     findings.at_most("parts written again", len(again), f"of {len(output.seen)}", 0)

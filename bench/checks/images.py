@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.case import OURS, Case, Side, largest_difference
+from bench.case import OURS, Case, Side, largest_difference, same_directions
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, milliseconds, plural
 from bench.checks.recurrent import trained_folder
@@ -98,11 +98,6 @@ def _twins(rng: np.random.Generator) -> Iterator[Made]:
     yield vision.PatchAttention, block, {"heads": heads}, channels if patch else width, max(1, patch)
 
 
-def _size(rng: np.random.Generator, least: int) -> tuple[int, int]:
-    """Below 0: a square of that side."""
-    return (-least, -least) if least < 0 else (least + int(rng.integers(0, 24)), least + int(rng.integers(0, 24)))
-
-
 @check(
     "images-modules",
     f"every module of fastattn.vision equals its twin in PyTorch to 1e-4 of the largest number, {SIZES} random sizes",
@@ -118,7 +113,11 @@ def modules(findings: Findings, data: Data) -> None:
         rng = np.random.default_rng([32, seed])
         for ours, twin, settings, channels, least in _twins(rng):
             shake(twin.eval(), seed)
-            x = rng.standard_normal((int(rng.integers(1, 4)), channels, *_size(rng, least)), np.float32)
+            count, size = (
+                int(rng.integers(1, 4)),
+                [-least] * 2 if least < 0 else (least + rng.integers(0, 24, 2)).tolist(),
+            )
+            x = rng.standard_normal((count, channels, *size), np.float32)
             module = ours.from_torch({f"a.{name}": one for name, one in twin.state_dict().items()}, "a.", **settings)
             pairs: list[tuple[Callable, Callable]] = [(module, twin)]
             if hasattr(twin, "saliency"):
@@ -197,24 +196,18 @@ BATCHES = (1, 8)
 WANTED = {"float32": 1.0, "int8": 1.2}
 
 
-def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
-    lengths_B = np.linalg.norm(ours_BD, axis=1) * np.linalg.norm(other_BD, axis=1)
-    least = float(((ours_BD * other_BD).sum(axis=1) / lengths_B).min())
-    return least >= 0.9, f"cosine at least {least:.3f}"
-
-
 @check(
     "pictures-vit",
     "ViT-B/16 at random, 12 layers, one image and eight, one thread and two, from pixels to vectors: ahead of the "
     "fastest of PyTorch, ONNX Runtime and OpenVINO in float32, 1.2 x in int8",
 )
 def vit(findings: Findings, data: Data) -> None:
-    from bench import torch_vit
+    from bench import torch_encoders
 
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        torch_vit.write(folder, **VIT)
+        torch_encoders.write_vit(folder, **VIT)
         for (precision, least), batch, threads in product(WANTED.items(), BATCHES, THREADS):
             images_BCYX = rng.standard_normal((batch, 3, 224, 224), np.float32)
             with library_threads(threads):
@@ -224,14 +217,14 @@ def vit(findings: Findings, data: Data) -> None:
                     return pictures.of_images([*images_BCYX])  # type: ignore[attr-defined]
 
                 samples = [rng.standard_normal((1, 3, 224, 224), np.float32) for _ in range(8)]
-                runs = {"ONNX Runtime": {"": torch_vit.onnx_runtime(folder, batch, threads, precision)}}
-                runs["OpenVINO"] = {"": torch_vit.openvino(folder, samples, threads, precision)}
+                runs = {"ONNX Runtime": {"": torch_encoders.onnx_runtime_vit(folder, batch, threads, precision)}}
+                runs["OpenVINO"] = {"": torch_encoders.openvino_vit(folder, samples, threads, precision)}
                 if precision == "float32":
-                    runs["PyTorch"] = torch_vit.pytorch(folder)
+                    runs["PyTorch"] = torch_encoders.pytorch_vit(folder)
                 sides = {OURS: Side({"": ours})}
                 for engine, calls in runs.items():
                     sides[engine] = Side({how: partial(call, images_BCYX) for how, call in calls.items()})
-                agree = largest_difference if precision == "float32" else _same_directions
+                agree = largest_difference if precision == "float32" else same_directions
                 case = Case(f"ViT-B/16, {batch}", batch, "images/s", sides, FLOPS * batch, agree=agree)
                 found = compare(case, threads, rounds=5, seconds=12.0)
             fastest = min((name for name in found if name != OURS), key=lambda name: found[name]["seconds"])

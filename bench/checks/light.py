@@ -139,6 +139,8 @@ SENTENCES = 7
     "translateLocally, BLEU at most 0.1 below its",
 )
 def speed(findings: Findings, data: Data) -> None:
+    import sacrebleu
+
     with translate_locally() as (peer, scratch):
         for model, (source, target) in MODELS.items():
             lines, references = data.flores(source), data.flores(target)
@@ -148,7 +150,8 @@ def speed(findings: Findings, data: Data) -> None:
             for threads in THREADS:
                 seconds = alternate(_speed_calls(model, lines, threads, peer, scratch), rounds=5, seconds=60.0)
                 _say_ratios(findings, f"{model}, {plural(threads)},", seconds, words)
-            ours, theirs = (_bleu(read_lines(scratch / side, len(lines)), references) for side in ("ours", "theirs"))
+            found = [read_lines(scratch / side, len(lines)) for side in ("ours", "theirs")]
+            ours, theirs = (sacrebleu.corpus_bleu(texts, [references]).score for texts in found)
             findings.at_least(f"{model}:", ours, "BLEU", theirs - 0.1, f"{PEER} {theirs:.2f}")
 
 
@@ -171,12 +174,6 @@ def _say_ratios(findings: Findings, what: str, seconds: dict[str, float], words:
     resident, theirs = seconds["resident"], seconds["theirs"] - seconds["one line"]
     rates = f"{words / resident:,.0f} and {words / theirs:,.0f} words/s"
     findings.at_least(f"{what} resident:", theirs / resident, f"x {PEER}", 2.0, rates)
-
-
-def _bleu(translations: list[str], references: list[str]) -> float:
-    import sacrebleu
-
-    return sacrebleu.corpus_bleu(translations, [references]).score
 
 
 @check(

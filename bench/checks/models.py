@@ -24,12 +24,6 @@ from fastattn import Encoder, Translator
 from fastattn.weights import download, read
 
 
-def _peer():
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(str(download.resolve("minilm")), device="cpu")
-
-
 def spearman(one: np.ndarray, other: np.ndarray) -> float:
     """Rank correlation; ties have their mean rank."""
 
@@ -42,8 +36,13 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
 
 @check("minilm-vectors", "STS dev sentences: largest difference from sentence-transformers 1e-5; Spearman to 1e-4")
 def minilm_vectors(findings: Findings, data: Data) -> None:
+    from sentence_transformers import SentenceTransformer
+
     first, second, scores = data.stsb
-    ours, theirs = fastattn.Encoder("minilm", "float32"), _peer()
+    ours, theirs = (
+        fastattn.Encoder("minilm", "float32"),
+        SentenceTransformer(str(download.resolve("minilm")), device="cpu"),
+    )
     mine = [ours.encode(texts) for texts in (first, second)]
     other = [theirs.encode(texts) for texts in (first, second)]
     difference = max(float(np.abs(a - b).max()) for a, b in zip(mine, other, strict=True))

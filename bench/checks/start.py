@@ -64,7 +64,9 @@ def light(findings: Findings, data: Data) -> None:
     command = command_of("en-pt", line)
     with translate_locally() as (peer, scratch):
         theirs = peer.command("en-pt", write_lines(scratch / "line", [line]), scratch / "out", max(THREADS))
-        _beside(findings, command, lambda: _run(*theirs), PEER)
+        _beside(
+            findings, command, lambda: subprocess.run(theirs[0], env=theirs[1], check=True, capture_output=True), PEER
+        )
         peaks = peak_of_command([sys.executable, *command]), peak_of_command(*theirs)
     findings.at_most("peak", peaks[0] / 1e6, "MB", LIGHT_MB, f"{PEER} {peaks[1] / 1e6:.0f} MB")
 
@@ -111,17 +113,10 @@ def _beside(findings: Findings, command: list[str], peer: Callable[[], object], 
     findings.at_most("whole process:", seconds["ours"] / seconds["theirs"], f"x {name}'s time", 1.2, remark)
 
 
-def _run(command: list[str], environment: dict[str, str]) -> None:
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-
-
 @check("start-cold", "an empty cache: the command that translates a line with en-pt as a user gets it takes 8 s in all")
 def cold(findings: Findings, data: Data) -> None:
     command = command_of("en-pt", data.flores("en")[0])
-    with tempfile.TemporaryDirectory() as folder:
-        cache = _empty_cache(Path(folder))
-        first = once(lambda: python(*command, cache=cache))
-        again = statistics.median(once(lambda: python(*command, cache=cache)) for _ in range(3))
+    first, again = _cold_and_warm(command)
     findings.at_most("first", first, "s", 8, f"then {again:.2f} s")
 
 
@@ -131,18 +126,19 @@ def cold(findings: Findings, data: Data) -> None:
     "40 s for all there is in all precisions (warmup)",
 )
 def cold_all(findings: Findings, data: Data) -> None:
-    _compiling(findings, _translate(data), 20)
+    first, again = _cold_and_warm(_translate(data))
+    findings.at_most("one translation", first - again, "s", 20, f"{first:.1f} s, then {again:.1f} s")
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
         findings.at_most("warmup", once(lambda: python("-m", "fastattn.cli", "warmup", cache=cache)), "s", 40)
 
 
-def _compiling(findings: Findings, command: list[str], wanted: float) -> None:
+def _cold_and_warm(command: list[str]) -> tuple[float, float]:
+    """Seconds of a command's first run, with an empty cache, and of later ones."""
     with tempfile.TemporaryDirectory() as folder:
         cache = _empty_cache(Path(folder))
         first = once(lambda: python(*command, cache=cache))
-        again = statistics.median(once(lambda: python(*command, cache=cache)) for _ in range(3))
-    findings.at_most("one translation", first - again, "s", wanted, f"{first:.1f} s, then {again:.1f} s")
+        return first, statistics.median(once(lambda: python(*command, cache=cache)) for _ in range(3))
 
 
 def _empty_cache(folder: Path) -> Path:

@@ -175,16 +175,6 @@ def aren_outputs(findings: Findings, data: Data) -> None:
     findings.at_least("equal outputs", same, f"of {total}", total)
 
 
-def _zh_en() -> tuple[Path, fastattn.Translator]:
-    folder = download.resolve("zh-en")
-    return folder / "model", fastattn.Translator(folder, "float32")
-
-
-def _tokens(translator: fastattn.Translator, lines: list[str]) -> list[list[str]]:
-    found = translator.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
-    return [line.parts[0].source for line in found]
-
-
 def _equality(findings: Findings, data: Data, beam: int) -> None:
     """Our translations of texts, as for a user, against the peer's of tokens.
 
@@ -193,11 +183,13 @@ def _equality(findings: Findings, data: Data, beam: int) -> None:
     """
     import sacrebleu
 
-    path, ours = _zh_en()
+    folder = download.resolve("zh-en")
+    path, ours = folder / "model", fastattn.Translator(folder, "float32")
     theirs = _peer(path, 2)
     lines, references = data.flores("zh")[:300], data.flores("en")[:300]
     mine = ours.translate(lines, beam_size=beam, details=True)
-    sources = _tokens(ours, lines)
+    whole = ours.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
+    sources = [line.parts[0].source for line in whole]
     other = theirs.translate_batch(
         sources, beam_size=beam, max_decoding_length=256, return_scores=True, max_batch_size=32
     )
