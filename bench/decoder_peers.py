@@ -110,21 +110,16 @@ def transformers_folder(shape: Shape) -> Path:
     folder = cache_root() / "bench" / f"{shape.name}-transformers"
     if not folder.exists():
         import torch
-        from transformers import AutoModelForCausalLM
+        from tokenizers import Tokenizer, models
+        from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
         part = folder.with_suffix(".part")
         AutoModelForCausalLM.from_config(shape.config(), dtype=torch.bfloat16).save_pretrained(part)
-        _tokenizer().save_pretrained(part)
+        # of bytes: GenAI's builder wants one, and ids are all that the peers are given here
+        tokenizer = Tokenizer(models.BPE({chr(n): n for n in range(256)}, []))
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(part)
         part.rename(folder)
     return folder
-
-
-def _tokenizer() -> Any:
-    """Of bytes: GenAI's builder wants one, and ids are all that the peers are given here."""
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE({chr(n): n for n in range(256)}, [])))
 
 
 def genai_folder(source: Path, precision: str = "int4") -> Path:

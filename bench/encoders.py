@@ -206,7 +206,7 @@ Translate = Callable[[list[str], int], list[str]]
 def our_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
     from fastattn import Translator
 
-    return _ours(Translator(folder, precision, threads))
+    return {Setting(): _Ours(Translator(folder, precision, threads))}
 
 
 def naive_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
@@ -214,7 +214,7 @@ def naive_translator(folder: Path, threads: int, precision: str) -> dict[Setting
     from fastattn.ops import reference
     from fastattn.weights import read
 
-    return _ours(Translator.from_checkpoint(read(folder), precision, threads=1, ops=reference))
+    return {Setting(): _Ours(Translator.from_checkpoint(read(folder), precision, threads=1, ops=reference))}
 
 
 class _Ours:
@@ -223,10 +223,6 @@ class _Ours:
 
     def __call__(self, texts: list[str], beam: int) -> list[str]:
         return self.translator.translate(texts, beam_size=beam)
-
-
-def _ours(translator: Any) -> dict[Setting, Translate]:
-    return {Setting(): _Ours(translator)}
 
 
 def ctranslate2_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:

@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -258,41 +259,49 @@ def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) ->
     print(line)
 
 
+def print_speeds(
+    what: str, unit: str, ours: Callable[[int], Any], theirs: Callable[[int], Any] | None, peer: str, rounds: int
+) -> None:
+    """Of one text and a batch, each a function of their number; the peer's in float16."""
+    for n in (1, BATCH):
+        seconds, line = seconds_of(lambda n=n: ours(n), rounds), f"{what}, {n} {unit}:"
+        beside = f", {seconds_of(lambda n=n: theirs(n), rounds) / seconds:.2f} x {peer} in float16" if theirs else ""
+        print(f"{line} {n / seconds:.1f} a second{beside}")
+
+
 def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
     english = sentences("en", BATCH, data)
     encoder, there = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
     error = np.abs(encoder.encode(english) - there.encode(english)).max()
     print(f"minilm: vectors within {error:.1e} of the CPU's")
-    theirs: dict[int, Callable[[], Any]] = {}
+    theirs = None
     if torch is not None:
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(resolve("minilm")), device="cuda", model_kwargs={"dtype": "float16"})
-        theirs = {n: lambda n=n: model.encode(english[:n], batch_size=n, show_progress_bar=False) for n in (1, BATCH)}
-    for n in (1, BATCH):
-        seconds = seconds_of(lambda n=n: encoder.encode(english[:n]), rounds)
-        beside = f", {seconds_of(theirs[n], rounds) / seconds:.2f} x sentence-transformers in float16" if theirs else ""
-        print(f"minilm, {n} texts: {n / seconds:.0f} a second{beside}")
+        theirs = partial(model.encode, show_progress_bar=False)
+    print_speeds(
+        "minilm", "texts", lambda n: encoder.encode(english[:n]),
+        theirs and (lambda n: theirs(english[:n], batch_size=n)), "sentence-transformers", rounds,
+    )  # fmt: skip
 
 
 def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
+    """Beside transformers' model of its weights."""
     chinese = sentences("zh", BATCH, data)
     translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
-    equal = sum(
-        a == b for a, b in zip(translator.translate(chinese, beam_size=1), here.translate(chinese, beam_size=1))
-    )
+    found = [one.translate(chinese, beam_size=1) for one in (translator, here)]
+    equal = sum(a == b for a, b in zip(*found))
     print(f"zh-en: {equal} of {len(chinese)} translations equal to the CPU's")
-    theirs: Callable[[list[str]], list[str]] | None = None
+    theirs = None
     if torch is not None:
         from bench import torch_marian
 
         theirs = torch_marian.translator(resolve("zh-en"), "cuda", "float16")
-    for n in (1, BATCH):
-        seconds = seconds_of(lambda n=n: translator.translate(chinese[:n], beam_size=1), rounds)
-        beside = ""
-        if theirs is not None:
-            beside = f", {seconds_of(lambda n=n: theirs(chinese[:n]), rounds) / seconds:.2f} x transformers in float16"
-        print(f"zh-en, greedy, {n} sentences: {n / seconds:.1f} a second{beside}")
+    print_speeds(
+        "zh-en, greedy", "sentences", lambda n: translator.translate(chinese[:n], beam_size=1),
+        theirs and (lambda n: theirs(chinese[:n])), "transformers", rounds,
+    )  # fmt: skip
 
 
 CHECKS = {"operations": check, "functions": check_functions, "arrays": check_arrays, "models": check_models}

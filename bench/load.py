@@ -68,16 +68,12 @@ class Load:
         return f"{self.rate:.1f}/s, p50 {self.p50_ms:.1f}, p99 {self.p99_ms:.1f} ms"
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @contextlib.contextmanager
 def running(command: Sequence[str], health: str = "/health") -> Iterator[Server]:
     """A command that serves at {port}, in a process of its own; yields once it answers."""
-    port = free_port()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [part.format(port=port) for part in command],

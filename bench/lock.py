@@ -259,18 +259,15 @@ def measure(name: str, precision: str, mode: str, size: str, data: Path | None) 
     with kernel_seconds() as kernels:
         model.run(texts, mode)
     clock = 1 - sum(kernels.values()) / (time.process_time() - begun)
-    sent = _sent(name, precision, texts, mode) if mode != "one" else 0.0
+    sent = 0.0
+    if mode != "one":
+        others = Model(name, precision, 1, 2)
+        others.run(texts, mode)
+        begun = time.process_time()
+        others.run(texts, mode)
+        sent = (time.process_time() - begun) / len(texts)
     read, weights = model.reads(texts, mode)
     return Row(f"{name} {precision}", mode, Work(seconds, held, read), clock, sent, weights)
-
-
-def _sent(name: str, precision: str, texts: list[str], mode: str) -> float:
-    """Seconds of this process's CPU for each text that others compute."""
-    model = Model(name, precision, 1, 2)
-    model.run(texts, mode)
-    begun = time.process_time()
-    model.run(texts, mode)
-    return (time.process_time() - begun) / len(texts)
 
 
 @dataclass(frozen=True)

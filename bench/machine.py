@@ -54,7 +54,7 @@ def describe() -> dict[str, Any]:
         },
         "versions": {
             "Python": platform.python_version(),
-            "BLAS": _blas(),
+            "BLAS": "{name} {version}".format(**np.show_config(mode="dicts")["Build Dependencies"]["blas"]),
             **{name: _version(name) for name in LIBRARIES},
         },
     }
@@ -80,11 +80,6 @@ def _memory() -> int:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-def _blas() -> str:
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{blas['name']} {blas['version']}"
 
 
 def _version(name: str) -> str | None:

@@ -13,7 +13,6 @@ from bench.encoders import ENCODERS, TRANSLATORS, Engine, Tokenizer, alone
 from bench.operations.table import WEIGHT_BYTES
 from bench.request import Request
 from bench.sentences import sentences
-from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights import read
 
@@ -64,10 +63,6 @@ def layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -
     )
 
 
-def _attention_flops(spec: StackSpec, lengths: list[int]) -> float:
-    return 4.0 * spec.layers * spec.attention.query_width * float(np.square(lengths, dtype=np.float64).sum())
-
-
 def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
     folder = Path(request.encoder)
     texts = sentences("en", request.choose(486, 24, 4), request.corpora)
@@ -83,7 +78,8 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
         lengths = [len(ids) for _, batch in Tokenizer(folder).batches(texts, 1) for ids in batch]
         flops = 2.0 * layer_weights(checkpoint, "encoder") * sum(lengths)
-        flops += _attention_flops(checkpoint.spec.encoder, lengths)
+        stack, squares = checkpoint.spec.encoder, float(np.square(lengths, dtype=np.float64).sum())
+        flops += 4.0 * stack.layers * stack.attention.query_width * squares
         agree = largest_difference if request.precision == "float32" else same_directions
         return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, agree=agree, warm=True)
 

@@ -26,6 +26,8 @@ from typing import Any
 if not __package__:  # run as a file: what it imports is in this folder's package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from bench.memory import resident
+
 THREADS = 8
 LARGEST_BATCH = 6
 GROWTH, ALLOWANCE = 1.05, 20e6
@@ -131,15 +133,6 @@ def encoding_work(model: str, precision: str) -> Work:
     return Work(f"{precision} encodings", [engine(1), engine(None)], texts_of(ENGLISH, " ", 40, 60), ENCODING_OPTIONS)
 
 
-def resident_bytes() -> int:
-    """The process's resident memory, 0 if the system does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tally, list[int]]:
     """Run the threads until the time is over; returns (their tally, the memory's samples)."""
     tally, over = Tally(), threading.Event()
@@ -162,7 +155,7 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tal
     samples = []
     end = time.monotonic() + 60 * minutes
     while time.monotonic() < end:
-        samples.append(resident_bytes())
+        samples.append(resident() or 0)  # where the system does not tell
         time.sleep(min(1, max(0.0, end - time.monotonic())))
     over.set()
     for thread in threads:
@@ -185,14 +178,6 @@ def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
     return passed
 
 
-def serve_and_soak(minutes: float, seed: int) -> int:
-    from bench.soak_server import CLIENTS, soak_server
-
-    tally = Tally()
-    kinds, samples = soak_server(minutes, seed, texts_of(ENGLISH, " ", 40, 40)[1:], tally.add)
-    return 0 if verdict(tally, kinds, samples, f"server, {minutes:g} min, {CLIENTS} clients") else 1
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -205,7 +190,12 @@ def main() -> int:
     if not 0 < options.minutes < 1e6:
         parser.error(f"--minutes should be above 0, got {options.minutes}")
     if options.server:
-        return serve_and_soak(options.minutes, options.seed)
+        from bench.soak_server import CLIENTS, soak_server
+
+        tally, texts = Tally(), texts_of(ENGLISH, " ", 40, 40)[1:]
+        kinds, samples = soak_server(options.minutes, options.seed, texts, tally.add)
+        what = f"server, {options.minutes:g} min, {CLIENTS} clients"
+        return 0 if verdict(tally, kinds, samples, what) else 1
     works = [
         (translation_work(options.translation, precision), encoding_work(options.encoding, precision))
         for precision in options.precisions

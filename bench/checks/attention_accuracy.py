@@ -1,6 +1,6 @@
 """Random calls of fastattn.attention, held against its formula in NumPy, in float64 and in float32."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,17 +61,13 @@ def ratio(call: Call, layout: str) -> float:
     if not exact.size:
         return 0.0 if call.ours(layout).shape == exact.shape else np.inf
     least = UNIT * float(np.abs(call.arrays[2]).max(initial=0))
-    naive = max(float(np.abs(result - exact).max()) for result in _in_float32(call))
+    rng, width = np.random.default_rng(0), call.arrays[0].shape[3]
+    rounded = (call.naive(np.float32, rng.permutation(width)) for _ in range(ORDERS))
+    naive = max(float(np.abs(result - exact).max()) for result in rounded)
     error = float(np.abs(call.ours(layout) - exact).max())
     if not np.isfinite(error):
         return np.inf
     return error / max(naive, least) if error else 0.0
-
-
-def _in_float32(call: Call) -> Iterator[np.ndarray]:
-    rng = np.random.default_rng(0)
-    for _ in range(ORDERS):
-        yield call.naive(np.float32, rng.permutation(call.arrays[0].shape[3]))
 
 
 def draw(rng: np.random.Generator) -> tuple[Call, str]:

@@ -294,7 +294,8 @@ def memory(findings: Findings, data: Data) -> None:
         job = Job(Path(folder, "out"), "encode", "-m", "minilm", str(source))
         job.follow(each=lambda: samples.take(job))
         findings.at_most("exit code", job.end(), job.said(), 0)
-        wrong = _differing_pages(source, job.output)
+        pairs = itertools.zip_longest(_rows(source.glob("*.parquet")), _rows(job.output.folder.glob("part-*.parquet")))
+        wrong = sum(row != other for row, other in pairs)
         began, ended = job.output.span()
     findings.at_most(f"{size / 1e9:.3g} GB, {pages:,} rows, {ended - began:.0f} s:", wrong, "rows differ", 0)
     for number, series in sorted(samples.series.items()):
@@ -362,11 +363,6 @@ def _synthetic(folder: Path, data: Data, pages: int) -> tuple[Path, int]:
             writer.write_table(table)
         writer.close()
     return folder, size
-
-
-def _differing_pages(source: Path, output: Output) -> int:
-    given, made = _rows(source.glob("*.parquet")), _rows(output.folder.glob("part-*.parquet"))
-    return sum(row != other for row, other in itertools.zip_longest(given, made))
 
 
 def _rows(paths: Iterable[Path]) -> Iterator[tuple[int, str, int]]:

@@ -140,7 +140,9 @@ def _row_times(m: int, threads: int) -> dict[Shape, tuple[float, float]]:
         packed, transposed = operations.pack_linear(weight), np.ascontiguousarray(weight.T)
         calls["ours"].append(partial(operations.linear, x, packed))
         calls["numpy"].append(partial(np.matmul, x, transposed))
-    counts = {engine: [_repeats(call) for call in mine] for engine, mine in calls.items()}
+    for call in (call for mine in calls.values() for call in mine):
+        call()
+    counts = {engine: [max(1, int(BLOCK / once(call))) for call in mine] for engine, mine in calls.items()}
     times: dict[str, list[list[float]]] = {engine: [] for engine in calls}
     for _ in range(ROUNDS):
         for engine, mine in calls.items():
@@ -149,11 +151,6 @@ def _row_times(m: int, threads: int) -> dict[Shape, tuple[float, float]]:
             times[engine].append([_repeated(*pair) for pair in zip(mine, counts[engine], strict=True)])
     ours, numpy = (np.median(times[engine], axis=0) for engine in ("ours", "numpy"))
     return {shape: (float(ours[i]), float(numpy[i])) for i, shape in enumerate(shapes)}
-
-
-def _repeats(call: Callable[[], object]) -> int:
-    call()
-    return max(1, int(BLOCK / once(call)))
 
 
 def _repeated(call: Callable[[], object], count: int) -> float:
