@@ -50,7 +50,7 @@ def main() -> int:
         "--price", type=float, default=0.68, metavar="DOLLARS", help="cluster: of a machine of 16 cores, an hour"
     )
     options = parser.parse_args()
-    from bench.parts import PARTS
+    from bench.orchestra import PARTS
 
     if options.list:
         for part in PARTS.values():
@@ -75,8 +75,7 @@ def _counts(text: str) -> list[int]:
 
 def _run(options: argparse.Namespace) -> int:
     from bench.machine import describe
-    from bench.orchestra import run_parts
-    from bench.parts import PARTS
+    from bench.orchestra import PARTS, run_parts
     from bench.report import markdown, write
 
     begun = time.monotonic()

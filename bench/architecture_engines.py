@@ -41,7 +41,7 @@ class Subject:
     def module(self, attention: str) -> Any:
         """The model in PyTorch: (ids, mask) [B, T], int64 -> rows [B, T, D], or a reranker's scores [B, 1]."""
         if self.architecture.kind == "JinaBert":
-            from bench.torch_jina import JinaBert
+            from bench.torch_encoders import JinaBert
 
             return JinaBert(self.architecture.config).load(self.folder).eval()
         from bench.torch_encoders import rows_module

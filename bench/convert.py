@@ -33,7 +33,7 @@ def _ctranslate2(folder: Path, target: Path, precision: str) -> None:
 
 
 def _onnx(folder: Path, target: Path, precision: str) -> None:
-    from bench.onnx_bert import bert_model
+    from bench.onnx_kernels import bert_model
 
     target.write_bytes(bert_model(folder))
     if precision == "int8":

@@ -1,6 +1,7 @@
-"""ONNX Runtime's operations: small graphs; each function takes a problem's arrays and form and returns a side."""
+"""ONNX Runtime's operations, each a side from a problem's arrays and form; BERT's encoder of its fused operators."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bench.operations.table import Arrays
 from fastattn.ops.cpu import current_threads
 from fastattn.ops.images import Window
 from fastattn.spec.rounding import quantize
+from fastattn.weights import read
 
 MICROSOFT = "com.microsoft"  # ONNX Runtime's fused operators, which its optimizer uses for transformers
 TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
@@ -201,3 +203,59 @@ OPERATORS = {
     "Attention": ("Attention", False, True),
     "Attention of rows": ("Attention", True, True),
 }
+
+
+def bert_model(folder: Path) -> bytes:
+    """The .onnx file; its inputs are ids [B, T] and lengths [B], int32, its output the last layer's rows [B, T, D].
+
+    It uses attention over packed projections (com.microsoft.Attention), and gelu fused with its bias.
+    """
+    checkpoint = read(folder)
+    spec, tensors = checkpoint.spec.encoder, checkpoint.tensors
+    if (
+        spec is None
+        or (spec.norms.before, spec.norms.embedding) != (False, True)
+        or (spec.feed_forward.activation, spec.positions.kind) != ("gelu", "table")
+        or not spec.token_types
+    ):
+        raise ValueError(f"expected a BERT encoder, got {spec}")
+    graph = Graph()
+    ids, lengths = graph.input("ids", "int32", ["B", "T"]), graph.input("lengths", "int32", ["B"])
+
+    def constant(values: list[int]) -> str:
+        return graph.weight(np.array(values, np.int64))
+
+    def norm(x: str, name: str) -> str:
+        weights = [graph.weight(tensors[f"{name}.{part}"]) for part in ("weight", "bias")]
+        return graph.add("LayerNormalization", x, *weights, epsilon=spec.norms.epsilon)
+
+    def product(x: str, name: str) -> tuple[str, str]:
+        """(x W', the bias, which the next operator adds)."""
+        weight = graph.weight(tensors[f"{name}.weight"].T)
+        return graph.add("MatMul", x, weight), graph.weight(tensors[f"{name}.bias"])
+
+    def added(x: str, name: str) -> str:
+        return graph.add("Add", *product(x, name))
+
+    tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)
+    length = graph.add("Shape", ids, start=1, end=2)
+    places = graph.weight(tensors["encoder.positions"] + tensors["encoder.token_types"][0])  # one text is of type 0
+    positions = graph.add("Slice", places, constant([0]), length, constant([0]))
+    x = norm(graph.add("Add", tokens, positions), "encoder.embedding_norm")
+    for i in range(spec.layers):
+        layer = f"encoder.layers.{i}"
+        qkv = [tensors[f"{layer}.self_attention.qkv.{part}"] for part in ("weight", "bias")]
+        seen = graph.add(
+            "Attention",
+            x,
+            *(graph.weight(array) for array in (qkv[0].T, qkv[1])),
+            lengths,
+            domain=MICROSOFT,
+            num_heads=spec.attention.heads,
+        )
+        output = added(seen, f"{layer}.self_attention.output")
+        x = norm(graph.add("Add", output, x), f"{layer}.self_attention.norm")
+        inner = graph.add("BiasGelu", *product(x, f"{layer}.feed_forward.inner"), domain=MICROSOFT)
+        outer = added(inner, f"{layer}.feed_forward.outer")
+        x = norm(graph.add("Add", outer, x), f"{layer}.feed_forward.norm")
+    return graph.model(x)

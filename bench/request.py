@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """part       of bench.parts.PARTS; ``item`` is a piece of it if the part takes several processes
+    """part       of bench.orchestra.PARTS; ``item`` is a piece of it if the part takes several processes
 
     size       "full", "quick" (a minute in all) or "toy" (only a test that everything works)
     scaling    only the cases that the plot over threads needs

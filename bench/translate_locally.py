@@ -18,6 +18,9 @@ def program() -> str | None:
 class TranslateLocally:
     """The program with ``models``, {short name: folder of a Firefox model}, in an empty ``folder``.
 
+    It reads its models from the user's data folder and its settings from the configuration folder; here both are below
+    ``folder``, so that the user's own have no effect.
+
     Raises FileNotFoundError for a model that it cannot load.
     """
 

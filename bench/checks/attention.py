@@ -15,7 +15,7 @@ from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, against, compare, in_child, milliseconds, plural, request, timed
 from bench.kernel_cases import attention
 from bench.measure import reader
-from bench.parts import MEMORY_LENGTHS
+from bench.orchestra import MEMORY_LENGTHS
 from bench.resources import bytes_a_position
 from bench.timing import alternate, library_threads
 from fastattn import BlockMask
@@ -79,6 +79,7 @@ def _ratios(findings: Findings, cases: list[tuple[tuple[int, int, int, int], boo
             findings.at_least(what, sides[peer]["ratio"], f"x {peer}", wanted, remark)
 
 
+# Functions are made from what they capture, so that PyTorch's FlexAttention takes them too, with its own tensors.
 WINDOW, CAP, DOCUMENTS = 256, 30.0, 8
 
 

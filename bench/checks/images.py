@@ -35,6 +35,8 @@ PEERS = ("PyTorch", "ONNX Runtime")
     "7x7 of 3 channels of 224 x 224, stride 2: at least 80%",
 )
 def images_convolution(findings: Findings, data: Data) -> None:
+    """Rates are of the multiplications that the definition has: of a 3x3 convolution by patches, which does with 4 / 9
+    of them, they may be above the peak."""
     problems = [
         OPERATIONS[name].problem(size) for name in ("convolve", "convolve_depthwise") for size in OPERATIONS[name].large
     ]
