@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.document import Section
-from bench.machine import describe, processors
+from bench.machine import conditions
 from bench.memory import extra_resident
 from bench.operations.table import normal
 from bench.svg import Panel, Series, plot
@@ -57,11 +57,8 @@ def measure(size: str, threads: int) -> list[Row]:
 
 
 def table(rows: list[Row], threads: int) -> str:
-    about = describe()
-    machine, versions = about["machine"], about["versions"]
     head = (
-        f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,\n"
-        f"numpy {versions['numpy']} with {versions['BLAS']}; one head of {WIDTH} in float32,\n"
+        f"{conditions(threads)}one head of {WIDTH} in float32,\n"
         "medians of alternating runs; memory is by how much the process grows:\n\n"
         f"| n | {OURS}, ms | {NEAR}, ms | {PLAIN}, ms | {OURS}, MB | {PLAIN}, MB |\n"
         "| --- | --- | --- | --- | --- | --- |\n"

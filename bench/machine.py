@@ -60,6 +60,16 @@ def describe() -> dict[str, Any]:
     }
 
 
+def conditions(threads: int) -> str:
+    """Two lines of the documents: the machine, the threads, NumPy."""
+    about = describe()
+    machine, versions = about["machine"], about["versions"]
+    return (
+        f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,\n"
+        f"numpy {versions['numpy']} with {versions['BLAS']}; "
+    )
+
+
 def _git(*arguments: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)

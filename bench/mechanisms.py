@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.document import Section
-from bench.machine import describe, processors
+from bench.machine import conditions
 from bench.operations.table import normal
 from bench.timing import alternate, limited_to
 from fastattn import mechanisms
@@ -218,13 +218,8 @@ def measure(size: str, threads: int, only: str = "") -> tuple[str, bool]:
     head = (
         "| mechanism | queries x keys | fastattn, ms | NumPy, ms | times as fast |\n| --- | --- | --- | --- | --- |\n"
     )
-    about = describe()
-    machine, versions = about["machine"], about["versions"]
-    lines = (
-        f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,",
-        f"numpy {versions['numpy']} with {versions['BLAS']}; float32, medians of alternating runs:",
-    )
-    return "\n".join((*lines, "", head)) + "\n".join(rows) + "\n", agree
+    lines = f"{conditions(threads)}float32, medians of alternating runs:\n\n"
+    return lines + head + "\n".join(rows) + "\n", agree
 
 
 def run(size: str, threads: int, only: str, document: Path | None) -> int:

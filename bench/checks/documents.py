@@ -70,27 +70,6 @@ def _elements(page: bytes) -> Counter[tuple[str, ...]]:
 
 
 @check(
-    "documents-lines", "a text of 1,000 paragraphs, with blank lines and blanks around: each line's form is as it was"
-)
-def lines(findings: Findings, data: Data) -> None:
-    texts = data.flores("en")
-    document = "".join(
-        f"{'  ' * (n % 3)}{texts[n % len(texts)]}{' ' * (n % 2)}\n" + "\n" * (n % 4) + "   \n" * (n % 7 == 0)
-        for n in range(1000)
-    )
-    with Translator("en-pt") as translator:
-        found = translate_document(translator, document.encode(), "txt").decode()
-    before, after = document.split("\n"), found.split("\n")
-    findings.at_most("lines more or less", abs(len(before) - len(after)), f"of {len(before)}", 0)
-    forms = [(len(one) - len(one.lstrip()), len(one) - len(one.rstrip()), not one.strip()) for one in before]
-    same = sum(
-        form == (len(one) - len(one.lstrip()), len(one) - len(one.rstrip()), not one.strip())
-        for form, one in zip(forms, after)
-    )
-    findings.at_least("lines of the same form", same, f"of {len(before)}", len(before))
-
-
-@check(
     "documents-speed",
     f"500 sentences of FLORES, en-pt: as paragraphs of HTML, plain and with a tag in each, at least {SHARE} of the "
     "speed of lines",
