@@ -8,8 +8,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, command_of, folder_of, milliseconds, plural, python
@@ -148,32 +148,24 @@ def speed(findings: Findings, data: Data) -> None:
             write_lines(scratch / "one", lines[:1])
             words = sum(len(line.split()) for line in lines)
             for threads in THREADS:
-                seconds = alternate(_speed_calls(model, lines, threads, peer, scratch), rounds=5, seconds=60.0)
-                _say_ratios(findings, f"{model}, {plural(threads)},", seconds, words)
+                options = "--threads", str(threads), "--input", str(scratch / "all"), "--output", str(scratch / "ours")
+                resident, command = Translator(folder_of(model), threads=threads), command_of(model, *options)
+                calls = {
+                    "ours": partial(python, *command),
+                    "theirs": partial(peer.translate, model, scratch / "all", scratch / "theirs", threads),
+                    "resident": partial(resident.translate, lines),
+                    "one line": partial(peer.translate, model, scratch / "one", scratch / "translated", threads),
+                }
+                seconds = alternate(calls, rounds=5, seconds=60.0)
+                what = f"{model}, {plural(threads)},"
+                whole = f"{seconds['ours']:.2f} and {seconds['theirs']:.2f} s"
+                findings.at_least(f"{what} process:", seconds["theirs"] / seconds["ours"], f"x {PEER}", 2.0, whole)
+                own, theirs = seconds["resident"], seconds["theirs"] - seconds["one line"]
+                rates = f"{words / own:,.0f} and {words / theirs:,.0f} words/s"
+                findings.at_least(f"{what} resident:", theirs / own, f"x {PEER}", 2.0, rates)
             found = [read_lines(scratch / side, len(lines)) for side in ("ours", "theirs")]
             ours, theirs = (sacrebleu.corpus_bleu(texts, [references]).score for texts in found)
             findings.at_least(f"{model}:", ours, "BLEU", theirs - 0.1, f"{PEER} {theirs:.2f}")
-
-
-def _speed_calls(
-    model: str, lines: list[str], threads: int, peer: TranslateLocally, scratch: Path
-) -> dict[str, Callable[[], Any]]:
-    options = "--threads", str(threads), "--input", str(scratch / "all"), "--output", str(scratch / "ours")
-    command, translator = command_of(model, *options), Translator(folder_of(model), threads=threads)
-    return {
-        "ours": lambda: python(*command),
-        "theirs": lambda: peer.translate(model, scratch / "all", scratch / "theirs", threads),
-        "resident": lambda: translator.translate(lines),
-        "one line": lambda: peer.translate(model, scratch / "one", scratch / "translated", threads),
-    }
-
-
-def _say_ratios(findings: Findings, what: str, seconds: dict[str, float], words: int) -> None:
-    whole = f"{seconds['ours']:.2f} and {seconds['theirs']:.2f} s"
-    findings.at_least(f"{what} process:", seconds["theirs"] / seconds["ours"], f"x {PEER}", 2.0, whole)
-    resident, theirs = seconds["resident"], seconds["theirs"] - seconds["one line"]
-    rates = f"{words / resident:,.0f} and {words / theirs:,.0f} words/s"
-    findings.at_least(f"{what} resident:", theirs / resident, f"x {PEER}", 2.0, rates)
 
 
 @check(

@@ -12,7 +12,7 @@ import numpy as np
 import fastattn
 from bench.case import OURS
 from bench.checks import Absent, Data, Findings, check
-from bench.checks.compare import THREADS, against, compare, in_child, pause, plural, request
+from bench.checks.compare import THREADS, against, compare, in_child, milliseconds, pause, plural, request, timed
 from bench.checks.products import AVX2
 from bench.encoders import TRANSLATORS, alone
 from bench.machine import ROOT
@@ -103,12 +103,12 @@ def one_by_one(texts: list[str], beam: int, precision: str, rounds: int) -> tupl
 def _single(findings: Findings, data: Data, beam: int, wanted: float) -> None:
     texts = data.flores("zh")[:64:5]
     _, times = one_by_one(texts, beam, "float32", rounds=5)
-    milliseconds = {side: f"{1e3 * seconds / len(texts):.0f} ms a sentence" for side, seconds in times.items()}
+    said = {side: f"{1e3 * seconds / len(texts):.0f} ms a sentence" for side, seconds in times.items()}
     best = min(times[PEER, threads] for threads in THREADS)
     for threads in THREADS:
         ratio = best / times[OURS, threads]
-        findings.at_least(f"{plural(threads)}:", ratio, f"x {PEER}", wanted, milliseconds[OURS, threads])
-    findings.say(", ".join(f"{PEER} on {plural(threads)} {milliseconds[PEER, threads]}" for threads in THREADS))
+        findings.at_least(f"{plural(threads)}:", ratio, f"x {PEER}", wanted, said[OURS, threads])
+    findings.say(", ".join(f"{PEER} on {plural(threads)} {said[PEER, threads]}" for threads in THREADS))
 
 
 BATCH = "sentences, one thread and two: at least"
@@ -170,7 +170,6 @@ def _step_seconds(folder: Path, threads: int, text: str, few: int = 8, many: int
 
 
 PEERS = ("sentence-transformers", PEER, "ONNX Runtime", "OpenVINO")
-SENTENCES = 486  # for MiniLM
 
 
 def _ahead_of_fastest(findings: Findings, data: Data, precision: str, engines: tuple[str, ...], wanted: float) -> None:
@@ -213,14 +212,13 @@ def minilm_best(findings: Findings, data: Data) -> None:
 
 @check("bfloat16-minilm", "486 sentences, tokenizing included, one thread and two: at least 1.5 x float32")
 def minilm_bfloat16(findings: Findings, data: Data) -> None:
-    texts = data.flores("en")[:SENTENCES]
+    texts = data.flores("en")[:486]
     for threads in THREADS:
         encoders = {precision: Encoder("minilm", precision, threads) for precision in ("float32", "bfloat16")}
         calls = {name: lambda encoder=encoder: encoder.encode(texts) for name, encoder in encoders.items()}
-        with library_threads(threads):
-            times = alternate(calls, rounds=9, seconds=30.0, pause=pause(threads))
-        remark = ", ".join(f"{name} {1e3 * seconds:.0f} ms" for name, seconds in times.items())
-        findings.at_least(f"{plural(threads)}:", times["float32"] / times["bfloat16"], "x float32", 1.5, remark)
+        times = timed(calls, threads, rounds=9, seconds=30.0)
+        ratio = times["float32"] / times["bfloat16"]
+        findings.at_least(f"{plural(threads)}:", ratio, "x float32", 1.5, milliseconds(times))
 
 
 # CTranslate2's variable limits only its own loops: its products, oneDNN's, use all that the CPU has.

@@ -14,14 +14,13 @@ import numpy as np
 from bench.case import OURS
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.attention import TORCH_SHAPES
-from bench.checks.compare import THREADS, against, compare, pause, plural
+from bench.checks.compare import THREADS, against, compare, milliseconds, pause, plural
 from bench.kernel_cases import attention, linear
 from bench.machine import ROOT
 from bench.measure import bare_tile, peak_flops
 from bench.timing import alternate, library_threads, once
 from fastattn import Encoder, Translator
 from fastattn.ops import cpu as operations
-from fastattn.ops.cpu import use_threads
 from fastattn.simd.target import TARGET, tiles_refusal
 
 
@@ -164,30 +163,24 @@ LEAST = 1.8
 SCALED_PRODUCTS = ((1024, 1024, 1024), (96, 384, 1536))  # rows, inputs, outputs
 
 
-def _scaling(findings: Findings, calls: dict[str, Callable[[int], Callable[[], object]]], seconds: float) -> None:
-    """``calls[name](threads)`` is the work on ``threads`` threads."""
-    for what, on in calls.items():
+def _scaling(findings: Findings, calls: dict[str, list[Callable[[], object]]], seconds: float) -> None:
+    """calls: the work on one thread, and the same on two."""
+    for what, (one, two) in calls.items():
         with library_threads(1):
-            times = alternate({str(n): on(n) for n in (1, 2)}, rounds=9, seconds=seconds, pause=pause(2))
-        remark = ", ".join(f"{1e3 * seconds:.4g} ms" for seconds in times.values())
-        findings.at_least(f"{what}:", times["1"] / times["2"], "x one thread", LEAST, remark)
+            times = alternate({"1": one, "2": two}, rounds=9, seconds=seconds, pause=pause(2))
+        findings.at_least(f"{what}:", times["1"] / times["2"], "x one thread", LEAST, milliseconds(times))
 
 
 @check("two-threads-kernels", "products and attention: two threads at least 1.8 x one")
 def kernels(findings: Findings, data: Data) -> None:
     cases = [linear(*shape) for shape in SCALED_PRODUCTS] + [attention(*shape) for shape in TORCH_SHAPES]
 
-    def on(call: Callable[[], object]) -> Callable[[int], Callable[[], object]]:
-        def limited(threads: int) -> Callable[[], object]:
-            def run() -> None:
-                with use_threads(threads):
-                    call()
+    def limited(call: Callable[[], object], threads: int) -> None:
+        with operations.use_threads(threads):
+            call()
 
-            return run
-
-        return limited
-
-    _scaling(findings, {case.name: on(case.sides["fastattn"].calls[""]) for case in cases}, 3.0)
+    calls = {case.name: case.sides[OURS].calls[""] for case in cases}
+    _scaling(findings, {name: [partial(limited, call, n) for n in THREADS] for name, call in calls.items()}, 3.0)
 
 
 @check(
@@ -195,18 +188,8 @@ def kernels(findings: Findings, data: Data) -> None:
 )
 def models(findings: Findings, data: Data) -> None:
     english, chinese = data.flores("en")[:486], data.flores("zh")[:64]
-    encoders = {threads: Encoder("minilm", "float32", threads) for threads in (1, 2)}
-    translators = {threads: Translator("zh-en", "float32", threads) for threads in (1, 2)}
-
-    def translation(beam: int) -> Callable[[int], Callable[[], object]]:
-        return lambda threads: lambda: translators[threads].translate(chinese, beam_size=beam)
-
-    _scaling(
-        findings,
-        {
-            "MiniLM": lambda threads: lambda: encoders[threads].encode(english),
-            "zh-en greedy": translation(1),
-            "zh-en beam 4": translation(4),
-        },
-        45.0,
-    )
+    translators = [Translator("zh-en", "float32", threads) for threads in THREADS]
+    calls = {"MiniLM": [partial(Encoder("minilm", "float32", threads).encode, english) for threads in THREADS]}
+    for name, beam in (("greedy", 1), ("beam 4", 4)):
+        calls[f"zh-en {name}"] = [partial(one.translate, chinese, beam_size=beam) for one in translators]
+    _scaling(findings, calls, 45.0)

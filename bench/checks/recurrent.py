@@ -233,13 +233,10 @@ def transliteration_speed(findings: Findings, data: Data) -> None:
         checkpoint = read(download.resolve(name))
         for threads in THREADS:
             peers = {"PyTorch": torch_engine(name, checkpoint), "ONNX Runtime": onnx_engine(name, checkpoint, threads)}
-            ours = {key: Translator(name, key, threads=threads) for key in ("float32", "int8")}
+            ours = Translator(name, "float32", threads=threads)
             for some, size in ((words, BATCH), (words[::ALONE], 1)):
                 batches = [some[at : at + size] for at in range(0, len(some), size)]
-                sides: dict[str, Callable[[list[str]], list[str]]] = {
-                    OURS: ours["float32"].translate,
-                    "int8": ours["int8"].translate,
-                }
+                sides: dict[str, Callable[[list[str]], list[str]]] = {OURS: ours.translate}
                 for peer, engine in peers.items():
                     sides[peer] = lambda batch, engine=engine: transliterate(engine, checkpoint, batch, most)  # noqa: B023
                 found = {side: [word for batch in batches for word in call(batch)] for side, call in sides.items()}

@@ -56,31 +56,26 @@ class Corpus:
         return calls | ({READING: reader([self.vectors_ND], threads)} if queries == 1 else {})
 
 
-def corpora(rows: int = ROWS) -> "list[Callable[[], Corpus]]":
-    """Functions that make the corpora, of random directions: float32 [rows, 384], int8, and packed bits."""
-    return [lambda: _floats(rows), lambda: _bytes(rows), lambda: _bits(rows)]
-
-
-def _vectors(rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _vectors() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    vectors_ND, queries_QD = (rng.standard_normal((n, WIDTH), np.float32) for n in (rows, max(QUERIES)))
+    vectors_ND, queries_QD = (rng.standard_normal((n, WIDTH), np.float32) for n in (ROWS, max(QUERIES)))
     vectors_ND /= np.linalg.norm(vectors_ND, axis=1, keepdims=True)
     return vectors_ND, queries_QD / np.linalg.norm(queries_QD, axis=1, keepdims=True)
 
 
-def _floats(rows: int) -> Corpus:
+def _floats() -> Corpus:
     import faiss
 
-    vectors_ND, queries_QD = _vectors(rows)
+    vectors_ND, queries_QD = _vectors()
     index = faiss.IndexFlatIP(WIDTH)
     index.add(vectors_ND)
     return Corpus("float32", vectors_ND, queries_QD, "dot", index.search)
 
 
-def _bytes(rows: int) -> Corpus:
+def _bytes() -> Corpus:
     import faiss
 
-    vectors_ND, queries_QD = (np.rint(np.clip(x * 600, -128, 127)) for x in _vectors(rows))
+    vectors_ND, queries_QD = (np.rint(np.clip(x * 600, -128, 127)) for x in _vectors())
     kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
     index = faiss.IndexScalarQuantizer(WIDTH, kind, faiss.METRIC_INNER_PRODUCT)
     index.add(vectors_ND)
@@ -91,10 +86,10 @@ def _bytes(rows: int) -> Corpus:
     return Corpus("int8", vectors_ND.astype(np.int8), queries_QD.astype(np.int8), "dot", search)
 
 
-def _bits(rows: int) -> Corpus:
+def _bits() -> Corpus:
     import faiss
 
-    vectors_NB, queries_QB = (np.packbits(x > 0, axis=1) for x in _vectors(rows))
+    vectors_NB, queries_QB = (np.packbits(x > 0, axis=1) for x in _vectors())
     index = faiss.IndexBinaryFlat(WIDTH)
     index.add(vectors_NB)
     return Corpus("bits", vectors_NB, queries_QB, "hamming", index.search)
@@ -118,7 +113,7 @@ BANDWIDTH_SHARE = 0.8
     "thread and two: ahead of faiss's flat index; one query: at least 80% of the memory's bandwidth",
 )
 def search_speed(findings: Findings, data: Data) -> None:
-    for make in corpora():
+    for make in (_floats, _bytes, _bits):
         corpus = make()
         if not corpus.agrees():
             raise RuntimeError(f"{corpus.name}: faiss finds other vectors")
