@@ -50,26 +50,17 @@ def main() -> int:
         "--price", type=float, default=0.68, metavar="DOLLARS", help="cluster: of a machine of 16 cores, an hour"
     )
     options = parser.parse_args()
-    from bench.parts import PARTS
+    from bench.orchestra import PARTS
 
     if options.list:
         for part in PARTS.values():
             print(f"{part.name:12} {part.claim}")
         return 0
-    if options.parts[:1] == ["report"]:
-        return _report(parser, options)
-    if options.parts[:1] in (["mechanisms"], ["growth"], ["lock"], ["cluster"]):
-        return _into_document(parser, options)
-    if options.parts[:1] == ["budget"]:
-        return _budget(parser, options)
-    if options.parts[:1] == ["gallery"]:
-        return _gallery(parser, options)
+    if options.parts[:1] and options.parts[0] in COMMANDS:
+        return _command(parser, options, *options.parts)
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
-        parser.error(
-            f"no part {unknown[0]!r}; there are {', '.join(PARTS)}, mechanisms, growth, lock, cluster, budget, "
-            "gallery, report"
-        )
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join((*PARTS, *COMMANDS))}")
     if options.data is not None and not (options.data / "flores-dev").is_dir():
         parser.error(f"--data should name a folder that holds flores-dev, got {options.data}")
     return _run(options)
@@ -84,8 +75,7 @@ def _counts(text: str) -> list[int]:
 
 def _run(options: argparse.Namespace) -> int:
     from bench.machine import describe
-    from bench.orchestra import run_parts
-    from bench.parts import PARTS
+    from bench.orchestra import PARTS, run_parts
     from bench.report import markdown, write
 
     begun = time.monotonic()
@@ -103,54 +93,43 @@ def _run(options: argparse.Namespace) -> int:
     return int(bool(results["failures"]))
 
 
-def _into_document(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from bench import cluster, growth, lock, mechanisms
+COMMANDS = ("mechanisms", "growth", "lock", "cluster", "budget", "gallery", "report")
+
+
+def _command(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, name: str, given: str = "", *more: str
+) -> int:
+    """One of COMMANDS with what it is given: a document, a model, a folder or results."""
+    from bench import budget, cluster, gallery, growth, lock, mechanisms
     from fastattn.runtime.threads import thread_limit
 
-    name = options.parts[0]
-    if len(options.parts) > 2 or not all(Path(path).is_file() for path in options.parts[1:]):
-        parser.error(f"{name} takes one document at most, a file that is there")
-    size = _size(options)
-    document = Path(options.parts[1]) if options.parts[1:] else None
-    threads = options.threads[-1] if options.threads else thread_limit()
+    if more:
+        parser.error(f"{name} takes one argument at most")
+    size = "toy" if options.toy else "quick" if options.quick else "full"
+    threads = options.threads[-1] if options.threads else 0
+    if name == "report":
+        return _report(parser, options, Path(given))
+    if name == "budget":
+        return budget.run(size, given or "en-pt", threads or 1, options.data)
+    if name == "gallery":
+        folder = Path(given or ROOT / "docs" / "pictures")
+        print(f"written: {len(gallery.write(folder))} pictures in {folder}")
+        return 0
+    document = Path(given) if given else None
+    if document and not document.is_file():
+        parser.error(f"{name} takes a document, a file that is there, got {document}")
     if name == "lock":
         return lock.run(size, options.only, options.data, 1e9 * options.bandwidth, document)
     if name == "cluster":
         return cluster.run(size, options.only, options.data, options.price, document)
     if name == "growth":
-        return growth.run(size, threads, document)
-    return mechanisms.run(size, threads, options.only, document)
+        return growth.run(size, threads or thread_limit(), document)
+    return mechanisms.run(size, threads or thread_limit(), options.only, document)
 
 
-def _size(options: argparse.Namespace) -> str:
-    return "toy" if options.toy else "quick" if options.quick else "full"
-
-
-def _budget(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from bench import budget
-
-    if len(options.parts) > 2:
-        parser.error("budget takes one model at most")
-    model = options.parts[1] if options.parts[1:] else "en-pt"
-    return budget.run(_size(options), model, options.threads[-1] if options.threads else 1, options.data)
-
-
-def _gallery(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    from bench import gallery
-
-    if len(options.parts) > 2:
-        parser.error("gallery takes one folder at most")
-    folder = Path(options.parts[1]) if options.parts[1:] else ROOT / "docs" / "pictures"
-    print(f"written: {len(gallery.write(folder))} pictures in {folder}")
-    return 0
-
-
-def _report(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def _report(parser: argparse.ArgumentParser, options: argparse.Namespace, source: Path) -> int:
     from bench.report import write
 
-    if len(options.parts) != 2:
-        parser.error("report takes one results.json")
-    source = Path(options.parts[1])
     try:
         results = json.loads(source.read_text(encoding="utf-8"))
         results["runs"]

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from bench.architectures import RERANKER, Architecture, make_texts, write
-from bench.encoders import Encode, Engine, Run, Setting, encode_batches, padding
-from bench.silence import silent
-from bench.tokenizer import Tokenizer
+from bench.encoders import Encode, Engine, Run, Setting, Tokenizer, encode_batches, padding
+from bench.request import silent
 
 INPUTS = ("input_ids", "attention_mask")
 CALIBRATION = 32  # texts
@@ -42,15 +41,14 @@ class Subject:
     def module(self, attention: str) -> Any:
         """The model in PyTorch: (ids, mask) [B, T], int64 -> rows [B, T, D], or a reranker's scores [B, 1]."""
         if self.architecture.kind == "JinaBert":
-            from bench.torch_jina import JinaBert
+            from bench.torch_encoders import JinaBert
 
             return JinaBert(self.architecture.config).load(self.folder).eval()
-        from bench.torch_rows import rows_module
+        from bench.torch_encoders import rows_module
 
         return rows_module(self.folder, attention, self.architecture.kind)
 
     def inputs(self, texts: list[str]) -> list[np.ndarray]:
-        """Ids and mask of texts of one length."""
         ids_BT = np.array([ids[0] for _, ids in self.tokenizer.batches(texts, 1)])
         return [ids_BT, np.ones_like(ids_BT)]
 
@@ -188,8 +186,7 @@ def onnx_runtime(subject: Subject, threads: int, precision: str) -> dict[Setting
 
         def run(ids_BT: np.ndarray, mask_BT: np.ndarray, runner: Any = runner) -> np.ndarray:
             given = {"input_ids": ids_BT, "attention_mask": mask_BT}
-            rows_BTD: np.ndarray = runner.run(None, {value.name: given[value.name] for value in runner.get_inputs()})[0]
-            return rows_BTD
+            return runner.run(None, {value.name: given[value.name] for value in runner.get_inputs()})[0]
 
         optimized = exporter == LEGACY and subject.architecture.optimizer
         found |= _encodes(subject, run, f"{exporter}, optimized" if optimized else exporter)
@@ -199,7 +196,7 @@ def onnx_runtime(subject: Subject, threads: int, precision: str) -> dict[Setting
 
 
 def openvino(subject: Subject, threads: int, precision: str) -> dict[Setting, Encode]:
-    from bench.openvino_session import runner
+    from bench.openvino_models import runner
 
     model = subject.openvino if precision == "float32" else subject.openvino_int8
     return _encodes(subject, runner(model, threads, precision))

@@ -115,7 +115,7 @@ def write(architecture: Architecture, folder: Path) -> None:
 
     torch.manual_seed(0)
     if architecture.kind == "JinaBert":
-        from bench.torch_jina import JinaBert
+        from bench.torch_encoders import JinaBert
 
         (folder / "config.json").write_text(json.dumps(architecture.config), encoding="utf-8")
         JinaBert(architecture.config).save(folder)

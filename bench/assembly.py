@@ -47,10 +47,8 @@ def show(names: list[str]) -> int:
 
 
 def compile_all() -> None:
-    """Call every kernel in its common forms."""
     from fastattn.cli.warmup import warmup
 
-    assert warmup.callback is not None
     warmup.callback()
 
 

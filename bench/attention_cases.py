@@ -44,12 +44,12 @@ def case(shape: Shape, causal: bool, threads: int) -> Case:
     flops = 4.0 * B * H * K * T * ((T + 1) / 2 if causal else T)
     sides = {
         OURS: Side({"": ours(arrays, causal=causal)}),
-        "PyTorch": peer(("torch",), "bench.torch_attention", lambda torch: torch.scaled(arrays, causal)),
+        "PyTorch": peer(("torch",), "bench.torch_kernels", lambda torch: torch.scaled(arrays, causal)),
     }
     for operator in ("MultiHeadAttention", "Attention", "Attention of rows"):
         sides[f"ONNX Runtime {operator}"] = peer(
             ("onnx", "onnxruntime"),
-            "bench.onnx_attention",
-            lambda onnx, operator=operator: onnx.OPERATORS[operator](arrays, causal, threads),
+            "bench.onnx_kernels",
+            lambda onnx, operator=operator: onnx.attention_operator(arrays, operator, causal, threads),
         )
     return Case(name(shape, causal), flops / 1e9, "GFLOP/s", sides, flops)

@@ -73,14 +73,11 @@ def local_cluster(nodes: int) -> Iterator[LocalCluster]:
 
 
 class Output:
-    """A job's folder, looked at from outside."""
-
     def __init__(self, folder: Path):
         self.folder = folder
         self.seen: dict[str, set[tuple[int, int]]] = defaultdict(set)  # part -> its (inode, time of writing), ever
 
     def look(self) -> None:
-        """Note which parts there are."""
         for path in self.folder.glob("part-*"):
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
@@ -110,14 +107,12 @@ class Output:
         return min(record["began"] for record in records), max(record["ended"] for record in records)
 
     def table(self) -> Any:
-        """All rows of a Parquet output, in order."""
         import pyarrow as pa
         from pyarrow import parquet
 
         return pa.concat_tables(parquet.read_table(path) for path in sorted(self.folder.glob("part-*.parquet")))
 
     def json_rows(self) -> list[dict[str, Any]]:
-        """All rows of an output of JSON lines, in order."""
         paths = sorted(self.folder.glob("part-*.jsonl"))
         return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
 
@@ -172,7 +167,6 @@ class Job:
             raise RuntimeError(f"the job ended before {blocks} blocks were finished: {self.said()}")
 
     def end(self) -> int:
-        """The exit code, when it has one."""
         self.follow()
         return self._process.wait()
 

@@ -32,10 +32,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "admission": (("decoding.worker", "", "begin"),),
     "steps": (("decoding.worker", "DecodingWorker", "_step"),),
     "tokens": (("translation.calls", "Presentation", "tokens"),),
-    "joining": (
-        ("translation.calls", "Presentation", "join"),
-        ("translation.calls", "Presentation", "detail"),
-    ),
+    "joining": (("translation.calls", "Presentation", "join"), ("translation.calls", "Presentation", "detail")),
 }
 # Step of loading -> likewise.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -57,12 +54,7 @@ GROUPS = {
     "fastattn.cli": ("fastattn.cli",),
     "fastattn.weights": ("fastattn.weights",),
     "fastattn.text": ("fastattn.text",),
-    "fastattn.kernels, simd, runtime": (
-        "fastattn.kernels",
-        "fastattn.ops.cpu",
-        "fastattn.simd",
-        "fastattn.runtime",
-    ),
+    "fastattn.kernels, simd, runtime": ("fastattn.kernels", "fastattn.ops.cpu", "fastattn.simd", "fastattn.runtime"),
     "fastattn, other": ("fastattn",),
 }
 
@@ -128,7 +120,6 @@ def holder_of(module: str, owner: str, name: str) -> tuple[Any, Any]:
 
 
 def run(size: str, model: str, threads: int, data: Path | None) -> int:
-    """Print the tables."""
     from fastattn import Translator
 
     lines = sentences("en", {"full": 997, "quick": 256, "toy": 2}[size], data)
@@ -167,7 +158,6 @@ def _print_run(call: Callable[[], object], rounds: int, count: int, reading: flo
             seconds = budget.run(call)
             if best is None or seconds < best[0]:
                 best = seconds, dict(budget.spent)
-    assert best is not None
     total, spent = best
     print("| part | ms | us a line | % | of it in kernels, ms |\n| --- | ---: | ---: | ---: | ---: |")
     rows = {"reading a file": [reading, 0.0]} if reading else {}
@@ -193,7 +183,10 @@ def _print_imports(model: str, line: str) -> None:
     done = subprocess.run(_command(model, line, "-X", "importtime"), check=True, capture_output=True, text=True)
     spent: dict[str, int] = {}
     for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", done.stderr, re.MULTILINE):
-        group = next((name for name, starts in GROUPS.items() if _is_of(module, starts)), "Python's own")
+        group = next(
+            (name for name, starts in GROUPS.items() if f"{module}.".startswith(tuple(f"{one}." for one in starts))),
+            "Python's own",
+        )
         spent[group] = spent.get(group, 0) + int(own)
     print("| modules | ms |\n| --- | ---: |")
     for group, microseconds in sorted(spent.items(), key=lambda item: -item[1]):
@@ -201,10 +194,6 @@ def _print_imports(model: str, line: str) -> None:
     print(
         f"| **all imports** | {sum(spent.values()) / 1e3:.1f} |\n| **the process, not so traced** | {1e3 * whole:.0f} |"
     )
-
-
-def _is_of(module: str, starts: tuple[str, ...]) -> bool:
-    return any(module == start or module.startswith(start + ".") for start in starts)
 
 
 def _print_loading(model: str, threads: int, rounds: int) -> None:

@@ -47,7 +47,6 @@ class Compiled(NamedTuple):
 
 
 def ptxas() -> str:
-    """The assembler of the package nvidia-cuda-nvcc."""
     import nvidia
 
     found = [path for folder in nvidia.__path__ for path in Path(folder).glob("*/bin/ptxas")]
@@ -131,7 +130,6 @@ def _of_arrays(ops: Any) -> Iterator[Callable[[], Any]]:
 
 
 def _recorded_step(ops: Any) -> None:
-    """A step of greedy search, among all outputs and among subsets."""
     rows, tables = StepRows(2, 4), (np.zeros((2, 4), np.int32), np.zeros((2, 4), np.int32), np.zeros(4, np.int32))
     x_RD, ends_E = np.ones((2, 4), np.float32), np.zeros(1, np.int32)
     for precision in ("float32", "bfloat16", "int8"):
@@ -158,7 +156,6 @@ def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
 
 
 def lines(text: str = "") -> Iterator[str]:
-    """What ptxas says of each kernel whose name contains the text, and how much of a multiprocessor it may fill."""
     from fastattn.ops import cuda as operations
 
     with compiling() as found:

@@ -38,6 +38,16 @@ def largest_difference(ours: Any, other: Any, precision: str = "float32") -> tup
     return difference <= ALLOWED[precision], f"{difference:.0e}"
 
 
+def same_directions(ours_BD: np.ndarray, other_BD: np.ndarray, wanted: float = 0.9) -> tuple[bool, str]:
+    """Compare vectors of engines that round differently, by the least cosine of a sentence's two.
+
+    NNCF rounds with fixed scales: of 486 sentences the least is 0.951 to ours.
+    """
+    lengths_B = np.linalg.norm(ours_BD, axis=1) * np.linalg.norm(other_BD, axis=1)
+    least = float(((ours_BD * other_BD).sum(1) / lengths_B).min())
+    return least >= wanted, f"cosine at least {least:.3f}"
+
+
 @dataclass
 class Case:
     """work    of one call, in ``unit`` (rates are work / seconds); also its flops and bytes if they can be counted.
@@ -85,12 +95,10 @@ def try_settings(side: Side, warm: bool) -> Trial:
         took = time.perf_counter() - start
         if best is None or took < best.seconds:
             best = Trial(setting, took, result)
-    assert best is not None
     return best
 
 
 def run_case(case: Case, rounds: int, seconds: float, pause: float) -> dict[str, Any]:
-    """The case's row of the results: medians, samples, settings, whether the results agree."""
     present = {name: side for name, side in case.sides.items() if side.calls}
     trials = {name: try_settings(side, case.warm) for name, side in present.items()}
     results = {name: present[name].view(trial.result) for name, trial in trials.items()}

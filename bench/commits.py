@@ -51,7 +51,10 @@ def main() -> int:
 
 def installed(name: str) -> Path:
     """The folder with ``fastattn`` of a commit, including weights and cli."""
-    return _laid_out(_git("rev-parse", "--short", name))
+    done = subprocess.run(["git", "rev-parse", "--short", name], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"expected a commit of this repository: {done.stderr.strip()}")
+    return _laid_out(done.stdout.strip())
 
 
 @cache
@@ -68,16 +71,7 @@ def _laid_out(commit: str) -> Path:
     return folder
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"expected a commit of this repository: {done.stderr.strip()}")
-    return done.stdout.strip()
-
-
 class Child:
-    """A process with one commit's models that runs the cases it is asked for."""
-
     def __init__(self, tree: Path, texts: dict[str, list[str]], threads: int) -> None:
         command = [sys.executable, str(CHILD), str(tree), str(threads)]
         self.process = subprocess.Popen(
@@ -91,7 +85,6 @@ class Child:
         self.cases = self.ask({"texts": texts, "single": SINGLE})
 
     def ask(self, question: object) -> list:
-        assert self.process.stdin is not None and self.process.stdout is not None
         print(json.dumps(question), file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline()
         if not answer:
@@ -103,7 +96,6 @@ class Child:
         return self.ask(case)[0]
 
     def end(self) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
 

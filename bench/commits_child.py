@@ -49,7 +49,6 @@ def encoder(precision: str) -> fastattn.Encoder:
 
 
 def model_cases(texts: dict[str, list[str]], single: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield (name, call); a model is loaded by its first case."""
     few = texts["zh"][:: max(1, len(texts["zh"]) // single)]
     for precision in ("int8", "float32"):
         zh = partial(translator, "zh-en", precision)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 
 def converted(folder: Path, cache: Path, engine: str, precision: str) -> Path:
-    """The copy of the checkpoint in ``folder`` for an engine of ENGINES."""
     ending, convert = ENGINES[engine]
     digest = hashlib.sha256(str(folder.absolute()).encode())
     for source in sorted(Path(__file__).parent.glob("o*_*.py")):
@@ -27,7 +26,6 @@ def converted(folder: Path, cache: Path, engine: str, precision: str) -> Path:
 
 
 def _ctranslate2(folder: Path, target: Path, precision: str) -> None:
-    """By its own converter."""
     from ctranslate2.converters import TransformersConverter
 
     shutil.rmtree(target, ignore_errors=True)
@@ -35,7 +33,7 @@ def _ctranslate2(folder: Path, target: Path, precision: str) -> None:
 
 
 def _onnx(folder: Path, target: Path, precision: str) -> None:
-    from bench.onnx_bert import bert_model
+    from bench.onnx_kernels import bert_model
 
     target.write_bytes(bert_model(folder))
     if precision == "int8":
@@ -49,10 +47,10 @@ def _openvino(folder: Path, target: Path, precision: str) -> None:
     import numpy as np
     import openvino
 
+    from bench.encoders import Tokenizer
     from bench.openvino_models import rounded, traced
     from bench.sentences import sentences
-    from bench.tokenizer import Tokenizer
-    from bench.torch_rows import rows_module
+    from bench.torch_encoders import rows_module
 
     batches = Tokenizer(folder).batches(sentences("en", CALIBRATION, None), 1)
     samples = [[np.array(ids), np.ones((1, len(ids[0])), np.int64)] for _, ids in batches]

@@ -15,7 +15,6 @@ def __getattr__(name: str) -> Any:
         written: list[tuple[np.ndarray, Any]] = []
 
         def sent(one: Any) -> Any:
-            """Rows, tables and weights on the card, all else as it is."""
             if isinstance(one, np.ndarray) and one.dtype in (np.float32, np.uint16) and one.ndim > 1:
                 written.append((one, upload(one)))
                 return written[-1][1]

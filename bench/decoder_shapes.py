@@ -43,7 +43,6 @@ class Shape:
 
     @property
     def path(self) -> Path:
-        """The file, which is written by the first call."""
         if not self.form:
             (file,) = download.resolve(self.name).glob("*.gguf")
             return file
@@ -54,7 +53,6 @@ class Shape:
         return path
 
     def config(self) -> Any:
-        """transformers' configuration."""
         from transformers import AutoConfig
 
         return AutoConfig.for_model(

@@ -60,7 +60,6 @@ def outcome(module: Any, case: Case) -> tuple[str, str]:
 
 
 def reduced(module: Any, case: Case, how: str) -> Case:
-    """The case with as few choices as still end in the same way."""
     for name in list(case.chosen):
         fewer = replace(case, chosen={other: value for other, value in case.chosen.items() if other != name})
         if outcome(module, fewer)[0] == how:
@@ -69,7 +68,6 @@ def reduced(module: Any, case: Case, how: str) -> Case:
 
 
 def run(kinds: list[str], seed: int, cases: int, deadline: float) -> bool:
-    """Whether nothing differs; prints a line for each difference, then the counts."""
     modules = {kind: importlib.import_module(f"bench.differences.{kind}") for kind in kinds}
     counts, refusals, shown = Counter[tuple[str, str]](), Counter[str](), set[str]()
     for number in range(seed, seed + cases):

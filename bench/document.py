@@ -24,7 +24,6 @@ class Section:
         return True
 
     def show(self, text: str) -> None:
-        """Print the text, and write it into the document."""
         print(text)
         if self.document is not None:
             before = self.document.read_text(encoding="utf-8")
@@ -32,5 +31,4 @@ class Section:
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))

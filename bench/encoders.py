@@ -1,7 +1,7 @@
-"""Sentence encoders: for each engine and setting a function from texts to vectors, tokenizing included."""
+"""Sentence encoders and translators: for each engine and setting a function from texts, tokenizing included."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,27 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from bench.convert import converted
-from bench.tokenizer import Tokenizer
+
+
+class Tokenizer:
+    """tokenizer.json through its own library, truncated to the model's limit; batches of similar length."""
+
+    def __init__(self, folder: Path):
+        from tokenizers import Tokenizer as Library
+
+        limits = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        self.library = Library.from_file(str(folder / "tokenizer.json"))
+        self.library.no_padding()
+        self.library.enable_truncation(limits["max_seq_length"])
+
+    def batches(self, texts: list[str], size: int) -> Iterator[tuple[list[int], list[list[int]]]]:
+        """Yield (indices of the texts, their ids)."""
+        ids = [encoding.ids for encoding in self.library.encode_batch(texts)]
+        order = sorted(range(len(ids)), key=lambda b: -len(ids[b]))
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            yield chosen, [ids[b] for b in chosen]
+
 
 Encode = Callable[[list[str]], np.ndarray]
 BATCHES = (16, 32, 64)
@@ -157,7 +177,7 @@ def onnx_runtime(folder: Path, threads: int, precision: str, cache: Path) -> dic
 
 
 def openvino(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
-    from bench.openvino_session import has_bfloat16, runner
+    from bench.openvino_models import has_bfloat16, runner
 
     if precision == "bfloat16" and not has_bfloat16():
         return {}
@@ -177,4 +197,62 @@ ENCODERS: dict[str, Engine[Callable[[Path, int, str, Path], dict[Setting, Encode
     "CTranslate2": Engine(ctranslate2, ("ctranslate2", "transformers", "torch"), ("float32", "int8")),
     "ONNX Runtime": Engine(onnx_runtime, ("onnx", "onnxruntime"), ("float32", "int8")),
     "OpenVINO": Engine(openvino, ("openvino", "nncf", "transformers", "torch")),
+}
+
+
+Translate = Callable[[list[str], int], list[str]]
+
+
+def our_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
+    from fastattn import Translator
+
+    return {Setting(): _Ours(Translator(folder, precision, threads))}
+
+
+def naive_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
+    from fastattn import Translator
+    from fastattn.ops import reference
+    from fastattn.weights import read
+
+    return {Setting(): _Ours(Translator.from_checkpoint(read(folder), precision, threads=1, ops=reference))}
+
+
+class _Ours:
+    def __init__(self, translator: Any):
+        self.translator = translator
+
+    def __call__(self, texts: list[str], beam: int) -> list[str]:
+        return self.translator.translate(texts, beam_size=beam)
+
+
+def ctranslate2_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
+    import ctranslate2_translator
+    import sentencepiece
+
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+
+    def translators(inter: int, intra: int) -> dict[Setting, Translate]:
+        engine = ctranslate2_translator.Translator(
+            str(folder / "model"), compute_type=precision, inter_threads=inter, intra_threads=intra
+        )
+
+        def translate(size: int) -> Translate:
+            def run(texts: list[str], beam: int) -> list[str]:
+                results = engine.translate_batch(
+                    pieces.encode(texts, out_type=str), beam_size=beam, max_batch_size=size, max_decoding_length=256
+                )
+                return ["".join(result.hypotheses[0]).replace("\u2581", " ").strip() for result in results]
+
+            return run
+
+        return {Setting(size, f"inter {inter}, intra {intra}"): translate(size) for size in BATCHES}
+
+    return {name: call for pair in thread_pairs(threads) for name, call in translators(*pair).items()}
+
+
+MakeTranslator = Callable[[Path, int, str], dict[Setting, Translate]]  # (the model's folder, threads, precision)
+TRANSLATORS: dict[str, Engine[MakeTranslator]] = {
+    "fastattn": Engine(our_translator),
+    "NumPy": Engine(naive_translator, (), ("float32",)),
+    "CTranslate2": Engine(ctranslate2_translator, ("ctranslate2", "sentencepiece"), ("float32", "int8")),
 }

@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,6 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 
 
 def check_functions(only: str) -> int:
-    """Users' functions in attention, against the CPU's."""
     from fastattn.ops.cuda import card
 
     rng, shape = np.random.default_rng(1), (1, 9, 1, 8) if "simulator" in card.description() else (2, 133, 4, 64)
@@ -206,8 +206,6 @@ def check_arrays(only: str) -> int:
 
 
 def check_models(only: str) -> int:
-    """A translator, an encoder and a language model end to end, against the CPU's."""
-
     def translated(device: str) -> list[str]:
         texts = ["今天天气很好。", "我们明天去北京开会，你去吗？", "好"]
         return Translator("zh-en", "float32", device=device).translate(texts, beam_size=2)
@@ -228,7 +226,6 @@ def check_models(only: str) -> int:
 
 
 def time_kernels(only: str, rounds: int, torch: Any) -> None:
-    """A line for each large size of the table: its share of the bandwidth, and of cuBLAS' peak."""
     limit, peak = bandwidth(rounds), peaks(torch, rounds)
     print(f"a copy moves {limit / 1e9:.0f} GB/s; cuBLAS: {', '.join(f'{n} {p / 1e12:.1f} T' for n, p in peak.items())}")
 
@@ -248,7 +245,6 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
 
 
 def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) -> None:
-    """Attention in float16 beside PyTorch's scaled_dot_product_attention."""
     from fastattn.ops.cuda import card
 
     B, H, T, K = shape
@@ -263,43 +259,49 @@ def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) ->
     print(line)
 
 
+def print_speeds(
+    what: str, unit: str, ours: Callable[[int], Any], theirs: Callable[[int], Any] | None, peer: str, rounds: int
+) -> None:
+    """Of one text and a batch, each a function of their number; the peer's in float16."""
+    for n in (1, BATCH):
+        seconds, line = seconds_of(lambda n=n: ours(n), rounds), f"{what}, {n} {unit}:"
+        beside = f", {seconds_of(lambda n=n: theirs(n), rounds) / seconds:.2f} x {peer} in float16" if theirs else ""
+        print(f"{line} {n / seconds:.1f} a second{beside}")
+
+
 def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
-    """MiniLM, a text and a batch; equality with the CPU's first."""
     english = sentences("en", BATCH, data)
     encoder, there = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
     error = np.abs(encoder.encode(english) - there.encode(english)).max()
     print(f"minilm: vectors within {error:.1e} of the CPU's")
-    theirs: dict[int, Callable[[], Any]] = {}
+    theirs = None
     if torch is not None:
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(resolve("minilm")), device="cuda", model_kwargs={"dtype": "float16"})
-        theirs = {n: lambda n=n: model.encode(english[:n], batch_size=n, show_progress_bar=False) for n in (1, BATCH)}
-    for n in (1, BATCH):
-        seconds = seconds_of(lambda n=n: encoder.encode(english[:n]), rounds)
-        beside = f", {seconds_of(theirs[n], rounds) / seconds:.2f} x sentence-transformers in float16" if theirs else ""
-        print(f"minilm, {n} texts: {n / seconds:.0f} a second{beside}")
+        theirs = partial(model.encode, show_progress_bar=False)
+    print_speeds(
+        "minilm", "texts", lambda n: encoder.encode(english[:n]),
+        theirs and (lambda n: theirs(english[:n], batch_size=n)), "sentence-transformers", rounds,
+    )  # fmt: skip
 
 
 def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
-    """zh-en, a sentence and a batch, beside transformers' model of its weights; equality with the CPU's first."""
+    """Beside transformers' model of its weights."""
     chinese = sentences("zh", BATCH, data)
     translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
-    equal = sum(
-        a == b for a, b in zip(translator.translate(chinese, beam_size=1), here.translate(chinese, beam_size=1))
-    )
+    found = [one.translate(chinese, beam_size=1) for one in (translator, here)]
+    equal = sum(a == b for a, b in zip(*found))
     print(f"zh-en: {equal} of {len(chinese)} translations equal to the CPU's")
-    theirs: Callable[[list[str]], list[str]] | None = None
+    theirs = None
     if torch is not None:
         from bench import torch_marian
 
         theirs = torch_marian.translator(resolve("zh-en"), "cuda", "float16")
-    for n in (1, BATCH):
-        seconds = seconds_of(lambda n=n: translator.translate(chinese[:n], beam_size=1), rounds)
-        beside = ""
-        if theirs is not None:
-            beside = f", {seconds_of(lambda n=n: theirs(chinese[:n]), rounds) / seconds:.2f} x transformers in float16"
-        print(f"zh-en, greedy, {n} sentences: {n / seconds:.1f} a second{beside}")
+    print_speeds(
+        "zh-en, greedy", "sentences", lambda n: translator.translate(chinese[:n], beam_size=1),
+        theirs and (lambda n: theirs(chinese[:n])), "transformers", rounds,
+    )  # fmt: skip
 
 
 CHECKS = {"operations": check, "functions": check_functions, "arrays": check_arrays, "models": check_models}

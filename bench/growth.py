@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.document import Section
-from bench.machine import describe, processors
+from bench.machine import conditions
 from bench.memory import extra_resident
 from bench.operations.table import normal
 from bench.svg import Panel, Series, plot
@@ -19,11 +19,7 @@ from bench.timing import alternate, limited_to
 from fastattn import attention
 from fastattn.ops.reference.mechanisms import results, scores
 
-LENGTHS = {
-    "full": (256, 512, 1024, 2048, 4096, 8192),
-    "quick": (256, 512, 1024, 2048),
-    "toy": (32, 64),
-}
+LENGTHS = {"full": (256, 512, 1024, 2048, 4096, 8192), "quick": (256, 512, 1024, 2048), "toy": (32, 64)}
 WIDTH, WINDOW = 64, 64
 OURS, NEAR, PLAIN = "fastattn", f"fastattn, restricted to {WINDOW}", "NumPy"
 ROUNDS, SECONDS = 9, 8.0
@@ -32,7 +28,6 @@ Row = tuple[int, dict[str, float], dict[str, float]]
 
 
 def calls(n: int) -> dict[str, Callable[[], np.ndarray]]:
-    """Attention of n positions to each other, one head."""
     rng = np.random.default_rng(n)
     query, key, value = (normal(rng, 1, n, 1, WIDTH) for _ in range(3))
 
@@ -62,11 +57,8 @@ def measure(size: str, threads: int) -> list[Row]:
 
 
 def table(rows: list[Row], threads: int) -> str:
-    about = describe()
-    machine, versions = about["machine"], about["versions"]
     head = (
-        f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,\n"
-        f"numpy {versions['numpy']} with {versions['BLAS']}; one head of {WIDTH} in float32,\n"
+        f"{conditions(threads)}one head of {WIDTH} in float32,\n"
         "medians of alternating runs; memory is by how much the process grows:\n\n"
         f"| n | {OURS}, ms | {NEAR}, ms | {PLAIN}, ms | {OURS}, MB | {PLAIN}, MB |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
@@ -100,7 +92,6 @@ def picture(rows: list[Row]) -> str:
 
 
 def run(size: str, threads: int, document: Path | None) -> int:
-    """Print the table; with a document, write it between its marks and the picture beside it; the exit status."""
     section = Section(document, "growth")
     if section.is_missing():
         return 2

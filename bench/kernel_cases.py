@@ -9,7 +9,7 @@ from typing import Any
 from bench.case import OURS, Case, Side, largest_difference, peer
 from bench.operations import OPERATIONS
 from bench.operations.attention import equal_lengths
-from bench.operations.table import Operation, Problem, Size
+from bench.operations.table import Problem
 from bench.request import Request
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
@@ -52,14 +52,9 @@ def attention(batch: int, heads: int, length: int, head_width: int, causal: bool
 
 
 def table_cases(request: Request) -> Iterator[Callable[[], Case]]:
-    """Yield functions that build the table's cases in the request's precision, each called when its case runs."""
     for operation in OPERATIONS.values():
         if request.precision in operation.precisions:
             more = {"precision": request.precision} if len(operation.precisions) > 1 else {}
             for size in request.choose(operation.large, operation.large, operation.toy):
                 if size.scaling or not request.scaling:
-                    yield partial(_case, operation, size, more)
-
-
-def _case(operation: Operation, size: Size, more: dict[str, str]) -> Case:
-    return case_of(operation.problem(size, **more))
+                    yield lambda size=size, make=operation.problem, more=more: case_of(make(size, **more))

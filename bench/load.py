@@ -25,13 +25,10 @@ START = 180.0  # seconds, for loading and compiling
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs: its address, and its first process."""
-
     address: str
     process: int
 
     def ask(self, path: str, body: Any) -> bytes:
-        """The answer to JSON."""
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request) as answer:
@@ -65,23 +62,18 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
         return self.requests / self.seconds
 
     def __str__(self) -> str:
         return f"{self.rate:.1f}/s, p50 {self.p50_ms:.1f}, p99 {self.p99_ms:.1f} ms"
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @contextlib.contextmanager
 def running(command: Sequence[str], health: str = "/health") -> Iterator[Server]:
     """A command that serves at {port}, in a process of its own; yields once it answers."""
-    port = free_port()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [part.format(port=port) for part in command],

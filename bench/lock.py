@@ -1,28 +1,162 @@
 """How long Python holds its lock for a sentence, and what that makes of many cores: bench/__main__.py's ``lock``.
 
-The lock is sampled (``lock_sampling``) while one thread works, and checked by the kernels' own clock, which counts the
-Python around a kernel's loop as the kernel's. From the time held, and the bytes that a sentence has read from memory,
-``scaling_model`` predicts more cores. Threads that share the lock alone, on the cores at hand, check it: one for each
-must wait for the lock as long as predicted, and eight must not be slower. That takes an idle machine: on a busy one,
-whoever holds the lock is kept from its CPU.
+A thread without the lock reads the lock's own word all the time while one thread works. Of all words of the
+interpreter's state it alone is 1 whenever Python code looks, and 0 whenever compiled code without the lock does
+(CPython on Linux). The kernels' own clock, which counts the Python around a kernel's loop as the kernel's, checks that.
+From the time held, and the bytes that a sentence has read from memory, more cores are predicted. Threads that share the
+lock alone, on the cores at hand, check it: one for each must wait for the lock as long as predicted, and eight must not
+be slower. That takes an idle machine: on a busy one, whoever holds the lock is kept from its CPU.
 """
 
+import contextlib
+import ctypes
+import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 
 from bench.document import Section, markdown
-from bench.lock_sampling import lock_word, sampled_lock
 from bench.machine import describe, processors
-from bench.scaling_model import Work, efficiency
 from bench.sentences import sentences
-from fastattn.processes.choice import chosen_processes
+from fastattn.processes.choice import chosen_processes, rate_under_lock
+from fastattn.runtime.pool_code import load, pause, store
+
+PAUSES = 20  # between two looks: below a microsecond, and the word's cache line is left to those who change it
+LOOKS, HELD, STOP = 0, 8, 16
+
+
+@numba.njit(nogil=True)
+def _copy(address, words_N):
+    for n in range(len(words_N)):
+        words_N[n] = load(address + 8 * n)
+
+
+@numba.njit(nogil=True)
+def _sample(address, shift, room):
+    while not load(room + STOP):
+        held = (load(address) >> shift) & 0xFFFFFFFF
+        store(room + LOOKS, load(room + LOOKS) + 1)
+        store(room + HELD, load(room + HELD) + held)
+        for _ in range(PAUSES):
+            pause()
+
+
+@functools.cache
+def lock_word() -> tuple[int, int]:
+    """(address of the aligned int64 that holds the lock's word, how many bits the word lies above its end).
+
+    RuntimeError where it is not found, such as in a Python without the lock. For a process with one Python thread.
+    """
+    start = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+    ranges = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()]
+    end = next(int(last, 16) for first, last in ranges if int(first, 16) <= start < int(last, 16))
+    is_word = np.ones((end - start) // 4, np.bool_)
+    free_N = np.zeros(len(is_word) // 2, np.int64)
+    for _ in range(5):
+        _copy(start, free_N)
+        held_N = np.frombuffer(ctypes.string_at(start, free_N.nbytes), np.int32)
+        is_word[: len(held_N)] &= (free_N.view(np.int32) == 0) & (held_N == 1)
+    found = np.flatnonzero(is_word[: 2 * len(free_N)])
+    if len(found) != 1:
+        raise RuntimeError(f"expected one word that shows the interpreter's lock, found {len(found)}")
+    return start + int(found[0]) // 2 * 8, 32 * (int(found[0]) % 2)
+
+
+@dataclass
+class Sampled:
+    """share    of the time that the lock was held
+    seconds  of CPU that the process took, without the sampling thread's
+    wall     seconds
+    """
+
+    share: float = 0.0
+    seconds: float = 0.0
+    wall: float = 0.0
+
+    @property
+    def held(self) -> float:
+        """Seconds of CPU with the lock held, of a process that has one thread at work at a time."""
+        return self.share * self.seconds
+
+
+@contextlib.contextmanager
+def sampled_lock() -> Iterator[Sampled]:
+    room_N, own = np.zeros(3, np.int64), [0.0]
+    address, shift = lock_word()
+
+    def work() -> None:
+        begun = time.thread_time()
+        _sample(address, shift, room_N.ctypes.data)
+        own[0] = time.thread_time() - begun
+
+    _sample.compile((numba.int64,) * 3)
+    sampler, found = threading.Thread(target=work, daemon=True), Sampled()
+    sampler.start()
+    while not room_N[LOOKS // 8]:
+        time.sleep(0.001)
+    room_N[:2] = 0
+    wall, seconds = time.perf_counter(), time.process_time()
+    try:
+        yield found
+    finally:
+        looks, held = room_N[0], room_N[1]
+        found.wall = time.perf_counter() - wall
+        room_N[STOP // 8] = 1
+        sampler.join()
+        found.seconds = time.process_time() - seconds - own[0]
+        found.share = float(held) / max(1, int(looks))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a sentence takes.
+
+    seconds  of one core
+    held     of these, seconds with the interpreter's lock held
+    bytes    read from memory, if the caches keep nothing of one step for the next
+    """
+
+    seconds: float
+    held: float
+    bytes: float
+
+    @property
+    def share(self) -> float:
+        return self.held / self.seconds
+
+    def rate(self, threads: int) -> float:
+        """Sentences a second of threads, each with a core, that share one lock."""
+        return rate_under_lock(self.seconds, self.held, threads)
+
+    def waiting(self, threads: int) -> float:
+        """Seconds that each of these threads waits for the lock, for a sentence."""
+        return threads / self.rate(threads) - self.seconds
+
+
+def predicted(work: Work, cores: int, processes: int = 1, bandwidth: float = float("inf"), sent: float = 0.0) -> float:
+    """Sentences a second of ``cores``, split evenly among processes with a lock each.
+
+    bandwidth  bytes a second that all cores together read from memory
+    sent       seconds that the calling process holds its own lock for a sentence that another computes
+    """
+    fewer, more = divmod(cores, processes)  # threads of a process, and how many processes have one more
+    own = more * work.rate(fewer + 1) + (processes - more) * work.rate(fewer)
+    passed_on = 1 / sent if sent and processes > 1 else float("inf")
+    from_memory = bandwidth / work.bytes if work.bytes else float("inf")
+    return min(own, passed_on, from_memory)
+
+
+def efficiency(work: Work, cores: int, processes: int = 1, bandwidth: float = float("inf"), sent: float = 0.0) -> float:
+    """``predicted`` as a share of ``cores`` times one core's speed."""
+    return predicted(work, cores, processes, bandwidth, sent) * work.seconds / cores
+
 
 MODELS = {"en-pt": "en", "zh-en": "zh", "minilm": "en"}
 PRECISIONS = ("int8", "float32")
@@ -52,8 +186,6 @@ class Row:
 
 
 class Model:
-    """A model of MODELS on one thread of each of its processes, as a function of texts."""
-
     def __init__(self, name: str, precision: str, threads: int = 1, processes: int = 1):
         from fastattn import Encoder, Translator
 
@@ -111,7 +243,6 @@ class Model:
 
 
 def measure(name: str, precision: str, mode: str, size: str, data: Path | None) -> Row:
-    """One thread's work at a sentence."""
     from bench.kernel_clock import kernel_seconds
 
     texts = sentences(MODELS[name], COUNTS[size][mode == "one"], data)
@@ -128,18 +259,15 @@ def measure(name: str, precision: str, mode: str, size: str, data: Path | None) 
     with kernel_seconds() as kernels:
         model.run(texts, mode)
     clock = 1 - sum(kernels.values()) / (time.process_time() - begun)
-    sent = _sent(name, precision, texts, mode) if mode != "one" else 0.0
+    sent = 0.0
+    if mode != "one":
+        others = Model(name, precision, 1, 2)
+        others.run(texts, mode)
+        begun = time.process_time()
+        others.run(texts, mode)
+        sent = (time.process_time() - begun) / len(texts)
     read, weights = model.reads(texts, mode)
     return Row(f"{name} {precision}", mode, Work(seconds, held, read), clock, sent, weights)
-
-
-def _sent(name: str, precision: str, texts: list[str], mode: str) -> float:
-    """Seconds of this process's CPU for each text that others compute."""
-    model = Model(name, precision, 1, 2)
-    model.run(texts, mode)
-    begun = time.process_time()
-    model.run(texts, mode)
-    return (time.process_time() - begun) / len(texts)
 
 
 @dataclass(frozen=True)
@@ -190,7 +318,6 @@ def _scheduled() -> float:
 
 
 def table(rows: list[Row], bandwidth: float) -> str:
-    """Of all that is measured and predicted, in Markdown."""
     head = ["model", "calls", "sentence, one core", "lock held", "share (clock)"]
     head += [f"{cores} cores: threads, processes" for cores in CORES]
     lines = []
@@ -208,7 +335,6 @@ def table(rows: list[Row], bandwidth: float) -> str:
 
 
 def run(size: str, only: str, data: Path | None, bandwidth: float, document: Path | None) -> int:
-    """Print the table; with a document, write it between its marks; the exit status."""
     section = Section(document, "lock")
     if section.is_missing():
         return 2

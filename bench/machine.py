@@ -33,12 +33,10 @@ LIBRARIES = (
 
 
 def processors() -> int:
-    """The CPUs that this process may use."""
     return usable_cpus().threads
 
 
 def describe() -> dict[str, Any]:
-    """The header of the results."""
     commit = _git("rev-parse", "HEAD")
     return {
         "commit": commit or "unknown",
@@ -56,10 +54,20 @@ def describe() -> dict[str, Any]:
         },
         "versions": {
             "Python": platform.python_version(),
-            "BLAS": _blas(),
+            "BLAS": "{name} {version}".format(**np.show_config(mode="dicts")["Build Dependencies"]["blas"]),
             **{name: _version(name) for name in LIBRARIES},
         },
     }
+
+
+def conditions(threads: int) -> str:
+    """Two lines of the documents: the machine, the threads, NumPy."""
+    about = describe()
+    machine, versions = about["machine"], about["versions"]
+    return (
+        f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,\n"
+        f"numpy {versions['numpy']} with {versions['BLAS']}; "
+    )
 
 
 def _git(*arguments: str) -> str:
@@ -82,11 +90,6 @@ def _memory() -> int:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-def _blas() -> str:
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{blas['name']} {blas['version']}"
 
 
 def _version(name: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.document import Section
-from bench.machine import describe, processors
+from bench.machine import conditions
 from bench.operations.table import normal
 from bench.timing import alternate, limited_to
 from fastattn import mechanisms
@@ -25,8 +25,6 @@ ROUNDS, SECONDS = 7, 4.0
 
 
 class Case(NamedTuple):
-    """A mechanism at a size: the calls of both, which return the same numbers."""
-
     name: str
     size: str
     ours: Callable[[], np.ndarray]
@@ -55,7 +53,6 @@ SIZES = {
 
 
 def _scores(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Iterator[Case]:
-    """Each score, everything seen."""
     (T, S, H, K), rng = sizes[:4], np.random.default_rng(1)
     weight, places = normal(rng, H, K, K) / np.float32(K**0.5), normal(rng, H, S, K) / np.float32(K**0.5)
     vector = normal(rng, H, 2 * K) / np.float32(K**0.5)
@@ -101,7 +98,6 @@ def _additive(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarra
 
 
 def _seen(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Iterator[Case]:
-    """Each mask, of scaled dot products."""
     (T, S, H, K), rng = sizes[:4], np.random.default_rng(3)
     starts = np.linspace(0, min(T, S), 9).astype(np.int64)
     starts[-1] = T
@@ -149,7 +145,6 @@ def _normalizers(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.nda
 
 
 def _others(sizes: Sizes) -> Iterator[Case]:
-    """A memory's addressing, graphs."""
     rng = np.random.default_rng(4)
     B, H, N, M = 16, 4, sizes.memory, 32
     key, memory = normal(rng, B, H, M), normal(rng, B, N, M)
@@ -223,17 +218,11 @@ def measure(size: str, threads: int, only: str = "") -> tuple[str, bool]:
     head = (
         "| mechanism | queries x keys | fastattn, ms | NumPy, ms | times as fast |\n| --- | --- | --- | --- | --- |\n"
     )
-    about = describe()
-    machine, versions = about["machine"], about["versions"]
-    lines = (
-        f"{machine['cpu']} ({machine['compiled_for']}, {machine['tile']} tiles), {threads} of {processors()} cores,",
-        f"numpy {versions['numpy']} with {versions['BLAS']}; float32, medians of alternating runs:",
-    )
-    return "\n".join((*lines, "", head)) + "\n".join(rows) + "\n", agree
+    lines = f"{conditions(threads)}float32, medians of alternating runs:\n\n"
+    return lines + head + "\n".join(rows) + "\n", agree
 
 
 def run(size: str, threads: int, only: str, document: Path | None) -> int:
-    """Print the table, and write it between the marks of a document, if one is named; the exit status."""
     section = Section(document, "cost", "mechanisms")
     if section.is_missing():
         return 2

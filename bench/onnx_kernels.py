@@ -1,16 +1,55 @@
-"""ONNX Runtime's operations: each function takes a problem's arrays and form and returns a side."""
+"""ONNX Runtime's operations, each a side from a problem's arrays and form; BERT's encoder of its fused operators."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
+from bench.attention_cases import positions_first
 from bench.case import Side
-from bench.onnx_graph import MICROSOFT, Graph
 from bench.onnx_session import session
 from bench.operations.table import Arrays
 from fastattn.arguments.images import Window
 from fastattn.ops.cpu import current_threads
 from fastattn.spec.rounding import quantize
+from fastattn.weights import read
+
+MICROSOFT = "com.microsoft"  # ONNX Runtime's fused operators, which its optimizer uses for transformers
+TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
+
+
+class Graph:
+    """Nodes and weights in order of creation; values are identified by name."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._weights: list[Any] = []
+        self._inputs: list[Any] = []
+
+    def input(self, name: str, dtype: str, shape: list[Any]) -> str:
+        """Add an input; a dimension that is a str is variable."""
+        self._inputs.append(helper.make_tensor_value_info(name, TYPES[dtype], shape))
+        return name
+
+    def weight(self, array: np.ndarray) -> str:
+        name = f"weight{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node; returns the name of its only output."""
+        name = f"value{len(self._nodes)}"
+        self._nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
+        return name
+
+    def model(self, output: str, opset: int = 20) -> bytes:
+        """The graph that computes ``output``, as an .onnx file."""
+        out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self._nodes, "graph", self._inputs, [out], self._weights)
+        imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+        return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
 
 
 def _side(graph: Graph, output: str, feeds: dict[str, Any]) -> Side:
@@ -102,7 +141,6 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
 
 
 def pixels(images_BCYX: np.ndarray) -> np.ndarray:
-    """The rows of images."""
     return images_BCYX.transpose(0, 2, 3, 1).reshape(-1, images_BCYX.shape[1])
 
 
@@ -130,3 +168,94 @@ def convolve(
 def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Window, activation: str) -> Side:
     form = {"grid": grid, "window": window, "groups": arrays["x"].shape[1], "activation": activation}
     return convolve(arrays | {"weight": arrays["weight"].T}, **form, precision="float32")
+
+
+# ONNX's own operator stores all scores, several times: beyond so many it takes gigabytes, and ten times as long as the
+# fused one.
+MOST_SCORES = 1 << 28
+
+
+def attention_operator(arrays: Sequence[np.ndarray], operator: str, causal: bool, threads: int) -> Side:
+    """One of OPERATORS on arrays [B, H, T, K], laid out beforehand, untimed, as it takes them.
+
+    MultiHeadAttention is the fused operator that ONNX Runtime's optimizer uses for transformers.
+    """
+    B, H, T, K = arrays[0].shape
+    name, are_rows, is_own = OPERATORS[operator]
+    if is_own and B * H * T * arrays[1].shape[2] > MOST_SCORES:
+        return Side(absent="scores too large")
+    given = [positions_first(one).reshape(B, one.shape[2], -1) for one in arrays] if are_rows else arrays
+    feeds, graph = dict(zip(("query", "key", "value"), given, strict=True)), Graph()
+    values = [graph.input(name, "float32", list(array.shape)) for name, array in feeds.items()]
+    if is_own:
+        heads = {"q_num_heads": H, "kv_num_heads": arrays[1].shape[1]} if are_rows else {}
+        output = graph.add(name, *values, is_causal=int(causal), **heads)
+    else:
+        output = graph.add(name, *values, domain=MICROSOFT, num_heads=H, unidirectional=int(causal))
+    runner = session(graph.model(output, opset=23), threads)  # the first with Attention
+    call = {"": lambda: runner.run(None, feeds)[0]}
+    return Side(call, view=lambda out: out.reshape(B, T, H, K).swapaxes(1, 2) if are_rows else out)
+
+
+# Name -> the operator's, whether it takes rows [B, T, H K], whether it is ONNX's own.
+OPERATORS = {
+    "MultiHeadAttention": ("MultiHeadAttention", True, False),
+    "Attention": ("Attention", False, True),
+    "Attention of rows": ("Attention", True, True),
+}
+
+
+def bert_model(folder: Path) -> bytes:
+    """The .onnx file; its inputs are ids [B, T] and lengths [B], int32, its output the last layer's rows [B, T, D].
+
+    It uses attention over packed projections (com.microsoft.Attention), and gelu fused with its bias.
+    """
+    checkpoint = read(folder)
+    spec, tensors = checkpoint.spec.encoder, checkpoint.tensors
+    if (
+        spec is None
+        or (spec.norms.before, spec.norms.embedding) != (False, True)
+        or (spec.feed_forward.activation, spec.positions.kind) != ("gelu", "table")
+        or not spec.token_types
+    ):
+        raise ValueError(f"expected a BERT encoder, got {spec}")
+    graph = Graph()
+    ids, lengths = graph.input("ids", "int32", ["B", "T"]), graph.input("lengths", "int32", ["B"])
+
+    def constant(values: list[int]) -> str:
+        return graph.weight(np.array(values, np.int64))
+
+    def norm(x: str, name: str) -> str:
+        weights = [graph.weight(tensors[f"{name}.{part}"]) for part in ("weight", "bias")]
+        return graph.add("LayerNormalization", x, *weights, epsilon=spec.norms.epsilon)
+
+    def product(x: str, name: str) -> tuple[str, str]:
+        """(x W', the bias, which the next operator adds)."""
+        weight = graph.weight(tensors[f"{name}.weight"].T)
+        return graph.add("MatMul", x, weight), graph.weight(tensors[f"{name}.bias"])
+
+    def added(x: str, name: str) -> str:
+        return graph.add("Add", *product(x, name))
+
+    tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)
+    length = graph.add("Shape", ids, start=1, end=2)
+    places = graph.weight(tensors["encoder.positions"] + tensors["encoder.token_types"][0])  # one text is of type 0
+    positions = graph.add("Slice", places, constant([0]), length, constant([0]))
+    x = norm(graph.add("Add", tokens, positions), "encoder.embedding_norm")
+    for i in range(spec.layers):
+        layer = f"encoder.layers.{i}"
+        qkv = [tensors[f"{layer}.self_attention.qkv.{part}"] for part in ("weight", "bias")]
+        seen = graph.add(
+            "Attention",
+            x,
+            *(graph.weight(array) for array in (qkv[0].T, qkv[1])),
+            lengths,
+            domain=MICROSOFT,
+            num_heads=spec.attention.heads,
+        )
+        output = added(seen, f"{layer}.self_attention.output")
+        x = norm(graph.add("Add", output, x), f"{layer}.self_attention.norm")
+        inner = graph.add("BiasGelu", *product(x, f"{layer}.feed_forward.inner"), domain=MICROSOFT)
+        outer = added(inner, f"{layer}.feed_forward.outer")
+        x = norm(graph.add("Add", outer, x), f"{layer}.feed_forward.norm")
+    return graph.model(x)

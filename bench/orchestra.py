@@ -1,4 +1,4 @@
-"""Runs the parts: each request in a child process whose environment sets every library's threads."""
+"""The parts of the benchmark, each request in a child process whose environment sets every library's threads."""
 
 import argparse
 import json
@@ -7,17 +7,95 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench.machine import ROOT, processors
-from bench.parts import Part
 from bench.request import Request, say
 from bench.sentences import BUILT_IN
 from fastattn.errors import FastattnError
 from fastattn.system.cache_folder import cache_root
 from fastattn.weights import download
+
+ENGINES = {
+    "encode": ("fastattn", "sentence-transformers", "CTranslate2", "ONNX Runtime", "OpenVINO"),
+    "translate": ("fastattn", "CTranslate2"),
+    "attention": ("fastattn", "NumPy", "PyTorch"),
+}
+IN_INT8 = {"encode": ("fastattn", "CTranslate2", "ONNX Runtime", "OpenVINO"), "translate": ENGINES["translate"]}
+PRECISIONS = ("float32", "bfloat16", "int8")
+MEMORY_LENGTHS = (1024, 2048, 4096, 8192)  # positions at which attention's memory is measured
+
+
+@dataclass(frozen=True)
+class Part:
+    """requests: (base, counts) -> requests to run; base has the common fields, counts the numbers of threads."""
+
+    name: str
+    claim: str
+    models: tuple[str, ...]  # fields of Request that must name a folder
+    requests: Callable[[Request, list[int]], list[Request]]
+
+
+def _each(base: Request, counts: list[int]) -> list[Request]:
+    """Everything at one and two threads in each precision; with more threads, or in a quick run, only what the plot
+    over threads shows."""
+    precisions: tuple[str, ...] = (*PRECISIONS, "int4") if base.part == "kernels" else PRECISIONS
+    if base.size == "quick" and base.part != "kernels":
+        counts, precisions = counts[-1:], ("float32", "int8")
+    most = 1 if base.size == "quick" else 2
+    return [
+        replace(base, threads=count, precision=precision, scaling=count > most and base.part == "kernels")
+        for precision in precisions
+        for count in counts
+        if precision == "float32" or count <= most
+    ]
+
+
+def _extremes(base: Request, counts: list[int]) -> list[Request]:
+    ends = sorted({counts[0], counts[-1]})[-1:] if base.size != "full" else sorted({counts[0], counts[-1]})
+    return [replace(base, threads=count) for count in ends]
+
+
+def _resources(base: Request, counts: list[int]) -> list[Request]:
+    engines = {"attention": ENGINES["attention"]} if base.size == "toy" else ENGINES
+    lengths = {"full": MEMORY_LENGTHS, "quick": MEMORY_LENGTHS[-1:], "toy": (64, 256)}[base.size]
+    items = [
+        (f"{task} {engine}" + more, "float32")
+        for task, names in engines.items()
+        for engine in names
+        for more in ([f" {length}" for length in lengths] if task == "attention" else [""])
+    ]
+    if base.size != "toy":
+        items += [(f"{task} {engine}", "int8") for task, names in IN_INT8.items() for engine in names]
+    if base.size == "quick":
+        items = [(item, precision) for item, precision in items if item.split()[1] == "fastattn"]
+    return [replace(base, threads=1, item=item, precision=precision) for item, precision in items]
+
+
+def _compiling(base: Request, counts: list[int]) -> list[Request]:
+    """Compile time: a run with an empty cache of kernels, then one with the filled cache. Only in a full run."""
+    if base.size != "full":
+        return []
+    items = ("encode fastattn", "translate fastattn", "warmup")
+    return [replace(base, threads=counts[-1], item=item) for item in items]
+
+
+MODELS = ("encoder", "translator")
+PARTS = {
+    part.name: part
+    for part in (
+        Part("kernels", "every kernel against NumPy, PyTorch and ONNX Runtime", (), _each),
+        Part("lengths", "attention over the number of positions", (), _extremes),
+        Part("encode", "MiniLM from text to vectors against five engines", ("encoder",), _each),
+        Part("translate", "zh-en from text to text, greedy and beam 4, against two engines", ("translator",), _each),
+        Part("resources", "imports, loading, first text, peak memory of each engine", MODELS, _resources),
+        Part("compiling", "the time that compiling takes with an empty cache", MODELS, _compiling),
+    )
+}
+
 
 THREADS = (
     "NUMBA_NUM_THREADS",
@@ -29,14 +107,9 @@ THREADS = (
 )
 
 
-def thread_counts(most: int) -> list[int]:
-    """1, 2, 4 and so on, and ``most`` itself."""
-    return sorted({most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)})
-
-
 def run_parts(options: argparse.Namespace, parts: list[Part]) -> dict[str, Any]:
-    """The results: the runs of all parts' requests, failures, and the texts used."""
-    counts = options.threads or thread_counts(processors())
+    most = processors()
+    counts = options.threads or sorted({most, *(1 << n for n in range(most.bit_length()) if 1 << n <= most)})
     if options.quick or options.toy:
         counts = counts[:2]
     size = "toy" if options.toy else "quick" if options.quick else "full"
@@ -87,13 +160,13 @@ def _environment(request: Request, scratch: Path) -> dict[str, str]:
 
 
 def run_child(request: Request, scratch: Path, more: dict[str, str] | None = None) -> dict[str, Any]:
-    """bench.child's results, or why it ``failed``; ``more`` has additional environment variables."""
+    """bench.resources' answer, or why it ``failed``; ``more`` has additional environment variables."""
     say(request.title)
     source, target = scratch / "request.json", scratch / "result.json"
     source.write_text(json.dumps(request.as_dict()), encoding="utf-8")
     target.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "bench.child", str(source), str(target)],
+        [sys.executable, "-m", "bench.resources", str(source), str(target)],
         env=_environment(request, scratch) | (more or {}),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
@@ -122,7 +195,6 @@ def _run_warmup(request: Request, more: dict[str, str], state: str) -> dict[str,
 
 
 def _failures(runs: list[dict[str, Any]]) -> list[str]:
-    """The failures: processes that failed, results that differ between engines."""
     failures = [f"{run['part']} {run.get('item', '')}: {run['failed']}" for run in runs if "failed" in run]
     return failures + [
         f"{row['name']}, {name}: {side['agreement']}"

@@ -28,7 +28,7 @@ class Body(BaseModel):
 
 
 def fxtranslate(folder: Path) -> Callable[[list[str]], list[str]]:
-    from bench.fx_translate import FxTranslate
+    from bench.translate_locally import FxTranslate
 
     own, pool = threading.local(), ThreadPoolExecutor(processors())
 

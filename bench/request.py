@@ -1,6 +1,11 @@
-"""The request to a child process: what to measure."""
+"""The request to a child process: what to measure; progress, and silence."""
 
+import contextlib
+import io
+import logging
 import sys
+import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Request:
-    """part       of bench.parts.PARTS; ``item`` is a piece of it if the part takes several processes
+    """part       of bench.orchestra.PARTS; ``item`` is a piece of it if the part takes several processes
 
     size       "full", "quick" (a minute in all) or "toy" (only a test that everything works)
     scaling    only the cases that the plot over threads needs
@@ -53,5 +58,21 @@ class Request:
 
 
 def say(message: str) -> None:
-    """Print progress."""
     print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Without the warnings and progress of exporters and quantizers of other libraries."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

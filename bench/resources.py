@@ -1,9 +1,13 @@
 """Start-up and memory of one engine in its own process: imports, loading, the first text, the others.
 
+``python -m bench.resources REQUEST.json RESULT.json`` answers any request: the environment limits every library to its
+threads from the start.
+
 Every import is in a function, after its clock has started. One thread, so that no engine copies its weights.
 """
 
 import importlib
+import json
 import subprocess
 import sys
 import time
@@ -28,13 +32,22 @@ IMPORTS = {
 }
 
 
+def main(source: str, target: str) -> None:
+    """One request in its own process; memory is that of one part only."""
+    request = Request(**json.loads(Path(source).read_text(encoding="utf-8")))
+    if request.part == "resources":
+        run = resources
+    else:
+        from bench import run_cases
+
+        run = getattr(run_cases, request.part)
+    Path(target).write_text(json.dumps(run(request)), encoding="utf-8")
+
+
 def resources(request: Request) -> Any:
     """``request.item`` is "encode ENGINE", "translate ENGINE" or "attention ENGINE LENGTH"."""
     task, engine = request.item.split(" ", 1)
-    if task == "attention":
-        engine, length = engine.rsplit(" ", 1)
-        return attention_memory(engine, int(length))
-    return start(request, task, engine)
+    return _attention_memory(*engine.rsplit(" ", 1)) if task == "attention" else start(request, task, engine)
 
 
 def start(request: Request, task: str, engine: str) -> Any:
@@ -45,10 +58,14 @@ def start(request: Request, task: str, engine: str) -> Any:
     except ImportError as error:
         return {"absent": f"not installed: {error.name}"}
     imported = time.perf_counter() - clock
-    kernels = _count_compiled() if engine == "fastattn" else []
-    from bench.encoders import ENCODERS
+    kernels: list[str] = []  # those that are compiled
+    if engine == "fastattn":
+        from fastattn.runtime.compiling import on_compile
+        from fastattn.weights import read
+
+        on_compile(kernels.append)
+    from bench.encoders import ENCODERS, TRANSLATORS
     from bench.sentences import sentences
-    from bench.translators import TRANSLATORS
 
     make: Any
     options: tuple[int, ...]
@@ -80,28 +97,13 @@ def start(request: Request, task: str, engine: str) -> Any:
         "compiled": compiled,
         "after_first": after_first,
         "resident": resident(peak=True),
-        "weights": _weight_bytes(folder) if engine == "fastattn" else None,
+        "weights": None if engine != "fastattn" else _bytes(read(folder)),
     }
 
 
-def _count_compiled() -> list[str]:
-    """A list to which the name of each kernel compiled from now on is appended."""
-    from fastattn.runtime.compiling import on_compile
-
-    names: list[str] = []
-    on_compile(names.append)
-    return names
-
-
-def _weight_bytes(folder: Path) -> int:
-    """The bytes of the model's weights in float32, tied ones once."""
-    from fastattn.weights import read
-
-    return sum({id(tensor): 4 * tensor.size for tensor in read(folder).tensors.values()}.values())
-
-
-def attention_memory(engine: str, length: int) -> Any:
-    """The process's growth during attention over ``length`` positions of one head, without the result."""
+def _attention_memory(engine: str, positions: str) -> Any:
+    """The process's growth during attention over so many positions of one head, without the result."""
+    length = int(positions)
     small, large = (_attention_call(engine, size) for size in (64, length))
     if not callable(large):
         return {"absent": large}
@@ -110,13 +112,17 @@ def attention_memory(engine: str, length: int) -> Any:
     return {"length": length, "extra": None if extra is None else max(0, extra - length * HEAD_WIDTH * 4)}
 
 
+def _bytes(checkpoint: Any) -> int:
+    """Of the weights in float32, tied ones once."""
+    return sum({id(tensor): 4 * tensor.size for tensor in checkpoint.tensors.values()}.values())
+
+
 def bytes_a_position() -> int:
     """Of the query, key, value and result whose attention is measured."""
     return 4 * HEAD_WIDTH * 4
 
 
 def _attention_call(engine: str, length: int) -> Any:
-    """A call, or why there is none."""
     if engine == "fastattn":
         from bench.attention_cases import inputs, ours
 
@@ -125,3 +131,7 @@ def _attention_call(engine: str, length: int) -> Any:
 
     side = attention(1, 1, length, HEAD_WIDTH).sides[engine]
     return side.absent or next(iter(side.calls.values()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -26,6 +26,8 @@ from typing import Any
 if not __package__:  # run as a file: what it imports is in this folder's package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from bench.memory import resident
+
 THREADS = 8
 LARGEST_BATCH = 6
 GROWTH, ALLOWANCE = 1.05, 20e6
@@ -68,12 +70,10 @@ class Work:
     expected: list[list[Any]] = field(default_factory=list)  # by options, by text
 
     def prepare(self) -> None:
-        """Fill ``expected``, every text alone."""
         for options in self.options:
             self.expected.append([self.engines[0]([text], options)[0] for text in self.texts])
 
     def differences(self, rng: random.Random) -> int:
-        """The number of unexpected results in a random batch."""
         number = rng.randrange(len(self.options))
         chosen = [rng.randrange(len(self.texts)) for _ in range(rng.randint(1, LARGEST_BATCH))]
         engine = rng.choice(self.engines)
@@ -83,8 +83,6 @@ class Work:
 
 @dataclass
 class Tally:
-    """The threads' counts so far."""
-
     requests: dict[str, int] = field(default_factory=dict)
     differences: int = 0
     errors: int = 0
@@ -98,7 +96,6 @@ class Tally:
 
 
 def texts_of(words: list[str], separator: str, count: int, longest: int) -> list[str]:
-    """Random texts of 0 to ``longest`` words, from a fixed seed."""
     rng = random.Random(7)
     return ["", *(separator.join(rng.choices(words, k=rng.randint(1, longest))) for _ in range(count - 1))]
 
@@ -136,15 +133,6 @@ def encoding_work(model: str, precision: str) -> Work:
     return Work(f"{precision} encodings", [engine(1), engine(None)], texts_of(ENGLISH, " ", 40, 60), ENCODING_OPTIONS)
 
 
-def resident_bytes() -> int:
-    """The process's resident memory, 0 if the system does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tally, list[int]]:
     """Run the threads until the time is over; returns (their tally, the memory's samples)."""
     tally, over = Tally(), threading.Event()
@@ -167,7 +155,7 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tal
     samples = []
     end = time.monotonic() + 60 * minutes
     while time.monotonic() < end:
-        samples.append(resident_bytes())
+        samples.append(resident() or 0)  # where the system does not tell
         time.sleep(min(1, max(0.0, end - time.monotonic())))
     over.set()
     for thread in threads:
@@ -176,7 +164,6 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tal
 
 
 def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
-    """Print the line; returns whether nothing failed and each of the ``kinds`` of requests was made."""
     quarter = max(1, len(samples) // 4)
     first, last = statistics.median(samples[:quarter]), statistics.median(samples[-quarter:])
     flat = last <= GROWTH * first + ALLOWANCE
@@ -191,15 +178,6 @@ def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
     return passed
 
 
-def serve_and_soak(minutes: float, seed: int) -> int:
-    """The server's soak; 0 if it passed."""
-    from bench.soak_server import CLIENTS, soak_server
-
-    tally = Tally()
-    kinds, samples = soak_server(minutes, seed, texts_of(ENGLISH, " ", 40, 40)[1:], tally.add)
-    return 0 if verdict(tally, kinds, samples, f"server, {minutes:g} min, {CLIENTS} clients") else 1
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -212,7 +190,12 @@ def main() -> int:
     if not 0 < options.minutes < 1e6:
         parser.error(f"--minutes should be above 0, got {options.minutes}")
     if options.server:
-        return serve_and_soak(options.minutes, options.seed)
+        from bench.soak_server import CLIENTS, soak_server
+
+        tally, texts = Tally(), texts_of(ENGLISH, " ", 40, 40)[1:]
+        kinds, samples = soak_server(options.minutes, options.seed, texts, tally.add)
+        what = f"server, {options.minutes:g} min, {CLIENTS} clients"
+        return 0 if verdict(tally, kinds, samples, what) else 1
     works = [
         (translation_work(options.translation, precision), encoding_work(options.encoding, precision))
         for precision in options.precisions

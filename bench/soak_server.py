@@ -46,7 +46,6 @@ class Clients:
         self._shares = [100, 20, 0.2, 5, 5, 1, 5]
 
     def run(self, seed: str, over: threading.Event) -> None:
-        """Do one thing after the other until it is over."""
         rng = random.Random(seed)
         while not over.is_set():
             (name,) = rng.choices(list(self.kinds), self._shares)

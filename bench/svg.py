@@ -73,7 +73,8 @@ def _panel(panel: Panel, colours: dict[str, str], left: float) -> str:
         start, y = left + LEFT, place(2**low, tick)[1]
         parts.append(_line([(start, y), (start + PANEL, y)], "#ddd", thickness=1))
         parts.append(_text(start - 6, y + 4, f"{tick:,.10g}", anchor="end"))
-    for x in _x_marks(low, high) if panel.log_y else sorted({x for x, _ in points}):
+    powers = [2.0**n for n in range(math.ceil(low), math.floor(high) + 1) if n % 2 == 0]  # of four
+    for x in powers if panel.log_y else sorted({x for x, _ in points}):
         parts.append(_text(place(x, ticks[-1])[0], TOP + HEIGHT + 16, f"{x:g}", anchor="middle"))
     parts.append(_text(left + LEFT + PANEL / 2, TOP + HEIGHT + 34, panel.x_label, anchor="middle"))
     parts.append(_turned(left + 12, TOP + HEIGHT / 2, panel.y_label))
@@ -92,14 +93,8 @@ def _scaled(y: float, logarithmic: bool) -> float:
 
 
 def _powers(values: list[float]) -> list[float]:
-    """The powers of ten around the values."""
     first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     return [10.0**power for power in range(first, max(last, first + 1) + 1)]
-
-
-def _x_marks(low: float, high: float) -> list[float]:
-    """The powers of four from 2**low to 2**high."""
-    return [2.0**power for power in range(math.ceil(low), math.floor(high) + 1) if power % 2 == 0]
 
 
 def _ticks(values: list[float]) -> list[float]:

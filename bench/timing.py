@@ -12,7 +12,6 @@ BLOCK = 0.02  # seconds: a faster call is repeated
 
 
 def once(call: Callable[[], object]) -> float:
-    """Seconds of one call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
@@ -29,11 +28,7 @@ def alternate(
 
 
 def sample(
-    calls: dict[str, Callable[[], object]],
-    known: dict[str, float],
-    rounds: int,
-    seconds: float,
-    pause: float = 0.0,
+    calls: dict[str, Callable[[], object]], known: dict[str, float], rounds: int, seconds: float, pause: float = 0.0
 ) -> dict[str, list[float]]:
     """Seconds of one call, a list for each engine; they alternate.
 

@@ -3,7 +3,8 @@
 Inputs are first converted, untimed, to the form with which PyTorch is fastest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,7 @@ ACTIVATIONS = {"none": lambda x: x, "gelu": F.gelu}
 
 
 def _side(call: Callable[[], Any], view: Callable[[Any], np.ndarray] = np.asarray) -> Side:
-    @torch.inference_mode()
-    def run() -> Any:
-        return call()
-
-    return Side({"": run}, view=view)
+    return Side({"": torch.inference_mode()(call)}, view=view)
 
 
 def _tensors(arrays: Arrays, *names: str) -> list[torch.Tensor]:
@@ -76,17 +73,13 @@ def attention_step(arrays: Arrays, heads: int, key_heads: int, head_width: int) 
     found = arrays["key_value"][arrays["index"]]
     parts = arrays["query"][:, None], found[:, :, :width], found[:, :, width:]
     tensors = [_heads_first(part.reshape(rows, -1, heads, head_width)) for part in parts]
-    return _side(
-        lambda: F.scaled_dot_product_attention(*tensors),
-        lambda out: out.numpy().reshape(rows, -1),
-    )
+    return _side(lambda: F.scaled_dot_product_attention(*tensors), lambda out: out.numpy().reshape(rows, -1))
 
 
 def project_top_k(arrays: Arrays, k: int) -> Side:
     tensors = _tensors(arrays, "x", "weight", "bias")
     return _side(
-        lambda: torch.topk(torch.log_softmax(F.linear(*tensors), dim=1), k, dim=1),
-        lambda result: result.values.numpy(),
+        lambda: torch.topk(torch.log_softmax(F.linear(*tensors), dim=1), k, dim=1), lambda result: result.values.numpy()
     )
 
 
@@ -122,7 +115,6 @@ def _images(rows_ND: np.ndarray, grid: tuple[int, int, int]) -> torch.Tensor:
 
 
 def _pixels(images_BCYX: Any) -> np.ndarray:
-    """The rows of images."""
     if isinstance(images_BCYX, torch.Tensor):
         dense = images_BCYX.to_dense() if images_BCYX.layout == torch._mkldnn else images_BCYX
         images_BCYX = dense.float().numpy()
@@ -166,3 +158,26 @@ def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Windo
 
 def pool_windows(arrays: Arrays, grid: tuple[int, int, int], window: Window, mode: str) -> Side:
     return _image_side(lambda x: F.max_pool2d(x, *window), _images(arrays["x"], grid))
+
+
+def scaled(arrays: Sequence[np.ndarray], causal: bool) -> Side:
+    query, key, value = map(torch.from_numpy, arrays)
+
+    call = partial(F.scaled_dot_product_attention, query, key, value, is_causal=causal)
+    return _side(call, lambda out: out.numpy())
+
+
+def flex(
+    arrays: Sequence[np.ndarray], score_mod: Callable | None = None, mask_mod: Callable | None = None
+) -> Callable[[], Any]:
+    """A call of FlexAttention (Dong 2024), compiled when first called, for as many threads as PyTorch has now."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    query, key, value = map(torch.from_numpy, arrays)
+    torch.compiler.reset()
+    compiled = torch.compile(flex_attention, dynamic=False)
+    lengths = None, None, query.shape[2], key.shape[2]
+    with torch.inference_mode():
+        blocks = None if mask_mod is None else create_block_mask(mask_mod, *lengths, device="cpu")
+
+    return torch.inference_mode()(partial(compiled, query, key, value, score_mod=score_mod, block_mask=blocks))

@@ -50,7 +50,6 @@ def module(checkpoint: Checkpoint) -> Any:
 
 
 def _tensor(checkpoint: Checkpoint, name: str) -> Any:
-    """Our numbers for a tensor of theirs."""
     words = name.removeprefix("model.").split(".")
     if words[0] in ("final_logits_bias", "lm_head", "shared"):
         ours = {"final_logits_bias": "decoder.projection.bias", "lm_head": "decoder.projection.weight"}

@@ -149,7 +149,6 @@ def torch_engine(name: str, checkpoint: Checkpoint) -> Engine:
 
 
 def onnx_engine(name: str, checkpoint: Checkpoint, threads: int) -> Engine:
-    """The modules, as PyTorch exports them."""
     encoder, step, states = MODULES[name]
     ids_BS, lengths_B = torch.ones(2, 3, dtype=torch.int64), torch.tensor([3, 2])
     encoder, step = encoder(checkpoint.tensors).eval(), step(checkpoint.tensors).eval()

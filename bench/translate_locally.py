@@ -1,8 +1,4 @@
-"""translateLocally, a program with the Bergamot engine (C++, intgemm): found, set up, and run as a command.
-
-It reads its models from the user's data folder and its settings from the configuration folder; here the caller gives
-both, so that the user's own have no effect.
-"""
+"""Programs for Firefox's models: translateLocally, with the Bergamot engine (C++, intgemm), and fxtranslate (Rust)."""
 
 import json
 import os
@@ -22,6 +18,9 @@ def program() -> str | None:
 class TranslateLocally:
     """The program with ``models``, {short name: folder of a Firefox model}, in an empty ``folder``.
 
+    It reads its models from the user's data folder and its settings from the configuration folder; here both are below
+    ``folder``, so that the user's own have no effect.
+
     Raises FileNotFoundError for a model that it cannot load.
     """
 
@@ -35,7 +34,6 @@ class TranslateLocally:
             self._add(name, model)
 
     def _add(self, name: str, model: Path) -> None:
-        """Add the model's files with a description that gives them this name."""
         home = self._folder / "data" / self.name / name
         home.mkdir(parents=True)
         for file in model.iterdir():
@@ -47,14 +45,12 @@ class TranslateLocally:
         description.write_text(json.dumps(said), encoding="utf-8")
 
     def translate(self, name: str, source: Path, target: Path, threads: int) -> None:
-        """Translate the lines of ``source`` to ``target``, in one process from start to end."""
         command, environment = self.command(name, source, target, threads)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
         if done.returncode != 0 or not target.is_file():
             raise RuntimeError(f"{self.name}: {done.stderr.strip().rpartition(chr(10))[2] or done.returncode}")
 
     def command(self, name: str, source: Path, target: Path, threads: int) -> tuple[list[str], dict[str, str]]:
-        """(the command that does it, its environment)."""
         return [self._program, "-m", name, "-i", str(source), "-o", str(target)], self._environment(threads)
 
     def _environment(self, threads: int) -> dict[str, str]:
@@ -69,3 +65,29 @@ class TranslateLocally:
             "XDG_CONFIG_HOME": str(settings.parent),
             "QT_QPA_PLATFORM": "offscreen",
         }
+
+
+LIBRARY = NAME = "fxtranslate"
+
+
+class FxTranslate:
+    """The model in a folder; FileNotFoundError for one without its files. Used by the thread that made it alone."""
+
+    name = NAME
+
+    def __init__(self, folder: Path):
+        import fxtranslate
+
+        vocabularies = _contents(folder, "*vocab*.spm")  # srcvocab comes before trgvocab; one serves both
+        (model,), (shortlist,) = _contents(folder, "model.*.bin"), _contents(folder, "lex.*.bin")
+        self._engine = fxtranslate.Translator(model, vocabularies[0], vocabularies[-1], shortlist)
+
+    def translate(self, text: str) -> str:
+        return self._engine.translate_long(text)
+
+
+def _contents(folder: Path, pattern: str) -> list[bytes]:
+    files = sorted(folder.glob(pattern))
+    if not files:
+        raise FileNotFoundError(f"{NAME} wants a file {pattern} in {folder}")
+    return [file.read_bytes() for file in files]

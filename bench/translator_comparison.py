@@ -1,12 +1,14 @@
-"""An encoder-decoder's folder here and in transformers: ids, logits, greedy and beam search, texts."""
+"""An encoder-decoder's folder here and in transformers or CTranslate2: ids, logits, greedy and beam search, texts."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.translator_models import Oracle, TranslatorCase
+from bench.translator_models import Oracle, TranslatorCase, write_json
 from fastattn import Translator
 from fastattn.spec.text_spec import TranslationText
 from fastattn.text.translation import TranslationTokenizer
@@ -32,7 +34,6 @@ class Agreement(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all is the same."""
         return {self.ids, self.greedy, self.beam, self.joined} == {self.texts} and self.logits <= 1e-4
 
 
@@ -78,3 +79,54 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
     return Agreement(
         len(texts), sum(a == b for a, b in zip(ours, theirs)), difference, *same, joined=joined, lengths=len(lengths)
     )
+
+
+LONGEST = 24
+
+
+def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
+    """The case with as many heads in both stacks: the converter's folders name one number."""
+    heads = case.config.get("encoder_attention_heads")
+    return replace(case, config=case.config | {"decoder_attention_heads": heads}) if heads else case
+
+
+# What published files say, and the converter asks for: norms before sublayers, a norm of the embedding.
+NORMS = {"bart": (False, True), "mbart": (True, True), "pegasus": (True, False)}
+
+
+def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
+    """The converter's folder of one that transformers has saved, which is completed for it."""
+    from ctranslate2.converters import TransformersConverter
+    from transformers import T5Tokenizer
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    before, embedding = NORMS.get(config["model_type"], (False, False))
+    kind = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["tokenizer_class"]
+    write_json(
+        folder / "config.json",
+        config | {"normalize_before": before, "normalize_embedding": embedding, "tokenizer_class": kind},
+    )
+    if kind == "T5Tokenizer":  # or UMT5's is not found
+        T5Tokenizer.from_pretrained(folder).save_pretrained(folder)
+    TransformersConverter(str(folder)).convert(str(out), quantization=precision, force=True)
+    return out
+
+
+def tokens_of_both(out: Path, folder: Path, case: TranslatorCase, texts: Sequence[str]) -> dict[str, int]:
+    """How many of the texts have the same tokens in greedy search and with a beam."""
+    import ctranslate2
+
+    oracle = Oracle(folder, case)
+    sources = [oracle.tokenizer.convert_ids_to_tokens(ids) for ids in oracle.ids(texts)]
+    token = f"__{case.target}__" if case.tokenizer == "m2m100" else case.target
+    prefixes = [[token] if token and not case.prefix else [] for _ in texts]
+    theirs, ours, same = ctranslate2.Translator(str(out)), Translator(out), {}
+    for name, beams in (("greedy", 1), ("beam 4", 4)):
+        expected = theirs.translate_batch(
+            sources, target_prefix=prefixes, beam_size=beams, max_decoding_length=LONGEST, min_decoding_length=0
+        )
+        found = ours.translate_tokens(
+            sources, prefixes, beam_size=beams, max_decoding_length=LONGEST, min_decoding_length=0
+        )
+        same[name] = sum(one.tokens == other.hypotheses[0] for one, other in zip(found, expected))
+    return same

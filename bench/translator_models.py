@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ def make_texts(count: int, seed: int = 0, longest: int = 14) -> list[str]:
 
 
 def train_spm(kind: str, size: int = 150, **more: Any) -> bytes:
-    """A sentencepiece model of made-up texts."""
     model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(make_texts(400, 7)), model_writer=model, vocab_size=size, model_type=kind,
@@ -137,22 +137,12 @@ def _mbart(folder: Path, case: TranslatorCase, kind: str = "MBartTokenizer", cou
     return TextFiles(pieces + len(languages) + 1, {"bos": 0, "pad": 1, "eos": 2}, languages)
 
 
-def _mbart50(folder: Path, case: TranslatorCase) -> TextFiles:
-    return _mbart(folder, case, "MBart50Tokenizer", 52)
-
-
-def _pegasus(folder: Path, case: TranslatorCase) -> TextFiles:
+def _spiece(folder: Path, case: TranslatorCase, kind: str, more: int, **settings: Any) -> TextFiles:
+    """Pegasus' or T5's tokenizer, and so many rows more than pieces."""
     spm = train_spm("unigram", 120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "spiece.model").write_bytes(spm)
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PegasusTokenizer"} | case.settings)
-    return TextFiles(len(pieces_of(spm)) + 103, {"pad": 0, "eos": 1}, {})
-
-
-def _t5(folder: Path, case: TranslatorCase) -> TextFiles:
-    spm = train_spm("unigram", 120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    (folder / "spiece.model").write_bytes(spm)
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "T5Tokenizer", "extra_ids": 5} | case.settings)
-    return TextFiles(len(pieces_of(spm)) + 5, {"pad": 0, "eos": 1}, {})
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": kind} | settings | case.settings)
+    return TextFiles(len(pieces_of(spm)) + more, {"pad": 0, "eos": 1}, {})
 
 
 def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
@@ -180,20 +170,25 @@ def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
 
 
 TOKENIZERS = {
-    "bart": _bart, "m2m100": _m2m100, "madlad": _madlad, "marian": _marian, "mbart": _mbart, "mbart50": _mbart50,
-    "nllb": _nllb, "pegasus": _pegasus, "t5": _t5,
-}  # fmt: skip
+    "bart": _bart,
+    "m2m100": _m2m100,
+    "madlad": _madlad,
+    "marian": _marian,
+    "mbart": _mbart,
+    "mbart50": partial(_mbart, kind="MBart50Tokenizer", count=52),
+    "nllb": _nllb,
+    "pegasus": partial(_spiece, kind="PegasusTokenizer", more=103),
+    "t5": partial(_spiece, kind="T5Tokenizer", more=5, extra_ids=5),
+}
 
 
 def write_text_files(folder: Path, case: TranslatorCase) -> TextFiles:
-    """The tokenizer's files and generation_config.json."""
     found = TOKENIZERS[case.tokenizer](folder, case)
     write_json(folder / "generation_config.json", ids_of(case, found) | case.generation)
     return found
 
 
 def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
-    """The ids in config.json and generation_config.json."""
     ids = {f"{name}_token_id": index for name, index in files.ids.items()}
     pad, eos = files.ids["pad"], files.ids["eos"]
     starts = {"bart": eos, "m2m100": eos, "nllb": eos, "mbart50": eos, "marian": pad, "pegasus": pad}
@@ -257,8 +252,6 @@ def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
 
 
 class Oracle:
-    """transformers' model and tokenizer in a folder."""
-
     def __init__(self, folder: Path, case: TranslatorCase):
         import torch
         import transformers

@@ -1,6 +1,8 @@
-"""The checks of accept.py, one file for each subject. A check returns (whether it passed, its figures)."""
+"""The checks of accept.py, one file for each subject. A check adds its figures to findings."""
 
 import csv
+import importlib.util
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +11,6 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Data:
-    """The corpora."""
-
     root: Path
 
     def flores(self, language: str) -> list[str]:
@@ -44,13 +44,30 @@ class Absent(Exception):
 
 
 def check(name: str, claim: str) -> Callable:
-    """Register a function of Data that returns (passed, figures)."""
+    """Register a function of (findings, data). It is skipped where a library to compare with is not installed."""
 
-    def register(function: Callable[[Data], tuple[bool, str]]) -> Callable[[Data], tuple[bool, str]]:
-        CHECKS.append(Check(name, claim, function))
+    def register(function: Callable[["Findings", Data], None]) -> Callable[["Findings", Data], None]:
+        def run(data: Data) -> tuple[bool, str]:
+            findings = Findings()
+            try:
+                function(findings, data)
+            except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] in ("", "bench", "fastattn"):
+                    raise
+                raise Absent(f"{error.name} is not installed") from error
+            return findings.verdict
+
+        CHECKS.append(Check(name, claim, run))
         return function
 
     return register
+
+
+def need(*libraries: str) -> None:
+    """Raise Absent unless they are installed; for a check that imports them late, or in another process."""
+    for name in libraries:
+        if importlib.util.find_spec(name) is None:
+            raise Absent(f"{name} is not installed")
 
 
 class Findings:
@@ -61,16 +78,17 @@ class Findings:
         self._said: list[str] = []
 
     def at_least(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
-        self._add(found >= wanted, f"{what} {found:.4g} {unit} {'>=' if found >= wanted else '<'} {wanted:.4g}", remark)
+        sign = ">=" if found >= wanted else "<"
+        self.add(found >= wanted, f"{what} {found:.4g} {unit} {sign} {wanted:.4g}", remark)
 
     def at_most(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
-        self._add(found <= wanted, f"{what} {found:.4g} {unit} {'<=' if found <= wanted else '>'} {wanted:.4g}", remark)
+        sign = "<=" if found <= wanted else ">"
+        self.add(found <= wanted, f"{what} {found:.4g} {unit} {sign} {wanted:.4g}", remark)
 
     def say(self, figure: str) -> None:
-        """Add a figure without a target."""
-        self._add(True, figure, "")
+        self.add(True, figure)
 
-    def _add(self, passed: bool, figure: str, remark: str) -> None:
+    def add(self, passed: bool, figure: str, remark: str = "") -> None:
         self._passed &= passed
         self._said.append(figure + (f" ({remark})" if remark else ""))
 
@@ -79,52 +97,5 @@ class Findings:
         return self._passed, "; ".join(self._said)
 
 
-# The modules register their checks.
-from bench.checks import (  # noqa: E402, F401
-    alignment,
-    architectures,
-    attention,
-    attention_accuracy,
-    attention_functions,
-    attention_reference,
-    attention_skipping,
-    attention_speed,
-    batch,
-    batch_memory,
-    bergamot,
-    callers,
-    conversion,
-    document_forms,
-    documents,
-    documents_round,
-    encoding,
-    generation,
-    generation_process,
-    generation_speed,
-    image_modules,
-    images,
-    large_models,
-    light,
-    load,
-    loops,
-    nllb,
-    pictures,
-    precision_memory,
-    precision_quality,
-    precision_speed,
-    products,
-    recurrent,
-    scaling,
-    schema,
-    search,
-    sentences,
-    serving,
-    start,
-    t5,
-    terms,
-    trained,
-    translation,
-    translation_speed,
-    translators,
-    transliteration,
-)
+for _module in pkgutil.iter_modules(__path__):  # which register their checks
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.architecture_engines import ENGINES, Subject
 from bench.architectures import ARCHITECTURES, RERANKER, RERANKERS, Architecture, make_texts
-from bench.case import NOT_INSTALLED, OURS, Case, Side, installed, largest_difference
+from bench.case import NOT_INSTALLED, OURS, Case, Side, installed, largest_difference, same_directions
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, compare, plural
 from bench.timing import library_threads
@@ -23,15 +23,8 @@ DOCUMENTS, PAIR = 100, 216  # tokens of a query of 13 words and a document of 20
 
 
 def make_pairs() -> list[tuple[str, str]]:
-    """A query with each of the documents."""
     (query,) = make_texts(1, 15)
     return [(query, document) for document in make_texts(DOCUMENTS, 202)]
-
-
-def _same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
-    """Compare vectors of unit length of two int8 models."""
-    least = float((ours_BD * other_BD).sum(1).min())
-    return least >= 0.9, f"cosine at least {least:.3f}"
 
 
 def _any_scores(ours_B: np.ndarray, other_B: np.ndarray) -> tuple[bool, str]:
@@ -64,22 +57,18 @@ def make_case(
     agree = largest_difference
     if precision == "int8":
         scores = subject.architecture.kind == RERANKER
-        agree = _any_scores if scores else _same_directions
+        agree = _any_scores if scores else same_directions
     name = f"{subject.architecture.name}, {tokens} tokens"
     return Case(name, len(texts) * tokens, "tokens/s", sides, agree=agree, warm=True), absent
 
 
-def _compare_all(
-    architecture: Architecture, texts: dict[int, Sequence[Any]], batches: dict[int, tuple[int, ...]], data: Data
-) -> tuple[bool, str]:
-    """The findings for texts, or pairs, by their numbers of tokens."""
+def _compare_all(findings: Findings, data: Data, architecture: Architecture, texts: dict[int, Sequence[Any]]) -> None:
     if not any(installed(engine.libraries) for name, engine in ENGINES.items() if name != OURS):
         raise Absent("no engine to compare with")
-    findings = Findings()
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(architecture, Path(folder), ())
         for tokens, (precision, least), threads in product(texts, WANTED.items(), THREADS):
-            subject.batches = batches[tokens]
+            subject.batches = BATCHES[tokens]
             with library_threads(threads):
                 case, absent = make_case(subject, texts[tokens], tokens, threads, precision)
                 sides = compare(case, threads, rounds=7, seconds=10.0)
@@ -88,7 +77,6 @@ def _compare_all(
             rates += [f"{name}: {reason}" for name, reason in absent.items()]
             what = f"{precision}, {tokens} tokens, {plural(threads)}:"
             findings.at_least(what, sides[fastest]["ratio"], f"x {fastest}", least, "; ".join(rates))
-    return findings.verdict
 
 
 CLAIM = (
@@ -100,8 +88,8 @@ for _name, _architecture in ARCHITECTURES.items():
     _lengths = (32, 512, 4096) if _name == "modernbert-base" else (32, 512)
     _claim = CLAIM.format(f"two or three layers, texts of {' and '.join(map(str, _lengths))} tokens,")
     _texts = {tokens: make_texts(SHAPES[tokens][0], tokens) for tokens in _lengths}
-    check(f"architectures-{_name}", _claim)(partial(_compare_all, _architecture, _texts, BATCHES))
+    check(f"architectures-{_name}", _claim)(partial(_compare_all, architecture=_architecture, texts=_texts))
 for _name, _architecture in RERANKERS.items():
     _claim = CLAIM.format(f"two layers and a score, a query with {DOCUMENTS} documents of 200 tokens,")
     _pairs = {PAIR: make_pairs()}
-    check(f"architectures-rerank-{_name}", _claim)(partial(_compare_all, _architecture, _pairs, BATCHES))
+    check(f"architectures-rerank-{_name}", _claim)(partial(_compare_all, architecture=_architecture, texts=_pairs))

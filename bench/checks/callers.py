@@ -21,8 +21,8 @@ LONG, TRIALS = 500, 7
     f"{SENTENCES} callers with a sentence each at once, zh-en int8, as threads and as tasks, on one thread and two: at "
     "most 1.15 of the time of one call with the list",
 )
-def together(data: Data) -> tuple[bool, str]:
-    texts, findings = data.flores("zh")[:SENTENCES], Findings()
+def together(findings: Findings, data: Data) -> None:
+    texts = data.flores("zh")[:SENTENCES]
     for threads in THREADS:
         translator = Translator("zh-en", "int8", threads)
         expected = translator.translate(texts)
@@ -37,7 +37,6 @@ def together(data: Data) -> tuple[bool, str]:
         for name in ("threads", "tasks"):
             ratio = times[name] / times["list"]
             findings.at_most(f"{plural(threads)}, {name}:", ratio, "of the list's time", 1.15, f"{times[name]:.2f} s")
-    return findings.verdict
 
 
 def _by_threads(translator: Translator, texts: list[str]) -> list[str]:
@@ -63,8 +62,8 @@ async def _by_tasks(translator: Translator, texts: list[str]) -> list[str]:
     f"a short sentence behind {LONG} long ones of another caller, zh-en int8, on one thread and two: its first token "
     f"within 100 ms at the {TRIALS} moments tried, and its end while most of the others still wait",
 )
-def fair(data: Data) -> tuple[bool, str]:
-    long, findings = sorted(data.flores("zh"), key=len)[-LONG:], Findings()
+def fair(findings: Findings, data: Data) -> None:
+    long = sorted(data.flores("zh"), key=len)[-LONG:]
     for threads in THREADS:
         translator = Translator("zh-en", "int8", threads)
         translator.translate(long[:8] + ["你好。"])  # compiles the kernels
@@ -72,7 +71,6 @@ def fair(data: Data) -> tuple[bool, str]:
         remark = f"median {1e3 * np.median(waits):.0f}, ends after {1e3 * max(ends):.0f} at most"
         findings.at_most(f"{plural(threads)}:", 1e3 * max(waits), "ms to its first token", 100, remark)
         findings.at_least("", min(left), "others left at its end", LONG // 2)
-    return findings.verdict
 
 
 def _behind(translator: Translator, long: list[str], after: float) -> tuple[float, float, int]:

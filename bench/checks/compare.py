@@ -1,6 +1,9 @@
 """The benchmark's cases and child processes, for checks."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +11,7 @@ from typing import Any
 
 from bench.case import OURS, Case, run_case
 from bench.checks import Data
+from bench.machine import ROOT
 from bench.orchestra import run_child
 from bench.request import Request
 from bench.timing import alternate, library_threads
@@ -28,7 +32,6 @@ def plural(threads: int) -> str:
 
 
 def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
-    """A request with the models and corpora of all checks."""
     peers = cache_root() / "bench"
     peers.mkdir(parents=True, exist_ok=True)
     models = {
@@ -48,7 +51,6 @@ def in_child(wanted: Request, more: dict[str, str] | None = None) -> dict[str, A
 
 
 def against(case: Case, *engines: str) -> Case:
-    """The case with only these engines."""
     return dataclasses.replace(case, sides={name: case.sides[name] for name in (OURS, *engines)})
 
 
@@ -79,3 +81,22 @@ def timed(
 
 def milliseconds(times: dict[str, float]) -> str:
     return ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in times.items())
+
+
+def python(*arguments: str, cache: Path | None = None) -> str:
+    environment = {**os.environ, **({"FASTATTN_CACHE": str(cache)} if cache else {})}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8"
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
+    return done.stdout
+
+
+def command_of(model: str, *options: str) -> list[str]:
+    """The arguments of Python that translate as the checkpoint itself asks."""
+    return ["-m", "fastattn.cli", "translate", "--model", str(folder_of(model)), *options]
+
+
+def folder_of(model: str) -> Path:
+    return download.resolve(model).absolute()

@@ -32,8 +32,9 @@ def _model(*parts: str) -> Path:
 @check(
     "nqo", "both sizes: the texts that fairseq 0.12.2 found with 5 beams, scores within 1e-4; the shipped references"
 )
-def nqo(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def nqo(findings: Findings, data: Data) -> None:
+    from sacrebleu import corpus_bleu
+
     made = json.loads((GOLDENS / "trainers" / "nqo.json").read_text(encoding="utf-8"))
     test = _model("nqo", "test_data")
     lines, references = (
@@ -48,14 +49,9 @@ def nqo(data: Data) -> tuple[bool, str]:
         findings.at_least(f"{size}: fairseq's texts", sum(same), f"of {len(same)}", len(same))
         worst = max(abs(one.scores[0] - answer["score"]) for one, answer in zip(found, answers) if one.scores)
         findings.at_most(f"{size}: scores differ by", worst, "", 1e-4)
-        try:
-            from sacrebleu import corpus_bleu
-        except ImportError:
-            continue
         texts = translator.translate([line.lower() for line in lines[:REFERENCES]])
         bleu = corpus_bleu(texts, [references[:REFERENCES]], tokenize="none").score
         findings.say(f"{size}: BLEU {bleu:.1f} of {REFERENCES} shipped references")
-    return findings.verdict
 
 
 def _opennmt(checkpoint: Checkpoint) -> bytes:
@@ -93,8 +89,7 @@ def _opennmt(checkpoint: Checkpoint) -> bytes:
     f"the same tokens, greedy and beam 4, {LINES} lines: zh-en as Marian's Hugging Face folder and CTranslate2's, nqo "
     "as OpenNMT-py's checkpoint and CTranslate2's folder",
 )
-def rewritten(data: Data) -> tuple[bool, str]:
-    findings = Findings()
+def rewritten(findings: Findings, data: Data) -> None:
     with tempfile.TemporaryDirectory() as top:
         zh, nqo = read(_model("zh-en")), read(_model("nqo", f"latin2nqo_001.{SIZES[0]}"))
         folders = {name: Path(top, name) for name in ("Marian", "CTranslate2", "OpenNMT-py", "nqo CTranslate2")}
@@ -123,7 +118,6 @@ def rewritten(data: Data) -> tuple[bool, str]:
                     found = other.translate_tokens(given, beam_size=beam, suppress_sequences=[])
                     same = sum(a.hypotheses == b.hypotheses for a, b in zip(expected, found))
                     findings.at_least(f"{name}, beam {beam}:", same, f"of {LINES} the same", LINES)
-    return findings.verdict
 
 
 @check(
@@ -131,15 +125,13 @@ def rewritten(data: Data) -> tuple[bool, str]:
     f"tokens equal and scores within 1e-4, beam 4, {LINES} lines of FLORES: zh-en written for CTranslate2 (float32, "
     "int8) and transformers, minilm for sentence-transformers",
 )
-def round_trips(data: Data) -> tuple[bool, str]:
-    try:
-        import ctranslate2
-        import torch
-        from sentence_transformers import SentenceTransformer
-        from transformers import AutoModelForSeq2SeqLM
-    except ImportError as error:
-        raise Absent(str(error)) from None
-    findings, checkpoint = Findings(), read(_model("zh-en"))
+def round_trips(findings: Findings, data: Data) -> None:
+    import ctranslate2
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoModelForSeq2SeqLM
+
+    checkpoint = read(_model("zh-en"))
     tokenizer = TranslationTokenizer(checkpoint.text)
     sources = [tokenizer.source_tokens(line) for line in data.flores("zh")[:LINES]]
     with tempfile.TemporaryDirectory() as top:
@@ -179,4 +171,3 @@ def round_trips(data: Data) -> tuple[bool, str]:
         rows = SentenceTransformer(str(folder), device="cpu").encode(texts)
         worst = float(np.abs(rows - fastattn.Encoder(_model("minilm"), "float32").encode(texts)).max())
         findings.at_most("sentence-transformers: vectors differ by", worst, "", 1e-4)
-    return findings.verdict

@@ -1,12 +1,13 @@
 """Translation against CTranslate2: tokens, scores, every option, BLEU."""
 
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import fastattn
-from bench.checks import Data, check
+from bench.checks import Data, Findings, check
 from fastattn.weights import download
 
 # The float32 model's scores in CTranslate2's own tests.
@@ -21,17 +22,14 @@ FILES = [("v1", ""), ("v1", "i16"), ("v2", ""), ("v2", "i16"), ("v2", "i8")]
 
 
 @check("aren-scores", "the published scores: 1e-5 (float32), 4e-3 (int16), 2e-2 (int8), binary v1 and v2")
-def aren_scores(data: Data) -> tuple[bool, str]:
-    passed, figures = True, []
+def aren_scores(findings: Findings, data: Data) -> None:
     for version, precision in FILES:
         translator = fastattn.Translator(data.aren(version, precision), "float32")
         worst = 0.0
         for (source, target), expected in PUBLISHED.items():
             found = translator.score_tokens([list(source)], [target.split()])[0].log_probs
             worst = max(worst, float(np.abs(found - np.array(expected)).max()))
-        passed &= worst <= ALLOWED[precision]
-        figures.append(f"{version}{'-' + precision if precision else ''} {worst:.1e}")
-    return passed, ", ".join(figures)
+        findings.at_most(f"{version} {precision}", worst, "", ALLOWED[precision])
 
 
 def _peer(path: Path, threads: int = 1):
@@ -41,7 +39,6 @@ def _peer(path: Path, threads: int = 1):
 
 
 def _words(path: Path, count: int, seed: int = 7) -> list[list[str]]:
-    """Random words over the model's source alphabet."""
     letters = [line for line in (path / "source_vocabulary.txt").read_text(encoding="utf-8").splitlines()[3:] if line]
     rng = random.Random(seed)
     return [rng.choices(letters, k=rng.randint(1, 12)) for _ in range(count)]
@@ -133,7 +130,7 @@ def _compare(mine, other, options: dict) -> tuple[bool, float]:
 
 
 @check("aren-options", "every decoding option gives CTranslate2's hypotheses and scores (1e-4) for 50 random words")
-def aren_options(data: Data) -> tuple[bool, str]:
+def aren_options(findings: Findings, data: Data) -> None:
     path = data.aren("v2")
     ours, theirs = fastattn.Translator(path, "float32"), _peer(path)
     words = _words(path, 50)
@@ -159,12 +156,12 @@ def aren_options(data: Data) -> tuple[bool, str]:
         worst = max(worst, difference)
         if not equal:
             different.append(name)
-    figure = f"{len(OPTIONS) - len(different)} of {len(OPTIONS)} options equal, largest difference {worst:.1e}"
-    return not different and worst <= 1e-4, figure + (f"; different: {', '.join(different)}" if different else "")
+    findings.at_most("options that differ", len(different), f"of {len(OPTIONS)}", 0, ", ".join(different))
+    findings.at_most("largest difference", worst, "", 1e-4)
 
 
 @check("aren-outputs", "greedy and beam outputs equal CTranslate2's on v1 and v2 in every precision, dequantized")
-def aren_outputs(data: Data) -> tuple[bool, str]:
+def aren_outputs(findings: Findings, data: Data) -> None:
     words = [list("باريس"), *_words(data.aren("v2"), 50, seed=8)]
     same, total = 0, 0
     for version, precision in FILES:
@@ -175,21 +172,10 @@ def aren_outputs(data: Data) -> tuple[bool, str]:
             other = theirs.translate_batch(words, beam_size=beam)
             same += sum(a.tokens == b.hypotheses[0] for a, b in zip(mine, other, strict=True))
             total += len(words)
-    return same == total, f"{same} of {total} outputs equal"
+    findings.at_least("equal outputs", same, f"of {total}", total)
 
 
-def _zh_en() -> tuple[Path, fastattn.Translator]:
-    folder = download.resolve("zh-en")
-    return folder / "model", fastattn.Translator(folder, "float32")
-
-
-def _tokens(translator: fastattn.Translator, lines: list[str]) -> list[list[str]]:
-    """The source tokens of each line, not split."""
-    found = translator.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
-    return [line.parts[0].source for line in found]
-
-
-def _equality(data: Data, beam: int) -> tuple[bool, str]:
+def _equality(findings: Findings, data: Data, beam: int) -> None:
     """Our translations of texts, as for a user, against the peer's of tokens.
 
     A difference is explained if, to 1e-4, the peer's model gives our output and the peer's the same score, or the two
@@ -197,11 +183,13 @@ def _equality(data: Data, beam: int) -> tuple[bool, str]:
     """
     import sacrebleu
 
-    path, ours = _zh_en()
+    folder = download.resolve("zh-en")
+    path, ours = folder / "model", fastattn.Translator(folder, "float32")
     theirs = _peer(path, 2)
     lines, references = data.flores("zh")[:300], data.flores("en")[:300]
     mine = ours.translate(lines, beam_size=beam, details=True)
-    sources = _tokens(ours, lines)
+    whole = ours.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
+    sources = [line.parts[0].source for line in whole]
     other = theirs.translate_batch(
         sources, beam_size=beam, max_decoding_length=256, return_scores=True, max_batch_size=32
     )
@@ -218,18 +206,11 @@ def _equality(data: Data, beam: int) -> tuple[bool, str]:
             unexplained.append(f"line {i + 1} (first gap {gap:.1e}, score gap {abs(totals[0] - totals[1]):.1e})")
     detokenized = ["".join(r.hypotheses[0]).replace("\u2581", " ").strip() for r in other]
     bleu = [sacrebleu.corpus_bleu(texts, [references]).score for texts in ([m.text for m in mine], detokenized)]
-    passed = len(differing) <= 3 and not unexplained and abs(bleu[0] - bleu[1]) <= 0.1
-    return passed, (
-        f"{300 - len(differing)} of 300 lines equal, {len(unexplained)} differences unexplained"
-        f"{': ' + '; '.join(unexplained) if unexplained else ''}; BLEU {bleu[0]:.2f}, theirs {bleu[1]:.2f}"
-    )
+    findings.at_most("lines that differ", len(differing), "of 300", 3)
+    findings.at_most("unexplained", len(unexplained), "differences", 0, "; ".join(unexplained))
+    findings.at_most("BLEU", abs(bleu[0] - bleu[1]), "apart", 0.1, f"{bleu[0]:.2f}, theirs {bleu[1]:.2f}")
 
 
-@check("zh-en-greedy", "300 FLORES lines, greedy: 99% token for token, differences explained, BLEU within 0.1")
-def zh_en_greedy(data: Data) -> tuple[bool, str]:
-    return _equality(data, 1)
-
-
-@check("zh-en-beam", "300 FLORES lines, beam 4: 99% token for token, differences explained, BLEU within 0.1")
-def zh_en_beam(data: Data) -> tuple[bool, str]:
-    return _equality(data, 4)
+for _name, _search, _beam in (("greedy", "greedy", 1), ("beam", "beam 4", 4)):
+    _claim = f"300 FLORES lines, {_search}: 99% token for token, differences explained, BLEU within 0.1"
+    check(f"zh-en-{_name}", _claim)(partial(_equality, beam=_beam))

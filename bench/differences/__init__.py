@@ -19,8 +19,6 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A base, the values chosen for some of its settings, and the seed of weights and texts."""
-
     kind: str
     base: str
     seed: int

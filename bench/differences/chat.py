@@ -65,7 +65,9 @@ ADDRESS = re.compile(" at 0x[0-9a-f]+|0x[0-9a-f]{6,}", re.IGNORECASE)
 
 def compare(case: Case, folder: Path) -> str:
     rng, chosen = random.Random(case.seed), case.chosen
-    source, messages = TEMPLATES.get(case.base) or _statements(case), _messages(rng, chosen)
+    source, messages = TEMPLATES.get(case.base), _messages(rng, chosen)
+    if source is None:  # a statement for each choice, and one where there is none
+        source = "\n".join(statement(random.Random(f"{case.seed} {name}")) for name in chosen or ("first",))
     given = {"tools": chosen.get("tools"), "documents": chosen.get("documents"), **chosen.get("variables", {})}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})), **TOKENS)
     options = {"add_generation_prompt": chosen.get("prompt", True)} | given
@@ -85,11 +87,6 @@ def compare(case: Case, folder: Path) -> str:
         return "" if ours == expected else f"{shown}: {ours!r}, theirs {expected!r}, {refusal}"
     same = ADDRESS.sub("", ours) == ADDRESS.sub("", expected)
     return "" if same else f"{shown}: {ours!r}, theirs {expected!r}"
-
-
-def _statements(case: Case) -> str:
-    """One for each choice, and one where there is none."""
-    return "\n".join(statement(random.Random(f"{case.seed} {name}")) for name in case.chosen or ("first",))
 
 
 def _messages(rng: random.Random, chosen: Any) -> list[dict[str, Any]]:

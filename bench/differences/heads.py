@@ -51,7 +51,6 @@ def compare(case: Case, folder: Path) -> str:
 
 
 def _sequence(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> str:
-    """The numbers of pairs, and the probabilities of texts by label."""
     texts, problem = make_texts(case), case.chosen.get(EDITS + "problem_type")
     pairs = list(zip(texts, reversed(texts)))
     raw = fastattn.CrossEncoder(folder, precision="float32", threads=1).predict(pairs, activation_fn="none")
@@ -71,7 +70,6 @@ def _sequence(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> st
 
 
 def _token(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> str:
-    """The label and the probability of each word."""
     texts = make_texts(case)
     found = fastattn.TokenClassifier(folder, precision="float32", threads=1).classify(texts, ignore_labels=())
     for text, spans in zip(texts, found):
@@ -84,7 +82,6 @@ def _token(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> str:
 
 
 def _masked(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> str:
-    """The five likeliest tokens in a mask's place."""
     texts = [f"{text} <mask> w7" for text in make_texts(case)]
     found = fastattn.MaskedLanguageModel(folder, precision="float32", threads=1).fill(texts)
     for text, tokens in zip(texts, found):

@@ -128,7 +128,6 @@ def _write_processor(case: Case, folder: Path, size: list[int]) -> None:
 
 
 def _write_picture(case: Case, folder: Path, number: int) -> Path:
-    """A picture of waves and noise."""
     rng = np.random.default_rng([case.seed, number])
     form = case.chosen.get(OPTION + "format", "PNG")
     height, width = rng.integers(1, case.chosen.get(OPTION + "side", 60) + 1, 2)

@@ -9,7 +9,6 @@ PICTURES: dict[str, Callable[[], str]] = {**weights.PICTURES, **masks.PICTURES}
 
 
 def write(folder: Path) -> list[Path]:
-    """Write each as NAME.svg; their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for name, draw in PICTURES.items():

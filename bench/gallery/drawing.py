@@ -1,4 +1,4 @@
-"""The drawings of the gallery as SVG: weights, what is seen, matrices, graphs; for light pages and dark ones."""
+"""The drawings of the gallery as SVG, for light pages and dark ones, and the small examples that they show."""
 
 import math
 import re
@@ -8,6 +8,38 @@ import numpy as np
 
 from fastattn import plot_attention
 from fastattn.plot.picture import SCALE_CAPTION, STYLE, hex_colours, indices
+
+SOURCE = "we meet in Berlin tomorrow morning .".split()
+TARGET = "wir treffen uns morgen früh in Berlin .".split()
+MEANT = [0, 1, 1, 4, 5, 2, 3, 6]  # the place in SOURCE of what each word of TARGET translates
+SENTENCE = "the cat sat down because it was tired".split()
+LOOKED_AT = [1, 1, 1, 2, 2, 1, 7, 5]  # the place in SENTENCE that each word depends on
+WIDTH = 16
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def words(places: list[int], seed: int, noise: float = 0.6) -> tuple[np.ndarray, np.ndarray]:
+    """(queries (1, T, K), keys (1, S, K)): random keys, and for each query the key of its place, blurred."""
+    key_SK = normal(seed, max(places) + 1, WIDTH)
+    query_TK = key_SK[places] + np.float32(noise) * normal(seed + 100, len(places), WIDTH)
+    return query_TK[None], key_SK[None]
+
+
+def translation() -> tuple[np.ndarray, np.ndarray]:
+    return words(MEANT, seed=1)
+
+
+def sentence() -> tuple[np.ndarray, np.ndarray]:
+    return words(LOOKED_AT, seed=2)
+
+
+def even(T: int, S: int) -> tuple[np.ndarray, np.ndarray]:
+    """Queries and keys whose scores differ little: what shows is which keys are seen."""
+    return normal(3, 1, T, WIDTH) / 8, normal(4, 1, S, WIDTH) / 8
+
 
 EDGE, CELL, LINE = 12, 16, 16  # pixels
 SEEN = "#7c5cd6"  # it is told from a white page and from a dark one

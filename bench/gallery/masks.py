@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.gallery.drawing import graph_picture, seen_picture, weights_picture
-from bench.gallery.example import even, normal
+from bench.gallery.drawing import even, graph_picture, normal, seen_picture, weights_picture
 from bench.gallery.weights import weights_of
 from bench.svg import Panel, plot
 from fastattn import and_masks, attention
@@ -26,7 +25,6 @@ def one(seen: m.seen.Seen) -> str:
 
 
 def padded() -> str:
-    """A batch of two."""
     query, key = (np.concatenate([x, x]) for x in even(6, 8))
     _, weights = attend(query, key, key, seen=m.Padded([8, 5]), return_weights=True)
     return seen_picture([("length 8", weights[0]), ("length 5", weights[1])])
@@ -54,7 +52,6 @@ def local_predictive() -> str:
 
 
 def any_mask() -> str:
-    """A chessboard of 2 x 2, say."""
     t, s = np.mgrid[:N, :N]
     return one(m.Mask((t // 2 + s // 2) % 2 == 0))
 

@@ -5,8 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from bench.gallery.drawing import captioned, matrices_picture, weights_picture
-from bench.gallery.example import SENTENCE, SOURCE, TARGET, WIDTH, normal, sentence, translation, words
+from bench.gallery.drawing import (
+    SENTENCE,
+    SOURCE,
+    TARGET,
+    WIDTH,
+    captioned,
+    matrices_picture,
+    normal,
+    sentence,
+    translation,
+    weights_picture,
+    words,
+)
 from fastattn import mechanisms as m
 from fastattn.mechanisms import attend
 

@@ -10,7 +10,6 @@ from fastattn.spec.rounding import bfloat16_bits
 
 
 def _distances(rng: np.random.Generator, positions: str, heads: int, longest: int) -> Arrays:
-    """The arrays of biases by the key's distance."""
     if positions == "table":
         return {"table": normal(rng, heads, 2 * longest + 3)}
     return {"slopes": normal(rng, heads)} if positions else {}

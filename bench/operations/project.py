@@ -118,12 +118,7 @@ TABLE = {
     ),
     "project_peaks": Operation(
         project_peaks,
-        awkward=[
-            Size((), 8, 20),
-            Size((1,), 1, 1),
-            Size((3, 0, 17, 1), 13, 131),
-            Size((2, 127, 5), 33, 500),
-        ],
+        awkward=[Size((), 8, 20), Size((1,), 1, 1), Size((3, 0, 17, 1), 13, 131), Size((2, 127, 5), 33, 500)],
         large=[Size((32,) * 8, 768, 30522)],
         toy=[Size((3, 2), 16, 50)],
     ),

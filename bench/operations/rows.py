@@ -132,8 +132,7 @@ TABLE = {
         ],
     ),
     "average_heads": Operation(
-        average_heads,
-        [Size((0, 2, 5), 1), Size((3, 4, 7), 3), Size((2, 5, 3, 9), 1), Size((2, 16, 13, 31), 16)],
+        average_heads, [Size((0, 2, 5), 1), Size((3, 4, 7), 3), Size((2, 5, 3, 9), 1), Size((2, 16, 13, 31), 16)]
     ),
     "embed": Operation(
         embed,
@@ -155,12 +154,6 @@ TABLE = {
     ),
     "pool": Operation(
         pool,
-        [
-            Size((), 8),
-            Size((1,), 1),
-            Size((3, 0, 17, 1), 13),
-            Size((3, 0, 17, 4), 13, skip=3),
-            Size((200, 31), 65),
-        ],
+        [Size((), 8), Size((1,), 1), Size((3, 0, 17, 1), 13), Size((3, 0, 17, 4), 13, skip=3), Size((200, 31), 65)],
     ),
 }

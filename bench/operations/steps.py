@@ -12,10 +12,7 @@ from fastattn.spec.rounding import as_floats
 def write_rows(rows: int, width: int, column: int, narrow: bool) -> Problem:
     """narrow: whether the cache is in bfloat16."""
     rng = np.random.default_rng(rows * 31 + width)
-    arrays = {
-        "values": normal(rng, rows, column + width),
-        "rows": rng.permutation(2 * rows)[:rows].astype(np.int32),
-    }
+    arrays = {"values": normal(rng, rows, column + width), "rows": rng.permutation(2 * rows)[:rows].astype(np.int32)}
 
     def bind(ops: Any, a: Arrays) -> Any:
         def call() -> tuple[np.ndarray, ...]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from bench.train import captions, digits, looks, pointer, translation
+from bench.train import captions, digits, pointer, translation
 
 MODELS = {name: partial(translation.train, name) for name in ("attention", "plain")}
-MODELS |= {"captions": captions.train, "digits": digits.train, "looks": looks.train, "pointer": pointer.train}
+MODELS |= {"captions": captions.train, "digits": digits.train, "looks": digits.train_looks, "pointer": pointer.train}
 MODELS["captions-hard"] = partial(captions.train, hard=True)
 
 

@@ -1,6 +1,5 @@
 """A captioner of drawn shapes (Xu 2015): a residual network, an LSTM with soft or hard attention to its grid."""
 
-import time
 from itertools import product
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.torch_residual import ResidualNetwork
+from bench.train.fitting import fit
 
 SIDE, BATCH, STEPS, RATE = 64, 32, 2000, 2e-3
 EMBEDDED, UNITS, WIDTH, READ = 24, 64, 48, 48
@@ -29,7 +29,6 @@ HARD = '[decoder]\nattention = {score = "additive", after = 0, hard = true}\n'
 
 
 def paint(image_YXC: np.ndarray, shape: str, colour: str, x: float, y: float, size: float) -> None:
-    """Draw a shape of that half size around a point."""
     rows, columns = np.mgrid[: len(image_YXC), : image_YXC.shape[1]]
     right, down = columns - x, rows - y
     inside = {
@@ -127,7 +126,6 @@ class CaptionNet(nn.Module):
 
 
 def named(model: CaptionNet) -> dict[str, Tensor]:
-    """The model's own tensors by fastattn's names."""
     tensors = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
     parts = {"bridge": model.bridge, "readout": model.readout, "projection": model.projection}
     parts |= {f"attention.{name}": getattr(model, name) for name in ("query", "key", "score")}
@@ -138,7 +136,6 @@ def named(model: CaptionNet) -> dict[str, Tensor]:
 
 
 def load(folder: Path, hard: bool = False) -> CaptionNet:
-    """The trained network."""
     model = CaptionNet(hard)
     model.load_state_dict(torch.load(folder / "torch.pth"))
     return model.eval()
@@ -162,19 +159,8 @@ def loss(model: CaptionNet, images: list[np.ndarray], sentences: list[str]) -> T
 def train(archive: Path, into: Path, hard: bool = False) -> None:
     """Write model.pt, the words and the mapping that reads them, and torch.pth; no data is read."""
     torch.manual_seed(13)
-    model, start = CaptionNet(hard).train(), time.perf_counter()
-    optimizer = torch.optim.Adam(model.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS, pct_start=0.1)
-    for step in range(1, STEPS + 1):
-        optimizer.zero_grad()
-        lost = loss(model, *examples(BATCH, step))
-        lost.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 0:
-            print(f"{step} steps, loss {lost.item():.3f}, {time.perf_counter() - start:.0f} s", flush=True)
-    model.eval()
+    model = CaptionNet(hard)
+    fit(model, STEPS, RATE, lambda step: loss(model, *examples(BATCH, step)), clip=True)
     images, sentences = examples(500, 0)
     right = np.mean([said == sentence for said, sentence in zip(model.caption(as_tensor(images))[0], sentences)])
     print(f"{100 * right:.1f}% of 500 unseen pictures described exactly")

@@ -1,15 +1,18 @@
-"""Digits, shifted and turned on a larger canvas: a small network with a spatial transformer and CBAM reads them."""
+"""Digits, shifted and turned on a larger canvas: small networks around modules of ``fastattn.vision`` read them."""
 
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bench.torch_residual import Cbam
+from bench import torch_vision
+from bench.torch_residual import Cbam, SqueezeExcitation
 from bench.torch_vision import SpatialTransformer
+from bench.train.fitting import fit
 
 SIDE, BATCH, STEPS, RATE = 28, 64, 3000, 2e-3
 HELD_OUT = 397  # of 1,797 digits
@@ -28,8 +31,7 @@ def canvas(digits_BYX: np.ndarray, seed: int) -> np.ndarray:
     maps_B23 = np.concatenate([turn_B22, -turn_B22 @ shift_B2[:, :, None]], 2)
     grid = functional.affine_grid(torch.tensor(maps_B23).float(), [B, 1, SIDE, SIDE], align_corners=False)
     images = torch.tensor(digits_BYX / 16)[:, None].float()
-    sampled: np.ndarray = functional.grid_sample(images, grid, align_corners=False).numpy()
-    return sampled
+    return functional.grid_sample(images, grid, align_corners=False).numpy()
 
 
 def scanned() -> tuple[np.ndarray, np.ndarray]:
@@ -63,12 +65,10 @@ class DigitNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         looked = self.cbam(self.features(self.straighten(images)))
-        logits: Tensor = self.top(functional.max_pool2d(looked, 2).flatten(1))
-        return logits
+        return self.top(functional.max_pool2d(looked, 2).flatten(1))
 
 
 def load(folder: Path) -> DigitNet:
-    """The trained network."""
     model = DigitNet()
     model.load_state_dict(torch.load(folder / "torch.pth"))
     return model.eval()
@@ -82,23 +82,79 @@ def train(archive: Path, into: Path) -> None:
 
 def learn(model: nn.Module, steps: int, path: Path, decay: float = 0.0) -> None:
     """Have a network read digits that were not held out, say how many of the others it reads, and keep its state."""
-    (digits_BYX, labels_B), start = scanned(), time.perf_counter()
+    digits_BYX, labels_B = scanned()
     images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
-    optimizer = torch.optim.Adam(model.train().parameters(), RATE, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1)
-    for step in range(1, steps + 1):
+
+    def loss(step: int) -> Tensor:
         chosen = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
-        lost = functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
-        optimizer.zero_grad()
-        lost.backward()
-        optimizer.step()
-        schedule.step()
-        if step % 500 == 0:
-            print(f"{step} steps, loss {lost.item():.3f}, {time.perf_counter() - start:.0f} s", flush=True)
-    model.eval()
+        return functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
+
+    fit(model, steps, RATE, loss, decay)
     given, wanted = held_out()
     with torch.no_grad():
         right = (model(torch.from_numpy(given)).argmax(1).numpy() == wanted).mean()
     print(f"{path.stem}: {right:.1%} of {len(wanted)} unseen digits are read", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(model.state_dict(), path)
+
+
+LOOK_STEPS = 1500
+DECAY = {"MultiScaleAttention": 1e-3}  # of its weights, else it soon takes one scale everywhere
+LOOK_CHANNELS, LOOK_SQUEEZED, PATCH, HEADS = 16, 4, 4, 4
+CLASSES = 10
+
+
+class LookingNet(nn.Module):
+    """Perhaps convolutions, the module, and a linear layer of each channel's maximum in quarters of the image."""
+
+    def __init__(self, look: nn.Module, convolved: bool, channels: int = LOOK_CHANNELS):
+        super().__init__()
+        convolutions = (
+            nn.Conv2d(1, LOOK_CHANNELS, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(LOOK_CHANNELS, LOOK_CHANNELS, 3, padding=1), nn.ReLU(),
+        )  # fmt: skip
+        self.features = nn.Sequential(*convolutions if convolved else ())
+        self.look, self.top = look, nn.Linear(channels * 16, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.top(functional.adaptive_max_pool2d(self.look(self.features(images)), 4).flatten(1))
+
+
+class Glimpses(nn.Module):
+    """DynamicCapacity by itself, which answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential()
+        self.look = torch_vision.dynamic_capacity(
+            [1, 8, LOOK_CHANNELS], [1, LOOK_CHANNELS, LOOK_CHANNELS], CLASSES, 6, 9
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.look.answer(self.look(images))
+
+
+# The module of fastattn.vision -> its network.
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "SqueezeExcitation": lambda: LookingNet(SqueezeExcitation(LOOK_CHANNELS, LOOK_SQUEEZED), True),
+    "SelectiveKernel": lambda: LookingNet(
+        torch_vision.SelectiveKernel(LOOK_CHANNELS, LOOK_CHANNELS, 2, LOOK_SQUEEZED), True
+    ),
+    "ResidualAttention": lambda: LookingNet(torch_vision.ResidualAttention(LOOK_CHANNELS, 1, 2), True),
+    "MultiScaleAttention": lambda: LookingNet(torch_vision.MultiScaleAttention([1, 16, LOOK_CHANNELS], 16), False),
+    "DynamicCapacity": Glimpses,
+    "PatchAttention": lambda: LookingNet(torch_vision.PatchAttention(32, HEADS, 64, 1, PATCH), False, 32),
+}
+SETTINGS: dict[str, dict[str, Any]] = {"PatchAttention": {"heads": HEADS}, "DynamicCapacity": {"patches": 6}}
+
+
+def load_look(folder: Path, name: str) -> nn.Module:
+    model = NETWORKS[name]()
+    model.load_state_dict(torch.load(folder / f"{name}.pth"))
+    return model.eval()
+
+
+def train_looks(archive: Path, into: Path) -> None:
+    for name, make in NETWORKS.items():
+        torch.manual_seed(32)
+        learn(make(), LOOK_STEPS, into / f"{name}.pth", DECAY.get(name, 0.0))

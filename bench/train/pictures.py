@@ -51,7 +51,6 @@ def lengths(trained: Path) -> str:
 
 
 def alignment(model: Path | str, text: str) -> str:
-    """What each token of a translation looked at."""
     found = Translator(model, "float32").translate(text, details=True, return_attention=True)
     (part,) = found.parts
     print(found.text)
@@ -92,13 +91,12 @@ def looks(trained: Path) -> str:
     """What each other module looks at in held-out digits: places, or channels as a square of cells each."""
     import torch
 
-    from bench.train import digits as given
-    from bench.train import looks as networks
+    from bench.train import digits as networks
 
-    images = given.held_out()[0][:SHOWN]
+    images = networks.held_out()[0][:SHOWN]
     rows = {"as given": images[:, 0]}
     for name in networks.NETWORKS:
-        net = networks.load(trained / "looks", name)
+        net = networks.load_look(trained / "looks", name)
         state, settings = net.state_dict(), networks.SETTINGS.get(name, {})
         module = getattr(vision, name).from_torch(state, "look.", **settings)
         with torch.no_grad():
@@ -150,7 +148,6 @@ def _png(picture: Image.Image) -> str:
 
 
 def caption(trained: Path) -> str:
-    """Where each word of an unseen picture's caption looked."""
     from bench.train.captions import examples
 
     images, sentences = examples(50, 0)

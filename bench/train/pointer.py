@@ -1,6 +1,5 @@
 """A pointer network (Vinyals 2015) that learns convex hulls."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
+from bench.train.fitting import fit
 from bench.train.hulls import MOST, examples, hull
 
 UNITS = 128
@@ -75,7 +75,6 @@ def canonical(model: PointerNet) -> dict[str, Tensor]:
 
 
 def restored(tensors: dict[str, Tensor]) -> PointerNet:
-    """The network of ``canonical`` tensors."""
     model, kept = PointerNet(), tensors | {KEY: tensors[KEY][:, :UNITS]}
     model.load_state_dict({theirs: kept[ours] for theirs, ours in NAMES.items()})
     return model
@@ -96,18 +95,8 @@ def point(model: PointerNet, points: list[np.ndarray], most: int) -> list[list[i
 def train(archive: Path, into: Path) -> None:
     """Write model.pt and the mapping that reads it; no data is read."""
     torch.manual_seed(13)
-    model, start = PointerNet(), time.perf_counter()
-    optimizer = torch.optim.Adam(model.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS, pct_start=0.1)
-    for step in range(1, STEPS + 1):
-        optimizer.zero_grad()
-        lost = loss(model, examples(BATCH, step))
-        lost.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 500 == 0:
-            print(f"{step} of {STEPS} steps, {time.perf_counter() - start:.0f} s, loss {lost.item():.4f}", flush=True)
+    model = PointerNet()
+    fit(model, STEPS, RATE, lambda step: loss(model, examples(BATCH, step)))
     into.mkdir(parents=True, exist_ok=True)
     torch.save(canonical(model), into / "model.pt")
     (into / "fastattn.toml").write_text('like = "pointer"\n', encoding="utf-8", newline="\n")

@@ -1,19 +1,178 @@
-"""The tutorial's networks on tatoeba's pairs, French to English: a folder of ``model.pt`` and its words."""
+"""French to English: networks of PyTorch's tutorial "translation with a sequence to sequence network and attention".
+
+The tutorial pads its sentences and reads the padding; here sentences are packed, and no attention sees padding. They
+are tatoeba.org's: ``fra-eng.zip`` of www.manythings.org/anki, CC BY 2.0.
+"""
 
 import random
-import time
+import re
+import zipfile
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from bench.train import tatoeba
-from bench.train.tutorial import Translator
+from bench.train.fitting import fit
+
+SPECIAL = ("SOS", "EOS", "<unk>")
+SOS, EOS, UNKNOWN = range(3)
+LONGEST = 12  # words of a pair that is learned, in either language
+Pair = tuple[list[str], list[str]]
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words and signs; an apostrophe ends its word."""
+    return re.findall(r"\w+'?|[^\w\s]", text.lower().replace("’", "'"))
+
+
+def pairs(archive: Path) -> tuple[list[Pair], list[Pair]]:
+    """(learned, held out), each (French, English); one in 40 English sentences is held out, with all its translations.
+
+    Of the held-out ones the longer are as many as there are.
+    """
+    lines = zipfile.ZipFile(archive).read("fra.txt").decode().splitlines()
+    split = [(words(french), words(english)) for english, french, _ in (line.split("\t") for line in lines)]
+    chosen = random.Random(5)
+    held = {english for english in sorted({" ".join(english) for _, english in split}) if chosen.random() < 1 / 40}
+    short = [pair for pair in split if max(map(len, pair)) <= LONGEST]
+    return (
+        [pair for pair in short if " ".join(pair[1]) not in held],
+        [(french, english) for french, english in split if " ".join(english) in held],
+    )
+
+
+def vocabulary(sentences: list[list[str]], size: int) -> list[str]:
+    """The special words, then the most frequent, ``size`` in all."""
+    counts = Counter(word for sentence in sentences for word in sentence)
+    return [*SPECIAL, *(word for word, _ in counts.most_common(size - len(SPECIAL)))]
+
+
+def ids(sentence: list[str], numbers: dict[str, int]) -> list[int]:
+    """Of its words, then EOS."""
+    return [*(numbers.get(word, UNKNOWN) for word in sentence), EOS]
+
+
+WIDTH = 256
+
+
+class Memory(NamedTuple):
+    """Of a batch of sentences the encoder's rows, their keys, and where there is a word."""
+
+    rows_BSH: Tensor
+    keys_BSH: Tensor
+    there_BS: Tensor
+
+
+class EncoderRNN(nn.Module):
+    def __init__(self, vocabulary: int):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
+        self.gru = nn.GRU(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, source_BS: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (B, S, WIDTH), zeros past a sentence's end, and the last states (1, B, WIDTH)."""
+        packed = pack_padded_sequence(self.embedding(source_BS), lengths_B, batch_first=True, enforce_sorted=False)
+        rows, last_1BH = self.gru(packed)
+        return pad_packed_sequence(rows, batch_first=True)[0], last_1BH
+
+
+class BahdanauAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.Wa, self.Ua, self.Va = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+
+    def forward(self, query_B1H: Tensor, memory: Memory) -> Tensor:
+        """The context (B, 1, WIDTH)."""
+        scores_BS = self.Va(torch.tanh(self.Wa(query_B1H) + memory.keys_BSH)).squeeze(2)
+        weights_BS = scores_BS.masked_fill(~memory.there_BS, -torch.inf).softmax(1)
+        return weights_BS[:, None] @ memory.rows_BSH
+
+
+class AttnDecoderRNN(nn.Module):
+    def __init__(self, vocabulary: int):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
+        self.attention = BahdanauAttention()
+        self.gru = nn.GRU(2 * WIDTH, WIDTH, batch_first=True)
+        self.out = nn.Linear(WIDTH, vocabulary)
+
+    def memory(self, rows_BSH: Tensor, lengths_B: Tensor) -> Memory:
+        """What all steps attend to; the tutorial computes the keys at each step."""
+        return Memory(rows_BSH, self.attention.Ua(rows_BSH), torch.arange(rows_BSH.shape[1]) < lengths_B[:, None])
+
+    def forward(self, inputs_BT: Tensor, memory: Memory, state_1BH: Tensor) -> tuple[Tensor, Tensor]:
+        """The states of all steps (B, T, WIDTH), which ``out`` takes, and the last one (1, B, WIDTH)."""
+        states = []
+        for embedded_BE in self.embedding(inputs_BT).unbind(1):
+            context_B1H = self.attention(state_1BH.transpose(0, 1), memory)
+            joined_B1I = torch.cat([embedded_BE[:, None], context_B1H], 2)
+            state_B1H, state_1BH = self.gru(joined_B1I, state_1BH)
+            states.append(state_B1H)
+        return torch.cat(states, 1), state_1BH
+
+
+class DecoderRNN(nn.Module):
+    def __init__(self, vocabulary: int):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, WIDTH)
+        self.gru = nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.out = nn.Linear(WIDTH, vocabulary)
+
+    def memory(self, rows_BSH: Tensor, lengths_B: Tensor) -> None:
+        """It looks at no rows."""
+
+    def forward(self, inputs_BT: Tensor, memory: None, state_1BH: Tensor) -> tuple[Tensor, Tensor]:
+        """As of AttnDecoderRNN."""
+        return self.gru(F.relu(self.embedding(inputs_BT)), state_1BH)
+
+
+DECODERS = {"attention": AttnDecoderRNN, "plain": DecoderRNN}
+
+
+class Translator(nn.Module):
+    """An encoder and a decoder, of ``DECODERS``: the names of its tensors are those of the file."""
+
+    def __init__(self, decoder: str, source_words: int, target_words: int):
+        super().__init__()
+        self.encoder, self.decoder = EncoderRNN(source_words), DECODERS[decoder](target_words)
+
+    def read(self, sources: list[Tensor]) -> tuple[Memory | None, Tensor]:
+        """What the decoder takes: the memory, and the encoder's last states."""
+        lengths_B = torch.tensor([len(source) for source in sources])
+        rows_BSH, last_1BH = self.encoder(pad_sequence(sources, batch_first=True), lengths_B)
+        return self.decoder.memory(rows_BSH, lengths_B), last_1BH
+
+    def loss(self, sources: list[Tensor], targets: list[Tensor]) -> Tensor:
+        """The mean cross entropy of the targets' words; each sentence ends in EOS."""
+        target_BT = pad_sequence(targets, batch_first=True, padding_value=-1)
+        inputs_BT = F.pad(target_BT.clamp(min=0)[:, :-1], (1, 0), value=SOS)
+        states_BTH, _ = self.decoder(inputs_BT, *self.read(sources))
+        learned = target_BT >= 0
+        return F.cross_entropy(self.decoder.out(states_BTH[learned]), target_BT[learned])
+
+    @torch.inference_mode()
+    def translate(self, sources: list[Tensor], most: int) -> list[list[int]]:
+        """The most probable word at each of at most ``most`` steps, up to EOS, which is left out."""
+        memory, state_1BH = self.read(sources)
+        made = [torch.full((len(sources), 1), SOS)]
+        ended_B1 = torch.zeros(len(sources), 1, dtype=torch.bool)
+        while len(made) <= most and not ended_B1.all():
+            state_B1H, state_1BH = self.decoder(made[-1], memory, state_1BH)
+            made.append(self.decoder.out(state_B1H).argmax(2))
+            ended_B1 = ended_B1 | (made[-1] == EOS)
+        rows = torch.cat(made[1:], 1).tolist()
+        return [row[: row.index(EOS)] if EOS in row else row for row in rows]
+
 
 SOURCE_WORDS, TARGET_WORDS = 8000, 5000
 BATCH, STEPS, RATE = 96, 1600, 2e-3
 
 
-def batches(pairs: list[tatoeba.Pair], steps: int) -> list[list[tatoeba.Pair]]:
+def batches(pairs: list[Pair], steps: int) -> list[list[Pair]]:
     """``steps`` batches of targets of like length, in random order."""
     chosen, made = random.Random(7), []
     while len(made) < steps:
@@ -27,9 +186,9 @@ def batches(pairs: list[tatoeba.Pair], steps: int) -> list[list[tatoeba.Pair]]:
 def train(decoder: str, archive: Path, into: Path, steps: int = STEPS) -> None:
     """Write model.pt and its words, the mapping that reads it, and held-out.tsv: French and English words a line."""
     torch.manual_seed(11)
-    learned, held = tatoeba.pairs(archive)
+    learned, held = pairs(archive)
     vocabularies = [
-        tatoeba.vocabulary([pair[i] for pair in learned], size) for i, size in enumerate((SOURCE_WORDS, TARGET_WORDS))
+        vocabulary([pair[i] for pair in learned], size) for i, size in enumerate((SOURCE_WORDS, TARGET_WORDS))
     ]
     source_numbers, target_numbers = ({word: i for i, word in enumerate(words)} for words in vocabularies)
     into.mkdir(parents=True, exist_ok=True)
@@ -41,18 +200,11 @@ def train(decoder: str, archive: Path, into: Path, steps: int = STEPS) -> None:
     mapping = {"attention": "pytorch-attention", "plain": "pytorch-seq2seq"}[decoder]
     (into / "fastattn.toml").write_text(f'like = "{mapping}"\n', encoding="utf-8", newline="\n")
 
-    model, start = Translator(decoder, *map(len, vocabularies)), time.perf_counter()
-    optimizer = torch.optim.Adam(model.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1)
-    for step, batch in enumerate(batches(learned, steps), 1):
-        sources = [torch.tensor(tatoeba.ids(french, source_numbers)) for french, _ in batch]
-        targets = [torch.tensor(tatoeba.ids(english, target_numbers)) for _, english in batch]
-        optimizer.zero_grad()
-        loss = model.loss(sources, targets)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 0:
-            print(f"{step} of {steps} steps, {time.perf_counter() - start:.0f} s, loss {loss.item():.3f}", flush=True)
+    model, made = Translator(decoder, *map(len, vocabularies)), batches(learned, steps)
+
+    def loss(step: int) -> Tensor:
+        sources = [torch.tensor(ids(french, source_numbers)) for french, _ in made[step - 1]]
+        return model.loss(sources, [torch.tensor(ids(english, target_numbers)) for _, english in made[step - 1]])
+
+    fit(model, steps, RATE, loss, clip=True)
     torch.save(model.state_dict(), into / "model.pt")

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.t5_cases import T5_CASES
 from bench.translator_cases import CASES as TRANSLATORS
+from bench.translator_cases import T5_CASES
 from bench.translator_models import TranslatorCase, build, make_texts
 from fastattn.weights import read
 from tests.architectures import oracle

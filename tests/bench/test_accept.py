@@ -95,7 +95,7 @@ grep -c "\\"shortName\\": \\"$2\\"" "$data/model_info.json" >> "$6"
 
 
 def test_fxtranslate_gets_the_files_of_a_model(monkeypatch, tmp_path):
-    from bench.fx_translate import FxTranslate
+    from bench.translate_locally import FxTranslate
 
     class Engine:
         def __init__(self, *files):

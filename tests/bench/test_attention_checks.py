@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fastattn
-from bench import attention_accuracy
-from bench.attention_accuracy import Call, draw, ratio
-from bench.attention_functions import CAP, WINDOW, forms
+from bench.checks import attention_accuracy
+from bench.checks.attention import CAP, WINDOW, around, forms, within
+from bench.checks.attention_accuracy import Call, draw, ratio
 
 
 def test_the_floor_counts_the_scores_that_are_seen():
@@ -87,8 +87,6 @@ def test_functions_say_what_the_arguments_beside_them_say():
 
 
 def test_masks_of_a_window_are_that_window():
-    from bench.checks.attention_skipping import WINDOW, around, within
-
     t, s = np.arange(1000)[:, None], np.arange(1000)
     before = np.minimum(s, WINDOW)
     assert (within(0, 0, t, s).sum(axis=1) == before + 1).all()
@@ -97,7 +95,7 @@ def test_masks_of_a_window_are_that_window():
 
 
 def test_memory_is_plotted_over_two_lengths_or_more():
-    from bench.plots import memory_plot
+    from bench.report import memory_plot
 
     runs = [
         {"part": "resources", "item": f"attention {engine} {n}", "length": n, "extra": extra}

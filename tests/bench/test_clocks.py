@@ -11,8 +11,7 @@ import pytest
 from bench import budget
 from bench import kernel_clock as clock
 from bench.kernel_clock import kernel_seconds
-from bench.lock_sampling import lock_word, sampled_lock
-from bench.scaling_model import Work, efficiency, predicted
+from bench.lock import Work, efficiency, lock_word, predicted, sampled_lock
 from fastattn.ops import cpu as operations
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

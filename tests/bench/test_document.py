@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bench import cluster, growth, lock, mechanisms
-from bench.cluster_measure import Figures
-from bench.cluster_model import LARGEST, SMALLEST, Cluster, Job, block_bytes, calm, computed, cut
+from bench.cluster import LARGEST, SMALLEST, Cluster, Figures, Job, block_bytes, calm, computed, cut
 from bench.document import Section, markdown
 from fastattn.runtime.threads import thread_limit
 from tests.bench.conftest import MARKED

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 import transformers
 
-from bench.t5_cases import T5_CASES
-from bench.translator_cases import CASES
+from bench.translator_cases import CASES, T5_CASES
 from bench.translator_comparison import FORCED
 from bench.translator_models import Oracle, TranslatorCase, build, calibrate, make_texts
 from tests.architectures import oracle
