@@ -8,23 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.interrupt import last_words
-from fastattn.cli.options import (
-    TEXT,
-    Command,
-    Group,
-    Option,
-    device_option,
-    given,
-    loading,
-    located,
-    located_encoder,
-    located_entry,
-    model_option,
-    precision_option,
-    with_options,
-)
+from fastattn.cli.options import Command, Group, declare, given, loading, located, located_encoder, located_entry
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.cli.search_options import as_typed, search_options, split_option
+from fastattn.cli.search_options import as_typed, search_options
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.cli.watched import watched
 from fastattn.errors import FastattnError, InputError, LineError
@@ -34,7 +20,6 @@ if TYPE_CHECKING:
     from fastattn.distributed.batch import BatchRun, Summary
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_cluster = partial(click.option, cls=Option, heading="Cluster options")
 
 
 class _Size(click.ParamType):
@@ -51,54 +36,25 @@ class _Size(click.ParamType):
         return int(found[1]) * _UNITS[found[2]]
 
 
-_batch_options = with_options(
-    click.argument("inputs", nargs=-1, required=True, metavar="IN..."),
-    click.option("-o", "--out", required=True, metavar="DIR", help="Write the output there: a folder, or a URL."),
-    click.option(
-        "--column", type=TEXT, default="text", show_default=True, help="The texts' column; in text files it is text."
-    ),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(["parquet", "jsonl"]),
-        default="parquet",
-        show_default=True,
-        help="Of the output.",
-    ),
-    click.option(
-        "--input-format",
-        "input_form",
-        type=click.Choice(["text", "jsonl", "csv", "parquet"]),
-        help="Of the input (default: by the files' names).",
-    ),
-    click.option(
-        "--block-size",
-        "size",
-        type=_Size(),
-        help="Bytes of text that are done, and lost, together (default: a 200th of the input, 128K to 4M).",
-    ),
-    click.option("--dry-run", is_flag=True, help="Write nothing; say what it would take, from a sample."),
-    click.option(
-        "--price", type=click.FloatRange(min=0), help="Of a core for an hour: --dry-run says what a million rows cost."
-    ),
-    _cluster(
-        "--address",
-        help="Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
-    ),
-    _cluster("--actors", type=click.IntRange(min=1), help="At most so many at once (default: as many as have room)."),
-    _cluster(
-        "--cores",
-        type=click.IntRange(min=1),
-        help="Of an actor, and its threads (default: as many as keep their speed in one process).",
-    ),
-    _cluster(
-        "--model-by",
-        "reach",
-        type=click.Choice(["path", "name", "store"]),
-        help="How the model reaches the hosts: it lies there under its path, each pulls it by its name, or it is "
-        "shipped through Ray's object store (default: store where there are several).",
-    ),
+_batch_options = declare(
+    """
+-o, --out DIR: Write the output there: a folder, or a URL. [required]
+--column TEXT: The texts' column; in text files it is text. [default: text]
+--format [parquet|jsonl] -> form: Of the output. [default: parquet]
+--input-format [text|jsonl|csv|parquet] -> input_form: Of the input (default: by the files' names).
+--block-size SIZE -> size: Bytes of text that are done, and lost, together (default: a 200th of the input, 128K to 4M).
+--dry-run: Write nothing; say what it would take, from a sample.
+--price FLOAT>=0: Of a core for an hour: --dry-run says what a million rows cost.
+Cluster options
+--address TEXT: Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).
+--actors INTEGER>=1: At most so many at once (default: as many as have room).
+--cores INTEGER>=1: Of an actor, and its threads (default: as many as keep their speed in one process).
+--model-by [path|name|store] -> reach: How the model reaches the hosts: it lies there under its path, each pulls it by
+    its name, or it is shipped through Ray's object store (default: store where there are several).
+""",
+    size={"type": _Size()},
 )
+_inputs = click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 
 
 @click.group(
@@ -138,20 +94,21 @@ Examples:
   fastattn batch translate s3://in/ --out s3://out/ --address auto
 """,
 )
-@model_option
-@click.option(
-    "--from", "source", metavar="LANGUAGE", help="Language of the texts: as in fastattn translate, but not auto."
-)
-@click.option("--to", "target", metavar="LANGUAGE", help="Language to translate to, likewise (default: en to pt).")
-@click.option(
-    "--output-column", "output", type=TEXT, default="translation", show_default=True, help="The translations' column."
-)
+@declare("""
+--model
+--from LANGUAGE -> source: Language of the texts: as in fastattn translate, but not auto.
+--to LANGUAGE -> target: Language to translate to, likewise (default: en to pt).
+--output-column TEXT -> output: The translations' column. [default: translation]
+""")
+@_inputs
 @_batch_options
-@click.option("-n", "--num-hypotheses", type=int, help="Above 1: a column of so many translations, best first.")
-@click.option("--scores", is_flag=True, help="A column of scores.")
-@split_option
-@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-@device_option
+@declare("""
+-n, --num-hypotheses INTEGER: Above 1: a column of so many translations, best first.
+--scores: A column of scores.
+--split
+--precision [float32|bfloat16|int8|intgemm|int4|auto]
+--device
+""")
 @search_options
 def translate(
     model: str | None, source: str | None, target: str | None, scores: bool, precision: str | None, **options: Any
@@ -197,14 +154,17 @@ Examples:
   fastattn batch encode s3://in/ --out s3://out/ --address auto
 """,
 )
-@model_option
-@click.option(
-    "--output-column", "output", type=TEXT, default="embedding", show_default=True, help="The vectors' column."
-)
+@declare("""
+--model
+--output-column TEXT -> output: The vectors' column. [default: embedding]
+""")
+@_inputs
 @_batch_options
 @vector_options
-@precision_option("float32", "bfloat16", "int8", "auto")
-@device_option
+@declare("""
+--precision [float32|bfloat16|int8|auto]
+--device
+""")
 def encode(model: str | None, precision: str | None, device: str | None, **options: Any) -> None:
     """Turn a column of IN..., files of text, JSON lines, CSV or Parquet, into vectors.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fastattn.cli.options import Group
+from fastattn.cli.options import Group, declare
 from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
 from fastattn.printable import json_line
@@ -40,8 +40,10 @@ Models of the Hugging Face hub are in huggingface_hub's cache. FASTATTN_CACHE
 sets this folder.
 """,
 )
-@click.option("--entries", "one_by_one", is_flag=True, help="List every entry.")
-@click.option("--json", "as_json", is_flag=True, help="List every entry as a line of JSON.")
+@declare("""
+--entries -> one_by_one: List every entry.
+--json -> as_json: List every entry as a line of JSON.
+""")
 @click.pass_context
 def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
     """List the cache folder; `fastattn cache clear` deletes from it by kind and age."""
@@ -80,17 +82,17 @@ programs keep what they have loaded. Entries that another process may still be w
 that fastattn did not make, and targets of links are left alone.
 """
 )
-@click.option("--kernels", is_flag=True, help="Compiled kernels.")
-@click.option("--packed", is_flag=True, help="Packed weights.")
-@click.option("--checkpoints", is_flag=True, help="Models pulled by name.")
-@click.option("--all", "everything", is_flag=True, help="All three.")
-@click.option(
-    "--older-than",
-    type=click.IntRange(min=0, max=36_500),
-    metavar="DAYS",
-    help="Only entries not used for DAYS days.",
+@declare(
+    """
+--kernels: Compiled kernels.
+--packed: Packed weights.
+--checkpoints: Models pulled by name.
+--all -> everything: All three.
+--older-than DAYS: Only entries not used for DAYS days.
+--dry-run: Delete nothing; say what would be deleted.
+""",
+    older_than={"type": click.IntRange(min=0, max=36_500)},
 )
-@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
 def clear(
     kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
 ) -> None:

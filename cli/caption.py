@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import open_output
-from fastattn.cli.options import model_option, open_model, output_option, precision_option, threads_option
+from fastattn.cli.options import declare, open_model
 from fastattn.cli.printing import Progress, quoted
 from fastattn.printable import json_decimals, printable
 
@@ -27,16 +27,19 @@ JSON lines instead, with each word's map, a grid over the whole image:
 """
 )
 @click.argument("pictures", nargs=-1, required=True, metavar="PICTURE...", type=click.Path(allow_dash=False))
-@model_option
-@output_option
-@click.option("--beam-size", type=click.IntRange(min=1), help="Sentences kept at each step (default: 3).")
-@click.option("-n", "--num-hypotheses", type=click.IntRange(min=1), help="Captions of each picture (default: 1).")
-@click.option(
-    "--map", "map_path", type=click.Path(dir_okay=False), help="Draw where the words looked: .svg, .html or .png."
+@declare(
+    """
+--model
+--output
+--beam-size INTEGER>=1: Sentences kept at each step (default: 3).
+-n, --num-hypotheses INTEGER>=1: Captions of each picture (default: 1).
+--map FILE -> map_path: Draw where the words looked: .svg, .html or .png.
+--json -> as_json: Write JSON lines.
+--precision [float32|bfloat16|int8|auto]
+--threads
+""",
+    map_path={"type": click.Path(dir_okay=False)},
 )
-@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
 def caption(
     pictures: tuple[str, ...],
     model: str | None,

@@ -8,15 +8,7 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import InputLine, open_lines, open_output
-from fastattn.cli.options import (
-    device_option,
-    input_option,
-    model_option,
-    open_model,
-    output_option,
-    precision_option,
-    threads_option,
-)
+from fastattn.cli.options import declare, open_model
 from fastattn.cli.printing import Progress, pace, quoted
 from fastattn.printable import json_decimals, printable
 
@@ -42,15 +34,17 @@ comes.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@model_option
-@input_option
-@output_option
-@click.option("-k", "--top-k", type=click.IntRange(min=1), help="Write so many labels of each line (default: 1).")
-@click.option("--all", "every", is_flag=True, help="Write all labels of each line.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
+@declare("""
+--model
+--input
+--output
+-k, --top-k INTEGER>=1: Write so many labels of each line (default: 1).
+--all -> every: Write all labels of each line.
+--json -> as_json: Write JSON lines.
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+""")
 def classify(
     texts: tuple[str, ...],
     model: str | None,

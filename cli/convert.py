@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.options import located
+from fastattn.cli.options import declare, located
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.files import open_folder
 
@@ -48,20 +48,10 @@ A model that the other format cannot say is refused.
 )
 @click.argument("model")
 @click.argument("out")
-@click.option(
-    "-p",
-    "--precision",
-    type=click.Choice(["float32", "bfloat16", "int8", "int4"]),
-    required=True,
-    help="Precision of the matrices in OUT.",
-)
-@click.option(
-    "--to",
-    type=click.Choice([*WRITERS]),
-    default="fastattn",
-    show_default=True,
-    help="The program whose folder OUT is.",
-)
+@declare(f"""
+-p, --precision [float32|bfloat16|int8|int4]: Precision of the matrices in OUT. [required]
+--to [{"|".join(WRITERS)}]: The program whose folder OUT is. [default: fastattn]
+""")
 def convert(model: str, out: str, precision: str, to: str) -> None:
     """Write MODEL to the folder OUT, as float32, bfloat16, int8 or int4."""
     with open_folder(out) as folder, Progress() as progress:

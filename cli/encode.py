@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
-from fastattn.cli.options import (
-    device_option,
-    input_option,
-    model_option,
-    on_error_option,
-    open_model,
-    output_option,
-    precision_option,
-    processes_option,
-    threads_option,
-    verbose_option,
-)
+from fastattn.cli.options import declare, open_model
 from fastattn.cli.printing import Progress, pace, quoted, report, say
 from fastattn.cli.vector_options import FORMATS, Lengths, calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
@@ -70,22 +59,24 @@ ubinary keep a bit of each number, whether it is positive, eight in a byte.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@model_option
-@input_option
-@output_option
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["npy", "jsonl", "csv"]),
-    help="Output format (default: by FILE's suffix, else jsonl).",
-)
+@declare("""
+--model
+--input
+--output
+--format [npy|jsonl|csv] -> form: Output format (default: by FILE's suffix, else jsonl).
+""")
 @vector_options
-@on_error_option
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
-@processes_option
-@verbose_option
+@declare(
+    """
+--on-error
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+--processes
+--verbose
+""",
+    on_error={"default": "stop"},
+)
 def encode(
     texts: tuple[str, ...],
     model: str | None,

@@ -9,20 +9,7 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts
-from fastattn.cli.options import (
-    TEXT,
-    Command,
-    cache_precision_option,
-    device_option,
-    given,
-    input_option,
-    model_option,
-    open_model,
-    output_option,
-    precision_option,
-    threads_option,
-    verbose_option,
-)
+from fastattn.cli.options import Command, declare, given, open_model
 from fastattn.cli.printing import Progress, pace, report
 from fastattn.cli.search_options import as_typed, generation_options
 from fastattn.errors import InputError
@@ -58,21 +45,23 @@ Of several prompts, or with -n 2 ..., each answer is a line.
 """,
 )
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@model_option
-@input_option
-@output_option
-@click.option("--lines", "by_line", is_flag=True, help="Every line of the input is a prompt.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a prompt.")
-@click.option("-n", "--num-hypotheses", type=int, help="How many answers to each prompt, best first (default: 1).")
-@click.option("--log-probs", is_flag=True, help="With --json: the log-probability of each token.")
-@click.option("--chat", is_flag=True, help="Each prompt is a message, for the model's chat template (fastattn[chat]).")
-@click.option("--system", type=TEXT, metavar="TEXT", help="With --chat: what the model is told before.")
-@click.option("--score", is_flag=True, help="Generate nothing: write how probable the texts are.")
-@precision_option("float32", "bfloat16", "int8", "int4", "auto")
-@cache_precision_option
-@threads_option
-@device_option
-@verbose_option
+@declare("""
+--model
+--input
+--output
+--lines -> by_line: Every line of the input is a prompt.
+--json -> as_json: Write one JSON object a prompt.
+-n, --num-hypotheses INTEGER: How many answers to each prompt, best first (default: 1).
+--log-probs: With --json: the log-probability of each token.
+--chat: Each prompt is a message, for the model's chat template (fastattn[chat]).
+--system TEXT: With --chat: what the model is told before.
+--score: Generate nothing: write how probable the texts are.
+--precision [float32|bfloat16|int8|int4|auto]
+--cache-precision
+--threads
+--device
+--verbose
+""")
 @generation_options
 def generate(
     prompts: tuple[str, ...],

@@ -2,6 +2,7 @@
 
 import click
 
+from fastattn.cli.options import declare
 from fastattn.cli.printing import say
 from fastattn.printable import counted
 
@@ -24,7 +25,7 @@ Firefox's models are Mozilla's list, which is kept for a day;
 FASTATTN_FIREFOX_MODELS is the address of another one of its form.
 """
 )
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a line: source, target, models, here.")
+@declare("--json -> as_json: Write one JSON object a line: source, target, models, here.")
 def languages(as_json: bool) -> None:
     """List the languages that models translate between."""
     from fastattn.errors import DownloadError

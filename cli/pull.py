@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fastattn.cli.options import fetched, quality_option
+from fastattn.cli.options import declare, fetched
 from fastattn.cli.printing import Progress, say
 from fastattn.errors import CheckpointError, InputError
 
@@ -36,7 +36,7 @@ FASTATTN_OFFLINE=1 forbids all of them.
 """
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@quality_option
+@declare("--quality")
 def pull(names: tuple[str, ...], quality: str | None) -> None:
     """Download models by name or by languages, or list the catalog."""
     from fastattn.weights.download.hub import is_hub_name

@@ -8,15 +8,7 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import (
-    TEXT,
-    device_option,
-    input_option,
-    model_option,
-    open_model,
-    precision_option,
-    threads_option,
-)
+from fastattn.cli.options import TEXT, declare, open_model
 from fastattn.cli.printing import Progress
 from fastattn.system.files import OutputFile
 
@@ -37,13 +29,15 @@ counted from 0:
 )
 @click.argument("query", type=TEXT)
 @click.argument("documents", nargs=-1, metavar="[DOCUMENT]...")
-@model_option
-@input_option
-@click.option("-k", "--top-k", type=click.IntRange(min=1), help="Write so many of the best (default: all).")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
+@declare("""
+--model
+--input
+-k, --top-k INTEGER>=1: Write so many of the best (default: all).
+--json -> as_json: Write JSON.
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+""")
 def rerank(
     query: str,
     documents: tuple[str, ...],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import device_option, given, model_option, open_model, precision_option, threads_option
+from fastattn.cli.options import declare, given, open_model
 from fastattn.cli.printing import Progress
 from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
@@ -50,25 +50,22 @@ numbers of a query's (Matryoshka).
 """
 )
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@click.option("-i", "--input", "vectors_path", required=True, metavar="FILE", help="The vectors to search.")
-@click.option("--texts", "texts_path", metavar="FILE", help="Show the lines of FILE, one for each vector.")
-@model_option
-@click.option("-k", "--top-k", type=click.IntRange(min=1), default=10, help="How many rows to find (default: 10).")
-@click.option(
-    "--score-function",
-    type=click.Choice(["cosine", "dot"]),
-    default="cosine",
-    help="How vectors of numbers are compared (default: cosine).",
+@declare(
+    """
+-i, --input FILE -> vectors_path: The vectors to search. [required]
+--texts FILE -> texts_path: Show the lines of FILE, one for each vector.
+--model
+-k, --top-k INTEGER>=1: How many rows to find (default: 10).
+--score-function [cosine|dot]: How vectors of numbers are compared (default: cosine).
+--calibration FILE: For int8 and uint8 numbers: the float vectors that they were calibrated with.
+--json -> as_json: Write JSON lines.
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+""",
+    top_k={"default": 10},
+    score_function={"default": "cosine"},
 )
-@click.option(
-    "--calibration",
-    metavar="FILE",
-    help="For int8 and uint8 numbers: the float vectors that they were calibrated with.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
 def search(
     queries: tuple[str, ...],
     vectors_path: str,

@@ -10,26 +10,9 @@ import click
 from fastattn.cli.documents import planned, translate_documents
 from fastattn.cli.known import NAMES, file_contents, known, known_options
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
-from fastattn.cli.options import (
-    Command,
-    announce_default,
-    cache_precision_option,
-    device_option,
-    given,
-    input_option,
-    loading,
-    located,
-    located_entry,
-    on_error_option,
-    output_option,
-    precision_option,
-    processes_option,
-    quality_option,
-    threads_option,
-    verbose_option,
-)
+from fastattn.cli.options import Command, announce_default, declare, given, loading, located, located_entry
 from fastattn.cli.printing import Compiling, Progress, pace, report, say
-from fastattn.cli.search_options import as_typed, search_options, split_option
+from fastattn.cli.search_options import as_typed, search_options
 from fastattn.cli.translations import Printing
 from fastattn.documents.forms import EXTRAS, FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
@@ -99,88 +82,48 @@ the most tokens of each part's translation (--max-length) and the beam;
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option(
-    "-m",
-    "--model",
-    "models",
-    metavar="MODEL",
-    multiple=True,
-    help="A name that `fastattn pull` lists, a pair such as de-en, a folder, or OWNER/NAME on the Hugging Face hub; a "
-    "second one translates what the first makes.",
-)
-@click.option(
-    "--from",
-    "source",
-    metavar="LANGUAGE",
-    help="Language of the texts, a code such as en: chooses models, or is one of -m's; auto: each line's own.",
-)
-@click.option(
-    "--to",
-    "target",
-    metavar="LANGUAGE",
-    help="Language to translate to, likewise (default, without both: from en to pt).",
-)
-@quality_option
-@click.option(
-    "--prompt",
-    metavar="NAME",
-    help="The prompt that a language model was trained with: hy-mt2, hy-mt, hunyuan-mt, translategemma, milmmt, alma, "
-    "x-alma, tower or eurollm (default: by the model's names).",
-)
-@input_option
-@output_option
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help='Write one JSON object a line: "source", "translation", "hypotheses": [{"text", "score"}].',
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    help="The form of the document (default: as the end of its name says; without a file, lines of text).",
-)
-@click.option(
-    "--fields",
-    metavar="NAME,...",
-    help="Which fields of a table or of JSON lines are translated: names, inner ones as a.b, or numbers of columns.",
-)
-@click.option(
-    "--extra",
-    "extras",
-    multiple=True,
-    type=click.Choice(EXTRAS),
-    help="Translate too comments of docx and odt, or title and description of Markdown's front matter. May be given "
-    "several times.",
-)
-@click.option(
-    "--out-dir",
-    metavar="FOLDER",
-    help="Translate all documents of the folder that -i names into FOLDER, those that are there already left out.",
-)
-@click.option("-n", "--num-hypotheses", type=int, help="How many translations of each line, best first (default: 1).")
-@click.option("--scores", is_flag=True, help="Write each translation's score before it.")
-@split_option
-@click.option(
-    "--alignments",
-    is_flag=True,
-    help="Write which words look at which behind each translation, as 0-0 1-2 (Pharaoh's form); --json too.",
-)
-@click.option(
-    "--show-attention",
-    metavar="FILE",
-    help="Draw what the decoder's layers and heads look at, of one TEXT: a page (.html), a picture (.svg), or lines "
-    "behind the translation ('-').",
+@declare(
+    f"""
+-m, --model MODEL ... -> models: A name that `fastattn pull` lists, a pair such as de-en, a folder, or OWNER/NAME on the
+    Hugging Face hub; a second one translates what the first makes.
+--from LANGUAGE -> source: Language of the texts, a code such as en: chooses models, or is one of -m's; auto: each
+    line's own.
+--to LANGUAGE -> target: Language to translate to, likewise (default, without both: from en to pt).
+--quality
+--prompt NAME: The prompt that a language model was trained with: hy-mt2, hy-mt, hunyuan-mt, translategemma, milmmt,
+    alma, x-alma, tower or eurollm (default: by the model's names).
+--input
+--output
+--json -> as_json: Write one JSON object a line: "source", "translation", "hypotheses": [{{"text", "score"}}].
+--format [{"|".join(FORMS)}] -> form: The form of the document (default: as the end of its name says; without a file,
+    lines of text).
+--fields NAME,...: Which fields of a table or of JSON lines are translated: names, inner ones as a.b, or numbers of
+    columns.
+--extra [{"|".join(EXTRAS)}] ... -> extras: Translate too comments of docx and odt, or title and description of
+    Markdown's front matter. May be given several times.
+--out-dir FOLDER: Translate all documents of the folder that -i names into FOLDER, those that are there already left
+    out.
+-n, --num-hypotheses INTEGER: How many translations of each line, best first (default: 1).
+--scores: Write each translation's score before it.
+--split
+--alignments: Write which words look at which behind each translation, as 0-0 1-2 (Pharaoh's form); --json too.
+--show-attention FILE: Draw what the decoder's layers and heads look at, of one TEXT: a page (.html), a picture (.svg),
+    or lines behind the translation ('-').
+"""
 )
 @known_options
-@on_error_option
-@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-@cache_precision_option
-@threads_option
-@device_option
-@processes_option
-@verbose_option
+@declare(
+    """
+--on-error
+--precision [float32|bfloat16|int8|intgemm|int4|auto]
+--cache-precision
+--threads
+--device
+--processes
+--verbose
+""",
+    on_error={"default": "stop"},
+)
 @search_options
 def translate(
     texts: tuple[str, ...],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.options import TEXT, given, with_options
+from fastattn.cli.options import TEXT, declare, given
 from fastattn.errors import InputError, described
 from fastattn.printable import counted
 from fastattn.system.files import as_text, open_bytes, raw_lines
@@ -18,46 +18,20 @@ if TYPE_CHECKING:
     from fastattn.encoders.encoder import Encoder
 
 # The options that choose vectors, which ``chosen_vectors`` takes.
-vector_options = with_options(
-    click.option(
-        "--normalize/--no-normalize", default=None, help="Scale vectors to unit length (default: as the model says)."
-    ),
-    click.option(
-        "--pooling",
-        metavar="MODE[,MODE]",
-        help="cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the model "
-        "says).",
-    ),
-    click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep this many first dimensions (default: all)."),
-    click.option(
-        "--prompt",
-        type=TEXT,
-        metavar="TEXT",
-        help="Put TEXT before each line; '' for nothing (default: the model's own).",
-    ),
-    click.option(
-        "--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line."
-    ),
-    click.option(
-        "--task",
-        type=click.Choice(["query", "document"]),
-        help="What the lines are: put the model's prompt for queries or documents before each, if it has one.",
-    ),
-    click.option(
-        "--long",
-        type=click.Choice(["truncate", "mean", "error"]),
-        help="What becomes of a line with more tokens than the model takes (default: truncate).",
-    ),
-    click.option(
-        "--output-dtype",
-        type=click.Choice(["float32", "int8", "uint8", "binary", "ubinary"]),
-        help="Type of the numbers written (default: float32).",
-    ),
-    click.option(
-        "--calibration",
-        metavar="FILE",
-        help="A file of float vectors, whose ranges int8 and uint8 numbers divide.",
-    ),
+vector_options = declare(
+    """
+--normalize/--no-normalize: Scale vectors to unit length (default: as the model says).
+--pooling MODE[,MODE]: cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the
+    model says).
+--truncate-dim INTEGER>=1: Keep this many first dimensions (default: all).
+--prompt TEXT: Put TEXT before each line; '' for nothing (default: the model's own).
+--prompt-name NAME: Put the model's prompt of that name before each line.
+--task [query|document]: What the lines are: put the model's prompt for queries or documents before each, if it has one.
+--long [truncate|mean|error]: What becomes of a line with more tokens than the model takes (default: truncate).
+--output-dtype [float32|int8|uint8|binary|ubinary]: Type of the numbers written (default: float32).
+--calibration FILE: A file of float vectors, whose ranges int8 and uint8 numbers divide.
+""",
+    prompt_name={"type": TEXT},
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.inspect import machine_facts, model_facts, print_facts
-from fastattn.cli.options import TEXT, loading, located, precision_option
+from fastattn.cli.options import TEXT, declare, loading, located
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.printable import counted
 
@@ -60,15 +60,15 @@ compare with, 3 a checkpoint that one of the two sides cannot read.
 )
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...", type=TEXT)
-@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-@click.option(
-    "--bound",
-    type=click.FloatRange(min=0),
-    metavar="NUMBER",
-    help="The most that rows may differ, relatively, and log-probabilities (default: 0.0001 and 0.001 in float32, "
-    "more in other precisions).",
+@declare(
+    """
+--precision [float32|bfloat16|int8|intgemm|int4|auto]
+--bound NUMBER: The most that rows may differ, relatively, and log-probabilities (default: 0.0001 and 0.001 in float32,
+    more in other precisions).
+--json -> as_json: Print one JSON object.
+""",
+    bound={"type": click.FloatRange(min=0)},
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def verify(
     context: click.Context,
