@@ -1,7 +1,6 @@
 """``fastattn classify``: lines in, each with its most probable labels out."""
 
 import time
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -9,7 +8,7 @@ import click
 
 from fastattn.cli.lines import InputLine, open_lines, open_output
 from fastattn.cli.options import declare, open_model
-from fastattn.cli.printing import Progress, pace, quoted
+from fastattn.cli.printing import Progress, as_json, pace
 from fastattn.printable import json_decimals, printable
 
 WINDOW = 1024  # lines that are classified together at most, in batches of similar lengths
@@ -40,7 +39,7 @@ comes.
 --output
 -k, --top-k INTEGER>=1: Write so many labels of each line (default: 1).
 --all -> every: Write all labels of each line.
---json -> as_json: Write JSON lines.
+--json: Write JSON lines.
 --precision [float32|bfloat16|int8|auto]
 --threads
 --device
@@ -52,10 +51,8 @@ def classify(
     output_path: str | None,
     top_k: int | None,
     every: bool,
-    as_json: bool,
-    precision: str | None,
-    threads: int | None,
-    device: str | None,
+    json: bool,
+    **options: Any,
 ) -> None:
     """Label TEXTs, the lines of a file, or of standard input.
 
@@ -65,12 +62,10 @@ def classify(
         raise click.UsageError("there is no default model to classify with; name one with -m")
     if every and top_k is not None:
         raise click.UsageError("give --top-k or --all, not both")
-    written: Callable[[InputLine, list[dict[str, Any]]], str] = _as_json if as_json else _as_table
+    written = _as_json if json else _as_table
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
-        classifier, _ = open_model(
-            "TextClassifier", model, progress, precision=precision, threads=threads, device=device
-        )
+        classifier, _ = open_model("TextClassifier", model, progress, **options)
         progress.enabled &= not output.is_terminal()
         start = time.monotonic()
         for burst in lines.bursts():
@@ -90,5 +85,5 @@ def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     scores = json_decimals(float32(entry["score"]) for entry in labels)
-    found = [f'{{"label": {quoted(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
-    return f'{{"text": {quoted(line.text)}, "labels": [{", ".join(found)}]}}'
+    found = [f'{{"label": {as_json(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
+    return f'{{"text": {as_json(line.text)}, "labels": [{", ".join(found)}]}}'

@@ -9,7 +9,7 @@ import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import declare, open_model
-from fastattn.cli.printing import Progress, pace, quoted, report, say
+from fastattn.cli.printing import Progress, as_json, pace, report, say
 from fastattn.cli.vector_options import FORMATS, Lengths, calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
 from fastattn.printable import decimals, json_decimals
@@ -145,8 +145,8 @@ def _write_jsonl(output: OutputFile, results: "_Results", none_0E: "np.ndarray",
     for line, vector_E in results:
         numbers = ", ".join(json_decimals(vector_E))
         embedding = f"[{numbers}]" if line.error is None else "null"
-        reason = f', "error": {quoted(str(line.error))}' if line.error is not None and marks else ""
-        output.write(f'{{"text": {quoted(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
+        reason = f', "error": {as_json(str(line.error))}' if line.error is not None and marks else ""
+        output.write(f'{{"text": {as_json(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
         output.flush()
 
 

@@ -10,7 +10,7 @@ import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts
 from fastattn.cli.options import Command, declare, given, open_model
-from fastattn.cli.printing import Progress, pace, report
+from fastattn.cli.printing import Progress, as_json, pace, report
 from fastattn.cli.search_options import as_typed, generation_options
 from fastattn.errors import InputError
 from fastattn.system.files import OutputFile, one_line
@@ -50,7 +50,7 @@ Of several prompts, or with -n 2 ..., each answer is a line.
 --input
 --output
 --lines -> by_line: Every line of the input is a prompt.
---json -> as_json: Write one JSON object a prompt.
+--json: Write one JSON object a prompt.
 -n, --num-hypotheses INTEGER: How many answers to each prompt, best first (default: 1).
 --log-probs: With --json: the log-probability of each token.
 --chat: Each prompt is a message, for the model's chat template (fastattn[chat]).
@@ -67,7 +67,7 @@ def generate(
     prompts: tuple[str, ...],
     model: str | None,
     by_line: bool,
-    as_json: bool,
+    json: bool,
     log_probs: bool,
     chat: bool,
     system: str | None,
@@ -81,7 +81,7 @@ def generate(
     """
     if model is None:
         raise click.UsageError("there is no default model to generate with; name one with -m")
-    if log_probs and not as_json:
+    if log_probs and not json:
         raise click.UsageError("--log-probs needs --json")
     if system is not None and not chat:
         raise click.UsageError("--system needs --chat")
@@ -109,13 +109,13 @@ def generate(
             generator.generate("a", **search | {"timeout": None, "max_new_tokens": 1, "min_new_tokens": 0})
         one_answer = search.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1
         if score:
-            _score(generator, lines, output, as_json, search.get("special_tokens", True))
-        elif one_answer and not (by_line or as_json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
+            _score(generator, lines, output, json, search.get("special_tokens", True))
+        elif one_answer and not (by_line or json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
             _stream(generator, lines, output, as_prompt, search)
         else:
             for line, found in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
                 ranked = [found, *found.alternatives]
-                text = _as_json(line, ranked) if as_json else "\n".join(one_line(one.text) for one in ranked)
+                text = _as_json(line, ranked) if json else "\n".join(one_line(one.text) for one in ranked)
                 _write(output, text + "\n")
                 progress.show(pace(lines, time.monotonic() - loaded))
     if verbose:
@@ -125,8 +125,7 @@ def generate(
 def _conversation(template: Any, system: str | None, text: str) -> str:
     """The prompt of a conversation that the text begins."""
     before = [] if system is None else [{"role": "system", "content": system}]
-    prompt: str = template.render([*before, {"role": "user", "content": text}])
-    return prompt
+    return template.render([*before, {"role": "user", "content": text}])  # type: ignore[no-any-return]
 
 
 def _stream(
@@ -150,34 +149,28 @@ def _answers(
             yield lines.finish(), found
 
 
-def _score(generator: Any, lines: InputLines, output: OutputFile, as_json: bool, special_tokens: bool) -> None:
+def _score(generator: Any, lines: InputLines, output: OutputFile, json: bool, special_tokens: bool) -> None:
     for burst in lines.bursts():
         for text in burst:
             found = generator.score(text, special_tokens=special_tokens)
             perplexity = found.perplexity if math.isfinite(found.perplexity) else None
             lines.finish()
-            if as_json:
+            if json:
                 record = {"text": text, "tokens": found.tokens, "log_probs": found.log_probs.tolist()}
-                _write(output, _json(record | {"perplexity": perplexity}) + "\n")
+                _write(output, as_json(record | {"perplexity": perplexity}) + "\n")
             else:
                 _write(output, f"{found.perplexity:.4f}\t{one_line(text)}\n")
 
 
 def _as_json(line: InputLine, ranked: list[Any]) -> str:
     records = [_record(one) for one in ranked]
-    return _json({"prompt": line.text} | records[0] | {"alternatives": records[1:]})
+    return as_json({"prompt": line.text} | records[0] | {"alternatives": records[1:]})
 
 
 def _record(found: Any) -> dict[str, Any]:
     record = {name: getattr(found, name) for name in ("text", "tokens", "score", "finish_reason", "prompt_length")}
     record["score"] = found.score if math.isfinite(found.score) else None
     return record if found.log_probs is None else record | {"log_probs": found.log_probs.tolist()}
-
-
-def _json(record: dict[str, Any]) -> str:
-    import json  # where it is asked for: 1 ms
-
-    return json.dumps(record, ensure_ascii=False)
 
 
 def _write(output: OutputFile, text: str) -> None:

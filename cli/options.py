@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,7 +51,6 @@ class Group(click.Group):
     """A group of commands, listed in the order in which they were added, each with the whole of its first sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands' names."""
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -83,9 +83,7 @@ class _Text(click.ParamType):
 TEXT = _Text()
 OPTIONS = "Options"  # the heading of those without one
 TYPES = {"TEXT": TEXT, "INTEGER": click.INT, "FLOAT": click.FLOAT}
-COMMON = {
-    line.partition(":")[0].partition("--")[2].partition(" ")[0]: line
-    for line in """
+COMMON = """
 -m, --model MODEL: A name that `fastattn pull` lists, a folder, or OWNER/NAME on the Hugging Face hub.
 --quality [tiny|base-memory|base]: Which of Firefox's models of two languages is preferred, from the fastest to the best
     (default: base).
@@ -105,10 +103,7 @@ COMMON = {
 --cache-precision [float32|bfloat16|int8|auto]: Precision of the keys and values that a language model keeps of each
     token (default: auto, which is float32 where --precision is, else bfloat16).
 -v, --verbose: Print times and speed to stderr at the end.
-""".strip()
-    .replace("\n    ", " ")
-    .split("\n")
-}
+"""
 
 
 def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Command]:
@@ -125,7 +120,7 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
     attributes  by parameter, what click.option takes and the text does not say
     """
     options, heading = [], OPTIONS
-    for line in text.strip().replace("\n    ", " ").split("\n"):
+    for line in _lines(text):
         if "--" in line:
             options.append(_option(line, heading, attributes))
         else:
@@ -139,12 +134,18 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
     return decorate
 
 
+def _lines(text: str) -> list[str]:
+    return text.strip().replace("\n    ", " ").split("\n")
+
+
 def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> Callable[[_Command], _Command]:
     declared, _, told = line.partition(": ")
     own_choices = ""
     if not told:
-        declared, _, own_choices = declared.partition(" ")
-        declared, _, told = COMMON[declared.removeprefix("--")].partition(": ")
+        name, _, own_choices = declared.partition(" ")
+        declared, _, told = next(line for line in _lines(COMMON) if name in line.split(":")[0].split(" ")).partition(
+            ": "
+        )
     declared, _, parameter = declared.partition(" -> ")
     names = [word.rstrip(",") for word in declared.split() if word.startswith("-")]
     kind, *several = own_choices.split() or [word for word in declared.split() if not word.startswith("-")] or [""]
@@ -156,19 +157,19 @@ def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> C
     elif told.endswith("]") and " [default: " in told:
         told, _, made["default"] = told[:-1].rpartition(" [default: ")
         made["show_default"] = True
-    name, _, least = kind.partition(">=")
+    number, _, least = kind.partition(">=")
     if value:
         made |= {"is_flag": True, "default": None, "flag_value": {"True": True, "False": False}.get(value, value)}
     elif not kind:
         made |= {"default": None} if "/" in names[0] else {"is_flag": True}
     elif least:
-        made["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[name](min=int(least))
+        made["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number](min=int(least))
     elif kind.startswith("["):
         made["type"] = click.Choice(kind[1:-1].split("|"))
     else:
         made |= {"type": TYPES[kind]} if kind in TYPES else {"metavar": kind}
-    own = attributes.get(parameter, {})
-    return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=told, **made | own)
+    made |= attributes.get(parameter, {})
+    return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=told, **made)
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -201,14 +202,14 @@ def announce_default(name: str, remark: str) -> None:
 def located_encoder(model: str | None, progress: Progress) -> Path:
     """The folder of an encoder's model, or of the default one."""
     from fastattn.weights import download
-    from fastattn.weights.download import catalog
+    from fastattn.weights.download.catalog import CATALOG, DEFAULT_ENCODER
 
     if model is None:
-        announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
-    progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
+        announce_default(DEFAULT_ENCODER, "-m chooses another")
+    progress.show(f"loading {model or DEFAULT_ENCODER}")
     if model is not None:
         return download.resolve(located(model, progress))
-    return download.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
+    return download.resolve(located_entry(CATALOG[DEFAULT_ENCODER], progress))  # not a folder of that name
 
 
 def open_model(kind: str, model: str | None, progress: Progress, **options: Any) -> tuple[Any, Compiling]:
@@ -219,37 +220,18 @@ def open_model(kind: str, model: str | None, progress: Progress, **options: Any)
     with loading():
         path = located_encoder(model, progress)
         compiling = Compiling(progress)
-        return _imported(kind)(path, **given(**options)), compiling
+        # Imported only after its model is found: Numba comes with it.
+        made = getattr(import_module(f"fastattn.{_CLASSES[kind]}"), kind)
+        return made(path, **given(**options)), compiling
 
 
-def _imported(kind: str) -> Any:
-    """A public class, which is imported only after its model is found: Numba comes with it."""
-    if kind == "CrossEncoder":
-        from fastattn.encoders.cross_encoder import CrossEncoder
-
-        return CrossEncoder
-    if kind == "TextClassifier":
-        from fastattn.encoders.text_classifier import TextClassifier
-
-        return TextClassifier
-    if kind == "Captioner":
-        from fastattn.vision.captioner import Captioner
-
-        return Captioner
-    if kind == "Generator":
-        from fastattn.generation.generator import Generator
-
-        return Generator
-    from fastattn.encoders.encoder import Encoder
-
-    return Encoder
-
-
-def located_name(name: str, progress: Progress) -> str:
-    """The folder of the catalog's checkpoint ``name``; a download is announced."""
-    from fastattn.weights.download.catalog import CATALOG
-
-    return located_entry(CATALOG[name], progress)
+_CLASSES = {
+    "Captioner": "vision.captioner",
+    "CrossEncoder": "encoders.cross_encoder",
+    "Encoder": "encoders.encoder",
+    "Generator": "generation.generator",
+    "TextClassifier": "encoders.text_classifier",
+}
 
 
 def located_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> str:

@@ -1,6 +1,5 @@
 """``fastattn search``: the rows of a file of vectors that are most similar to a query."""
 
-import json
 import math
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,7 @@ import click
 
 from fastattn.cli.lines import open_lines, open_output
 from fastattn.cli.options import declare, given, open_model
-from fastattn.cli.printing import Progress
+from fastattn.cli.printing import Progress, as_json
 from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
 from fastattn.printable import counted
@@ -58,7 +57,7 @@ numbers of a query's (Matryoshka).
 -k, --top-k INTEGER>=1: How many rows to find (default: 10).
 --score-function [cosine|dot]: How vectors of numbers are compared (default: cosine).
 --calibration FILE: For int8 and uint8 numbers: the float vectors that they were calibrated with.
---json -> as_json: Write JSON lines.
+--json: Write JSON lines.
 --precision [float32|bfloat16|int8|auto]
 --threads
 --device
@@ -74,7 +73,7 @@ def search(
     top_k: int,
     score_function: str,
     calibration: str | None,
-    as_json: bool,
+    json: bool,
     **options: Any,
 ) -> None:
     """Find the vectors of a file that are most similar to QUERYs, or to the lines of standard input.
@@ -83,7 +82,10 @@ def search(
     """
     lines = open_lines(queries, None, from_file="<")
     with open_output(None) as output, Progress() as progress:
-        corpus_ND = _opened(vectors_path)
+        corpus_ND = open_array(vectors_path)
+        if corpus_ND.ndim != 2 or corpus_ND.dtype not in ("float32", "float16", "int8", "uint8"):
+            wanted = "vectors of float32, float16, int8 or uint8 are expected"
+            raise InputError(f"{vectors_path}: {wanted}, got {corpus_ND.dtype} {corpus_ND.shape}")
         if corpus_ND.dtype.kind == "f" and calibration is not None:
             raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
         texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
@@ -94,7 +96,7 @@ def search(
         searched = {"threads": options["threads"], **given(device=options["device"])}
         how = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
-        write = _write_json if as_json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
+        write = _write_json if json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
                 vectors_QD = encoder.encode_query(queries_Q, **how)
@@ -104,15 +106,6 @@ def search(
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
                     write(output, query, shown)
                 output.flush()
-
-
-def _opened(path: str) -> "np.ndarray":
-    array = open_array(path)
-    if array.ndim != 2 or array.dtype not in ("float32", "float16", "int8", "uint8"):
-        raise InputError(
-            f"{path}: vectors of float32, float16, int8 or uint8 are expected, got {array.dtype} {array.shape}"
-        )
-    return array
 
 
 def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
@@ -162,4 +155,4 @@ def _write_json(output: OutputFile, query: str, rows: list[_Row]) -> None:
     for score, row, text in rows:
         number = float(str(score)) if math.isfinite(score) else None  # the shortest decimals of the float32
         results.append({"score": number, "row": row} | ({} if text is None else {"text": text}))
-    output.write((json.dumps({"query": query, "results": results}, ensure_ascii=False) + "\n").encode())
+    output.write((as_json({"query": query, "results": results}) + "\n").encode())

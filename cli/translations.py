@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from fastattn.cli.lines import InputLine
+from fastattn.cli.printing import as_json
 from fastattn.system.files import OutputFile, one_line
 
 
@@ -46,9 +47,7 @@ class Printing:
             self.first = self.first or f"{line.location}: {', '.join(found)}"
             self.marked += 1
         if self._as_json:
-            import json  # where it is asked for: 1 ms
-
-            text = json.dumps(self._record(line, result), ensure_ascii=False, allow_nan=False)
+            text = as_json(self._record(line, result))
         elif line.error is not None:
             text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
         else:
