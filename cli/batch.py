@@ -10,10 +10,10 @@ import click
 from fastattn.cli.interrupt import last_words
 from fastattn.cli.options import Command, Group, declare, given, loading, located, located_encoder, located_entry
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.cli.search_options import as_typed, search_options
+from fastattn.cli.search_options import search_options, typed_names
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.cli.watched import watched
-from fastattn.errors import FastattnError, InputError, LineError
+from fastattn.errors import FastattnError, LineError
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
@@ -123,21 +123,16 @@ def translate(
         name, path = _found(source, target, progress) if model is None else (model, located(model, progress))
         chosen = given(**search, return_scores=scores or None)
         chosen |= {} if model is None else given(source_lang=source, target_lang=target)
-        try:
+        with typed_names():
             made = _made("translate", name, path, precision, chosen, job)
-        except InputError as error:
-            raise InputError(as_typed(str(error))) from None
     _run(made, job)
-
-
-AUTO = "auto"
 
 
 def _found(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
     """(name, folder) of the one model between two languages."""
     from fastattn.weights.download import models_between
 
-    if source == AUTO:
+    if source == "auto":
         raise click.UsageError("a batch has one model: give the language of its texts in place of --from auto")
     models = models_between(source, target)
     if len(models) > 1:
@@ -207,10 +202,8 @@ def _made(kind: str, name: str, path: Any, precision: str | None, options: dict[
 
     from fastattn.distributed.batch import BatchRequest, BatchRun
 
-    asked = {key: job[key] for key in _REQUEST}
-    return BatchRun(
-        BatchRequest(kind=kind, model=name, path=Path(path), precision=precision or "auto", options=options, **asked)
-    )
+    asked = {key: job[key] for key in _REQUEST} | {"kind": kind, "model": name, "path": Path(path)}
+    return BatchRun(BatchRequest(**asked, precision=precision or "auto", options=options))
 
 
 def _run(made: "BatchRun", job: dict[str, Any]) -> None:
@@ -223,20 +216,19 @@ def _run(made: "BatchRun", job: dict[str, Any]) -> None:
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
     blocks, done = len(made.blocks), 0
 
+    def done_of_all() -> str:
+        return f"{done:,} of {counted(blocks, 'block')} {_is(done)} done"
+
     def on_progress(so_far: "Summary") -> None:
         nonlocal done
         done = so_far.blocks
-        progress.show(_pace(so_far, blocks))
+        progress.show(_pace(so_far, blocks) if done > so_far.earlier_blocks else f"starting, {done_of_all()}")
 
     rest = "the same command does the rest"
-    with watched(lost), last_words(lambda: f"fastattn: {_done(done, blocks)}; {rest}"), Progress(log=True) as progress:
+    with watched(lost), last_words(lambda: f"fastattn: {done_of_all()}; {rest}"), Progress(log=True) as progress:
         progress.show(f"starting, {counted(blocks, 'block')}")
         finished = made.run(cluster, on_progress)
     _report(made, finished)
-
-
-def _done(done: int, blocks: int) -> str:
-    return f"{done:,} of {counted(blocks, 'block')} {_is(done)} done"
 
 
 def _is(number: int) -> str:
@@ -245,8 +237,6 @@ def _is(number: int) -> str:
 
 def _pace(so_far: "Summary", blocks: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
-    if so_far.blocks == so_far.earlier_blocks:
-        return f"starting, {_done(so_far.blocks, blocks)}"
     seconds = max(so_far.seconds, 1e-9)
     rows = so_far.rows - so_far.earlier_rows
     done = so_far.blocks - so_far.earlier_blocks

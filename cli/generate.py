@@ -11,8 +11,7 @@ import click
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts
 from fastattn.cli.options import Command, declare, given, open_model
 from fastattn.cli.printing import Progress, as_json, pace, report
-from fastattn.cli.search_options import as_typed, generation_options
-from fastattn.errors import InputError
+from fastattn.cli.search_options import generation_options, typed_names
 from fastattn.system.files import OutputFile, one_line
 
 
@@ -101,10 +100,8 @@ def generate(
         if chat:  # the template writes the special tokens
             as_prompt, search["special_tokens"] = partial(_conversation, generator.chat_template, system), False
         progress.enabled &= not output.is_terminal()
-        try:
+        with typed_names():
             generator.generate_iter((), details=True, **search)  # checks the options before any text is read
-        except InputError as error:
-            raise InputError(as_typed(str(error))) from None
         if "timeout" in search:  # compiling kernels does not count
             generator.generate("a", **search | {"timeout": None, "max_new_tokens": 1, "min_new_tokens": 0})
         one_answer = search.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1

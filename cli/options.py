@@ -82,8 +82,16 @@ class _Text(click.ParamType):
 
 TEXT = _Text()
 OPTIONS = "Options"  # the heading of those without one
+
+
+def _lines(text: str) -> list[str]:
+    return text.strip().replace("\n    ", " ").split("\n")
+
+
 TYPES = {"TEXT": TEXT, "INTEGER": click.INT, "FLOAT": click.FLOAT}
-COMMON = """
+_COMMON = {
+    name: line
+    for line in _lines("""
 -m, --model MODEL: A name that `fastattn pull` lists, a folder, or OWNER/NAME on the Hugging Face hub.
 --quality [tiny|base-memory|base]: Which of Firefox's models of two languages is preferred, from the fastest to the best
     (default: base).
@@ -103,7 +111,9 @@ COMMON = """
 --cache-precision [float32|bfloat16|int8|auto]: Precision of the keys and values that a language model keeps of each
     token (default: auto, which is float32 where --precision is, else bfloat16).
 -v, --verbose: Print times and speed to stderr at the end.
-"""
+""")
+    for name in line.partition(":")[0].split()
+}
 
 
 def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Command]:
@@ -114,7 +124,7 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
     The word behind the names is one of TYPES, perhaps with the least number, or choices as [a|b], or what stands for a
     string; "..." behind it: the option may be given several times. Without one the option is a flag, whose parameter is
     True where it is given, else False, or by ``-> parameter=VALUE`` that value, else None.
-    ``--threads`` alone is that of COMMON, ``--precision [a|b]`` with choices of its own. A line without "--" is the
+    ``--threads`` alone is that of _COMMON, ``--precision [a|b]`` with choices of its own. A line without "--" is the
     heading of those behind it. "[required]" at the end is so too.
 
     attributes  by parameter, what click.option takes and the text does not say
@@ -134,18 +144,12 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
     return decorate
 
 
-def _lines(text: str) -> list[str]:
-    return text.strip().replace("\n    ", " ").split("\n")
-
-
 def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> Callable[[_Command], _Command]:
     declared, _, told = line.partition(": ")
     own_choices = ""
     if not told:
-        name, _, own_choices = declared.partition(" ")
-        declared, _, told = next(line for line in _lines(COMMON) if name in line.split(":")[0].split(" ")).partition(
-            ": "
-        )
+        declared, _, own_choices = declared.partition(" ")
+        declared, _, told = _COMMON[declared].partition(": ")
     declared, _, parameter = declared.partition(" -> ")
     names = [word.rstrip(",") for word in declared.split() if word.startswith("-")]
     kind, *several = own_choices.split() or [word for word in declared.split() if not word.startswith("-")] or [""]

@@ -1,12 +1,15 @@
 """The options of searches: those of every command that translates, and of the one that generates."""
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fastattn.cli.options import OPTIONS, TEXT, declare
+from fastattn.errors import InputError
 
 
 class _TextFile(click.ParamType):
@@ -101,8 +104,16 @@ Search options
 )
 
 
-def as_typed(message: str) -> str:
-    """An error message of the API with the command line's names of the options."""
+@contextlib.contextmanager
+def typed_names() -> Iterator[None]:
+    """An InputError of the API inside gets the command line's names of the options."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(_as_typed(str(error))) from None
+
+
+def _as_typed(message: str) -> str:
     known = click.get_current_context().command.params
     typed = {option.name: option.opts[-1] for option in known if getattr(option, "heading", OPTIONS) != OPTIONS}
     typed |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}

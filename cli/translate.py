@@ -12,7 +12,7 @@ from fastattn.cli.known import NAMES, file_contents, known, known_options
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
 from fastattn.cli.options import Command, announce_default, declare, given, loading, located, located_entry
 from fastattn.cli.printing import Compiling, Progress, pace, report, say
-from fastattn.cli.search_options import as_typed, search_options
+from fastattn.cli.search_options import search_options, typed_names
 from fastattn.cli.translations import Printing
 from fastattn.documents.forms import EXTRAS, FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
@@ -161,7 +161,10 @@ def translate(
     around, alignments = {name: options.pop(name) for name in NAMES}, options.pop("alignments")
     shown = options.pop("show_attention")
     if shown is not None:
-        _check_shown(shown, len(texts) == 1 and len(models) < 2 and source != AUTO and not any(around.values()))
+        if shown != "-" and not shown.lower().endswith((".html", ".svg")):
+            raise click.UsageError(f"--show-attention wants a name that ends in .html or .svg, or '-', not {shown}")
+        if len(texts) != 1 or len(models) > 1 or source == AUTO or any(around.values()):
+            raise click.UsageError("--show-attention is for one TEXT and one model, without what stands around it")
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     names = models or tuple(entry.name for entry in entries)
     choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
@@ -209,24 +212,13 @@ def translate(
                 _show(translator, shown, result[0].text, result[1].text, languages, output)
     if verbose:
         report(lines, start, loaded, compiling)
+    of = counted(printing.lines, "line")
     if printing.marked:
-        of = counted(printing.lines, "line")
         say(f"fastattn: {printing.marked} of {of} may be no translation, the first: {printing.first}", err=True)
     if printing.unsure:
-        of = counted(printing.lines, "line")
-        say(
-            f"fastattn: the language of {printing.unsure} of {of} is unsure, the first: {printing.first_unsure}",
-            err=True,
-        )
+        unsure = f"the language of {printing.unsure} of {of} is unsure"
+        say(f"fastattn: {unsure}, the first: {printing.first_unsure}", err=True)
     lines.check("translated")
-
-
-def _check_shown(path: str, fits: bool) -> None:
-    """Raise click.UsageError for a place that is no picture's, or for more than there can be a picture of."""
-    if path != "-" and not path.lower().endswith((".html", ".svg")):
-        raise click.UsageError(f"--show-attention wants a name that ends in .html or .svg, or '-', not {path}")
-    if not fits:
-        raise click.UsageError("--show-attention is for one TEXT and one model, without what stands around it")
 
 
 def _show(
@@ -254,15 +246,18 @@ def _pair(names: Sequence[str], source: str | None, target: str | None) -> tuple
     return source or (first[1] if first else ""), target or (last[2] if last else "")
 
 
+Options = dict[str, Any]
+
+
 def _opened(
     paths: list[str],
-    languages: dict[str, Any],
+    languages: Options,
     prompt: str | None,
-    chosen: dict[str, Any],
-    search: dict[str, Any],
-    around: dict[str, Any],
+    chosen: Options,
+    search: Options,
+    around: Options,
     pair: tuple[str, str],
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, Options]:
     """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's.
 
     around, pair  what is known of translations, and from which language to which they are: ``known``
@@ -313,10 +308,8 @@ def _detecting(
 
 def _begin(translator: Any, search: dict[str, Any]) -> None:
     """Check the options before any text is read; with a timeout compile kernels, which does not count."""
-    try:
+    with typed_names():
         translator.translate_iter((), **search)
-    except InputError as error:
-        raise InputError(as_typed(str(error))) from None
     if "timeout" in search:
         translator.translate("a", **search | {"timeout": None})
 
