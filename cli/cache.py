@@ -51,7 +51,7 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         if one_by_one or as_json:
             raise click.UsageError("--entries and --json are for the list, not for clear", context)
         return
-    from fastattn.system.cache_folder import NOWHERE, cache_contents, cache_root
+    from fastattn.system.cache_folder import KINDS, NOWHERE, cache_contents, cache_root
 
     entries, others = cache_contents()
     if as_json:
@@ -65,9 +65,14 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         for entry in entries:
             say(_line(entry))
     else:
-        _print_kinds(entries)
+        for kind in KINDS:
+            mine = [entry for entry in entries if entry.kind == kind]
+            used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
+            say(f"{kind:<12} {_count(mine)}{used}")
+        say(f"{'in all':<12} {_count(entries)}")
     if others:
-        say(f"{'left alone':<12} {_first(others)}")
+        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+        say(f"{'left alone':<12} {', '.join(map(str, others[:8]))}{more}")
 
 
 @cache.command(
@@ -93,20 +98,17 @@ that fastattn did not make, and targets of links are left alone.
 """,
     older_than={"type": click.IntRange(min=0, max=36_500)},
 )
-def clear(
-    kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
-) -> None:
+def clear(everything: bool, older_than: int | None, dry_run: bool, **asked: bool) -> None:
     """Delete the named kinds from the cache folder without asking, and list what was deleted."""
     from fastattn.system.cache_folder import KINDS, cache_contents
 
-    asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
     if not (everything or any(asked.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
     newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
     chosen = [entry for entry in cache_contents()[0] if everything or asked[entry.kind]]
     if older_than is not None:
         chosen = [entry for entry in chosen if entry.last_used <= newest]
-    removed, failures = [], []
+    removed, failures, done = [], [], "would remove" if dry_run else "removed"
     for entry in chosen:
         if entry.in_progress:
             say(f"{entry.path}: left, a process may still be writing it", err=True)
@@ -118,20 +120,10 @@ def clear(
             failures.append(f"{entry.path}: {error.strerror or error}")
             continue
         removed.append(entry)
-        say(f"{'would remove' if dry_run else 'removed'} {_line(entry)}")
-    say(f"{'would remove' if dry_run else 'removed'} {_count(removed)} in all")
+        say(f"{done} {_line(entry)}")
+    say(f"{done} {_count(removed)} in all")
     if failures:
         raise FastattnError(f"cannot remove {'; '.join(failures)}")
-
-
-def _print_kinds(entries: "list[CacheEntry]") -> None:
-    from fastattn.system.cache_folder import KINDS
-
-    for kind in KINDS:
-        mine = [entry for entry in entries if entry.kind == kind]
-        used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
-        say(f"{kind:<12} {_count(mine)}{used}")
-    say(f"{'in all':<12} {_count(entries)}")
 
 
 def _line(entry: "CacheEntry") -> str:
@@ -188,8 +180,3 @@ def _count(entries: "Iterable[CacheEntry]") -> str:
 
 def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(seconds))
-
-
-def _first(paths: list[Path]) -> str:
-    shown = ", ".join(str(path) for path in paths[:8])
-    return shown + (f" and {len(paths) - 8} more" if len(paths) > 8 else "")

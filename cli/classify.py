@@ -62,7 +62,6 @@ def classify(
         raise click.UsageError("there is no default model to classify with; name one with -m")
     if every and top_k is not None:
         raise click.UsageError("give --top-k or --all, not both")
-    written = _as_json if json else _as_table
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
         classifier, _ = open_model("TextClassifier", model, progress, **options)
@@ -71,14 +70,12 @@ def classify(
         for burst in lines.bursts():
             while window := list(islice(burst, WINDOW)):
                 for labels in classifier.classify(window, top_k=None if every else top_k or 1):
-                    output.write((written(lines.finish(), labels) + "\n").encode())
+                    line = lines.finish()
+                    named = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
+                    written = _as_json(line, labels) if json else "\t".join([*named, line.text])
+                    output.write(f"{written}\n".encode())
                 output.flush()
                 progress.show(pace(lines, time.monotonic() - start))
-
-
-def _as_table(line: InputLine, labels: list[dict[str, Any]]) -> str:
-    named = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
-    return "\t".join([*named, line.text])
 
 
 def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:

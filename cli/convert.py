@@ -1,16 +1,12 @@
 """``fastattn convert``: any checkpoint into a folder of fastattn's own or of another program's, at a precision."""
 
 import shutil
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastattn.cli.options import declare, located
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.files import open_folder
-
-if TYPE_CHECKING:
-    from fastattn.spec.checkpoint import Checkpoint
 
 # Whose folder OUT is -> the package of weights/ that writes it.
 WRITERS = {"fastattn": "native", "huggingface": "huggingface", "ctranslate2": "ctranslate2"}
@@ -68,20 +64,16 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
         path = download.resolve(name)
-        checkpoint = read(path, later=True)
-        factors = _input_factors(checkpoint, progress) if precision == "int8" and to == "fastattn" else {}
-        import_module(f"fastattn.weights.{WRITERS[to]}.convert").write(
-            Path(folder), checkpoint, precision, wrote, factors
-        )
+        checkpoint, factors = read(path, later=True), {}
+        if precision == "int8" and to == "fastattn":
+            Compiling(progress)
+            from fastattn.loading.balance import input_factors
+            from fastattn.ops import cpu as operations
+
+            factors = input_factors(checkpoint, operations)
+        write = import_module(f"fastattn.weights.{WRITERS[to]}.convert").write
+        write(Path(folder), checkpoint, precision, wrote, factors)
         if (path / SOURCE_FILE).is_file():
             shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # keeps licence and origin
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
     say(f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True)
-
-
-def _input_factors(checkpoint: "Checkpoint", progress: Progress) -> dict[str, Any]:
-    Compiling(progress)
-    from fastattn.loading.balance import input_factors
-    from fastattn.ops import cpu as operations
-
-    return input_factors(checkpoint, operations)

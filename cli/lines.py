@@ -114,10 +114,8 @@ def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop",
         raise click.UsageError("give texts or --input, not both")
     if texts:
         if name := next(filter(os.path.isfile, texts), None):
-            say(
-                f"fastattn: {name} is the text, and not the file of that name; {from_file} {name} is for its lines",
-                True,
-            )
+            hint = f"{name} is the text, and not the file of that name; {from_file} {name} is for its lines"
+            say(f"fastattn: {hint}", err=True)
         encoded = [line + b"\n" for text in texts for line in os.fsencode(text).split(b"\n")]
         return InputLines(encoded, "argument", sum(map(len, encoded)), on_error)
     if path is not None and path != "-":
@@ -150,7 +148,7 @@ def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:
     """The lines of a file; for pipes and the like also None at pauses."""
     with contextlib.suppress(OSError, ValueError):  # no file of the system's
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return arriving_lines(open_source(file), name)
+            return arriving_lines(Polled(file) if os.name == "posix" else Threaded(file), name)
     return raw_lines(file, name)
 
 
@@ -239,11 +237,6 @@ class Threaded:
 Source = Polled | Threaded
 
 
-def open_source(file: BinaryIO) -> Source:
-    """The kind of source that the system supports."""
-    return Polled(file) if os.name == "posix" else Threaded(file)
-
-
 def arriving_lines(source: Source, name: str) -> Iterator[bytes | None]:
     """Yield lines with their ends, and None wherever the next one is not ready.
 
@@ -285,15 +278,11 @@ def open_output(path: str | None) -> Iterator[OutputFile]:
     Raises InputError or another FastattnError at once when that cannot be written.
     """
     if path is None or path == "-":
-        output = OutputFile(_standard_output(), "standard output")
+        if sys.stdout is None:
+            raise FastattnError("standard output is closed")
+        output = OutputFile(sys.stdout.buffer, "standard output")
         yield output
         output.flush()
         return
     with open_file(path) as output:
         yield output
-
-
-def _standard_output() -> BinaryIO:
-    if sys.stdout is None:
-        raise FastattnError("standard output is closed")
-    return sys.stdout.buffer

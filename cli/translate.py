@@ -20,6 +20,8 @@ from fastattn.printable import counted
 from fastattn.system.files import OutputFile
 from fastattn.weights.download import models_between
 
+Options = dict[str, Any]
+
 
 @click.command(
     cls=Command,
@@ -169,7 +171,7 @@ def translate(
     names = models or tuple(entry.name for entry in entries)
     choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
     key = repr((names, source, target, quality, prompt, choices, around, file_contents(around), fields, extras))
-    documents = planned(input_path, output_path, out_dir, form, as_lines, key, list(filter(None, fields)))
+    documents = planned(input_path, output_path, out_dir, form, as_lines, key, fields != [""])
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if documents is None and extras:
@@ -221,9 +223,7 @@ def translate(
     lines.check("translated")
 
 
-def _show(
-    translator: Any, path: str, text: str, translation: str, languages: dict[str, Any], output: OutputFile
-) -> None:
+def _show(translator: Any, path: str, text: str, translation: str, languages: Options, output: OutputFile) -> None:
     """Draw what the model looks at in a text while it writes its translation."""
     if not hasattr(translator, "looks"):
         raise InputError("--show-attention is for an encoder-decoder model")
@@ -244,9 +244,6 @@ def _pair(names: Sequence[str], source: str | None, target: str | None) -> tuple
     """From which language to which models of these names translate, "" where neither options nor names tell."""
     first, last = (re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", name) for name in (names[0], names[-1]))
     return source or (first[1] if first else ""), target or (last[2] if last else "")
-
-
-Options = dict[str, Any]
 
 
 def _opened(
@@ -283,12 +280,7 @@ def _opened(
 
 
 def _detecting(
-    target: str | None,
-    quality: str | None,
-    chosen: dict[str, Any],
-    search: dict[str, Any],
-    progress: Progress,
-    around: dict[str, Any],
+    target: str | None, quality: str | None, chosen: Options, search: Options, progress: Progress, around: Options
 ) -> Any:
     """A translator from any language, each of whose own is begun when it is opened."""
     from fastattn.text.languages import iso_code
