@@ -112,7 +112,11 @@ def generate(
         else:
             for line, found in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
                 ranked = [found, *found.alternatives]
-                text = _as_json(line, ranked) if json else "\n".join(one_line(one.text) for one in ranked)
+                if json:
+                    best, *others = map(_record, ranked)
+                    text = as_json({"prompt": line.text} | best | {"alternatives": others})
+                else:
+                    text = "\n".join(one_line(one.text) for one in ranked)
                 _write(output, text + "\n")
                 progress.show(pace(lines, time.monotonic() - loaded))
     if verbose:
@@ -157,11 +161,6 @@ def _score(generator: Any, lines: InputLines, output: OutputFile, json: bool, sp
                 _write(output, as_json(record | {"perplexity": perplexity}) + "\n")
             else:
                 _write(output, f"{found.perplexity:.4f}\t{one_line(text)}\n")
-
-
-def _as_json(line: InputLine, ranked: list[Any]) -> str:
-    records = [_record(one) for one in ranked]
-    return as_json({"prompt": line.text} | records[0] | {"alternatives": records[1:]})
 
 
 def _record(found: Any) -> dict[str, Any]:

@@ -262,11 +262,12 @@ def machine_facts() -> Facts:
 
     try:
         backend("cuda")
+    except FastattnError as error:
+        card = f"none: {error}"
+    else:
         from fastattn.ops.cuda.card import description
 
         card = description()
-    except FastattnError as error:
-        card = f"none: {error}"
     yield "card", card
     yield "threads", f"{thread_limit()} by default{', by NUMBA_NUM_THREADS' * ('NUMBA_NUM_THREADS' in os.environ)}"
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from fastattn.cli.printing import Progress, as_json
 from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
 from fastattn.printable import counted
-from fastattn.system.files import OutputFile, as_text, open_bytes, raw_lines
+from fastattn.system.files import as_text, open_bytes, raw_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +95,7 @@ def search(
         searched = {"threads": options["threads"], **given(device=options["device"])}
         how = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
-        write = _write_json if json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
+        decimals, headed = 0 if function == "hamming" else 4, len(queries) != 1
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
                 vectors_QD = encoder.encode_query(queries_Q, **how)
@@ -104,7 +103,8 @@ def search(
                 for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
-                    write(output, query, shown)
+                    table = f"{query}\n" * headed + _as_table(shown, decimals)
+                    output.write((_as_json(query, shown) if json else table).encode())
                 output.flush()
 
 
@@ -142,17 +142,16 @@ def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sampl
     return options
 
 
-def _write_table(headed: bool, decimals: int, output: OutputFile, query: str, rows: list[_Row]) -> None:
-    if headed:
-        output.write(f"{query}\n".encode())
+def _as_table(rows: list[_Row], decimals: int) -> str:
+    lines = []
     for rank, (score, row, text) in enumerate(rows, start=1):
-        columns = [str(rank), f"{score:.{decimals}f}", str(row), *([] if text is None else [text])]
-        output.write(("\t".join(columns) + "\n").encode())
+        lines.append("\t".join([str(rank), f"{score:.{decimals}f}", str(row), *([] if text is None else [text])]))
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _write_json(output: OutputFile, query: str, rows: list[_Row]) -> None:
+def _as_json(query: str, rows: list[_Row]) -> str:
     results = []
     for score, row, text in rows:
         number = float(str(score)) if math.isfinite(score) else None  # the shortest decimals of the float32
         results.append({"score": number, "row": row} | ({} if text is None else {"text": text}))
-    output.write((as_json({"query": query, "results": results}) + "\n").encode())
+    return as_json({"query": query, "results": results}) + "\n"

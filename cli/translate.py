@@ -171,7 +171,7 @@ def translate(
     names = models or tuple(entry.name for entry in entries)
     choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
     key = repr((names, source, target, quality, prompt, choices, around, file_contents(around), fields, extras))
-    documents = planned(input_path, output_path, out_dir, form, as_lines, key, fields != [""])
+    documents = planned(input_path, output_path, out_dir, form, as_lines, key, any(fields))
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if documents is None and extras:

@@ -51,15 +51,9 @@ def chosen_vectors(
 
     encoder_of  called where vectors are calibrated
     """
-    options = dict(options)
-    del options["calibration"]
-    pooling = options.pop("pooling")
-    normalize = options.pop("normalize")
-    chosen = given(
-        **options,
-        normalize_embeddings=normalize,
-        pooling=None if pooling is None else tuple(pooling.split(",")),
-    )
+    pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
+    own = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
+    chosen = given(**own, normalize_embeddings=options["normalize"], pooling=pooling)
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
@@ -126,13 +120,10 @@ def open_array(path: str) -> "np.ndarray":
 
     Raises InputError where it holds none, or Python objects.
     """
-    form = FORMATS.get(PurePath(path).suffix.lower(), "npy")
-    return _mapped(path) if form == "npy" else _rows(path, form)
-
-
-def _mapped(path: str) -> "np.ndarray":
     import numpy as np
 
+    if (form := FORMATS.get(PurePath(path).suffix.lower(), "npy")) != "npy":
+        return _rows(path, form)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
@@ -161,7 +152,14 @@ def _rows(path: str, form: str) -> "np.ndarray":
     for filled, row in zip(array, rows):
         if row is not None:
             filled[:] = row
-    return array.astype(_bytes_of(array, path)) if whole else array
+    if not whole:
+        return array
+    least, most = int(array.min()), int(array.max())
+    if least < -128 or most > 255 or (least < 0 and most > 127):
+        raise InputError(f"{path}: whole numbers of int8 or uint8 are expected, got {least} to {most}")
+    if least >= 0 and most <= 127:
+        raise InputError(f"{path}: cannot tell int8 from uint8 where all numbers are 0 to 127; write .npy")
+    return array.astype("int8" if least < 0 else "uint8")
 
 
 def _row(line: str, form: str, location: str) -> "np.ndarray | None":
@@ -183,13 +181,3 @@ def _row(line: str, form: str, location: str) -> "np.ndarray | None":
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         wanted = "numbers between commas" if form == "csv" else '{"embedding": [numbers]}'
         raise InputError(f"{location}: {wanted} expected, got {described(line)}") from None
-
-
-def _bytes_of(array: "np.ndarray", path: str) -> str:
-    """The type of an array's whole numbers, int8 or uint8."""
-    least, most = int(array.min()), int(array.max())
-    if least < -128 or most > 255 or (least < 0 and most > 127):
-        raise InputError(f"{path}: whole numbers of int8 or uint8 are expected, got {least} to {most}")
-    if least >= 0 and most <= 127:
-        raise InputError(f"{path}: cannot tell int8 from uint8 where all numbers are 0 to 127; write .npy")
-    return "int8" if least < 0 else "uint8"

@@ -139,7 +139,7 @@ def _model_facts(model: str, checkpoint: "Checkpoint", verification: "Verificati
 def _print_report(
     machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Sequence["Comparison"]
 ) -> None:
-    print_facts((machine | model).items())
+    print_facts([*machine.items(), *model.items()])
     for number, text in enumerate(texts, 1):
         print_facts([(f"text {number}", text if len(text) <= 90 else f"{text[:80]}... ({len(text):,} characters)")])
     say()

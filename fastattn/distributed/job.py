@@ -71,9 +71,10 @@ class CorpusJob:
 
     def differences(self, other: "CorpusJob") -> list[str]:
         """What differs from an earlier job, a phrase each; none where both write the same."""
-        both = [("kind", self.kind, other.kind)]
+        both: list[tuple[str, Any, Any]] = [("kind", self.kind, other.kind)]
         if self.model != other.model:
-            both.append(("model", *(f"{job.model_name} ({job.model[:12]})" for job in (self, other))))
+            now, before = (f"{job.model_name} ({job.model[:12]})" for job in (self, other))
+            both.append(("model", now, before))
         both += [(name, self.options.get(name), other.options.get(name)) for name in self.options | other.options]
         names = ("column", "outputs", "form", "version", "block_bytes", "input_form")
         both += [(name, getattr(self, name), getattr(other, name)) for name in names]
