@@ -88,12 +88,6 @@ def contents(path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def find_model(name: str) -> tuple[Path, str]:
-    """(path of the model on this host, digest of its files)."""
-    path = download.resolve(name).absolute()
-    return path, digest_of(path)
-
-
 def check_reach(reach: str | None) -> None:
     """Raise InputError for a way to the hosts that is unknown; None: the caller does not say."""
     if reach is not None:
@@ -127,15 +121,12 @@ def _unpacked(source: ModelSource) -> Path:
     folder = cache_root() / "checkpoints" / f"shipped-{source.digest[:8]}"
     if not folder.is_dir():
         _unpack(source, folder)
-    path = folder if source.is_folder else _only_file(folder)
+    path = folder
+    if not source.is_folder:  # shipped, perhaps from elsewhere, under another name: its contents are what counts
+        path = next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE), folder)
     if digest_of(path) != source.digest:
         raise CheckpointError(f"{path}: not the model that was shipped; delete the folder, so that it is shipped anew")
     return path
-
-
-def _only_file(folder: Path) -> Path:
-    """The file that was shipped, perhaps from elsewhere, under another name: its contents are what counts."""
-    return next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE), folder)
 
 
 def _unpack(source: ModelSource, folder: Path) -> None:

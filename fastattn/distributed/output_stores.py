@@ -45,7 +45,7 @@ def hold_lease(store: "Store", room: str) -> Iterator[Callable[[], None]]:
         if thread is not None and thread.is_alive():
             thread.join()
         with contextlib.suppress(StorageError):  # then it dies of age
-            lease.give_back()
+            store.delete(lease.path)
 
 
 class _Lease:
@@ -53,12 +53,13 @@ class _Lease:
         self._store = store
         self._folder = folder
         self._name = f"{os.urandom(8).hex()}.json"
+        self.path = f"{folder}/{self._name}"
         self._is_lost = False
         self._seen = 0  # when it was written, by the last listing after that
 
     def renew(self) -> None:
         holder = f"process {os.getpid()} on {socket.gethostname()}"
-        self._store.write(f"{self._folder}/{self._name}", json.dumps({"holder": holder}).encode())
+        self._store.write(self.path, json.dumps({"holder": holder}).encode())
 
     def refuse_beside_others(self) -> None:
         leases = self._store.list(self._folder)
@@ -102,9 +103,6 @@ class _Lease:
             raise StorageError(
                 f"{self._store.name}: not renewed for {DEAD_AFTER:.0f} seconds, so another job has begun there"
             )
-
-    def give_back(self) -> None:
-        self._store.delete(f"{self._folder}/{self._name}")
 
     def _holder(self, name: str) -> str:
         data = self._store.read(f"{self._folder}/{name}", 1 << 16)
@@ -188,8 +186,7 @@ class ObjectStore:
         with naming_failures(self, "read", path):
             try:
                 with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
-                    data: bytes = stream.read(most)
-                    return data
+                    return stream.read(most)  # type: ignore[no-any-return]
             except FileNotFoundError:
                 return None
 
@@ -216,8 +213,7 @@ class ObjectStore:
 
     def size(self, path: str) -> int | None:
         with naming_failures(self, "read", path):
-            size: int | None = self._filesystem.get_file_info(f"{self._path}/{path}").size
-        return size
+            return self._filesystem.get_file_info(f"{self._path}/{path}").size  # type: ignore[no-any-return]
 
     def intact(self, path: str, digest: str) -> bool:
         """True: object stores keep checksums of their own, and all the output would pass through the network."""
@@ -267,7 +263,7 @@ class LocalStore:
                     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
                 for folder in folders:
                     sweep(os.path.join(self._folder, folder), _PART)
-                yield _nothing_to_check
+                yield lambda: None  # a lock cannot be lost
             finally:
                 unlock(file)
 
@@ -326,12 +322,10 @@ class LocalStore:
         for folder in folders:
             with naming_failures(self, "write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))
-            if folder and not self._is_folder(folder):  # what was written there would go elsewhere
+            with naming_failures(self, "write", folder):
+                is_folder = stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
+            if folder and not is_folder:  # what was written there would go elsewhere
                 raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")
-
-    def _is_folder(self, folder: str) -> bool:
-        with naming_failures(self, "write", folder):
-            return stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
 
 
 def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> BinaryIO:
@@ -351,7 +345,3 @@ def _holder(file: BinaryIO) -> str:
     except OSError:  # Windows lets nobody read what is locked
         return ""
     return f" ({text})" if text else ""
-
-
-def _nothing_to_check() -> None:
-    """A lock cannot be lost."""

@@ -79,12 +79,10 @@ class StringRows(BlockRows):
     columns: dict[str, list[str | None]]
 
     def table(self) -> "pyarrow.Table":
-        """As the base class says; every column is a string."""
         pa = import_pyarrow()
         return pa.table({name: pa.array(values, pa.string()) for name, values in self.columns.items()})
 
     def records(self) -> list[dict[str, Any]]:
-        """As the base class says."""
         return [dict(zip(self.columns, values)) for values in zip(*self.columns.values())]
 
 
@@ -118,9 +116,8 @@ class ByteLines:
         self._cut = False
         size = file.size()
         if size < stop:
-            raise FastattnError(
-                f"{self._name} has {counted(size, 'byte')}, and had at least {stop:,} when it was cut into blocks"
-            )
+            had = f"had at least {stop:,} when it was cut into blocks"
+            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {had}")
         self.position = self.next = max(start - 1, 0)
         self._file.seek(self.next)
         if start > 0:
@@ -197,9 +194,6 @@ class _Borrowed(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
 
 
 def even_parts(size: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
