@@ -15,7 +15,7 @@ import click
 
 from fastattn._version import VERSION
 from fastattn.cli.options import Group
-from fastattn.cli.printing import say, say_traceback
+from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
 from fastattn.system.option_names import GENERATION, MODEL, SEARCH, TEXTS
 
@@ -58,7 +58,10 @@ class Commands(Group):
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know is shown whole
             message, code = _explain(error)
             if message is None or os.environ.get("FASTATTN_DEBUG"):
-                say_traceback(error)
+                import traceback  # slow to import, and rarely needed
+
+                for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
+                    say(line, err=True)
             if message:
                 say(f"fastattn: {message}", err=True)
         # What cannot be written (closed pipe, full disk) must not fail again when Python exits.

@@ -24,14 +24,6 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def say_traceback(error: BaseException) -> None:
-    """Print an error's traceback, and those of its causes, on stderr."""
-    import traceback  # slow to import, and rarely needed
-
-    for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
-        say(line, err=True)
-
-
 class Compiling:
     """Says once that kernels are being compiled, which takes a while on the first run; on a terminal also which one.
 

@@ -8,11 +8,6 @@ from fastattn.cli.printing import as_json
 from fastattn.system.files import OutputFile, one_line
 
 
-def result_is_unsure(result: Any) -> bool:
-    """Whether a line's language was found, and may be another."""
-    return bool(getattr(result, "language", "")) and not result.sure
-
-
 def _links(line: InputLine, result: Any) -> str:
     from fastattn.translation.alignment import pharaoh, word_links
 
@@ -40,7 +35,7 @@ class Printing:
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
-        if result_is_unsure(result):
+        if getattr(result, "language", "") and not result.sure:  # which was found, and may be another
             self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
             self.unsure += 1
         if found := getattr(result, "remarks", ()):

@@ -5,7 +5,6 @@ not another translation.
 """
 
 import hashlib
-import mmap
 import os
 import socket
 from pathlib import Path
@@ -79,12 +78,8 @@ def contents(path: Path) -> dict[str, np.ndarray]:
     """Name -> bytes, uint8, of each file of a checkpoint, mapped."""
     found = {}
     for name, file in files_of(path).items():
-        with file.open("rb") as stream:
-            if file.stat().st_size:
-                mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-                found[name] = np.frombuffer(mapped, np.uint8)
-            else:
-                found[name] = np.zeros(0, np.uint8)
+        is_empty = not file.stat().st_size  # which cannot be mapped
+        found[name] = np.zeros(0, np.uint8) if is_empty else np.memmap(file, np.uint8, "r").view(np.ndarray)
     return found
 
 
@@ -110,9 +105,8 @@ def on_this_host(source: ModelSource) -> Path:
     except CheckpointError as error:
         raise CheckpointError(f"on host {host}: {error}") from None
     if (found := digest_of(path)) != source.digest:
-        raise CheckpointError(
-            f"on host {host}: {path} is another model (SHA-256 {found[:12]}, expected {source.digest[:12]})"
-        )
+        digests = f"SHA-256 {found[:12]}, expected {source.digest[:12]}"
+        raise CheckpointError(f"on host {host}: {path} is another model ({digests})")
     return path
 
 

@@ -81,10 +81,8 @@ class OutputFolder:
         """Write the job in the place of one without differences, whose files had other times."""
         data = job.as_json()
         if len(data) >= _LARGEST_JOB:
-            raise InputError(
-                f"{len(job.files):,} input files are too many for one job: their names alone have more than "
-                f"{_LARGEST_JOB:,} bytes; begin several jobs"
-            )
+            many = f"{len(job.files):,} input files are too many for one job"
+            raise InputError(f"{many}: their names alone have more than {_LARGEST_JOB:,} bytes; begin several jobs")
         self._store.write(_JOB, data)
 
     def finished(self) -> dict[int, Record]:
@@ -148,9 +146,8 @@ class OutputFolder:
         if self._store.read(_JOB, _LARGEST_JOB) is None:
             others = sorted(name for name in self._store.list("") if name != _ROOM and not name.startswith("."))
             if others:
-                raise InputError(
-                    f"{self.name} holds other files ({others[0]}) and no job; name a folder that is empty or new"
-                )
+                found = f"other files ({others[0]}) and no job"
+                raise InputError(f"{self.name} holds {found}; name a folder that is empty or new")
 
 
 def part_name(number: int, form: str) -> str:
@@ -169,16 +166,12 @@ def _store(url: str, name: str) -> tuple[str, Store]:
     return path, LocalStore(path, name)
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
-
-
 _FIELDS = {
     **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults", "fault_at"), is_count),
     **dict.fromkeys(("tokens", "size", "bytes"), is_count),
     **dict.fromkeys(("url", "input", "file", "digest", "host"), is_text),
     "first_faults": are_texts,
-    "seconds": _is_seconds,
+    "seconds": lambda value: type(value) in (int, float) and 0 <= value < 1e12,
 }
 
 

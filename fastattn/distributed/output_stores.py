@@ -100,9 +100,8 @@ class _Lease:
 
     def check(self) -> None:
         if self._is_lost:
-            raise StorageError(
-                f"{self._store.name}: not renewed for {DEAD_AFTER:.0f} seconds, so another job has begun there"
-            )
+            late = f"not renewed for {DEAD_AFTER:.0f} seconds"
+            raise StorageError(f"{self._store.name}: {late}, so another job has begun there")
 
     def _holder(self, name: str) -> str:
         data = self._store.read(f"{self._folder}/{name}", 1 << 16)
@@ -168,10 +167,8 @@ class ObjectStore:
 
     def __init__(self, filesystem: Any, path: str, name: str):
         if filesystem.type_name not in _WHOLE:
-            raise InputError(
-                f"cannot write {name}: {filesystem.type_name} may show files that are half written; "
-                f"name a folder or an object store ({', '.join(_WHOLE)})"
-            )
+            half = f"{filesystem.type_name} may show files that are half written"
+            raise InputError(f"cannot write {name}: {half}; name a folder or an object store ({', '.join(_WHOLE)})")
         self.name = name
         self._filesystem = filesystem
         self._path = path.rstrip("/")

@@ -157,7 +157,17 @@ class _Dispatcher:
         if answer is ENDED:
             self._lose()
         elif answer is not _NEWS:
-            self._take(*answer)
+            number, kind, content = answer
+            if kind == "warning":
+                self._pool.warn(content)
+            elif number in self._sent:  # not one that was cancelled meanwhile
+                ticket = self._sent.pop(number)
+                if kind == "failed":
+                    self._fail(ticket, content)
+                    return True
+                if ticket.job.done is not None:
+                    ticket.job.done()
+                self._slot.finish(ticket, content)
         return True
 
     def _room(self) -> Callable[[Ticket, bool], bool]:
@@ -178,18 +188,6 @@ class _Dispatcher:
         for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
             self._process.leave(number)
             self._slot.leave(self._sent.pop(number))
-
-    def _take(self, number: int, kind: str, content: Any) -> None:
-        if kind == "warning":
-            self._pool.warn(content)
-        elif number in self._sent:  # not one that was cancelled meanwhile
-            ticket = self._sent.pop(number)
-            if kind == "failed":
-                self._fail(ticket, content)
-                return
-            if ticket.job.done is not None:
-                ticket.job.done()
-            self._slot.finish(ticket, content)
 
     def _lose(self) -> None:
         """The process is gone."""
@@ -235,10 +233,7 @@ def plan_dealt(lengths: Sequence[int], processes: int, make_chunk: Callable[[lis
 
 
 def stream(
-    scheduler: Scheduler,
-    processes: int,
-    source: Iterator[tuple[int, Any]],
-    make_chunk: Callable[[list[Any]], Chunk],
+    scheduler: Scheduler, processes: int, source: Iterator[tuple[int, Any]], make_chunk: Callable[[list[Any]], Chunk]
 ) -> Iterator[Any]:
     """Yield the results of what ``source`` gives, in order, with enough of it in progress for every process.
 

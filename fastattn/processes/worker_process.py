@@ -149,8 +149,13 @@ class WorkerProcess:
         self._process.returncode = 0  # not this one's to wait for, nor to ask
 
 
+def _forget_all() -> None:
+    for process in list(_started):
+        process.forget()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [process.forget() for process in list(_started)])
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 class _Heard:
