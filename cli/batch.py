@@ -247,7 +247,6 @@ def _pace(so_far: "Summary", blocks: int) -> str:
 
 
 def _report(made: "BatchRun", summary: "Summary") -> None:
-    """Say what was done, and raise for what was not."""
     from fastattn.distributed.storage import public
 
     out = public(made.request.out)

@@ -160,7 +160,6 @@ class Watched:
         self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
-        """The translator's, counted."""
         listed = list(texts)
         for number, result in enumerate(self._translator.translate_iter(listed, **options), 1):
             self._share = number / len(listed)
@@ -168,7 +167,6 @@ class Watched:
             yield result
 
     def finish(self, size: int) -> None:
-        """Count a file."""
         self._done, self._files, self._share = self._done + size, self._files + 1, 0.0
         self._show()
 

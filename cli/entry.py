@@ -119,7 +119,6 @@ def _is_for_want_of_memory(error: BaseException) -> bool:
 
 
 def _one_line(message: str) -> str:
-    """A message of click or of a warning on one line."""
     return re.sub(r"[ \t\r\n]+", " ", message).strip()
 
 

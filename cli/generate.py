@@ -124,7 +124,6 @@ def generate(
 
 
 def _conversation(template: Any, system: str | None, text: str) -> str:
-    """The prompt of a conversation that the text begins."""
     before = [] if system is None else [{"role": "system", "content": system}]
     return template.render([*before, {"role": "user", "content": text}])  # type: ignore[no-any-return]
 
@@ -132,7 +131,6 @@ def _conversation(template: Any, system: str | None, text: str) -> str:
 def _stream(
     generator: Any, lines: InputLines, output: OutputFile, as_prompt: Callable[[str], str], search: dict[str, Any]
 ) -> None:
-    """Write the answer to the only prompt piece by piece."""
     for burst in lines.bursts():
         for prompt in burst:
             for piece in generator.stream(as_prompt(prompt), **search):

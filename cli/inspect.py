@@ -50,7 +50,6 @@ def inspect(model: str | None) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """A line for each fact."""
     for name, value in facts:
         say(f"{name:<14} {value}")
 
@@ -280,7 +279,6 @@ _INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widene
 
 
 def _describe_products(precision: str, target: "Target") -> str:
-    """The instructions that multiply in a precision."""
     name: str = getattr(target, precision)
     known = _INSTRUCTIONS.get(name, name)
     if precision not in target.tiles:

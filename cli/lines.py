@@ -223,11 +223,9 @@ class Threaded:
             self._parts.put(part)
 
     def is_ready(self) -> bool:
-        """Whether the thread has read something."""
         return not self._parts.empty()
 
     def read(self) -> bytes:
-        """What the thread has read, or reads next."""
         part = self._parts.get()
         if isinstance(part, OSError):
             raise part

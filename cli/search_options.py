@@ -13,8 +13,6 @@ from fastattn.errors import InputError
 
 
 class _TextFile(click.ParamType):
-    """The text of a file."""
-
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:

@@ -81,7 +81,6 @@ class Lengths:
         self._lines = self._cut_lines = self._cut_tokens = 0
 
     def refusal(self, text: str) -> str | None:
-        """Why a line is too long, or None."""
         exceeded = self._limit.exceeded([text])
         return self._limit.refusal(exceeded[0]) if exceeded else None
 
@@ -96,7 +95,6 @@ class Lengths:
             self._count()
 
     def remark(self) -> str | None:
-        """What was cut of all lines, or None."""
         self._count()
         if not self._cut_lines:
             return None

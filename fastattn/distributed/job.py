@@ -47,7 +47,6 @@ class CorpusJob:
         vars(self)["files"] = [file | {"url": public(file["url"])} for file in kept]
 
     def as_json(self) -> bytes:
-        """The file's contents; ``from_json`` reads them."""
         return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
 
     def without_files(self) -> "CorpusJob":
@@ -111,12 +110,10 @@ def _refuse(constant: str) -> None:
 
 
 def is_text(value: Any) -> bool:
-    """Whether JSON's value is a string."""
     return isinstance(value, str)
 
 
 def are_texts(value: Any) -> bool:
-    """Whether JSON's value is a list of strings."""
     return isinstance(value, list) and all(map(is_text, value))
 
 

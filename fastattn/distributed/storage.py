@@ -140,7 +140,6 @@ class _Location:
         return f"{folder}/{quote(path[len(self.folder) :].lstrip('/'))}{self._options}"
 
     def information(self) -> "FileInfo":
-        """Of the path as it is, wildcards or not."""
         with naming(self.name, InputError):
             return self.system.get_file_info(self.path)
 

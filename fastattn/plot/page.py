@@ -142,7 +142,6 @@ def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
 
 
 def page(body: str, title: str) -> str:
-    """A whole page around a fragment."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -48,7 +48,6 @@ def scale() -> np.ndarray:
 
 @cache
 def hex_colours() -> list[str]:
-    """The scale as ``#rrggbb``."""
     return [f"#{bytes(colour).hex()}" for colour in scale()]
 
 
@@ -126,7 +125,6 @@ class Panel:
 
     @property
     def shares_TS(self) -> np.ndarray:
-        """The weights as shares of the largest."""
         return self.weights_TS / self.largest
 
 

@@ -74,7 +74,6 @@ class ProcessPool:
             self.process(index)
 
     def process(self, index: int) -> WorkerProcess:
-        """The process of a slot."""
         with _starting:
             process = self._processes.get(index)
             if process is None or not process.is_usable:
@@ -85,7 +84,6 @@ class ProcessPool:
             return process
 
     def check_open(self) -> None:
-        """Raise FastattnError once the pool is closed."""
         if not self._end.alive:
             raise FastattnError("the worker processes are closed")
 
@@ -190,7 +188,6 @@ class _Dispatcher:
             self._slot.leave(self._sent.pop(number))
 
     def _lose(self) -> None:
-        """The process is gone."""
         error, has_begun = self._process.fail(), self._process.has_loaded
         tickets, self._sent = list(self._sent.values()), {}
         for ticket in tickets:

@@ -56,7 +56,6 @@ class BlockRows(ABC):
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
         return len(self.texts)
 
     @abstractmethod
@@ -68,7 +67,6 @@ class BlockRows(ABC):
         """The same as JSON's types, a dictionary a row."""
 
     def objects(self) -> list[str]:
-        """The same as objects of JSON, each on one line."""
         return list(map(json_line, self.records()))
 
 
@@ -149,7 +147,6 @@ class ByteLines:
         return f"{self._name}, byte {self.position if position is None else position}"
 
     def _skip_line(self) -> None:
-        """Go on to the next line, or at least to the end of the range."""
         while self.next < self._stop:
             rest = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
             self.next += len(rest)

@@ -37,7 +37,6 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
 
 
 def _starts(stream: Any, file: InputFile, start: int, block_bytes: int) -> Iterator[int]:
-    """The bytes where parts begin, but for the first, at ``start``."""
     position = start  # where a record begins
     while position < file.size:
         if position - start >= block_bytes:

@@ -140,7 +140,6 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
 
 
 def _batches(opened: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]":
-    """Batches of the block's rows."""
     groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
     stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
@@ -189,8 +188,6 @@ class _Hashing(io.RawIOBase):
 
 @dataclass
 class _Table(BlockRows):
-    """A table as it was read."""
-
     name: str
     read: "pyarrow.Table"
 
