@@ -64,23 +64,19 @@ class InputLines:
             if raw is None:
                 return
             self._read += 1
-            line = self._line(raw)
+            line = InputLine(f"{self.name}, line {self._read}", "", len(raw))
+            try:
+                line.text = as_text(raw, self._read, self.name)
+                if (reason := self.refuse(line.text)) is not None:
+                    raise InputError(f"{line.location}: {reason}")
+            except InputError as error:
+                if self._stops:
+                    raise
+                line.text = "" if len(raw) > files.LONGEST_LINE else raw.decode("utf-8", "replace").rstrip("\r\n")
+                line.error = error
             self._pending.append(line)
             yield "" if line.error else line.text
         self._ended = True
-
-    def _line(self, raw: bytes) -> InputLine:
-        location = f"{self.name}, line {self._read}"
-        try:
-            text = as_text(raw, self._read, self.name)
-            if (reason := self.refuse(text)) is not None:
-                raise InputError(f"{location}: {reason}")
-            return InputLine(location, text, len(raw))
-        except InputError as error:
-            if self._stops:
-                raise
-            text = "" if len(raw) > files.LONGEST_LINE else raw.decode("utf-8", "replace").rstrip("\r\n")
-            return InputLine(location, text, len(raw), error)
 
     def finish(self, error: FastattnError | None = None) -> InputLine:
         """Mark the next line as done, or as failed with ``error``, and return it."""

@@ -49,16 +49,14 @@ class OutputFolder:
         self._form = form
         self.url, self._store = _store(url, self.name)
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[Callable[[], None]]:
+    def hold(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Keep other jobs out, and sweep what killed ones left. FastattnError where another is at work.
 
         Yields a function that raises StorageError if the folder is held no longer, which only leases may come to.
         InputError, before anything is written, where the folder has files that are no job's.
         """
         self._refuse_other_files()
-        with self._store.hold(_ROOM, ["", _ROOM, _FINISHED, _SET_ASIDE]) as check:
-            yield check
+        return self._store.hold(_ROOM, ["", _ROOM, _FINISHED, _SET_ASIDE])
 
     def begin(self, job: CorpusJob) -> CorpusJob:
         """The job as it was first begun here; keeps ``job`` where there is none yet.

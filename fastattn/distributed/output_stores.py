@@ -70,9 +70,12 @@ class _Lease:
         ages = {name: (own.modified - entry.modified) / 1e9 for name, entry in leases.items()}
         living = min(ages, key=lambda name: ages[name], default=None)
         if living is not None and ages[living] < DEAD_AFTER:
+            data = self._store.read(f"{self._folder}/{living}", 1 << 16)
+            holder = (parse_object(data or b"") or {}).get("holder")
+            shown = f", {holder[:100]}" if isinstance(holder, str) else ""
             raise FastattnError(
                 f"{self._store.name}: another job is at work there, or was killed less than {DEAD_AFTER:.0f} seconds "
-                f"ago (seen {max(0, ages[living]):.0f} seconds ago{self._holder(living)})"
+                f"ago (seen {max(0, ages[living]):.0f} seconds ago{shown})"
             )
         for name in ages:
             self._store.delete(f"{self._folder}/{name}")
@@ -102,11 +105,6 @@ class _Lease:
         if self._is_lost:
             late = f"not renewed for {DEAD_AFTER:.0f} seconds"
             raise StorageError(f"{self._store.name}: {late}, so another job has begun there")
-
-    def _holder(self, name: str) -> str:
-        data = self._store.read(f"{self._folder}/{name}", 1 << 16)
-        holder = (parse_object(data or b"") or {}).get("holder")
-        return f", {holder[:100]}" if isinstance(holder, str) else ""
 
 
 Buffer = Any  # bytes, or what else has a buffer of bytes
@@ -173,11 +171,9 @@ class ObjectStore:
         self._filesystem = filesystem
         self._path = path.rstrip("/")
 
-    @contextlib.contextmanager
-    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+    def hold(self, room: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Hold a lease. There is nothing to make and nothing to sweep: folders are names, unfinished objects none."""
-        with hold_lease(self, room) as check:
-            yield check
+        return hold_lease(self, room)
 
     def read(self, path: str, most: int) -> bytes | None:
         with naming_failures(self, "read", path):
@@ -248,7 +244,11 @@ class LocalStore:
         with file:
             locked = try_lock(file)
             if locked is None:
-                raise FastattnError(f"{self.name}: another job is at work there{_holder(file)}")
+                holder = ""
+                with contextlib.suppress(OSError):  # Windows lets nobody read what is locked
+                    file.seek(0)
+                    holder = file.read(100).decode("utf-8", "replace")
+                raise FastattnError(f"{self.name}: another job is at work there{f' ({holder})' * bool(holder)}")
             if not locked:
                 self._make_folders([f"{room}/{LEASES}"])
                 with hold_lease(self, room) as check:
@@ -333,12 +333,3 @@ def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> 
         file.close()
         raise OSError(errno.EINVAL, "no regular file")
     return cast(BinaryIO, file)
-
-
-def _holder(file: BinaryIO) -> str:
-    try:
-        file.seek(0)
-        text = file.read(100).decode("utf-8", "replace")
-    except OSError:  # Windows lets nobody read what is locked
-        return ""
-    return f" ({text})" if text else ""

@@ -108,8 +108,7 @@ class AttentionPlot:
 
     @property
     def _description(self) -> str:
-        H, T, S = self._weights_HTS.shape
-        counts = ((H, "head"), (T, "row"), (S, "column"))
+        counts = zip(self._weights_HTS.shape, ("head", "row", "column"))
         listed = ", ".join(f"{number} {name}{'s' * (number > 1)}" for number, name in counts)
         return f"{self._title + ': ' if self._title else ''}attention weights, {listed}"
 

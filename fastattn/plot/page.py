@@ -126,16 +126,18 @@ def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
     data = {
         "rows": json.dumps(frame.rows, ensure_ascii=False),
         "columns": json.dumps(frame.columns, ensure_ascii=False),
-        "weights": _base64(weights),
+        "weights": base64.b64encode(weights).decode(),
         "levels": str(levels),
         "largest": json.dumps([panel.largest for panel in panels]),
         "block": json.dumps(frame.block),
-        "colours": _base64(scale().tobytes()),
+        "colours": base64.b64encode(scale().tobytes()).decode(),
     }
+    options = "".join(f"<option>{escape(panel.name)}</option>" for panel in panels)
+    choice = f'<label>Head <select autocomplete="off">{options}</select></label>' if len(panels) > 1 else ""
     attributes = "\n".join(f'data-{name}="{escape(value)}"' for name, value in data.items())
     return (
         f'<div class="fastattn-attention" {attributes}>\n<style>{STYLE}</style>\n'
-        f'<div class="fastattn-bar" hidden>{_choice(panels)}<output></output></div>\n'
+        f'<div class="fastattn-bar" hidden>{choice}<output></output></div>\n'
         f'<div class="fastattn-stage" style="max-width:{picture.width:g}px">\n{picture.svg}{_canvas(picture, frame)}\n'
         f"</div>\n<script>{SCRIPT}</script>\n</div>\n"
     )
@@ -150,13 +152,6 @@ def page(body: str, title: str) -> str:
     )
 
 
-def _choice(panels: list[Panel]) -> str:
-    if len(panels) == 1:
-        return ""
-    options = "".join(f"<option>{escape(panel.name)}</option>" for panel in panels)
-    return f'<label>Head <select autocomplete="off">{options}</select></label>'
-
-
 def _canvas(picture: Picture, frame: Frame) -> str:
     x, y = picture.panel[0] + frame.left, picture.panel[1] + frame.top
     parts = {"left": x / picture.width, "top": y / picture.height, "width": frame.cells_width / picture.width}
@@ -166,7 +161,3 @@ def _canvas(picture: Picture, frame: Frame) -> str:
         f'<canvas hidden tabindex="0" role="img" aria-label="weights; arrow keys move from one to the next" '
         f'style="{place}"></canvas><div class="fastattn-cursor" hidden></div>'
     )
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

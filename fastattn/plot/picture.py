@@ -4,7 +4,6 @@ Without ids, so that several stand in one page. Where styles are stripped, its a
 """
 
 import base64
-import math
 import struct
 import zlib
 from collections.abc import Iterator
@@ -73,20 +72,10 @@ def _linear(oklab: np.ndarray) -> np.ndarray:
     return (oklab @ _TO_CONES.T) ** 3 @ _TO_LINEAR.T
 
 
-def block_size(cells: int, pixels: float) -> int:
-    """How many cells in a row share a dot, so that a page never shrinks the image and so blurs single weights away."""
-    return max(1, math.ceil(cells / pixels))
-
-
 def largest_of_blocks(shares_TS: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """The largest of each block of rows x columns: a mean would hide the few weights that are not small."""
     tall = np.maximum.reduceat(shares_TS, np.arange(0, shares_TS.shape[0], rows), axis=0)
     return np.maximum.reduceat(tall, np.arange(0, shares_TS.shape[1], columns), axis=1)
-
-
-def png_address(shares_TS: np.ndarray) -> str:
-    """``data:image/png;base64,...`` with a dot for each share."""
-    return f"data:image/png;base64,{base64.b64encode(png(indices(shares_TS))).decode()}"
 
 
 def png(colours_TS: np.ndarray) -> bytes:
@@ -170,8 +159,11 @@ class Frame:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Rows and columns of cells that share a dot where the cells are an image."""
-        return block_size(len(self.rows), self.cells_height), block_size(len(self.columns), self.cells_width)
+        """Rows and columns of cells that share a dot where the cells are an image.
+
+        So a page never shrinks the image, which would blur single weights away.
+        """
+        return ceil(len(self.rows) / self.cells_height), ceil(len(self.columns) / self.cells_width)
 
 
 def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> Frame:
@@ -275,10 +267,11 @@ def _image(panel: Panel, frame: Frame) -> str:
     rows, columns = frame.block
     counts = f"{counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
     name = f"{escape(panel.name) or 'weights'}: {counts}"
+    image = base64.b64encode(png(indices(largest_of_blocks(panel.shares_TS, rows, columns)))).decode()
     return (
         f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
         f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '
-        f'href="{png_address(largest_of_blocks(panel.shares_TS, rows, columns))}"><title>{name}</title></image>'
+        f'href="data:image/png;base64,{image}"><title>{name}</title></image>'
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.storage import open_input, public
 from fastattn.errors import FastattnError, InputError
-from fastattn.printable import counted, json_line
+from fastattn.printable import counted, first_of, json_line
 from fastattn.system import files
 
 if TYPE_CHECKING:
@@ -91,6 +91,11 @@ def checked(text: str, location: str) -> str:
     if "\0" in text:
         raise InputError(f"{location}: a NUL byte, so this is not text")
     return text
+
+
+def no_column(url: str, column: str, names: list[str]) -> InputError:
+    """The error for a file without the column."""
+    return InputError(f"{public(url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
 
 
 _MOST_COUNTED = 1 << 30  # bytes, which take a second on a disk

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, StringRows
+from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, StringRows, no_column
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
-from fastattn.printable import first_of, printable
+from fastattn.printable import printable
 from fastattn.system import files
 
 _CHUNK = 1 << 20  # bytes that are searched for a quote at once
@@ -27,8 +27,7 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
         if not names:
             return
         if column not in names:
-            found = ", ".join(first_of(names, "columns"))
-            raise InputError(f"{public(file.url)} has no column {column!r}; found: {found}")
+            raise no_column(file.url, column, names)
         for begin in _starts(stream, file, start, block_bytes):
             yield start, begin, begin - start
             start = begin

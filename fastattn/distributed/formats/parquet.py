@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked, no_column
 from fastattn.distributed.formats.json_lines import is_text, json_values, strings
 from fastattn.distributed.storage import InputFile, naming, open_input, public
 from fastattn.errors import FastattnError, InputError
-from fastattn.printable import counted, first_of
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -107,8 +107,7 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
     if twice is not None:
         raise InputError(f"{public(url)}: two columns have the name {twice!r}")
     if column not in schema.names:
-        found = ", ".join(first_of(schema.names, "columns"))
-        raise InputError(f"{public(url)} has no column {column!r}; found: {found}")
+        raise no_column(url, column, schema.names)
     kind = schema.field(column).type
     if not is_text(kind):
         raise InputError(f"{public(url)}: the column {column!r} should hold strings, and is {kind}")
