@@ -102,9 +102,8 @@ class BatchRun:
                 "files for its own; name a folder that is not below it"
             )
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
-        self.model: BlockModel = BLOCK_MODELS[request.kind](
-            self.path, request.precision, None, request.output, request.options
-        )
+        model = BLOCK_MODELS[request.kind]
+        self.model: BlockModel = model(self.path, request.precision, None, request.output, request.options)
         size = request.size or block_bytes(self.files)
         self.blocks: list[CorpusBlock] = cut(self.files, request.column, size)
         self._check_outputs()
@@ -119,7 +118,7 @@ class BatchRun:
             version=VERSION,
             block_bytes=size,
             input_form=self.files[0].form if self.files else "",
-            files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
+            files=list(map(vars, self.files)),
         )
 
     def run(self, options: ClusterOptions, on_progress: OnProgress = lambda _: None) -> Summary:
@@ -245,9 +244,8 @@ def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
             pass
     pool = pool_of(nodes, batch.model.layer_weights, options, device)
     actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request
-    model: BlockModel = BLOCK_MODELS[request.kind](
-        batch.path, request.precision, cores, request.output, request.options
-    )
+    kind = BLOCK_MODELS[request.kind]
+    model: BlockModel = kind(batch.path, request.precision, cores, request.output, request.options)
     texts: list[str | None] = []
     sampled_rows = sampled_bytes = 0
     for block in batch.blocks[:: max(1, -(-len(batch.blocks) // SAMPLED_BLOCKS))]:  # from all over the input

@@ -97,12 +97,9 @@ class BlockTranslator:
         self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
         self._translator.translate_iter((), **self._options)  # checks them
         self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
-        names = [output]
-        if self._several:
-            names.append("hypotheses")
-        if self._scored:
-            names.append("scores" if self._several else "score")
-        self.outputs, self.precision = tuple(names), self._translator.precision
+        scores = ["scores" if self._several else "score"] * self._scored
+        self.outputs = (output, *["hypotheses"] * self._several, *scores)
+        self.precision = self._translator.precision
         self.layer_weights = self._translator.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
@@ -123,8 +120,8 @@ class BlockTranslator:
         pa = import_pyarrow()
         columns = [pa.array([result and _text(result.text) for result in found], pa.string())]
         if self._several:
-            texts = [result and [_text(text) for text in result.hypotheses] for result in found]
-            columns.append(pa.array(texts, pa.list_(pa.string())))
+            lists = [result and [_text(text) for text in result.hypotheses] for result in found]
+            columns.append(pa.array(lists, pa.list_(pa.string())))
         if self._scored:
             scores = [result and (result.scores if self._several else result.scores[0]) for result in found]
             columns.append(pa.array(scores, pa.list_(pa.float32()) if self._several else pa.float32()))

@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_ray
@@ -109,9 +110,9 @@ def _check_answers(address: str) -> None:
 def hosts() -> list[Host]:
     """The nodes that give out cores."""
     found = []
-    for node in import_ray().nodes():
+    for node in filter(itemgetter("Alive"), import_ray().nodes()):
         cpus, cards = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
-        if node["Alive"] and cpus:
+        if cpus:
             found.append(Host(node["NodeManagerHostname"], cpus, cards))
     return found
 
