@@ -163,7 +163,12 @@ def _model(entry: "CacheEntry") -> str:
 
 def _fields(entry: "CacheEntry") -> dict[str, object]:
     used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
-    fields = {"kind": entry.kind, "model": _model(entry) or None, "bytes": entry.size, "last_used": used}
+    fields: dict[str, object] = {
+        "kind": entry.kind,
+        "model": _model(entry) or None,
+        "bytes": entry.size,
+        "last_used": used,
+    }
     return fields | {"half_made": entry.half_made, "path": str(entry.path)}
 
 

@@ -225,16 +225,16 @@ def open_model(kind: str, model: str | None, progress: Progress, **options: Any)
         path = located_encoder(model, progress)
         compiling = Compiling(progress)
         # Imported only after its model is found: Numba comes with it.
-        made = getattr(import_module(f"fastattn.{_CLASSES[kind]}"), kind)
+        made = getattr(import_module(_CLASSES[kind]), kind)
         return made(path, **given(**options)), compiling
 
 
 _CLASSES = {
-    "Captioner": "vision.captioner",
-    "CrossEncoder": "encoders.cross_encoder",
-    "Encoder": "encoders.encoder",
-    "Generator": "generation.generator",
-    "TextClassifier": "encoders.text_classifier",
+    "Captioner": "fastattn.vision.captioner",
+    "CrossEncoder": "fastattn.encoders.cross_encoder",
+    "Encoder": "fastattn.encoders.encoder",
+    "Generator": "fastattn.generation.generator",
+    "TextClassifier": "fastattn.encoders.text_classifier",
 }
 
 

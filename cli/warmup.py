@@ -79,9 +79,10 @@ def warmup() -> None:
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),
         }
-        recurrent_varieties = ("float32", rotary, True, "ssru"), ("bfloat16", {}, False, "average-attention")
-        varieties = ("float32", {}, False, ""), ("bfloat16", {}, False, ""), ("int8", {}, True, "")
-        for precision, variety, quantized, recurrence in (*recurrent_varieties, *varieties):
+        varieties: list[tuple[str, dict[str, Any], bool, str]]
+        varieties = [("float32", {}, False, ""), ("bfloat16", {}, False, ""), ("int8", {}, True, "")]
+        varieties += [("float32", rotary, True, "ssru"), ("bfloat16", {}, False, "average-attention")]
+        for precision, variety, quantized, recurrence in varieties:
             decoder: dict[str, Any] = {}
             if recurrence:  # such decoders take no rotary positions
                 decoder = {"positions": PositionSpec("none", limit=_LONG), "recurrence": RecurrenceSpec(recurrence)}
