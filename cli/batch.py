@@ -8,33 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.interrupt import last_words
-from fastattn.cli.options import (
-    TEXT,
-    Command,
-    Group,
-    Option,
-    device_option,
-    given,
-    loading,
-    located,
-    located_encoder,
-    located_entry,
-    model_option,
-    precision_option,
-    with_options,
-)
+from fastattn.cli.options import Command, Group, declare, given, loading, located, located_encoder, located_entry
 from fastattn.cli.printing import Progress, duration, say
-from fastattn.cli.search_options import as_typed, search_options, split_option
+from fastattn.cli.search_options import search_options, typed_names
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
 from fastattn.cli.watched import watched
-from fastattn.errors import FastattnError, InputError, LineError
+from fastattn.errors import FastattnError, LineError
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
     from fastattn.distributed.batch import BatchRun, Summary
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_cluster = partial(click.option, cls=Option, heading="Cluster options")
 
 
 class _Size(click.ParamType):
@@ -51,54 +36,25 @@ class _Size(click.ParamType):
         return int(found[1]) * _UNITS[found[2]]
 
 
-_batch_options = with_options(
-    click.argument("inputs", nargs=-1, required=True, metavar="IN..."),
-    click.option("-o", "--out", required=True, metavar="DIR", help="Write the output there: a folder, or a URL."),
-    click.option(
-        "--column", type=TEXT, default="text", show_default=True, help="The texts' column; in text files it is text."
-    ),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(["parquet", "jsonl"]),
-        default="parquet",
-        show_default=True,
-        help="Of the output.",
-    ),
-    click.option(
-        "--input-format",
-        "input_form",
-        type=click.Choice(["text", "jsonl", "csv", "parquet"]),
-        help="Of the input (default: by the files' names).",
-    ),
-    click.option(
-        "--block-size",
-        "size",
-        type=_Size(),
-        help="Bytes of text that are done, and lost, together (default: a 200th of the input, 128K to 4M).",
-    ),
-    click.option("--dry-run", is_flag=True, help="Write nothing; say what it would take, from a sample."),
-    click.option(
-        "--price", type=click.FloatRange(min=0), help="Of a core for an hour: --dry-run says what a million rows cost."
-    ),
-    _cluster(
-        "--address",
-        help="Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).",
-    ),
-    _cluster("--actors", type=click.IntRange(min=1), help="At most so many at once (default: as many as have room)."),
-    _cluster(
-        "--cores",
-        type=click.IntRange(min=1),
-        help="Of an actor, and its threads (default: as many as keep their speed in one process).",
-    ),
-    _cluster(
-        "--model-by",
-        "reach",
-        type=click.Choice(["path", "name", "store"]),
-        help="How the model reaches the hosts: it lies there under its path, each pulls it by its name, or it is "
-        "shipped through Ray's object store (default: store where there are several).",
-    ),
+_batch_options = declare(
+    """
+-o, --out DIR: Write the output there: a folder, or a URL. [required]
+--column TEXT: The texts' column; in text files it is text. [default: text]
+--format [parquet|jsonl] -> form: Of the output. [default: parquet]
+--input-format [text|jsonl|csv|parquet] -> input_form: Of the input (default: by the files' names).
+--block-size SIZE -> size: Bytes of text that are done, and lost, together (default: a 200th of the input, 128K to 4M).
+--dry-run: Write nothing; say what it would take, from a sample.
+--price FLOAT>=0: Of a core for an hour: --dry-run says what a million rows cost.
+Cluster options
+--address TEXT: Of a Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, else this machine alone).
+--actors INTEGER>=1: At most so many at once (default: as many as have room).
+--cores INTEGER>=1: Of an actor, and its threads (default: as many as keep their speed in one process).
+--model-by [path|name|store] -> reach: How the model reaches the hosts: it lies there under its path, each pulls it by
+    its name, or it is shipped through Ray's object store (default: store where there are several).
+""",
+    size={"type": _Size()},
 )
+_inputs = click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 
 
 @click.group(
@@ -138,20 +94,21 @@ Examples:
   fastattn batch translate s3://in/ --out s3://out/ --address auto
 """,
 )
-@model_option
-@click.option(
-    "--from", "source", metavar="LANGUAGE", help="Language of the texts: as in fastattn translate, but not auto."
-)
-@click.option("--to", "target", metavar="LANGUAGE", help="Language to translate to, likewise (default: en to pt).")
-@click.option(
-    "--output-column", "output", type=TEXT, default="translation", show_default=True, help="The translations' column."
-)
+@declare("""
+--model
+--from LANGUAGE -> source: Language of the texts: as in fastattn translate, but not auto.
+--to LANGUAGE -> target: Language to translate to, likewise (default: en to pt).
+--output-column TEXT -> output: The translations' column. [default: translation]
+""")
+@_inputs
 @_batch_options
-@click.option("-n", "--num-hypotheses", type=int, help="Above 1: a column of so many translations, best first.")
-@click.option("--scores", is_flag=True, help="A column of scores.")
-@split_option
-@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-@device_option
+@declare("""
+-n, --num-hypotheses INTEGER: Above 1: a column of so many translations, best first.
+--scores: A column of scores.
+--split
+--precision [float32|bfloat16|int8|intgemm|int4|auto]
+--device
+""")
 @search_options
 def translate(
     model: str | None, source: str | None, target: str | None, scores: bool, precision: str | None, **options: Any
@@ -166,21 +123,16 @@ def translate(
         name, path = _found(source, target, progress) if model is None else (model, located(model, progress))
         chosen = given(**search, return_scores=scores or None)
         chosen |= {} if model is None else given(source_lang=source, target_lang=target)
-        try:
+        with typed_names():
             made = _made("translate", name, path, precision, chosen, job)
-        except InputError as error:
-            raise InputError(as_typed(str(error))) from None
     _run(made, job)
-
-
-AUTO = "auto"
 
 
 def _found(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
     """(name, folder) of the one model between two languages."""
     from fastattn.weights.download import models_between
 
-    if source == AUTO:
+    if source == "auto":
         raise click.UsageError("a batch has one model: give the language of its texts in place of --from auto")
     models = models_between(source, target)
     if len(models) > 1:
@@ -197,14 +149,17 @@ Examples:
   fastattn batch encode s3://in/ --out s3://out/ --address auto
 """,
 )
-@model_option
-@click.option(
-    "--output-column", "output", type=TEXT, default="embedding", show_default=True, help="The vectors' column."
-)
+@declare("""
+--model
+--output-column TEXT -> output: The vectors' column. [default: embedding]
+""")
+@_inputs
 @_batch_options
 @vector_options
-@precision_option("float32", "bfloat16", "int8", "auto")
-@device_option
+@declare("""
+--precision [float32|bfloat16|int8|auto]
+--device
+""")
 def encode(model: str | None, precision: str | None, device: str | None, **options: Any) -> None:
     """Turn a column of IN..., files of text, JSON lines, CSV or Parquet, into vectors.
 
@@ -247,10 +202,8 @@ def _made(kind: str, name: str, path: Any, precision: str | None, options: dict[
 
     from fastattn.distributed.batch import BatchRequest, BatchRun
 
-    asked = {key: job[key] for key in _REQUEST}
-    return BatchRun(
-        BatchRequest(kind=kind, model=name, path=Path(path), precision=precision or "auto", options=options, **asked)
-    )
+    asked = {key: job[key] for key in _REQUEST} | {"kind": kind, "model": name, "path": Path(path)}
+    return BatchRun(BatchRequest(**asked, precision=precision or "auto", options=options))
 
 
 def _run(made: "BatchRun", job: dict[str, Any]) -> None:
@@ -263,20 +216,19 @@ def _run(made: "BatchRun", job: dict[str, Any]) -> None:
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
     blocks, done = len(made.blocks), 0
 
+    def done_of_all() -> str:
+        return f"{done:,} of {counted(blocks, 'block')} {_is(done)} done"
+
     def on_progress(so_far: "Summary") -> None:
         nonlocal done
         done = so_far.blocks
-        progress.show(_pace(so_far, blocks))
+        progress.show(_pace(so_far, blocks) if done > so_far.earlier_blocks else f"starting, {done_of_all()}")
 
     rest = "the same command does the rest"
-    with watched(lost), last_words(lambda: f"fastattn: {_done(done, blocks)}; {rest}"), Progress(log=True) as progress:
+    with watched(lost), last_words(lambda: f"fastattn: {done_of_all()}; {rest}"), Progress(log=True) as progress:
         progress.show(f"starting, {counted(blocks, 'block')}")
         finished = made.run(cluster, on_progress)
     _report(made, finished)
-
-
-def _done(done: int, blocks: int) -> str:
-    return f"{done:,} of {counted(blocks, 'block')} {_is(done)} done"
 
 
 def _is(number: int) -> str:
@@ -285,8 +237,6 @@ def _is(number: int) -> str:
 
 def _pace(so_far: "Summary", blocks: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
-    if so_far.blocks == so_far.earlier_blocks:
-        return f"starting, {_done(so_far.blocks, blocks)}"
     seconds = max(so_far.seconds, 1e-9)
     rows = so_far.rows - so_far.earlier_rows
     done = so_far.blocks - so_far.earlier_blocks
@@ -297,7 +247,6 @@ def _pace(so_far: "Summary", blocks: int) -> str:
 
 
 def _report(made: "BatchRun", summary: "Summary") -> None:
-    """Say what was done, and raise for what was not."""
     from fastattn.distributed.storage import public
 
     out = public(made.request.out)

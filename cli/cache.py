@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fastattn.cli.options import Group
+from fastattn.cli.options import Group, declare
 from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
 from fastattn.printable import json_line
@@ -40,8 +40,10 @@ Models of the Hugging Face hub are in huggingface_hub's cache. FASTATTN_CACHE
 sets this folder.
 """,
 )
-@click.option("--entries", "one_by_one", is_flag=True, help="List every entry.")
-@click.option("--json", "as_json", is_flag=True, help="List every entry as a line of JSON.")
+@declare("""
+--entries -> one_by_one: List every entry.
+--json -> as_json: List every entry as a line of JSON.
+""")
 @click.pass_context
 def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
     """List the cache folder; `fastattn cache clear` deletes from it by kind and age."""
@@ -49,7 +51,7 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         if one_by_one or as_json:
             raise click.UsageError("--entries and --json are for the list, not for clear", context)
         return
-    from fastattn.system.cache_folder import NOWHERE, cache_contents, cache_root
+    from fastattn.system.cache_folder import KINDS, NOWHERE, cache_contents, cache_root
 
     entries, others = cache_contents()
     if as_json:
@@ -63,9 +65,14 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         for entry in entries:
             say(_line(entry))
     else:
-        _print_kinds(entries)
+        for kind in KINDS:
+            mine = [entry for entry in entries if entry.kind == kind]
+            used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
+            say(f"{kind:<12} {_count(mine)}{used}")
+        say(f"{'in all':<12} {_count(entries)}")
     if others:
-        say(f"{'left alone':<12} {_first(others)}")
+        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+        say(f"{'left alone':<12} {', '.join(map(str, others[:8]))}{more}")
 
 
 @cache.command(
@@ -80,31 +87,28 @@ programs keep what they have loaded. Entries that another process may still be w
 that fastattn did not make, and targets of links are left alone.
 """
 )
-@click.option("--kernels", is_flag=True, help="Compiled kernels.")
-@click.option("--packed", is_flag=True, help="Packed weights.")
-@click.option("--checkpoints", is_flag=True, help="Models pulled by name.")
-@click.option("--all", "everything", is_flag=True, help="All three.")
-@click.option(
-    "--older-than",
-    type=click.IntRange(min=0, max=36_500),
-    metavar="DAYS",
-    help="Only entries not used for DAYS days.",
+@declare(
+    """
+--kernels: Compiled kernels.
+--packed: Packed weights.
+--checkpoints: Models pulled by name.
+--all -> everything: All three.
+--older-than DAYS: Only entries not used for DAYS days.
+--dry-run: Delete nothing; say what would be deleted.
+""",
+    older_than={"type": click.IntRange(min=0, max=36_500)},
 )
-@click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
-def clear(
-    kernels: bool, packed: bool, checkpoints: bool, everything: bool, older_than: int | None, dry_run: bool
-) -> None:
+def clear(everything: bool, older_than: int | None, dry_run: bool, **asked: bool) -> None:
     """Delete the named kinds from the cache folder without asking, and list what was deleted."""
     from fastattn.system.cache_folder import KINDS, cache_contents
 
-    asked = {"kernels": kernels, "packed": packed, "checkpoints": checkpoints}
     if not (everything or any(asked.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
     newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
     chosen = [entry for entry in cache_contents()[0] if everything or asked[entry.kind]]
     if older_than is not None:
         chosen = [entry for entry in chosen if entry.last_used <= newest]
-    removed, failures = [], []
+    removed, failures, done = [], [], "would remove" if dry_run else "removed"
     for entry in chosen:
         if entry.in_progress:
             say(f"{entry.path}: left, a process may still be writing it", err=True)
@@ -116,20 +120,10 @@ def clear(
             failures.append(f"{entry.path}: {error.strerror or error}")
             continue
         removed.append(entry)
-        say(f"{'would remove' if dry_run else 'removed'} {_line(entry)}")
-    say(f"{'would remove' if dry_run else 'removed'} {_count(removed)} in all")
+        say(f"{done} {_line(entry)}")
+    say(f"{done} {_count(removed)} in all")
     if failures:
         raise FastattnError(f"cannot remove {'; '.join(failures)}")
-
-
-def _print_kinds(entries: "list[CacheEntry]") -> None:
-    from fastattn.system.cache_folder import KINDS
-
-    for kind in KINDS:
-        mine = [entry for entry in entries if entry.kind == kind]
-        used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
-        say(f"{kind:<12} {_count(mine)}{used}")
-    say(f"{'in all':<12} {_count(entries)}")
 
 
 def _line(entry: "CacheEntry") -> str:
@@ -169,14 +163,13 @@ def _model(entry: "CacheEntry") -> str:
 
 def _fields(entry: "CacheEntry") -> dict[str, object]:
     used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
-    return {
+    fields: dict[str, object] = {
         "kind": entry.kind,
         "model": _model(entry) or None,
         "bytes": entry.size,
         "last_used": used,
-        "half_made": entry.half_made,
-        "path": str(entry.path),
     }
+    return fields | {"half_made": entry.half_made, "path": str(entry.path)}
 
 
 def _count(entries: "Iterable[CacheEntry]") -> str:
@@ -186,8 +179,3 @@ def _count(entries: "Iterable[CacheEntry]") -> str:
 
 def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(seconds))
-
-
-def _first(paths: list[Path]) -> str:
-    shown = ", ".join(str(path) for path in paths[:8])
-    return shown + (f" and {len(paths) - 8} more" if len(paths) > 8 else "")

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import open_output
-from fastattn.cli.options import model_option, open_model, output_option, precision_option, threads_option
-from fastattn.cli.printing import Progress, quoted
+from fastattn.cli.options import declare, open_model
+from fastattn.cli.printing import Progress, as_json
 from fastattn.printable import json_decimals, printable
 
 
@@ -27,16 +27,19 @@ JSON lines instead, with each word's map, a grid over the whole image:
 """
 )
 @click.argument("pictures", nargs=-1, required=True, metavar="PICTURE...", type=click.Path(allow_dash=False))
-@model_option
-@output_option
-@click.option("--beam-size", type=click.IntRange(min=1), help="Sentences kept at each step (default: 3).")
-@click.option("-n", "--num-hypotheses", type=click.IntRange(min=1), help="Captions of each picture (default: 1).")
-@click.option(
-    "--map", "map_path", type=click.Path(dir_okay=False), help="Draw where the words looked: .svg, .html or .png."
+@declare(
+    """
+--model
+--output
+--beam-size INTEGER>=1: Sentences kept at each step (default: 3).
+-n, --num-hypotheses INTEGER>=1: Captions of each picture (default: 1).
+--map FILE -> map_path: Draw where the words looked: .svg, .html or .png.
+--json: Write JSON lines.
+--precision [float32|bfloat16|int8|auto]
+--threads
+""",
+    map_path={"type": click.Path(dir_okay=False)},
 )
-@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
 def caption(
     pictures: tuple[str, ...],
     model: str | None,
@@ -44,9 +47,8 @@ def caption(
     beam_size: int | None,
     num_hypotheses: int | None,
     map_path: str | None,
-    as_json: bool,
-    precision: str | None,
-    threads: int | None,
+    json: bool,
+    **options: Any,
 ) -> None:
     """Describe PICTUREs in a sentence each.
 
@@ -60,13 +62,13 @@ def caption(
         raise click.UsageError(f"--map should end in .svg, .html or .png, got {map_path!r}")
     beams, count = beam_size or max(3, num_hypotheses or 1), num_hypotheses or 1
     with open_output(output_path) as output, Progress() as progress:
-        captioner, _ = open_model("Captioner", model, progress, precision=precision, threads=threads)
+        captioner, _ = open_model("Captioner", model, progress, **options)
         progress.enabled &= not output.is_terminal()
         for number, path in enumerate(pictures):
             found = captioner.caption(path, beam_size=beams, num_hypotheses=count)
             captions = found if count > 1 else [found]
             named = f"{printable(path)}\t" if len(pictures) > 1 else ""
-            lines = [_as_json(path, captions)] if as_json else [named + printable(one.text) for one in captions]
+            lines = [_as_json(path, captions)] if json else [named + printable(one.text) for one in captions]
             output.write("".join(f"{line}\n" for line in lines).encode())
             output.flush()
             if map_path is not None:
@@ -84,13 +86,10 @@ def _as_json(path: str, captions: list[Any]) -> str:
     found = []
     for one in captions:
         (score,) = json_decimals([float32(one.score)])
-        words, maps = _listed(map(quoted, one.words)), _listed(map(_grid, one.attention_WYX))
-        found.append(f'{{"text": {quoted(one.text)}, "score": {score}, "words": {words}, "attention": {maps}}}')
-    return f'{{"path": {quoted(path)}, "captions": {_listed(found)}}}'
-
-
-def _grid(map_YX: Any) -> str:
-    return _listed(_listed(json_decimals(row)) for row in map_YX)
+        maps = _listed(_listed(_listed(json_decimals(row)) for row in map_YX) for map_YX in one.attention_WYX)
+        text, words = as_json(one.text), as_json(one.words)
+        found.append(f'{{"text": {text}, "score": {score}, "words": {words}, "attention": {maps}}}')
+    return f'{{"path": {as_json(path)}, "captions": {_listed(found)}}}'
 
 
 def _listed(parts: Iterable[str]) -> str:

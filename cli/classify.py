@@ -1,23 +1,14 @@
 """``fastattn classify``: lines in, each with its most probable labels out."""
 
 import time
-from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
 import click
 
 from fastattn.cli.lines import InputLine, open_lines, open_output
-from fastattn.cli.options import (
-    device_option,
-    input_option,
-    model_option,
-    open_model,
-    output_option,
-    precision_option,
-    threads_option,
-)
-from fastattn.cli.printing import Progress, pace, quoted
+from fastattn.cli.options import declare, open_model
+from fastattn.cli.printing import Progress, as_json, pace
 from fastattn.printable import json_decimals, printable
 
 WINDOW = 1024  # lines that are classified together at most, in batches of similar lengths
@@ -42,15 +33,17 @@ comes.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@model_option
-@input_option
-@output_option
-@click.option("-k", "--top-k", type=click.IntRange(min=1), help="Write so many labels of each line (default: 1).")
-@click.option("--all", "every", is_flag=True, help="Write all labels of each line.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
+@declare("""
+--model
+--input
+--output
+-k, --top-k INTEGER>=1: Write so many labels of each line (default: 1).
+--all -> every: Write all labels of each line.
+--json: Write JSON lines.
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+""")
 def classify(
     texts: tuple[str, ...],
     model: str | None,
@@ -58,10 +51,8 @@ def classify(
     output_path: str | None,
     top_k: int | None,
     every: bool,
-    as_json: bool,
-    precision: str | None,
-    threads: int | None,
-    device: str | None,
+    json: bool,
+    **options: Any,
 ) -> None:
     """Label TEXTs, the lines of a file, or of standard input.
 
@@ -71,30 +62,25 @@ def classify(
         raise click.UsageError("there is no default model to classify with; name one with -m")
     if every and top_k is not None:
         raise click.UsageError("give --top-k or --all, not both")
-    written: Callable[[InputLine, list[dict[str, Any]]], str] = _as_json if as_json else _as_table
     lines = open_lines(texts, input_path)
     with open_output(output_path) as output, Progress() as progress:
-        classifier, _ = open_model(
-            "TextClassifier", model, progress, precision=precision, threads=threads, device=device
-        )
+        classifier, _ = open_model("TextClassifier", model, progress, **options)
         progress.enabled &= not output.is_terminal()
         start = time.monotonic()
         for burst in lines.bursts():
             while window := list(islice(burst, WINDOW)):
                 for labels in classifier.classify(window, top_k=None if every else top_k or 1):
-                    output.write((written(lines.finish(), labels) + "\n").encode())
+                    line = lines.finish()
+                    named = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
+                    written = _as_json(line, labels) if json else "\t".join([*named, line.text])
+                    output.write(f"{written}\n".encode())
                 output.flush()
                 progress.show(pace(lines, time.monotonic() - start))
-
-
-def _as_table(line: InputLine, labels: list[dict[str, Any]]) -> str:
-    named = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
-    return "\t".join([*named, line.text])
 
 
 def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     scores = json_decimals(float32(entry["score"]) for entry in labels)
-    found = [f'{{"label": {quoted(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
-    return f'{{"text": {quoted(line.text)}, "labels": [{", ".join(found)}]}}'
+    found = [f'{{"label": {as_json(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
+    return f'{{"text": {as_json(line.text)}, "labels": [{", ".join(found)}]}}'

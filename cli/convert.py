@@ -1,16 +1,12 @@
 """``fastattn convert``: any checkpoint into a folder of fastattn's own or of another program's, at a precision."""
 
 import shutil
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.options import located
+from fastattn.cli.options import declare, located
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.files import open_folder
-
-if TYPE_CHECKING:
-    from fastattn.spec.checkpoint import Checkpoint
 
 # Whose folder OUT is -> the package of weights/ that writes it.
 WRITERS = {"fastattn": "native", "huggingface": "huggingface", "ctranslate2": "ctranslate2"}
@@ -48,20 +44,10 @@ A model that the other format cannot say is refused.
 )
 @click.argument("model")
 @click.argument("out")
-@click.option(
-    "-p",
-    "--precision",
-    type=click.Choice(["float32", "bfloat16", "int8", "int4"]),
-    required=True,
-    help="Precision of the matrices in OUT.",
-)
-@click.option(
-    "--to",
-    type=click.Choice([*WRITERS]),
-    default="fastattn",
-    show_default=True,
-    help="The program whose folder OUT is.",
-)
+@declare(f"""
+-p, --precision [float32|bfloat16|int8|int4]: Precision of the matrices in OUT. [required]
+--to [{"|".join(WRITERS)}]: The program whose folder OUT is. [default: fastattn]
+""")
 def convert(model: str, out: str, precision: str, to: str) -> None:
     """Write MODEL to the folder OUT, as float32, bfloat16, int8 or int4."""
     with open_folder(out) as folder, Progress() as progress:
@@ -78,20 +64,16 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
         path = download.resolve(name)
-        checkpoint = read(path, later=True)
-        factors = _input_factors(checkpoint, progress) if precision == "int8" and to == "fastattn" else {}
-        import_module(f"fastattn.weights.{WRITERS[to]}.convert").write(
-            Path(folder), checkpoint, precision, wrote, factors
-        )
+        checkpoint, factors = read(path, later=True), {}
+        if precision == "int8" and to == "fastattn":
+            Compiling(progress)
+            from fastattn.loading.balance import input_factors
+            from fastattn.ops import cpu as operations
+
+            factors = input_factors(checkpoint, operations)
+        write = import_module(f"fastattn.weights.{WRITERS[to]}.convert").write
+        write(Path(folder), checkpoint, precision, wrote, factors)
         if (path / SOURCE_FILE).is_file():
             shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # keeps licence and origin
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))
     say(f"{model}: {before:,.1f} MB of {checkpoint.precision} weights; {out}: {after:,.1f} MB of {precision}", err=True)
-
-
-def _input_factors(checkpoint: "Checkpoint", progress: Progress) -> dict[str, Any]:
-    Compiling(progress)
-    from fastattn.loading.balance import input_factors
-    from fastattn.ops import cpu as operations
-
-    return input_factors(checkpoint, operations)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,20 +29,14 @@ class DocumentFile(NamedTuple):
 
 
 def planned(
-    source: str | None,
-    target: str | None,
-    folder: str | None,
-    form: str | None,
-    as_lines: bool,
-    key: str,
-    fields: Sequence[str] = (),
+    source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool, key: str, fields: bool
 ) -> list[DocumentFile] | None:
     """What to translate; None where it is lines.
 
     folder    --out-dir: for all files of the folder ``source`` whose form is known and that are not translated yet
     as_lines  whether options ask for what lines alone have
     key       what tells this translation from those of other models and options
-    fields    of tables, which a folder's are left out without
+    fields    whether those of tables are named, which a folder's are left out without
     """
     if folder is None:
         found = form or (form_of(source) if source not in (None, "-") else None)
@@ -58,15 +52,10 @@ def planned(
         raise InputError(f"--out-dir is for a folder, and {source} is none")
     if _same(Path(source), Path(folder)):
         raise InputError("--out-dir is the folder of -i, whose files would be lost: name another")
-    left = () if fields or form else WITH_FIELDS
-    return _of_folder(Path(source), Path(folder), form, key, left)
-
-
-def _of_folder(source: Path, target: Path, form: str | None, key: str, left: Collection[str]) -> list[DocumentFile]:
-    documents, done, other, since = list[DocumentFile](), 0, 0, _begin_folder(target, key)
-    for path in _files(source, target):
-        found, goal = form or form_of(path), target / path.relative_to(source)
-        if found is None or found in left:
+    documents, done, other, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
+    for path in _files(Path(source), Path(folder)):
+        found, goal = form or form_of(path), folder / path.relative_to(source)
+        if found is None or (found in WITH_FIELDS and not (fields or form)):
             other += 1
         elif goal.exists() and goal.stat().st_mtime_ns >= max(since, path.stat().st_mtime_ns):
             done += 1
@@ -171,7 +160,6 @@ class Watched:
         self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
-        """The translator's, counted."""
         listed = list(texts)
         for number, result in enumerate(self._translator.translate_iter(listed, **options), 1):
             self._share = number / len(listed)
@@ -179,7 +167,6 @@ class Watched:
             yield result
 
     def finish(self, size: int) -> None:
-        """Count a file."""
         self._done, self._files, self._share = self._done + size, self._files + 1, 0.0
         self._show()
 

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
-from fastattn.cli.options import (
-    device_option,
-    input_option,
-    model_option,
-    on_error_option,
-    open_model,
-    output_option,
-    precision_option,
-    processes_option,
-    threads_option,
-    verbose_option,
-)
-from fastattn.cli.printing import Progress, pace, quoted, report, say
+from fastattn.cli.options import declare, open_model
+from fastattn.cli.printing import Progress, as_json, pace, report, say
 from fastattn.cli.vector_options import FORMATS, Lengths, calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
 from fastattn.printable import decimals, json_decimals
@@ -70,22 +59,24 @@ ubinary keep a bit of each number, whether it is positive, eight in a byte.
 """
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@model_option
-@input_option
-@output_option
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["npy", "jsonl", "csv"]),
-    help="Output format (default: by FILE's suffix, else jsonl).",
-)
+@declare("""
+--model
+--input
+--output
+--format [npy|jsonl|csv] -> form: Output format (default: by FILE's suffix, else jsonl).
+""")
 @vector_options
-@on_error_option
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
-@processes_option
-@verbose_option
+@declare(
+    """
+--on-error
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+--processes
+--verbose
+""",
+    on_error={"default": "stop"},
+)
 def encode(
     texts: tuple[str, ...],
     model: str | None,
@@ -102,7 +93,12 @@ def encode(
     """
     found = {name: options.pop(name) for name in ("precision", "threads", "device", "processes")}
     vectors_MD = calibration_vectors(options)
-    write = _WRITERS[form or _form_of(output_path)]
+    if form is None and output_path not in (None, "-"):
+        suffix = PurePath(output_path).suffix.lower()
+        if suffix not in FORMATS:
+            raise InputError(f"{output_path}: cannot tell the format from {suffix or 'no suffix'!r}; give --format")
+        form = FORMATS[suffix]
+    write = _WRITERS[form or "jsonl"]
     lines = open_lines(texts, input_path, on_error)
     with open_output(output_path) as output, Progress() as progress:
         if write is _write_npy and output.is_terminal():
@@ -139,23 +135,13 @@ def _results(
             yield line, vector_E
 
 
-def _form_of(path: str | None) -> str:
-    """The format of a file's suffix."""
-    if path is None or path == "-":
-        return "jsonl"
-    suffix = PurePath(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise InputError(f"{path}: cannot tell the format from {suffix or 'no suffix'!r}; give --format")
-    return FORMATS[suffix]
-
-
 def _write_jsonl(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
     """``marks``: write the reason in the place of a line that failed."""
     for line, vector_E in results:
         numbers = ", ".join(json_decimals(vector_E))
         embedding = f"[{numbers}]" if line.error is None else "null"
-        reason = f', "error": {quoted(str(line.error))}' if line.error is not None and marks else ""
-        output.write(f'{{"text": {quoted(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
+        reason = f', "error": {as_json(str(line.error))}' if line.error is not None and marks else ""
+        output.write(f'{{"text": {as_json(line.text)}, "embedding": {embedding}{reason}}}\n'.encode())
         output.flush()
 
 
@@ -171,34 +157,28 @@ def _write_npy(output: OutputFile, results: "_Results", none_0E: "np.ndarray", m
     none_0E  of the type and width of the vectors
     """
     parts: list[bytes] = []
-    rows = 0
+    rows, width, stored = 0, none_0E.shape[1], none_0E.dtype.newbyteorder("<")  # the same on every machine
     write = output.write if output.rewritable else parts.append
-    write(_npy_header(0, none_0E))
+    write(_npy_header(0, width, stored))
     for _, vector_E in results:
         rows += 1
-        write(vector_E.astype(_stored(none_0E), copy=False).tobytes())
-    header = _npy_header(rows, none_0E)
+        write(vector_E.astype(stored, copy=False).tobytes())
+    header = _npy_header(rows, width, stored)
     if output.rewritable:
         output.rewrite_start(header)
     else:
         output.write(b"".join([header, *parts[1:]]))
 
 
-def _npy_header(rows: int, none_0E: "np.ndarray") -> bytes:
+def _npy_header(rows: int, width: int, stored: "np.dtype") -> bytes:
     """Of the same length for any ``rows`` (NumPy pads it for a growing first dimension)."""
     import io
 
     from numpy.lib import format
 
     buffer = io.BytesIO()
-    shape = (rows, none_0E.shape[1])
-    format.write_array_header_1_0(buffer, {"descr": _stored(none_0E).str, "fortran_order": False, "shape": shape})
+    format.write_array_header_1_0(buffer, {"descr": stored.str, "fortran_order": False, "shape": (rows, width)})
     return buffer.getvalue()
-
-
-def _stored(array: "np.ndarray") -> "np.dtype":
-    """The type of its numbers in a file, the same on every machine."""
-    return array.dtype.newbyteorder("<")
 
 
 _WRITERS = {"npy": _write_npy, "jsonl": _write_jsonl, "csv": _write_csv}

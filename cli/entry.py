@@ -15,7 +15,7 @@ import click
 
 from fastattn._version import VERSION
 from fastattn.cli.options import Group
-from fastattn.cli.printing import say, say_traceback
+from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
 from fastattn.system.option_names import GENERATION, MODEL, SEARCH, TEXTS
 
@@ -33,15 +33,12 @@ class Commands(Group):
     """A group whose failures are one line each: ``fastattn: what is wrong``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands' names, in the order of use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported; None: there is none."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"fastattn.cli.{cmd_name}"), cmd_name)
-        return command
+        return getattr(import_module(f"fastattn.cli.{cmd_name}"), cmd_name)  # type: ignore[no-any-return]
 
     def invoke(self, ctx: click.Context) -> Any:
         """A reader that closed the pipe (``| head``) is not reported as an error."""
@@ -55,15 +52,24 @@ class Commands(Group):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("once", UserWarning, append=True)
-                warnings.showwarning = _show_warning
+                # One line, without the file's name and line of code that Python prints.
+                warnings.showwarning = lambda text, *place, **more: say(f"fastattn: {_one_line(str(text))}", err=True)
                 code = super().main(args, prog_name, standalone_mode=False)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know is shown whole
             message, code = _explain(error)
             if message is None or os.environ.get("FASTATTN_DEBUG"):
-                say_traceback(error)
+                import traceback  # slow to import, and rarely needed
+
+                for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
+                    say(line, err=True)
             if message:
                 say(f"fastattn: {message}", err=True)
-        _empty_standard_output()
+        # What cannot be written (closed pipe, full disk) must not fail again when Python exits.
+        with contextlib.suppress(ValueError, AttributeError):  # no stdout, or a closed one
+            try:
+                sys.stdout.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -103,10 +109,8 @@ def _is_for_want_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, ModuleNotFoundError) or not isinstance(error, (ImportError, SystemError)):
         return False
-    return "failed to map segment" in text or "annot allocate memory" in text or _is_address_space_limited()
-
-
-def _is_address_space_limited() -> bool:
+    if "failed to map segment" in text or "annot allocate memory" in text:
+        return True
     try:
         import resource
     except ImportError:  # Windows
@@ -114,23 +118,8 @@ def _is_address_space_limited() -> bool:
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
-def _show_warning(message: Warning | str, *location: Any, **more: Any) -> None:
-    """A warning as one line, without the file's name and line of code that Python prints."""
-    say(f"fastattn: {_one_line(str(message))}", err=True)
-
-
 def _one_line(message: str) -> str:
-    """A message of click or of a warning on one line."""
     return re.sub(r"[ \t\r\n]+", " ", message).strip()
-
-
-def _empty_standard_output() -> None:
-    """Flush; output that cannot be written (closed pipe, full disk) must not fail again when Python exits."""
-    with contextlib.suppress(ValueError, AttributeError):  # no stdout, or a closed one
-        try:
-            sys.stdout.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

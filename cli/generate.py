@@ -9,23 +9,9 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts
-from fastattn.cli.options import (
-    TEXT,
-    Command,
-    cache_precision_option,
-    device_option,
-    given,
-    input_option,
-    model_option,
-    open_model,
-    output_option,
-    precision_option,
-    threads_option,
-    verbose_option,
-)
-from fastattn.cli.printing import Progress, pace, report
-from fastattn.cli.search_options import as_typed, generation_options
-from fastattn.errors import InputError
+from fastattn.cli.options import Command, declare, given, open_model
+from fastattn.cli.printing import Progress, as_json, pace, report
+from fastattn.cli.search_options import generation_options, typed_names
 from fastattn.system.files import OutputFile, one_line
 
 
@@ -58,27 +44,29 @@ Of several prompts, or with -n 2 ..., each answer is a line.
 """,
 )
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@model_option
-@input_option
-@output_option
-@click.option("--lines", "by_line", is_flag=True, help="Every line of the input is a prompt.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a prompt.")
-@click.option("-n", "--num-hypotheses", type=int, help="How many answers to each prompt, best first (default: 1).")
-@click.option("--log-probs", is_flag=True, help="With --json: the log-probability of each token.")
-@click.option("--chat", is_flag=True, help="Each prompt is a message, for the model's chat template (fastattn[chat]).")
-@click.option("--system", type=TEXT, metavar="TEXT", help="With --chat: what the model is told before.")
-@click.option("--score", is_flag=True, help="Generate nothing: write how probable the texts are.")
-@precision_option("float32", "bfloat16", "int8", "int4", "auto")
-@cache_precision_option
-@threads_option
-@device_option
-@verbose_option
+@declare("""
+--model
+--input
+--output
+--lines -> by_line: Every line of the input is a prompt.
+--json: Write one JSON object a prompt.
+-n, --num-hypotheses INTEGER: How many answers to each prompt, best first (default: 1).
+--log-probs: With --json: the log-probability of each token.
+--chat: Each prompt is a message, for the model's chat template (fastattn[chat]).
+--system TEXT: With --chat: what the model is told before.
+--score: Generate nothing: write how probable the texts are.
+--precision [float32|bfloat16|int8|int4|auto]
+--cache-precision
+--threads
+--device
+--verbose
+""")
 @generation_options
 def generate(
     prompts: tuple[str, ...],
     model: str | None,
     by_line: bool,
-    as_json: bool,
+    json: bool,
     log_probs: bool,
     chat: bool,
     system: str | None,
@@ -92,7 +80,7 @@ def generate(
     """
     if model is None:
         raise click.UsageError("there is no default model to generate with; name one with -m")
-    if log_probs and not as_json:
+    if log_probs and not json:
         raise click.UsageError("--log-probs needs --json")
     if system is not None and not chat:
         raise click.UsageError("--system needs --chat")
@@ -112,21 +100,23 @@ def generate(
         if chat:  # the template writes the special tokens
             as_prompt, search["special_tokens"] = partial(_conversation, generator.chat_template, system), False
         progress.enabled &= not output.is_terminal()
-        try:
+        with typed_names():
             generator.generate_iter((), details=True, **search)  # checks the options before any text is read
-        except InputError as error:
-            raise InputError(as_typed(str(error))) from None
         if "timeout" in search:  # compiling kernels does not count
             generator.generate("a", **search | {"timeout": None, "max_new_tokens": 1, "min_new_tokens": 0})
         one_answer = search.get("num_hypotheses", 1) == 1 and generator.default_options.num_hypotheses == 1
         if score:
-            _score(generator, lines, output, as_json, search.get("special_tokens", True))
-        elif one_answer and not (by_line or as_json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
+            _score(generator, lines, output, json, search.get("special_tokens", True))
+        elif one_answer and not (by_line or json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
             _stream(generator, lines, output, as_prompt, search)
         else:
             for line, found in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
                 ranked = [found, *found.alternatives]
-                text = _as_json(line, ranked) if as_json else "\n".join(one_line(one.text) for one in ranked)
+                if json:
+                    best, *others = map(_record, ranked)
+                    text = as_json({"prompt": line.text} | best | {"alternatives": others})
+                else:
+                    text = "\n".join(one_line(one.text) for one in ranked)
                 _write(output, text + "\n")
                 progress.show(pace(lines, time.monotonic() - loaded))
     if verbose:
@@ -134,16 +124,13 @@ def generate(
 
 
 def _conversation(template: Any, system: str | None, text: str) -> str:
-    """The prompt of a conversation that the text begins."""
     before = [] if system is None else [{"role": "system", "content": system}]
-    prompt: str = template.render([*before, {"role": "user", "content": text}])
-    return prompt
+    return template.render([*before, {"role": "user", "content": text}])  # type: ignore[no-any-return]
 
 
 def _stream(
     generator: Any, lines: InputLines, output: OutputFile, as_prompt: Callable[[str], str], search: dict[str, Any]
 ) -> None:
-    """Write the answer to the only prompt piece by piece."""
     for burst in lines.bursts():
         for prompt in burst:
             for piece in generator.stream(as_prompt(prompt), **search):
@@ -161,34 +148,23 @@ def _answers(
             yield lines.finish(), found
 
 
-def _score(generator: Any, lines: InputLines, output: OutputFile, as_json: bool, special_tokens: bool) -> None:
+def _score(generator: Any, lines: InputLines, output: OutputFile, json: bool, special_tokens: bool) -> None:
     for burst in lines.bursts():
         for text in burst:
             found = generator.score(text, special_tokens=special_tokens)
             perplexity = found.perplexity if math.isfinite(found.perplexity) else None
             lines.finish()
-            if as_json:
+            if json:
                 record = {"text": text, "tokens": found.tokens, "log_probs": found.log_probs.tolist()}
-                _write(output, _json(record | {"perplexity": perplexity}) + "\n")
+                _write(output, as_json(record | {"perplexity": perplexity}) + "\n")
             else:
                 _write(output, f"{found.perplexity:.4f}\t{one_line(text)}\n")
-
-
-def _as_json(line: InputLine, ranked: list[Any]) -> str:
-    records = [_record(one) for one in ranked]
-    return _json({"prompt": line.text} | records[0] | {"alternatives": records[1:]})
 
 
 def _record(found: Any) -> dict[str, Any]:
     record = {name: getattr(found, name) for name in ("text", "tokens", "score", "finish_reason", "prompt_length")}
     record["score"] = found.score if math.isfinite(found.score) else None
     return record if found.log_probs is None else record | {"log_probs": found.log_probs.tolist()}
-
-
-def _json(record: dict[str, Any]) -> str:
-    import json  # where it is asked for: 1 ms
-
-    return json.dumps(record, ensure_ascii=False)
 
 
 def _write(output: OutputFile, text: str) -> None:

@@ -40,25 +40,18 @@ Examples:
 def inspect(model: str | None) -> None:
     """Describe MODEL (layers, sizes, precision, tokenizer) and this CPU."""
     if model is not None:
-        print_facts(_checkpoint_facts(model))
+        from fastattn.weights import download, read
+
+        path = download.resolve(model)
+        checkpoint = read(path)
+        print_facts([("checkpoint", str(path)), *_origin_facts(path), *model_facts(checkpoint)])
         say()
     print_facts(machine_facts())
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """A line for each fact."""
     for name, value in facts:
         say(f"{name:<14} {value}")
-
-
-def _checkpoint_facts(model: str) -> Facts:
-    from fastattn.weights import download, read
-
-    path = download.resolve(model)
-    checkpoint = read(path)
-    yield "checkpoint", str(path)
-    yield from _origin_facts(path)
-    yield from model_facts(checkpoint)
 
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
@@ -68,9 +61,12 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     spec = checkpoint.spec
     yield "format", checkpoint.format or "unknown"
     kinds = {stack.kind for stack in spec.stacks.values()}
-    yield "model", f"{_family(kinds)} {spec.kind}"
+    family = "Transformer" if kinds & {"attention", "patches"} else " and ".join(sorted(kinds))
+    yield "model", f"{family} {spec.kind}"
     for name, stack in spec.stacks.items():
-        yield name, _STACKS.get(stack.kind, _describe_other)(stack)
+        describe = _STACKS.get(stack.kind)
+        other = f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
+        yield name, describe(stack) if describe else other
     if spec.head is not None:
         yield "head", _describe_head(spec.head, getattr(checkpoint.input, "labels", ()))
     yield from _weight_facts(checkpoint)
@@ -86,10 +82,6 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     else:
         yield "input", checkpoint.input.description
     yield from checkpoint.details.items()
-
-
-def _family(kinds: set[str]) -> str:
-    return "Transformer" if kinds & {"attention", "patches"} else " and ".join(sorted(kinds))
 
 
 def _origin_facts(path: Path) -> Facts:
@@ -110,10 +102,6 @@ def _origin_facts(path: Path) -> Facts:
 _RECURRENCES = {"ssru": "SSRU in place of self-attention", "average-attention": "average attention"}
 
 
-def _describe_other(stack: "StackSpec") -> str:
-    return f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
-
-
 def _describe_recurrent(stack: "RecurrentSpec") -> str:
     both = " in both directions" * stack.bidirectional + " from the end" * stack.backward
     parts = [f"{counted(stack.layers, 'layer')} of {stack.cell}, {stack.units} units{both}"]
@@ -131,24 +119,19 @@ def _describe_stack(stack: "StackSpec") -> str:
     positions = f"{stack.positions.kind} positions"
     if stack.positions.limit:
         positions += f" (at most {stack.positions.limit:,})"
-    local = []
+    parts = [counted(stack.layers, "layer"), f"width {stack.width}"]
+    if stack.recurrence is not None:
+        parts.append(_RECURRENCES[stack.recurrence.kind])
+    parts += [heads, f"feed-forward {inner.inner_width} ({'gated ' * inner.gated}{inner.activation})"]
+    parts += [f"{'pre' if stack.norms.before else 'post'}-norm ({stack.norms.kind})", positions]
     if stack.local is not None:
         layers = counted(len(stack.local.layers), "layer")
-        local.append(f"{layers} local ({stack.local.before} before, {stack.local.after} after)")
-    return ", ".join(
-        [
-            counted(stack.layers, "layer"),
-            f"width {stack.width}",
-            *([] if stack.recurrence is None else [_RECURRENCES[stack.recurrence.kind]]),
-            heads,
-            f"feed-forward {inner.inner_width} ({'gated ' if inner.gated else ''}{inner.activation})",
-            f"{'pre' if stack.norms.before else 'post'}-norm ({stack.norms.kind})",
-            positions,
-            *local,
-            *(["causal"] if stack.causal else []),
-            *([] if stack.convolution is None else [f"convolution of {counted(stack.convolution.width, 'row')}"]),
-        ]
-    )
+        parts.append(f"{layers} local ({stack.local.before} before, {stack.local.after} after)")
+    if stack.causal:
+        parts.append("causal")
+    if stack.convolution is not None:
+        parts.append(f"convolution of {counted(stack.convolution.width, 'row')}")
+    return ", ".join(parts)
 
 
 _STACKS: dict[str, Callable[[Any], str]] = {"attention": _describe_stack, "recurrent": _describe_recurrent}
@@ -264,10 +247,8 @@ def machine_facts() -> Facts:
     import numba
     import numpy
 
-    yield (
-        "cpu",
-        f"{compiled_name()} ({platform.machine()}), {os.cpu_count()} CPUs, this process may run on {cpus.affinity}",
-    )
+    own = f"{os.cpu_count()} CPUs, this process may run on {cpus.affinity}"
+    yield "cpu", f"{compiled_name()} ({platform.machine()}), {own}"
     yield "quota", "none" if cpus.quota is None else f"time of {cpus.quota.cpus:.3g} CPUs, by {cpus.quota.file}"
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
@@ -275,7 +256,18 @@ def machine_facts() -> Facts:
     yield "products", ", ".join(f"{name} by {_describe_products(name, TARGET)}" for name in ("bfloat16", "int8"))
     if refusal := tiles_refusal():
         yield "AMX", f"not used: {refusal}"
-    yield "card", _card()
+    from fastattn.errors import FastattnError
+    from fastattn.ops import backend
+
+    try:
+        backend("cuda")
+    except FastattnError as error:
+        card = f"none: {error}"
+    else:
+        from fastattn.ops.cuda.card import description
+
+        card = description()
+    yield "card", card
     yield "threads", f"{thread_limit()} by default{', by NUMBA_NUM_THREADS' * ('NUMBA_NUM_THREADS' in os.environ)}"
     yield "cache", "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else str(root)
     versions = {"fastattn": VERSION, "numba": numba.__version__, "llvmlite": llvmlite.__version__}
@@ -283,25 +275,10 @@ def machine_facts() -> Facts:
     yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items()) + f" on {sys.platform}"
 
 
-def _card() -> str:
-    """The card of device "cuda", or why there is none."""
-    from fastattn.errors import FastattnError
-    from fastattn.ops import backend
-
-    try:
-        backend("cuda")
-    except FastattnError as error:
-        return f"none: {error}"
-    from fastattn.ops.cuda.card import description
-
-    return description()
-
-
 _INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widened": "widened numbers"}
 
 
 def _describe_products(precision: str, target: "Target") -> str:
-    """The instructions that multiply in a precision."""
     name: str = getattr(target, precision)
     known = _INSTRUCTIONS.get(name, name)
     if precision not in target.tiles:

@@ -2,45 +2,22 @@
 
 import hashlib
 import os
-from collections.abc import Callable
 from typing import Any
 
-import click
-
 from fastattn._version import VERSION
+from fastattn.cli.options import declare
 
 NAMES = ("glossary", "keep", "guard", "memory", "cache")
 
 
-def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--glossary, --keep, --guard, --memory and --cache."""
-    for option in (
-        click.option(
-            "--cache", metavar="FILE", help="Take from FILE what was translated before, and keep there what is new."
-        ),
-        click.option(
-            "--memory",
-            metavar="FILE",
-            help="A translation memory (TMX, or two columns with a tab): texts that it has get its translations; "
-            "--json shows what is like them.",
-        ),
-        click.option(
-            "--guard", is_flag=True, help="Decode loops and what has run away again, without repetitions, and say so."
-        ),
-        click.option(
-            "--keep",
-            multiple=True,
-            metavar="PATTERN",
-            help="What this regular expression finds stays as it is. May be given several times.",
-        ),
-        click.option(
-            "--glossary",
-            metavar="FILE",
-            help="Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.",
-        ),
-    ):
-        command = option(command)
-    return command
+known_options = declare("""
+--glossary FILE: Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.
+--keep PATTERN ...: What this regular expression finds stays as it is. May be given several times.
+--guard: Decode loops and what has run away again, without repetitions, and say so.
+--memory FILE: A translation memory (TMX, or two columns with a tab): texts that it has get its translations; --json
+    shows what is like them.
+--cache FILE: Take from FILE what was translated before, and keep there what is new.
+""")
 
 
 def known(

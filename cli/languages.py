@@ -2,7 +2,8 @@
 
 import click
 
-from fastattn.cli.printing import say
+from fastattn.cli.options import declare
+from fastattn.cli.printing import as_json, say
 from fastattn.printable import counted
 
 
@@ -24,8 +25,8 @@ Firefox's models are Mozilla's list, which is kept for a day;
 FASTATTN_FIREFOX_MODELS is the address of another one of its form.
 """
 )
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON object a line: source, target, models, here.")
-def languages(as_json: bool) -> None:
+@declare("--json: Write one JSON object a line: source, target, models, here.")
+def languages(json: bool) -> None:
     """List the languages that models translate between."""
     from fastattn.errors import DownloadError
     from fastattn.text.languages import name_of
@@ -45,10 +46,8 @@ def languages(as_json: bool) -> None:
         failure = error
     for (source, target), models in sorted(pairs.items()):
         names, here = [name for name, _ in models], any(is_here for _, is_here in models)
-        if as_json:
-            import json
-
-            say(json.dumps({"source": source, "target": target, "models": names, "here": here}))
+        if json:
+            say(as_json({"source": source, "target": target, "models": names, "here": here}))
         else:
             what = f"{name_of(source)} to {name_of(target)}"
             say(f"{f'{source}-{target}':<12} {what:<40} {', '.join(names)}{', here' * here}")

@@ -64,23 +64,19 @@ class InputLines:
             if raw is None:
                 return
             self._read += 1
-            line = self._line(raw)
+            line = InputLine(f"{self.name}, line {self._read}", "", len(raw))
+            try:
+                line.text = as_text(raw, self._read, self.name)
+                if (reason := self.refuse(line.text)) is not None:
+                    raise InputError(f"{line.location}: {reason}")
+            except InputError as error:
+                if self._stops:
+                    raise
+                line.text = "" if len(raw) > files.LONGEST_LINE else raw.decode("utf-8", "replace").rstrip("\r\n")
+                line.error = error
             self._pending.append(line)
             yield "" if line.error else line.text
         self._ended = True
-
-    def _line(self, raw: bytes) -> InputLine:
-        location = f"{self.name}, line {self._read}"
-        try:
-            text = as_text(raw, self._read, self.name)
-            if (reason := self.refuse(text)) is not None:
-                raise InputError(f"{location}: {reason}")
-            return InputLine(location, text, len(raw))
-        except InputError as error:
-            if self._stops:
-                raise
-            text = "" if len(raw) > files.LONGEST_LINE else raw.decode("utf-8", "replace").rstrip("\r\n")
-            return InputLine(location, text, len(raw), error)
 
     def finish(self, error: FastattnError | None = None) -> InputLine:
         """Mark the next line as done, or as failed with ``error``, and return it."""
@@ -114,10 +110,8 @@ def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop",
         raise click.UsageError("give texts or --input, not both")
     if texts:
         if name := next(filter(os.path.isfile, texts), None):
-            say(
-                f"fastattn: {name} is the text, and not the file of that name; {from_file} {name} is for its lines",
-                True,
-            )
+            hint = f"{name} is the text, and not the file of that name; {from_file} {name} is for its lines"
+            say(f"fastattn: {hint}", err=True)
         encoded = [line + b"\n" for text in texts for line in os.fsencode(text).split(b"\n")]
         return InputLines(encoded, "argument", sum(map(len, encoded)), on_error)
     if path is not None and path != "-":
@@ -150,7 +144,7 @@ def _read(file: BinaryIO, name: str) -> Iterator[bytes | None]:
     """The lines of a file; for pipes and the like also None at pauses."""
     with contextlib.suppress(OSError, ValueError):  # no file of the system's
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return arriving_lines(open_source(file), name)
+            return arriving_lines(Polled(file) if os.name == "posix" else Threaded(file), name)
     return raw_lines(file, name)
 
 
@@ -225,11 +219,9 @@ class Threaded:
             self._parts.put(part)
 
     def is_ready(self) -> bool:
-        """Whether the thread has read something."""
         return not self._parts.empty()
 
     def read(self) -> bytes:
-        """What the thread has read, or reads next."""
         part = self._parts.get()
         if isinstance(part, OSError):
             raise part
@@ -237,11 +229,6 @@ class Threaded:
 
 
 Source = Polled | Threaded
-
-
-def open_source(file: BinaryIO) -> Source:
-    """The kind of source that the system supports."""
-    return Polled(file) if os.name == "posix" else Threaded(file)
 
 
 def arriving_lines(source: Source, name: str) -> Iterator[bytes | None]:
@@ -285,15 +272,11 @@ def open_output(path: str | None) -> Iterator[OutputFile]:
     Raises InputError or another FastattnError at once when that cannot be written.
     """
     if path is None or path == "-":
-        output = OutputFile(_standard_output(), "standard output")
+        if sys.stdout is None:
+            raise FastattnError("standard output is closed")
+        output = OutputFile(sys.stdout.buffer, "standard output")
         yield output
         output.flush()
         return
     with open_file(path) as output:
         yield output
-
-
-def _standard_output() -> BinaryIO:
-    if sys.stdout is None:
-        raise FastattnError("standard output is closed")
-    return sys.stdout.buffer

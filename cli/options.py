@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def with_options(*options: Callable[..., Any]) -> Callable[[_Command], _Command]:
-    """A decorator that gives a command options of ``click.option``, or arguments, in the order of its help."""
-
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 class Option(click.Option):
     """An option that ``--help`` lists under a ``heading``."""
 
@@ -47,11 +37,11 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One section a heading, in the order in which each first comes."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        sections: dict[str, list[tuple[str, str]]] = {OPTIONS: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                sections.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
+                sections.setdefault(getattr(parameter, "heading", OPTIONS), []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
@@ -61,7 +51,6 @@ class Group(click.Group):
     """A group of commands, listed in the order in which they were added, each with the whole of its first sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands' names."""
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -92,72 +81,99 @@ class _Text(click.ParamType):
 
 
 TEXT = _Text()
-model_option = click.option(
-    "-m",
-    "--model",
-    metavar="MODEL",
-    help="A name that `fastattn pull` lists, a folder, or OWNER/NAME on the Hugging Face hub.",
-)
-quality_option = click.option(
-    "--quality",
-    type=click.Choice(["tiny", "base-memory", "base"]),
-    help="Which of Firefox's models of two languages is preferred, from the fastest to the best (default: base).",
-)
-input_option = click.option(
-    "-i",
-    "--input",
-    "input_path",
-    metavar="FILE",
-    help="Read lines from FILE; '-' is standard input, the default without TEXT.",
-)
-output_option = click.option(
-    "-o",
-    "--output",
-    "output_path",
-    metavar="FILE",
-    help="Write to FILE, which appears once it is complete (default: standard output).",
-)
-threads_option = click.option(
-    "-t", "--threads", type=click.IntRange(min=1), help="Use at most this many threads (default: all usable CPUs)."
-)
-device_option = click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda", "auto"]),
-    help="Compute on the CPU, on an NVIDIA card (cuda; needs `pip install 'fastattn[cuda]'`), or on a card where there "
-    "is one, else on the CPU (default: cpu).",
-)
-processes_option = click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    help="Share the work among this many processes, with --threads each (default: 1 below 8 threads, else as many as "
-    "the model needs).",
-)
-on_error_option = click.option(
-    "--on-error",
-    type=click.Choice(["stop", "skip", "mark"]),
-    default="stop",
-    help="For a line that is not UTF-8, too long or over a timeout: stop the run, leave its place in the output "
-    "empty, or write the reason there (default: stop).",
-)
+OPTIONS = "Options"  # the heading of those without one
 
 
-def precision_option(*precisions: str) -> Callable[[_Command], _Command]:
-    """``--precision`` with these choices."""
-    return click.option(
-        "--precision",
-        type=click.Choice(precisions),
-        help="Precision of the model's matrix products (default: auto, which is int8 where the checkpoint holds int8, "
-        "else float32).",
-    )
+def _lines(text: str) -> list[str]:
+    return text.strip().replace("\n    ", " ").split("\n")
 
 
-cache_precision_option = click.option(
-    "--cache-precision",
-    type=click.Choice(["float32", "bfloat16", "int8", "auto"]),
-    help="Precision of the keys and values that a language model keeps of each token (default: auto, which is float32 "
-    "where --precision is, else bfloat16).",
-)
-verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print times and speed to stderr at the end.")
+TYPES = {"TEXT": TEXT, "INTEGER": click.INT, "FLOAT": click.FLOAT}
+_COMMON = {
+    name: line
+    for line in _lines("""
+-m, --model MODEL: A name that `fastattn pull` lists, a folder, or OWNER/NAME on the Hugging Face hub.
+--quality [tiny|base-memory|base]: Which of Firefox's models of two languages is preferred, from the fastest to the best
+    (default: base).
+-i, --input FILE -> input_path: Read lines from FILE; '-' is standard input, the default without TEXT.
+-o, --output FILE -> output_path: Write to FILE, which appears once it is complete (default: standard output).
+--split [long|sentences|never]: Which lines are split at sentences and joined again: those over the model's length, all,
+    or none (default: sentences for a Marian checkpoint, else long).
+-t, --threads INTEGER>=1: Use at most this many threads (default: all usable CPUs).
+--device [cpu|cuda|auto]: Compute on the CPU, on an NVIDIA card (cuda; needs `pip install 'fastattn[cuda]'`), or on a
+    card where there is one, else on the CPU (default: cpu).
+--processes INTEGER>=1: Share the work among this many processes, with --threads each (default: 1 below 8 threads, else
+    as many as the model needs).
+--on-error [stop|skip|mark]: For a line that is not UTF-8, too long or over a timeout: stop the run, leave its place in
+    the output empty, or write the reason there (default: stop).
+--precision PRECISION: Precision of the model's matrix products (default: auto, which is int8 where the checkpoint holds
+    int8, else float32).
+--cache-precision [float32|bfloat16|int8|auto]: Precision of the keys and values that a language model keeps of each
+    token (default: auto, which is float32 where --precision is, else bfloat16).
+-v, --verbose: Print times and speed to stderr at the end.
+""")
+    for name in line.partition(":")[0].split()
+}
+
+
+def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Command]:
+    """A decorator that gives a command options, written as its help shows them, one a line; more of it is indented.
+
+        -t, --threads INTEGER>=1 -> parameter: What it is for. [default: 1]
+
+    The word behind the names is one of TYPES, perhaps with the least number, or choices as [a|b], or what stands for a
+    string; "..." behind it: the option may be given several times. Without one the option is a flag, whose parameter is
+    True where it is given, else False, or by ``-> parameter=VALUE`` that value, else None.
+    ``--threads`` alone is that of _COMMON, ``--precision [a|b]`` with choices of its own. A line without "--" is the
+    heading of those behind it. "[required]" at the end is so too.
+
+    attributes  by parameter, what click.option takes and the text does not say
+    """
+    options, heading = [], OPTIONS
+    for line in _lines(text):
+        if "--" in line:
+            options.append(_option(line, heading, attributes))
+        else:
+            heading = line
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> Callable[[_Command], _Command]:
+    declared, _, told = line.partition(": ")
+    own_choices = ""
+    if not told:
+        declared, _, own_choices = declared.partition(" ")
+        declared, _, told = _COMMON[declared].partition(": ")
+    declared, _, parameter = declared.partition(" -> ")
+    names = [word.rstrip(",") for word in declared.split() if word.startswith("-")]
+    kind, *several = own_choices.split() or [word for word in declared.split() if not word.startswith("-")] or [""]
+    parameter, _, value = parameter.partition("=")
+    parameter = parameter or names[-1].lstrip("-").replace("-", "_")
+    made: dict[str, Any] = {"heading": heading, "multiple": bool(several)}
+    if told.endswith(" [required]"):
+        made["required"], told = True, told.removesuffix(" [required]")
+    elif told.endswith("]") and " [default: " in told:
+        told, _, made["default"] = told[:-1].rpartition(" [default: ")
+        made["show_default"] = True
+    number, _, least = kind.partition(">=")
+    if value:
+        made |= {"is_flag": True, "default": None, "flag_value": {"True": True, "False": False}.get(value, value)}
+    elif not kind:
+        made |= {"default": None} if "/" in names[0] else {"is_flag": True}
+    elif least:
+        made["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number](min=int(least))
+    elif kind.startswith("["):
+        made["type"] = click.Choice(kind[1:-1].split("|"))
+    else:
+        made |= {"type": TYPES[kind]} if kind in TYPES else {"metavar": kind}
+    made |= attributes.get(parameter, {})
+    return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=told, **made)
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -190,14 +206,14 @@ def announce_default(name: str, remark: str) -> None:
 def located_encoder(model: str | None, progress: Progress) -> Path:
     """The folder of an encoder's model, or of the default one."""
     from fastattn.weights import download
-    from fastattn.weights.download import catalog
+    from fastattn.weights.download.catalog import CATALOG, DEFAULT_ENCODER
 
     if model is None:
-        announce_default(catalog.DEFAULT_ENCODER, "-m chooses another")
-    progress.show(f"loading {model or catalog.DEFAULT_ENCODER}")
+        announce_default(DEFAULT_ENCODER, "-m chooses another")
+    progress.show(f"loading {model or DEFAULT_ENCODER}")
     if model is not None:
         return download.resolve(located(model, progress))
-    return download.resolve(located_name(catalog.DEFAULT_ENCODER, progress))  # not a folder of that name
+    return download.resolve(located_entry(CATALOG[DEFAULT_ENCODER], progress))  # not a folder of that name
 
 
 def open_model(kind: str, model: str | None, progress: Progress, **options: Any) -> tuple[Any, Compiling]:
@@ -208,37 +224,18 @@ def open_model(kind: str, model: str | None, progress: Progress, **options: Any)
     with loading():
         path = located_encoder(model, progress)
         compiling = Compiling(progress)
-        return _imported(kind)(path, **given(**options)), compiling
+        # Imported only after its model is found: Numba comes with it.
+        made = getattr(import_module(_CLASSES[kind]), kind)
+        return made(path, **given(**options)), compiling
 
 
-def _imported(kind: str) -> Any:
-    """A public class, which is imported only after its model is found: Numba comes with it."""
-    if kind == "CrossEncoder":
-        from fastattn.encoders.cross_encoder import CrossEncoder
-
-        return CrossEncoder
-    if kind == "TextClassifier":
-        from fastattn.encoders.text_classifier import TextClassifier
-
-        return TextClassifier
-    if kind == "Captioner":
-        from fastattn.vision.captioner import Captioner
-
-        return Captioner
-    if kind == "Generator":
-        from fastattn.generation.generator import Generator
-
-        return Generator
-    from fastattn.encoders.encoder import Encoder
-
-    return Encoder
-
-
-def located_name(name: str, progress: Progress) -> str:
-    """The folder of the catalog's checkpoint ``name``; a download is announced."""
-    from fastattn.weights.download.catalog import CATALOG
-
-    return located_entry(CATALOG[name], progress)
+_CLASSES = {
+    "Captioner": "fastattn.vision.captioner",
+    "CrossEncoder": "fastattn.encoders.cross_encoder",
+    "Encoder": "fastattn.encoders.encoder",
+    "Generator": "fastattn.generation.generator",
+    "TextClassifier": "fastattn.encoders.text_classifier",
+}
 
 
 def located_entry(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,19 +18,10 @@ def say(text: str = "", err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
-def quoted(text: str) -> str:
-    """A text as JSON."""
+def as_json(value: Any) -> str:
     import json  # where it is asked for: 1 ms
 
-    return json.dumps(text, ensure_ascii=False)
-
-
-def say_traceback(error: BaseException) -> None:
-    """Print an error's traceback, and those of its causes, on stderr."""
-    import traceback  # slow to import, and rarely needed
-
-    for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
-        say(line, err=True)
+    return json.dumps(value, ensure_ascii=False)
 
 
 class Compiling:

@@ -1,12 +1,11 @@
 """``fastattn pull``: download a checkpoint from the catalog or the Hugging Face hub, or list the catalog."""
 
-import itertools
 import re
 from typing import TYPE_CHECKING
 
 import click
 
-from fastattn.cli.options import fetched, quality_option
+from fastattn.cli.options import declare, fetched
 from fastattn.cli.printing import Progress, say
 from fastattn.errors import CheckpointError, InputError
 
@@ -36,20 +35,25 @@ FASTATTN_OFFLINE=1 forbids all of them.
 """
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@quality_option
+@declare("--quality")
 def pull(names: tuple[str, ...], quality: str | None) -> None:
     """Download models by name or by languages, or list the catalog."""
+    from fastattn.weights.download.catalog import CATALOG
     from fastattn.weights.download.hub import is_hub_name
 
     if not names:
-        _list()
+        width = max(map(len, CATALOG))
+        for entry in CATALOG.values():
+            here = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
+            say(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
     # a misspelt one is found before the first download
-    found = [[name] if is_hub_name(name) else _entries(name, quality) for name in names]
-    for model in itertools.chain.from_iterable(found):
-        if isinstance(model, str):
-            _pull_from_hub(model)
+    found = [name if is_hub_name(name) else _entries(name, quality) for name in names]
+    for models in found:
+        if isinstance(models, str):
+            _pull_from_hub(models)
         else:
-            _pull(model)
+            for model in models:
+                _pull(model)
 
 
 def _entries(name: str, quality: str | None) -> "list[CatalogEntry | FirefoxModel]":
@@ -64,15 +68,6 @@ def _entries(name: str, quality: str | None) -> "list[CatalogEntry | FirefoxMode
         return models_between(pair[1], pair[2], quality)
     except InputError as error:
         raise CheckpointError(f"no {name!r} in the catalog; {error}") from None
-
-
-def _list() -> None:
-    from fastattn.weights.download.catalog import CATALOG
-
-    width = max(map(len, CATALOG))
-    for entry in CATALOG.values():
-        here = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
-        say(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
 
 
 def _pull(entry: "CatalogEntry | FirefoxModel") -> None:

@@ -1,6 +1,5 @@
 """``fastattn rerank``: documents by how well they answer a query."""
 
-import json
 import math
 from itertools import chain
 from typing import Any
@@ -8,17 +7,8 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import (
-    TEXT,
-    device_option,
-    input_option,
-    model_option,
-    open_model,
-    precision_option,
-    threads_option,
-)
-from fastattn.cli.printing import Progress
-from fastattn.system.files import OutputFile
+from fastattn.cli.options import TEXT, declare, open_model
+from fastattn.cli.printing import Progress, as_json
 
 
 @click.command(
@@ -37,23 +27,23 @@ counted from 0:
 )
 @click.argument("query", type=TEXT)
 @click.argument("documents", nargs=-1, metavar="[DOCUMENT]...")
-@model_option
-@input_option
-@click.option("-k", "--top-k", type=click.IntRange(min=1), help="Write so many of the best (default: all).")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
+@declare("""
+--model
+--input
+-k, --top-k INTEGER>=1: Write so many of the best (default: all).
+--json: Write JSON.
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+""")
 def rerank(
     query: str,
     documents: tuple[str, ...],
     model: str | None,
     input_path: str | None,
     top_k: int | None,
-    as_json: bool,
-    precision: str | None,
-    threads: int | None,
-    device: str | None,
+    json: bool,
+    **options: Any,
 ) -> None:
     """Order DOCUMENTs, the lines of a file, or of standard input, by how well they answer QUERY.
 
@@ -63,19 +53,18 @@ def rerank(
         raise click.UsageError("there is no default model to rerank with; name one with -m")
     lines = open_lines(documents, input_path)
     with open_output(None) as output, Progress() as progress:
-        encoder, _ = open_model("CrossEncoder", model, progress, precision=precision, threads=threads, device=device)
+        encoder, _ = open_model("CrossEncoder", model, progress, **options)
         progress.clear()
         texts = chain.from_iterable(lines.bursts())
         ranked = encoder.rank(query, texts, top_k, return_documents=True, show_progress_bar=True)
-        (_write_json if as_json else _write_table)(output, query, ranked)
+        if json:
+            output.write(_as_json(query, ranked).encode())
+        else:
+            for rank, entry in enumerate(ranked, start=1):
+                output.write(f"{rank}\t{entry['score']:.4f}\t{entry['text']}\n".encode())
 
 
-def _write_table(output: OutputFile, query: str, ranked: list[dict[str, Any]]) -> None:
-    for rank, entry in enumerate(ranked, start=1):
-        output.write(f"{rank}\t{entry['score']:.4f}\t{entry['text']}\n".encode())
-
-
-def _write_json(output: OutputFile, query: str, ranked: list[dict[str, Any]]) -> None:
+def _as_json(query: str, ranked: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     results = []
@@ -83,4 +72,4 @@ def _write_json(output: OutputFile, query: str, ranked: list[dict[str, Any]]) ->
         score = float(str(float32(entry["score"])))  # the shortest decimals of the float32
         number = score if math.isfinite(score) else None
         results.append({"score": number, "row": entry["corpus_id"], "text": entry["text"]})
-    output.write((json.dumps({"query": query, "results": results}, ensure_ascii=False) + "\n").encode())
+    return as_json({"query": query, "results": results}) + "\n"

@@ -1,21 +1,19 @@
 """``fastattn search``: the rows of a file of vectors that are most similar to a query."""
 
-import json
 import math
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import device_option, given, model_option, open_model, precision_option, threads_option
-from fastattn.cli.printing import Progress
+from fastattn.cli.options import declare, given, open_model
+from fastattn.cli.printing import Progress, as_json
 from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
 from fastattn.printable import counted
-from fastattn.system.files import OutputFile, as_text, open_bytes, raw_lines
+from fastattn.system.files import as_text, open_bytes, raw_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,25 +48,22 @@ numbers of a query's (Matryoshka).
 """
 )
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@click.option("-i", "--input", "vectors_path", required=True, metavar="FILE", help="The vectors to search.")
-@click.option("--texts", "texts_path", metavar="FILE", help="Show the lines of FILE, one for each vector.")
-@model_option
-@click.option("-k", "--top-k", type=click.IntRange(min=1), default=10, help="How many rows to find (default: 10).")
-@click.option(
-    "--score-function",
-    type=click.Choice(["cosine", "dot"]),
-    default="cosine",
-    help="How vectors of numbers are compared (default: cosine).",
+@declare(
+    """
+-i, --input FILE -> vectors_path: The vectors to search. [required]
+--texts FILE -> texts_path: Show the lines of FILE, one for each vector.
+--model
+-k, --top-k INTEGER>=1: How many rows to find (default: 10).
+--score-function [cosine|dot]: How vectors of numbers are compared (default: cosine).
+--calibration FILE: For int8 and uint8 numbers: the float vectors that they were calibrated with.
+--json: Write JSON lines.
+--precision [float32|bfloat16|int8|auto]
+--threads
+--device
+""",
+    top_k={"default": 10},
+    score_function={"default": "cosine"},
 )
-@click.option(
-    "--calibration",
-    metavar="FILE",
-    help="For int8 and uint8 numbers: the float vectors that they were calibrated with.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Write JSON lines.")
-@precision_option("float32", "bfloat16", "int8", "auto")
-@threads_option
-@device_option
 def search(
     queries: tuple[str, ...],
     vectors_path: str,
@@ -77,7 +72,7 @@ def search(
     top_k: int,
     score_function: str,
     calibration: str | None,
-    as_json: bool,
+    json: bool,
     **options: Any,
 ) -> None:
     """Find the vectors of a file that are most similar to QUERYs, or to the lines of standard input.
@@ -86,7 +81,10 @@ def search(
     """
     lines = open_lines(queries, None, from_file="<")
     with open_output(None) as output, Progress() as progress:
-        corpus_ND = _opened(vectors_path)
+        corpus_ND = open_array(vectors_path)
+        if corpus_ND.ndim != 2 or corpus_ND.dtype not in ("float32", "float16", "int8", "uint8"):
+            wanted = "vectors of float32, float16, int8 or uint8 are expected"
+            raise InputError(f"{vectors_path}: {wanted}, got {corpus_ND.dtype} {corpus_ND.shape}")
         if corpus_ND.dtype.kind == "f" and calibration is not None:
             raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
         texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
@@ -97,7 +95,7 @@ def search(
         searched = {"threads": options["threads"], **given(device=options["device"])}
         how = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
-        write = _write_json if as_json else partial(_write_table, len(queries) != 1, 0 if function == "hamming" else 4)
+        decimals, headed = 0 if function == "hamming" else 4, len(queries) != 1
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
                 vectors_QD = encoder.encode_query(queries_Q, **how)
@@ -105,17 +103,9 @@ def search(
                 for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
-                    write(output, query, shown)
+                    table = f"{query}\n" * headed + _as_table(shown, decimals)
+                    output.write((_as_json(query, shown) if json else table).encode())
                 output.flush()
-
-
-def _opened(path: str) -> "np.ndarray":
-    array = open_array(path)
-    if array.ndim != 2 or array.dtype not in ("float32", "float16", "int8", "uint8"):
-        raise InputError(
-            f"{path}: vectors of float32, float16, int8 or uint8 are expected, got {array.dtype} {array.shape}"
-        )
-    return array
 
 
 def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
@@ -152,17 +142,16 @@ def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sampl
     return options
 
 
-def _write_table(headed: bool, decimals: int, output: OutputFile, query: str, rows: list[_Row]) -> None:
-    if headed:
-        output.write(f"{query}\n".encode())
+def _as_table(rows: list[_Row], decimals: int) -> str:
+    lines = []
     for rank, (score, row, text) in enumerate(rows, start=1):
-        columns = [str(rank), f"{score:.{decimals}f}", str(row), *([] if text is None else [text])]
-        output.write(("\t".join(columns) + "\n").encode())
+        lines.append("\t".join([str(rank), f"{score:.{decimals}f}", str(row), *([] if text is None else [text])]))
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _write_json(output: OutputFile, query: str, rows: list[_Row]) -> None:
+def _as_json(query: str, rows: list[_Row]) -> str:
     results = []
     for score, row, text in rows:
         number = float(str(score)) if math.isfinite(score) else None  # the shortest decimals of the float32
         results.append({"score": number, "row": row} | ({} if text is None else {"text": text}))
-    output.write((json.dumps({"query": query, "results": results}, ensure_ascii=False) + "\n").encode())
+    return as_json({"query": query, "results": results}) + "\n"

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from fastattn.cli.interrupt import leave_signals
-from fastattn.cli.options import Command, precision_option, threads_option
+from fastattn.cli.options import Command, declare
 from fastattn.errors import FastattnError, InputError
 
 
@@ -28,61 +28,29 @@ have translated a minute.
 Every request is a line of JSON on stderr, without its texts.
 """,
 )
-@click.option(
-    "-m",
-    "--model",
-    "models",
-    multiple=True,
-    required=True,
-    metavar="NAME[=PATH]",
-    help="A model by its name, or one of a path by the name that clients call it; a translator's may be its languages, "
-    "such as de-en. May be given several times.",
+@declare(
+    """
+-m, --model NAME[=PATH] ... -> models: A model by its name, or one of a path by the name that clients call it; a
+    translator's may be its languages, such as de-en. May be given several times. [required]
+--host TEXT: The address to listen at. [default: 127.0.0.1]
+--port PORT: The port. [default: 5000]
+--lazy: Load a model when it is first asked for (default: at the start).
+--idle MINUTES: Put a model away that was not used for so long (default: never).
+--processes INTEGER>=1: Worker processes behind the port. [default: 1]
+--threads
+--precision [float32|bfloat16|int8|int4|auto]
+--keys FILE: Answer only those who have an API key of this file.
+--max-characters INTEGER>=1: The most characters of all texts of a request. [default: 50000]
+--max-items INTEGER>=1: The most texts of a request. [default: 1000]
+--max-requests INTEGER>=1: The most requests in progress; more get 429. [default: 256]
+--timeout SECONDS: The longest that a request may take. [default: 120.0]
+--cors ORIGIN ...: Let pages of this origin ask; '*': of any (default: of none).
+--log-texts: Log what requests say, too.
+""",
+    port={"type": click.IntRange(0, 65535), "metavar": None},
+    idle={"type": click.FloatRange(min=0), "default": 0.0},
+    timeout={"type": click.FloatRange(min=0, min_open=True)},
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=5000, show_default=True, help="The port.")
-@click.option("--lazy", is_flag=True, help="Load a model when it is first asked for (default: at the start).")
-@click.option(
-    "--idle",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    metavar="MINUTES",
-    help="Put a model away that was not used for so long (default: never).",
-)
-@click.option(
-    "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes behind the port."
-)
-@threads_option
-@precision_option("float32", "bfloat16", "int8", "int4", "auto")
-@click.option("--keys", metavar="FILE", help="Answer only those who have an API key of this file.")
-@click.option(
-    "--max-characters",
-    type=click.IntRange(min=1),
-    default=50_000,
-    show_default=True,
-    help="The most characters of all texts of a request.",
-)
-@click.option(
-    "--max-items", type=click.IntRange(min=1), default=1000, show_default=True, help="The most texts of a request."
-)
-@click.option(
-    "--max-requests",
-    type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    help="The most requests in progress; more get 429.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="The longest that a request may take.",
-)
-@click.option(
-    "--cors", multiple=True, metavar="ORIGIN", help="Let pages of this origin ask; '*': of any (default: of none)."
-)
-@click.option("--log-texts", is_flag=True, help="Log what requests say, too.")
 def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options: Any) -> None:
     """Serve models over HTTP, in the dialects that clients of other servers speak."""
     try:

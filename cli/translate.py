@@ -10,32 +10,17 @@ import click
 from fastattn.cli.documents import planned, translate_documents
 from fastattn.cli.known import NAMES, file_contents, known, known_options
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
-from fastattn.cli.options import (
-    Command,
-    announce_default,
-    cache_precision_option,
-    device_option,
-    given,
-    input_option,
-    loading,
-    located,
-    located_entry,
-    on_error_option,
-    output_option,
-    precision_option,
-    processes_option,
-    quality_option,
-    threads_option,
-    verbose_option,
-)
+from fastattn.cli.options import Command, announce_default, declare, given, loading, located, located_entry
 from fastattn.cli.printing import Compiling, Progress, pace, report, say
-from fastattn.cli.search_options import as_typed, search_options, split_option
+from fastattn.cli.search_options import search_options, typed_names
 from fastattn.cli.translations import Printing
 from fastattn.documents.forms import EXTRAS, FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
 from fastattn.system.files import OutputFile
 from fastattn.weights.download import models_between
+
+Options = dict[str, Any]
 
 
 @click.command(
@@ -99,88 +84,48 @@ the most tokens of each part's translation (--max-length) and the beam;
 """,
 )
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option(
-    "-m",
-    "--model",
-    "models",
-    metavar="MODEL",
-    multiple=True,
-    help="A name that `fastattn pull` lists, a pair such as de-en, a folder, or OWNER/NAME on the Hugging Face hub; a "
-    "second one translates what the first makes.",
-)
-@click.option(
-    "--from",
-    "source",
-    metavar="LANGUAGE",
-    help="Language of the texts, a code such as en: chooses models, or is one of -m's; auto: each line's own.",
-)
-@click.option(
-    "--to",
-    "target",
-    metavar="LANGUAGE",
-    help="Language to translate to, likewise (default, without both: from en to pt).",
-)
-@quality_option
-@click.option(
-    "--prompt",
-    metavar="NAME",
-    help="The prompt that a language model was trained with: hy-mt2, hy-mt, hunyuan-mt, translategemma, milmmt, alma, "
-    "x-alma, tower or eurollm (default: by the model's names).",
-)
-@input_option
-@output_option
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help='Write one JSON object a line: "source", "translation", "hypotheses": [{"text", "score"}].',
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    help="The form of the document (default: as the end of its name says; without a file, lines of text).",
-)
-@click.option(
-    "--fields",
-    metavar="NAME,...",
-    help="Which fields of a table or of JSON lines are translated: names, inner ones as a.b, or numbers of columns.",
-)
-@click.option(
-    "--extra",
-    "extras",
-    multiple=True,
-    type=click.Choice(EXTRAS),
-    help="Translate too comments of docx and odt, or title and description of Markdown's front matter. May be given "
-    "several times.",
-)
-@click.option(
-    "--out-dir",
-    metavar="FOLDER",
-    help="Translate all documents of the folder that -i names into FOLDER, those that are there already left out.",
-)
-@click.option("-n", "--num-hypotheses", type=int, help="How many translations of each line, best first (default: 1).")
-@click.option("--scores", is_flag=True, help="Write each translation's score before it.")
-@split_option
-@click.option(
-    "--alignments",
-    is_flag=True,
-    help="Write which words look at which behind each translation, as 0-0 1-2 (Pharaoh's form); --json too.",
-)
-@click.option(
-    "--show-attention",
-    metavar="FILE",
-    help="Draw what the decoder's layers and heads look at, of one TEXT: a page (.html), a picture (.svg), or lines "
-    "behind the translation ('-').",
+@declare(
+    f"""
+-m, --model MODEL ... -> models: A name that `fastattn pull` lists, a pair such as de-en, a folder, or OWNER/NAME on the
+    Hugging Face hub; a second one translates what the first makes.
+--from LANGUAGE -> source: Language of the texts, a code such as en: chooses models, or is one of -m's; auto: each
+    line's own.
+--to LANGUAGE -> target: Language to translate to, likewise (default, without both: from en to pt).
+--quality
+--prompt NAME: The prompt that a language model was trained with: hy-mt2, hy-mt, hunyuan-mt, translategemma, milmmt,
+    alma, x-alma, tower or eurollm (default: by the model's names).
+--input
+--output
+--json -> as_json: Write one JSON object a line: "source", "translation", "hypotheses": [{{"text", "score"}}].
+--format [{"|".join(FORMS)}] -> form: The form of the document (default: as the end of its name says; without a file,
+    lines of text).
+--fields NAME,...: Which fields of a table or of JSON lines are translated: names, inner ones as a.b, or numbers of
+    columns.
+--extra [{"|".join(EXTRAS)}] ... -> extras: Translate too comments of docx and odt, or title and description of
+    Markdown's front matter. May be given several times.
+--out-dir FOLDER: Translate all documents of the folder that -i names into FOLDER, those that are there already left
+    out.
+-n, --num-hypotheses INTEGER: How many translations of each line, best first (default: 1).
+--scores: Write each translation's score before it.
+--split
+--alignments: Write which words look at which behind each translation, as 0-0 1-2 (Pharaoh's form); --json too.
+--show-attention FILE: Draw what the decoder's layers and heads look at, of one TEXT: a page (.html), a picture (.svg),
+    or lines behind the translation ('-').
+"""
 )
 @known_options
-@on_error_option
-@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-@cache_precision_option
-@threads_option
-@device_option
-@processes_option
-@verbose_option
+@declare(
+    """
+--on-error
+--precision [float32|bfloat16|int8|intgemm|int4|auto]
+--cache-precision
+--threads
+--device
+--processes
+--verbose
+""",
+    on_error={"default": "stop"},
+)
 @search_options
 def translate(
     texts: tuple[str, ...],
@@ -218,12 +163,15 @@ def translate(
     around, alignments = {name: options.pop(name) for name in NAMES}, options.pop("alignments")
     shown = options.pop("show_attention")
     if shown is not None:
-        _check_shown(shown, len(texts) == 1 and len(models) < 2 and source != AUTO and not any(around.values()))
+        if shown != "-" and not shown.lower().endswith((".html", ".svg")):
+            raise click.UsageError(f"--show-attention wants a name that ends in .html or .svg, or '-', not {shown}")
+        if len(texts) != 1 or len(models) > 1 or source == AUTO or any(around.values()):
+            raise click.UsageError("--show-attention is for one TEXT and one model, without what stands around it")
     as_lines = alignments or as_json or scores or (options["num_hypotheses"] or 1) > 1 or bool(texts)
     names = models or tuple(entry.name for entry in entries)
     choices = {name: value for name, value in options.items() if name not in ("threads", "processes")}
     key = repr((names, source, target, quality, prompt, choices, around, file_contents(around), fields, extras))
-    documents = planned(input_path, output_path, out_dir, form, as_lines, key, list(filter(None, fields)))
+    documents = planned(input_path, output_path, out_dir, form, as_lines, key, any(fields))
     if documents is None and fields != [""]:
         raise click.UsageError("--fields is for csv, tsv and jsonl")
     if documents is None and extras:
@@ -266,29 +214,16 @@ def translate(
                 _show(translator, shown, result[0].text, result[1].text, languages, output)
     if verbose:
         report(lines, start, loaded, compiling)
+    of = counted(printing.lines, "line")
     if printing.marked:
-        of = counted(printing.lines, "line")
         say(f"fastattn: {printing.marked} of {of} may be no translation, the first: {printing.first}", err=True)
     if printing.unsure:
-        of = counted(printing.lines, "line")
-        say(
-            f"fastattn: the language of {printing.unsure} of {of} is unsure, the first: {printing.first_unsure}",
-            err=True,
-        )
+        unsure = f"the language of {printing.unsure} of {of} is unsure"
+        say(f"fastattn: {unsure}, the first: {printing.first_unsure}", err=True)
     lines.check("translated")
 
 
-def _check_shown(path: str, fits: bool) -> None:
-    """Raise click.UsageError for a place that is no picture's, or for more than there can be a picture of."""
-    if path != "-" and not path.lower().endswith((".html", ".svg")):
-        raise click.UsageError(f"--show-attention wants a name that ends in .html or .svg, or '-', not {path}")
-    if not fits:
-        raise click.UsageError("--show-attention is for one TEXT and one model, without what stands around it")
-
-
-def _show(
-    translator: Any, path: str, text: str, translation: str, languages: dict[str, Any], output: OutputFile
-) -> None:
+def _show(translator: Any, path: str, text: str, translation: str, languages: Options, output: OutputFile) -> None:
     """Draw what the model looks at in a text while it writes its translation."""
     if not hasattr(translator, "looks"):
         raise InputError("--show-attention is for an encoder-decoder model")
@@ -313,13 +248,13 @@ def _pair(names: Sequence[str], source: str | None, target: str | None) -> tuple
 
 def _opened(
     paths: list[str],
-    languages: dict[str, Any],
+    languages: Options,
     prompt: str | None,
-    chosen: dict[str, Any],
-    search: dict[str, Any],
-    around: dict[str, Any],
+    chosen: Options,
+    search: Options,
+    around: Options,
     pair: tuple[str, str],
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, Options]:
     """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's.
 
     around, pair  what is known of translations, and from which language to which they are: ``known``
@@ -345,12 +280,7 @@ def _opened(
 
 
 def _detecting(
-    target: str | None,
-    quality: str | None,
-    chosen: dict[str, Any],
-    search: dict[str, Any],
-    progress: Progress,
-    around: dict[str, Any],
+    target: str | None, quality: str | None, chosen: Options, search: Options, progress: Progress, around: Options
 ) -> Any:
     """A translator from any language, each of whose own is begun when it is opened."""
     from fastattn.text.languages import iso_code
@@ -370,10 +300,8 @@ def _detecting(
 
 def _begin(translator: Any, search: dict[str, Any]) -> None:
     """Check the options before any text is read; with a timeout compile kernels, which does not count."""
-    try:
+    with typed_names():
         translator.translate_iter((), **search)
-    except InputError as error:
-        raise InputError(as_typed(str(error))) from None
     if "timeout" in search:
         translator.translate("a", **search | {"timeout": None})
 

@@ -4,12 +4,8 @@ import math
 from typing import Any
 
 from fastattn.cli.lines import InputLine
+from fastattn.cli.printing import as_json
 from fastattn.system.files import OutputFile, one_line
-
-
-def result_is_unsure(result: Any) -> bool:
-    """Whether a line's language was found, and may be another."""
-    return bool(getattr(result, "language", "")) and not result.sure
 
 
 def _links(line: InputLine, result: Any) -> str:
@@ -39,16 +35,14 @@ class Printing:
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
-        if result_is_unsure(result):
+        if getattr(result, "language", "") and not result.sure:  # which was found, and may be another
             self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
             self.unsure += 1
         if found := getattr(result, "remarks", ()):
             self.first = self.first or f"{line.location}: {', '.join(found)}"
             self.marked += 1
         if self._as_json:
-            import json  # where it is asked for: 1 ms
-
-            text = json.dumps(self._record(line, result), ensure_ascii=False, allow_nan=False)
+            text = as_json(self._record(line, result))
         elif line.error is not None:
             text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
         else:

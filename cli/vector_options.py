@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.options import TEXT, given, with_options
+from fastattn.cli.options import TEXT, declare, given
 from fastattn.errors import InputError, described
 from fastattn.printable import counted
 from fastattn.system.files import as_text, open_bytes, raw_lines
@@ -18,46 +18,20 @@ if TYPE_CHECKING:
     from fastattn.encoders.encoder import Encoder
 
 # The options that choose vectors, which ``chosen_vectors`` takes.
-vector_options = with_options(
-    click.option(
-        "--normalize/--no-normalize", default=None, help="Scale vectors to unit length (default: as the model says)."
-    ),
-    click.option(
-        "--pooling",
-        metavar="MODE[,MODE]",
-        help="cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the model "
-        "says).",
-    ),
-    click.option("--truncate-dim", type=click.IntRange(min=1), help="Keep this many first dimensions (default: all)."),
-    click.option(
-        "--prompt",
-        type=TEXT,
-        metavar="TEXT",
-        help="Put TEXT before each line; '' for nothing (default: the model's own).",
-    ),
-    click.option(
-        "--prompt-name", type=TEXT, metavar="NAME", help="Put the model's prompt of that name before each line."
-    ),
-    click.option(
-        "--task",
-        type=click.Choice(["query", "document"]),
-        help="What the lines are: put the model's prompt for queries or documents before each, if it has one.",
-    ),
-    click.option(
-        "--long",
-        type=click.Choice(["truncate", "mean", "error"]),
-        help="What becomes of a line with more tokens than the model takes (default: truncate).",
-    ),
-    click.option(
-        "--output-dtype",
-        type=click.Choice(["float32", "int8", "uint8", "binary", "ubinary"]),
-        help="Type of the numbers written (default: float32).",
-    ),
-    click.option(
-        "--calibration",
-        metavar="FILE",
-        help="A file of float vectors, whose ranges int8 and uint8 numbers divide.",
-    ),
+vector_options = declare(
+    """
+--normalize/--no-normalize: Scale vectors to unit length (default: as the model says).
+--pooling MODE[,MODE]: cls, max, mean, mean_sqrt_len, mean_sqrt_len_tokens, weightedmean, lasttoken (default: as the
+    model says).
+--truncate-dim INTEGER>=1: Keep this many first dimensions (default: all).
+--prompt TEXT: Put TEXT before each line; '' for nothing (default: the model's own).
+--prompt-name NAME: Put the model's prompt of that name before each line.
+--task [query|document]: What the lines are: put the model's prompt for queries or documents before each, if it has one.
+--long [truncate|mean|error]: What becomes of a line with more tokens than the model takes (default: truncate).
+--output-dtype [float32|int8|uint8|binary|ubinary]: Type of the numbers written (default: float32).
+--calibration FILE: A file of float vectors, whose ranges int8 and uint8 numbers divide.
+""",
+    prompt_name={"type": TEXT},
 )
 
 
@@ -77,15 +51,9 @@ def chosen_vectors(
 
     encoder_of  called where vectors are calibrated
     """
-    options = dict(options)
-    del options["calibration"]
-    pooling = options.pop("pooling")
-    normalize = options.pop("normalize")
-    chosen = given(
-        **options,
-        normalize_embeddings=normalize,
-        pooling=None if pooling is None else tuple(pooling.split(",")),
-    )
+    pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
+    own = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
+    chosen = given(**own, normalize_embeddings=options["normalize"], pooling=pooling)
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
@@ -113,7 +81,6 @@ class Lengths:
         self._lines = self._cut_lines = self._cut_tokens = 0
 
     def refusal(self, text: str) -> str | None:
-        """Why a line is too long, or None."""
         exceeded = self._limit.exceeded([text])
         return self._limit.refusal(exceeded[0]) if exceeded else None
 
@@ -128,7 +95,6 @@ class Lengths:
             self._count()
 
     def remark(self) -> str | None:
-        """What was cut of all lines, or None."""
         self._count()
         if not self._cut_lines:
             return None
@@ -152,13 +118,10 @@ def open_array(path: str) -> "np.ndarray":
 
     Raises InputError where it holds none, or Python objects.
     """
-    form = FORMATS.get(PurePath(path).suffix.lower(), "npy")
-    return _mapped(path) if form == "npy" else _rows(path, form)
-
-
-def _mapped(path: str) -> "np.ndarray":
     import numpy as np
 
+    if (form := FORMATS.get(PurePath(path).suffix.lower(), "npy")) != "npy":
+        return _rows(path, form)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
@@ -187,7 +150,14 @@ def _rows(path: str, form: str) -> "np.ndarray":
     for filled, row in zip(array, rows):
         if row is not None:
             filled[:] = row
-    return array.astype(_bytes_of(array, path)) if whole else array
+    if not whole:
+        return array
+    least, most = int(array.min()), int(array.max())
+    if least < -128 or most > 255 or (least < 0 and most > 127):
+        raise InputError(f"{path}: whole numbers of int8 or uint8 are expected, got {least} to {most}")
+    if least >= 0 and most <= 127:
+        raise InputError(f"{path}: cannot tell int8 from uint8 where all numbers are 0 to 127; write .npy")
+    return array.astype("int8" if least < 0 else "uint8")
 
 
 def _row(line: str, form: str, location: str) -> "np.ndarray | None":
@@ -209,13 +179,3 @@ def _row(line: str, form: str, location: str) -> "np.ndarray | None":
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         wanted = "numbers between commas" if form == "csv" else '{"embedding": [numbers]}'
         raise InputError(f"{location}: {wanted} expected, got {described(line)}") from None
-
-
-def _bytes_of(array: "np.ndarray", path: str) -> str:
-    """The type of an array's whole numbers, int8 or uint8."""
-    least, most = int(array.min()), int(array.max())
-    if least < -128 or most > 255 or (least < 0 and most > 127):
-        raise InputError(f"{path}: whole numbers of int8 or uint8 are expected, got {least} to {most}")
-    if least >= 0 and most <= 127:
-        raise InputError(f"{path}: cannot tell int8 from uint8 where all numbers are 0 to 127; write .npy")
-    return "int8" if least < 0 else "uint8"

@@ -4,12 +4,12 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fastattn.cli.inspect import machine_facts, model_facts, print_facts
-from fastattn.cli.options import TEXT, loading, located, precision_option
+from fastattn.cli.options import TEXT, declare, loading, located
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.printable import counted
 
@@ -60,15 +60,15 @@ compare with, 3 a checkpoint that one of the two sides cannot read.
 )
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...", type=TEXT)
-@precision_option("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-@click.option(
-    "--bound",
-    type=click.FloatRange(min=0),
-    metavar="NUMBER",
-    help="The most that rows may differ, relatively, and log-probabilities (default: 0.0001 and 0.001 in float32, "
-    "more in other precisions).",
+@declare(
+    """
+--precision [float32|bfloat16|int8|intgemm|int4|auto]
+--bound NUMBER: The most that rows may differ, relatively, and log-probabilities (default: 0.0001 and 0.001 in float32,
+    more in other precisions).
+--json -> as_json: Print one JSON object.
+""",
+    bound={"type": click.FloatRange(min=0)},
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def verify(
     context: click.Context,
@@ -98,7 +98,9 @@ def verify(
         chosen = texts or _default_texts(checkpoint)
         progress.show(f"comparing {counted(len(chosen), 'text')}")
         comparisons = verification.compare(chosen)
-    facts = _machine_facts(), _model_facts(model, checkpoint, verification)
+    machine = dict(machine_facts())
+    machine = {name: machine[name] for name in ("versions", "cpu", "features", "compiled for")}
+    facts = machine, _model_facts(model, checkpoint, verification)
     if as_json:
         click.echo(_json(*facts, chosen, comparisons))
     else:
@@ -122,72 +124,55 @@ def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
     return (plain, accented, long * REPEATED, *([" a ".join([*special, plain])] if special else []))
 
 
-def _machine_facts() -> dict[str, str]:
-    facts = dict(machine_facts())
-    return {name: facts[name] for name in ("versions", "cpu", "features", "compiled for")}
-
-
 def _model_facts(model: str, checkpoint: "Checkpoint", verification: "Verification") -> dict[str, str]:
     bounds = verification.bounds
+    log_probs = f", log-probabilities {bounds.log_probs:g}" if checkpoint.spec.decoder is not None else ""
     return {
         "model": model,
         **{name if name != "model" else "kind": value for name, value in model_facts(checkpoint)},
         "here": f"fastattn, {verification.precision}",
         "there": f"{verification.source}, float32",
-        "bound": f"rows {bounds.rows:g}"
-        + (f", log-probabilities {bounds.log_probs:g}" if checkpoint.spec.decoder is not None else ""),
+        "bound": f"rows {bounds.rows:g}{log_probs}",
     }
 
 
 def _print_report(
     machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Sequence["Comparison"]
 ) -> None:
-    print_facts(machine.items())
-    print_facts(model.items())
-    print_facts((f"text {number}", _shortened(text)) for number, text in enumerate(texts, 1))
+    print_facts([*machine.items(), *model.items()])
+    for number, text in enumerate(texts, 1):
+        print_facts([(f"text {number}", text if len(text) <= 90 else f"{text[:80]}... ({len(text):,} characters)")])
     say()
     width = max(len(comparison.name) for comparison in comparisons)
     say(f"{'':<{width}}  {'largest':>8}  {'relative':>8}  {'cosine':>9}")
     for comparison in comparisons:
-        _print_comparison(comparison, width)
+        largest, relative = _number(comparison.largest, ".1e"), _number(comparison.relative, ".1e")
+        mark = "" if comparison.within else "PAST THE BOUND  "
+        line = f"{comparison.name:<{width}}  {largest:>8}  {relative:>8}  {_number(comparison.cosine, '.7f'):>9}"
+        say(f"{line}  {mark}{comparison.remark}".rstrip())
+        if comparison.here is not None and comparison.there is not None and comparison.here != comparison.there:
+            say(f"{'':<{width}}  here   {' '.join(comparison.here)}")
+            say(f"{'':<{width}}  there  {' '.join(comparison.there)}")
     past = [comparison.name for comparison in comparisons if not comparison.within]
     more = f" and {len(past) - 3} more" if len(past) > 3 else ""
     say(f"past the bound: {', '.join(past[:3])}{more}" if past else "all is within the bound")
-
-
-def _print_comparison(comparison: "Comparison", width: int) -> None:
-    numbers = (_number(comparison.largest, ".1e"), _number(comparison.relative, ".1e"))
-    cosine = _number(comparison.cosine, ".7f")
-    mark = "" if comparison.within else "PAST THE BOUND  "
-    line = f"{comparison.name:<{width}}  {numbers[0]:>8}  {numbers[1]:>8}  {cosine:>9}  {mark}{comparison.remark}"
-    say(line.rstrip())
-    if comparison.here is not None and comparison.there is not None and comparison.here != comparison.there:
-        say(f"{'':<{width}}  here   {' '.join(comparison.here)}")
-        say(f"{'':<{width}}  there  {' '.join(comparison.there)}")
 
 
 def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 90 else f"{text[:80]}... ({len(text):,} characters)"
-
-
 def _json(
     machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Iterable["Comparison"]
 ) -> str:
     """The report as JSON; null for a number that is not finite."""
-    found = [{name: _finite(value) for name, value in asdict(comparison).items()} for comparison in comparisons]
-    report = {
-        "machine": machine,
-        "model": model,
-        "texts": list(texts),
-        "comparisons": found,
-        "within": all(comparison["within"] for comparison in found),
-    }
+    found = [
+        {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in asdict(comparison).items()
+        }
+        for comparison in comparisons
+    ]
+    within = all(comparison["within"] for comparison in found)
+    report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": found, "within": within}
     return json.dumps(report, ensure_ascii=False, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -69,20 +69,19 @@ def warmup() -> None:
             predicting = _encoder_checkpoint(predicts=True)
             SparseEncoder.from_checkpoint(predicting, precision).encode("word " * _LONG)
             MaskedLanguageModel.from_checkpoint(predicting, precision).fill("[MASK]")
-            _generate(Generator.from_checkpoint(_generator_checkpoint(), precision))
+            generator = Generator.from_checkpoint(_generator_checkpoint(), precision)
+            for options in ({}, {"beam_size": 2}, {"sampling_temperature": 1.0}):
+                generator.generate("word " * _LONG, max_new_tokens=4, **options)
+            generator.score("word " * 3)
         disentangled = _encoder_checkpoint(positions=PositionSpec("disentangled", max_distance=_LONG))
         Encoder.from_checkpoint(disentangled, "float32").encode("word " * _LONG)
         rotary = {
             "positions": PositionSpec("rotary", limit=_LONG, rotary=Rotary(width=8)),
             "norms": NormSpec("rms", final=False),
         }
-        varieties: tuple[tuple[str, dict[str, Any], bool, str], ...] = (
-            ("float32", {}, False, ""),
-            ("float32", rotary, True, "ssru"),
-            ("bfloat16", {}, False, "average-attention"),
-            ("bfloat16", {}, False, ""),
-            ("int8", {}, True, ""),
-        )
+        varieties: list[tuple[str, dict[str, Any], bool, str]]
+        varieties = [("float32", {}, False, ""), ("bfloat16", {}, False, ""), ("int8", {}, True, "")]
+        varieties += [("float32", rotary, True, "ssru"), ("bfloat16", {}, False, "average-attention")]
         for precision, variety, quantized, recurrence in varieties:
             decoder: dict[str, Any] = {}
             if recurrence:  # such decoders take no rotary positions
@@ -90,10 +89,14 @@ def warmup() -> None:
             stack = _stack(**variety)
             stacks = stack, dataclasses.replace(stack, cross_attention=True, **decoder)
             _translate(Translator.from_checkpoint(_translation_checkpoint(stacks, quantized), precision))
-        for precision, recurrent in product(("float32", "bfloat16", "int8"), (_lstm_stacks(), _gru_stacks())):
+        # The LSTM's decoder attends by a vector, feeds its readout back and begins with a bridge.
+        additive, readout = MemoryAttention("additive", 1, width=64), Readout(("context", "hidden"), 64, "tanh")
+        heads = MemoryAttention("multi-head", 0, width=64, heads=2)
+        lstm = _recurrent("lstm", attention=additive, readout=readout, feeds=True, initial="bridge")
+        gru = _recurrent("gru", attention=heads, initial="encoder")
+        for precision, recurrent in product(("float32", "bfloat16", "int8"), (lstm, gru)):
             _translate(Translator.from_checkpoint(_translation_checkpoint(recurrent), precision))
-        _search()
-        _images()
+        _search_and_convolve()
     if cache_fault():
         raise FastattnError("no kernel was kept: the next run will compile again")
     seconds = time.monotonic() - start
@@ -108,30 +111,17 @@ def _translate(translator: Any) -> None:
     translator.score(["word"], ["word"])
 
 
-def _generate(generator: Any) -> None:
-    for options in ({}, {"beam_size": 2}, {"sampling_temperature": 1.0}):
-        generator.generate("word " * _LONG, max_new_tokens=4, **options)
-    generator.score("word " * 3)
-
-
-def _search() -> None:
-    """Search vectors of each type."""
+def _search_and_convolve() -> None:
+    """Vectors of each type are searched; images go through each operation, convolutions in each precision and way."""
     import numpy as np
 
+    from fastattn.arguments.images import PixelGrid, Window
+    from fastattn.ops import cpu as operations
     from fastattn.vectors.search import semantic_search
 
     for dtype, function in ((np.float32, "dot"), (np.int8, "dot"), (np.uint8, "dot"), (np.uint8, "hamming")):
         vectors_ND = np.ones((1, 8), dtype)
         semantic_search(vectors_ND, vectors_ND, 1, function)
-
-
-def _images() -> None:
-    """Operations on images, convolutions in each precision and in each way."""
-    import numpy as np
-
-    from fastattn.arguments.images import PixelGrid, Window
-    from fastattn.ops import cpu as operations
-
     grid, x_ND, filters_TD = PixelGrid(1, 2, 2), np.ones((4, 32), np.float32), np.ones((9, 32), np.float32)
     window, smaller = Window((3, 3), padding=(1, 1)), Window((1, 1))
     ways = ("float32", smaller), ("float32", window), ("bfloat16", window), ("int8", window), ("int4", window)
@@ -152,17 +142,6 @@ def _stack(**variety: Any) -> StackSpec:
         "positions": PositionSpec("table", limit=_LONG),
     }
     return StackSpec(layers=1, width=64, vocabulary=len(_TOKENS), **parts | variety)
-
-
-def _lstm_stacks() -> tuple[RecurrentSpec, RecurrentSpec]:
-    """Its decoder attends by a vector, feeds its readout back and begins with a bridge."""
-    attention = MemoryAttention("additive", 1, width=64)
-    readout = Readout(("context", "hidden"), 64, "tanh")
-    return _recurrent("lstm", attention=attention, readout=readout, feeds=True, initial="bridge")
-
-
-def _gru_stacks() -> tuple[RecurrentSpec, RecurrentSpec]:
-    return _recurrent("gru", attention=MemoryAttention("multi-head", 0, width=64, heads=2), initial="encoder")
 
 
 def _recurrent(cell: str, **decoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]:

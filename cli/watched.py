@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
 _ROUNDS, _PAUSE = 200, 0.05  # seconds
@@ -43,9 +44,7 @@ def watched(message: str) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.write(writing, how)
 
-    def end_by_signal() -> None:
-        end(b"!")
-
+    end_by_signal = partial(end, b"!")
     interrupt.before_end.append(end_by_signal)
     os.environ[_MARK] = mark
     try:

@@ -13,6 +13,7 @@ NAMES = {name for name, _ in modules()}
 FROM_VARIABLES = {
     "fastattn.cli.convert",
     "fastattn.cli.entry",
+    "fastattn.cli.options",
     "fastattn",
     "fastattn.ops",
     "fastattn.processes.child",

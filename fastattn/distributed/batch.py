@@ -95,11 +95,15 @@ class BatchRun:
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
-        _refuse_within(request)
+        within = input_with(request.out, part_name(0, request.form), request.inputs) if request.out else None
+        if within is not None:  # the output's files would be inputs of the next run
+            raise InputError(
+                f"cannot write {public(request.out).rstrip('/')}: the input {public(within)} would take the output's "
+                "files for its own; name a folder that is not below it"
+            )
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
-        self.model: BlockModel = BLOCK_MODELS[request.kind](
-            self.path, request.precision, None, request.output, request.options
-        )
+        model = BLOCK_MODELS[request.kind]
+        self.model: BlockModel = model(self.path, request.precision, None, request.output, request.options)
         size = request.size or block_bytes(self.files)
         self.blocks: list[CorpusBlock] = cut(self.files, request.column, size)
         self._check_outputs()
@@ -114,7 +118,7 @@ class BatchRun:
             version=VERSION,
             block_bytes=size,
             input_form=self.files[0].form if self.files else "",
-            files=[{"url": file.url, "size": file.size, "modified": file.modified} for file in self.files],
+            files=list(map(vars, self.files)),
         )
 
     def run(self, options: ClusterOptions, on_progress: OnProgress = lambda _: None) -> Summary:
@@ -137,8 +141,28 @@ class BatchRun:
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
             on_progress(summary)
             left = [block for block in self.blocks if block.number not in there]
-            if left:
-                self._compute(left, folder, check, options, summary, on_progress)
+            if not left:
+                return summary
+            with quiet(), joined(options.address) as nodes:
+                pool = pool_of(nodes, self.model.layer_weights, options, self.request.options.get("device", "cpu"))
+                source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(nodes))
+                start = time.monotonic()
+
+                def add(record: dict[str, Any]) -> None:
+                    check()  # that the folder is still ours
+                    summary.add(record)
+                    summary.tokens += record["tokens"]
+                    summary.size += record["size"]
+                    summary.seconds = time.monotonic() - start
+                    on_progress(summary)
+
+                summary.failed = run_blocks(self.job, left, folder.url, source, pool, add)
+            for block in left:
+                if block.number in summary.failed:
+                    rows = b""  # as far as they can be read
+                    with suppress(FastattnError):
+                        rows = as_file(read_block(block, self.request.column), {}, "jsonl")
+                    folder.set_aside(block.number, rows, {"error": summary.failed[block.number], **block.location})
         return summary
 
     def first_fault(self, summary: Summary) -> str:
@@ -186,52 +210,6 @@ class BatchRun:
         if touched:
             folder.keep(self.job)
 
-    def _compute(
-        self,
-        left: list[CorpusBlock],
-        folder: OutputFolder,
-        check: Callable[[], None],
-        options: ClusterOptions,
-        summary: Summary,
-        on_progress: OnProgress,
-    ) -> None:
-        with quiet(), joined(options.address) as nodes:
-            device = self.request.options.get("device", "cpu")
-            pool = pool_of(nodes, self.model.layer_weights, options, device)
-            source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(nodes))
-            start = time.monotonic()
-
-            def tell(record: dict[str, Any]) -> None:
-                check()  # that the folder is still ours
-                summary.add(record)
-                summary.tokens += record["tokens"]
-                summary.size += record["size"]
-                summary.seconds = time.monotonic() - start
-                on_progress(summary)
-
-            summary.failed = run_blocks(self.job, left, folder.url, source, pool, tell)
-        for block in left:
-            if block.number in summary.failed:
-                self._set_aside(folder, block, summary.failed[block.number])
-
-    def _set_aside(self, folder: OutputFolder, block: CorpusBlock, why: str) -> None:
-        """Keep a block's rows, as far as they can be read, and why it failed."""
-        try:
-            rows = as_file(read_block(block, self.request.column), {}, "jsonl")
-        except FastattnError:
-            rows = b""
-        folder.set_aside(block.number, rows, {"error": why, **block.location})
-
-
-def _refuse_within(request: BatchRequest) -> None:
-    """Raise InputError where the output's files would be inputs of the next run."""
-    within = input_with(request.out, part_name(0, request.form), request.inputs) if request.out else None
-    if within is not None:
-        raise InputError(
-            f"cannot write {public(request.out).rstrip('/')}: the input {public(within)} would take the output's files "
-            "for its own; name a folder that is not below it"
-        )
-
 
 SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each
 
@@ -266,29 +244,22 @@ def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
             pass
     pool = pool_of(nodes, batch.model.layer_weights, options, device)
     actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request
-    model: BlockModel = BLOCK_MODELS[request.kind](
-        batch.path, request.precision, cores, request.output, request.options
-    )
-    texts, bytes_a_row = _sample(batch.blocks, request.column)
+    kind = BLOCK_MODELS[request.kind]
+    model: BlockModel = kind(batch.path, request.precision, cores, request.output, request.options)
+    texts: list[str | None] = []
+    sampled_rows = sampled_bytes = 0
+    for block in batch.blocks[:: max(1, -(-len(batch.blocks) // SAMPLED_BLOCKS))]:  # from all over the input
+        found = read_block(block, request.column)
+        sampled_rows, sampled_bytes = sampled_rows + found.count, sampled_bytes + block.size
+        texts += found.texts[:: max(1, found.count // SAMPLED_ROWS)]
+    if not sampled_rows:
+        raise InputError("the sampled blocks hold no rows, so nothing can be estimated")
     model.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles, and warms caches up
     start = time.perf_counter()
     model.answer(texts)
     rate = len(texts) / (time.perf_counter() - start)
     rows = sum(
-        block.stop - block.start if block.form == "parquet" else round(block.size / bytes_a_row)
+        block.stop - block.start if block.form == "parquet" else round(block.size / (sampled_bytes / sampled_rows))
         for block in batch.blocks
     )
     return Estimate(len(batch.blocks), rows, rate, actors, cores, rows / (rate * actors))
-
-
-def _sample(blocks: Sequence[CorpusBlock], column: str) -> tuple[list[str | None], float]:
-    """(rows from all over the input, bytes of the input for each row)."""
-    texts: list[str | None] = []
-    rows = size = 0
-    for block in blocks[:: max(1, -(-len(blocks) // SAMPLED_BLOCKS))]:
-        found = read_block(block, column)
-        rows, size = rows + found.count, size + block.size
-        texts += found.texts[:: max(1, found.count // SAMPLED_ROWS)]
-    if not rows:
-        raise InputError("the sampled blocks hold no rows, so nothing can be estimated")
-    return texts, size / rows

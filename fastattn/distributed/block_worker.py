@@ -80,27 +80,12 @@ class BlockTranslator:
     """
 
     # Of options that no checkpoint sets.
-    DEFAULTS = {
-        "device": "cpu",
-        "target_prefix": None,
-        "source_lang": None,
-        "target_lang": None,
-        "split": None,
-        "num_hypotheses": 1,
-        "patience": 1.0,
-        "coverage_penalty": 0.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "max_input_length": None,
-        "prefix_bias_beta": 0.0,
-        "return_alternatives": False,
-        "min_alternative_expansion_prob": 0.0,
-        "return_end_token": False,
-        "return_scores": False,
-        "replace_unknowns": False,
-        "seed": None,
-        "timeout": None,
-    }
+    DEFAULTS: dict[str, Any] = {"device": "cpu", "num_hypotheses": 1, "patience": 1.0} | dict.fromkeys(
+        ("target_prefix", "source_lang", "target_lang", "split", "max_input_length", "seed", "timeout")
+    )
+    DEFAULTS |= dict.fromkeys(("coverage_penalty", "presence_penalty", "frequency_penalty"), 0.0)
+    DEFAULTS |= dict.fromkeys(("prefix_bias_beta", "min_alternative_expansion_prob"), 0.0)
+    DEFAULTS |= dict.fromkeys(("return_alternatives", "return_end_token", "return_scores", "replace_unknowns"), False)
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.translation.translator import Translator
@@ -111,16 +96,13 @@ class BlockTranslator:
         self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
         self._translator.translate_iter((), **self._options)  # checks them
         self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
-        names = [output]
-        if self._several:
-            names.append("hypotheses")
-        if self._scored:
-            names.append("scores" if self._several else "score")
-        self.outputs, self.precision = tuple(names), self._translator.precision
+        scores = ["scores" if self._several else "score"] * self._scored
+        self.outputs = (output, *["hypotheses"] * self._several, *scores)
+        self.precision = self._translator.precision
         self.layer_weights = self._translator.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        """Answers of texts. Raises FastattnError where more than single texts failed."""
+        """Raises FastattnError where more than single texts failed."""
         given = [(number, text) for number, text in enumerate(texts) if text is not None]
         found: list[Any] = [None] * len(texts)
         faults: dict[int, str] = {}
@@ -134,18 +116,15 @@ class BlockTranslator:
             else:
                 found[number] = result
                 tokens += sum(len(part.tokens) for part in result.parts)
-        return Answers(self._columns(found), faults, tokens)
-
-    def _columns(self, found: list[Any]) -> dict[str, Any]:
         pa = import_pyarrow()
         columns = [pa.array([result and _text(result.text) for result in found], pa.string())]
         if self._several:
-            texts = [result and [_text(text) for text in result.hypotheses] for result in found]
-            columns.append(pa.array(texts, pa.list_(pa.string())))
+            lists = [result and [_text(text) for text in result.hypotheses] for result in found]
+            columns.append(pa.array(lists, pa.list_(pa.string())))
         if self._scored:
             scores = [result and (result.scores if self._several else result.scores[0]) for result in found]
             columns.append(pa.array(scores, pa.list_(pa.float32()) if self._several else pa.float32()))
-        return dict(zip(self.outputs, columns, strict=True))
+        return Answers(dict(zip(self.outputs, columns, strict=True)), faults, tokens)
 
 
 def _text(text: str) -> str:
@@ -177,7 +156,6 @@ class BlockEncoder:
         self.layer_weights = self._encoder.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        """Answers of texts."""
         given = [(number, text) for number, text in enumerate(texts) if text is not None]
         long: dict[int, str] = {}
         if self._options.get("long", "truncate") != "mean":
@@ -185,30 +163,21 @@ class BlockEncoder:
             long = {given[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
         faults = long if self._options.get("long") == "error" else {}
         given = [(number, text) for number, text in given if number not in faults]
-        chosen = [text for _, text in given]
-        column = self._column(
-            self._encoder.encode(chosen, **self._options), [number for number, _ in given], len(texts)
-        )
-        return Answers({self.outputs[0]: column}, faults, self._tokens(chosen), len(long) - len(faults))
-
-    def _column(self, vectors_NE: np.ndarray, numbers: list[int], count: int) -> Any:
-        pa = import_pyarrow()
+        chosen, numbers, pa = [text for _, text in given], [number for number, _ in given], import_pyarrow()
+        rows_BE, absent_B = self._encoder.encode(chosen, **self._options), np.zeros(len(texts), bool)
         width = self._none_0E.shape[1]
-        rows_BE, absent_B = vectors_NE, np.zeros(count, bool)
-        if len(numbers) < count:
-            rows_BE = np.zeros((count, width), self._none_0E.dtype)
+        if len(given) < len(texts):
+            vectors_NE, rows_BE = rows_BE, np.zeros((len(texts), width), self._none_0E.dtype)
             rows_BE[numbers] = vectors_NE
             absent_B[:] = True
             absent_B[numbers] = False
-        return pa.FixedSizeListArray.from_arrays(pa.array(rows_BE.reshape(-1)), width, mask=pa.array(absent_B))
-
-    def _tokens(self, texts: list[str]) -> int:
-        """Counting them all would take a tenth of the time."""
-        sample = texts[:: max(1, len(texts) // self._SAMPLE)]
-        characters = sum(map(len, sample))
-        if not characters:
-            return 0
-        return round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, texts)) / characters)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(rows_BE.reshape(-1)), width, mask=pa.array(absent_B))
+        # Counting all tokens would take a tenth of the time.
+        sample = chosen[:: max(1, len(chosen) // self._SAMPLE)]
+        tokens = 0
+        if characters := sum(map(len, sample)):
+            tokens = round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, chosen)) / characters)
+        return Answers({self.outputs[0]: column}, faults, tokens, len(long) - len(faults))
 
 
 BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}

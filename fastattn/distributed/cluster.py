@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_ray
@@ -108,12 +109,12 @@ def _check_answers(address: str) -> None:
 
 def hosts() -> list[Host]:
     """The nodes that give out cores."""
-    nodes = [node for node in import_ray().nodes() if node["Alive"]]
-    given = (
-        (node["NodeManagerHostname"], *(node["Resources"].get(kind, 0) for kind in ("CPU", "GPU"))) for node in nodes
-    )
-    found = [Host(name, int(cpus), int(cards)) for name, cpus, cards in given]
-    return [host for host in found if host.cpus]
+    found = []
+    for node in filter(itemgetter("Alive"), import_ray().nodes()):
+        cpus, cards = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+        if cpus:
+            found.append(Host(node["NodeManagerHostname"], cpus, cards))
+    return found
 
 
 def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, device: str = "cpu") -> ActorPool:

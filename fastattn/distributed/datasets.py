@@ -6,9 +6,10 @@ from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel, make_in_
 from fastattn.distributed.cluster import ClusterOptions, hosts, pool_of, reach_of
 from fastattn.distributed.extra import import_ray
 from fastattn.distributed.formats.json_lines import is_text, strings
-from fastattn.distributed.model_source import ModelSource, check_reach, find_model, source_of
+from fastattn.distributed.model_source import check_reach, digest_of, source_of
 from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of
+from fastattn.weights import download
 
 ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
 
@@ -42,8 +43,8 @@ def translate_dataset(
     out. A core at least is left for what makes ``ds``.
     Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
     """
-    cluster = ClusterOptions(None, actors, cores, reach)
-    return _mapped("translate", ds, model, (column, output_column), precision, cluster, batch_rows, options)
+    columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
+    return _mapped("translate", ds, model, columns, precision, cluster, batch_rows, options)
 
 
 def encode_dataset(
@@ -64,8 +65,8 @@ def encode_dataset(
     options  as of ``Encoder.encode``: task, prompt, truncate_dim, output_dtype, ...; and device
     Otherwise as ``translate_dataset``.
     """
-    cluster = ClusterOptions(None, actors, cores, reach)
-    return _mapped("encode", ds, model, (column, output_column), precision, cluster, batch_rows, options)
+    columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
+    return _mapped("encode", ds, model, columns, precision, cluster, batch_rows, options)
 
 
 def _mapped(
@@ -95,7 +96,8 @@ def _mapped(
     names = ds.columns(fetch_if_missing=False)  # None: only what computes ``ds`` will tell
     if names is not None:
         _check_column(column, names)
-    path, digest = find_model(model)
+    path = download.resolve(model).absolute()
+    digest = digest_of(path)
     loaded: BlockModel = BLOCK_MODELS[kind](path, precision, None, output, options)  # checks the options here
     _check_outputs(loaded, names or [])
     nodes = hosts()
@@ -108,7 +110,7 @@ def _mapped(
         most, spare = most - 1, True
     return ds.map_batches(
         BatchWorker,
-        fn_constructor_args=(kind, source, precision, cores, column, output, options),
+        fn_constructor_args=(column, kind, source, precision, cores, output, options),
         batch_format="pyarrow",
         batch_size=batch_rows,
         num_cpus=cores if spare else cores - 1,
@@ -120,27 +122,21 @@ def _mapped(
 class BatchWorker:
     """A callable class for ``Dataset.map_batches``: a pyarrow table in, the same with new columns out."""
 
-    def __init__(
-        self,
-        kind: str,
-        source: ModelSource,
-        precision: str,
-        threads: int,
-        column: str,
-        output: str,
-        options: dict[str, Any],
-    ):
-        self._column = column
-        self._model = make_in_actor(kind, source, precision, threads, output, options)
+    def __init__(self, column: str, *model: Any):
+        """``model`` is the arguments of ``make_in_actor``."""
+        self._column, self._model = column, make_in_actor(*model)
 
     def __call__(self, table: Any) -> Any:
         _check_outputs(self._model, table.column_names)
-        answers = self._model.answer(_texts(table, self._column))
+        _check_column(self._column, table.column_names)
+        texts = table.column(self._column)
+        if not is_text(texts.type):
+            raise InputError(f"column {self._column!r} should hold texts, holds {texts.type}")
+        answers = self._model.answer(strings(texts))
         if answers.faults:
             number, why = min(answers.faults.items())
-            raise InputError(
-                f"{counted(len(answers.faults), 'text')} failed, the first, row {number} of a batch: {why}"
-            )
+            failed = counted(len(answers.faults), "text")
+            raise InputError(f"{failed} failed, the first, row {number} of a batch: {why}")
         for name, values in answers.columns.items():
             table = table.append_column(name, values)
         return table
@@ -154,11 +150,3 @@ def _check_outputs(model: BlockModel, names: list[str]) -> None:
 def _check_column(column: str, names: list[str]) -> None:
     if column not in names:
         raise InputError(f"no column {column!r}; the dataset has: {', '.join(first_of(names, 'columns'))}")
-
-
-def _texts(table: Any, column: str) -> list[str | None]:
-    _check_column(column, table.column_names)
-    values = table.column(column)
-    if not is_text(values.type):
-        raise InputError(f"column {column!r} should hold texts, holds {values.type}")
-    return strings(values)

@@ -29,13 +29,11 @@ MOST_AT_ONCE = 20_000  # blocks of a pass, which Ray takes ten seconds to lay ou
 LOST = "its worker ended before it was done: killed, out of memory, or lost with its host"
 
 
+OnRecord = Callable[[dict[str, Any]], None]
+
+
 def run_blocks(
-    job: CorpusJob,
-    blocks: Sequence[CorpusBlock],
-    out: str,
-    source: ModelSource,
-    pool: ActorPool,
-    on_progress: Callable[[dict[str, Any]], None],
+    job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, on_progress: OnRecord
 ) -> dict[int, str]:
     """Have blocks computed and written; returns number -> why, of those that failed.
 
@@ -85,9 +83,8 @@ def _one_pass(
     actors, at_once = min(pool.actors, len(blocks)), 1 if alone else BLOCKS_AT_ONCE
     with _settings(ray.data.DataContext.get_current()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that a later Ray will not take: setup.cfg has its bound
-        blocks_of_ray = ray.data.from_items(
-            [{"block": json.dumps(asdict(block))} for block in blocks], override_num_blocks=len(blocks)
-        )
+        items = [{"block": json.dumps(asdict(block))} for block in blocks]
+        blocks_of_ray = ray.data.from_items(items, override_num_blocks=len(blocks))
         outcomes = blocks_of_ray.map_batches(
             BlockWorker,
             fn_constructor_args=(job.without_files().as_json(), out, source, pool.cores),

@@ -1,6 +1,7 @@
 """What a job is: all that its output depends on, as its output folder keeps it for the next run."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from fastattn.distributed.storage import public
@@ -42,11 +43,10 @@ class CorpusJob:
     files: list[dict[str, Any]]
 
     def __post_init__(self) -> None:
-        kept = [{name: file[name] for name in ("url", "size", "modified")} for file in self.files]
+        kept = [{name: file[name] for name in _OF_FILES} for file in self.files]
         vars(self)["files"] = [file | {"url": public(file["url"])} for file in kept]
 
     def as_json(self) -> bytes:
-        """The file's contents; ``from_json`` reads them."""
         return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
 
     def without_files(self) -> "CorpusJob":
@@ -70,15 +70,20 @@ class CorpusJob:
 
     def differences(self, other: "CorpusJob") -> list[str]:
         """What differs from an earlier job, a phrase each; none where both write the same."""
-        found = [_difference("kind", self.kind, other.kind)]
+        both: list[tuple[str, Any, Any]] = [("kind", self.kind, other.kind)]
         if self.model != other.model:
-            now, before = f"{self.model_name} ({self.model[:12]})", f"{other.model_name} ({other.model[:12]})"
-            found.append(f"model: {_shown(now)}, was {_shown(before)}")
-        for name in [*self.options, *(name for name in other.options if name not in self.options)]:
-            found.append(_difference(name, self.options.get(name), other.options.get(name)))
-        for name in ("column", "outputs", "form", "version", "block_bytes", "input_form"):
-            found.append(_difference(name, getattr(self, name), getattr(other, name)))
-        return [phrase for phrase in found if phrase] + _differences_of_files(self.files, other.files)
+            now, before = (f"{job.model_name} ({job.model[:12]})" for job in (self, other))
+            both.append(("model", now, before))
+        both += [(name, self.options.get(name), other.options.get(name)) for name in self.options | other.options]
+        names = ("column", "outputs", "form", "version", "block_bytes", "input_form")
+        both += [(name, getattr(self, name), getattr(other, name)) for name in names]
+        found = [
+            f"{_shown(name)}: {_shown(now)}, was {_shown(before)}"
+            for name, now, before in both
+            # As JSON, where a tuple is a list, but True is not 1; of another model all may look alike that is shown.
+            if name == "model" or json.dumps(now, sort_keys=True) != json.dumps(before, sort_keys=True)
+        ]
+        return found + _differences_of_files(self.files, other.files)
 
     def touched(self, other: "CorpusJob") -> list[int]:
         """Numbers of the files that were modified since an earlier job without differences, and kept their sizes."""
@@ -105,41 +110,34 @@ def _refuse(constant: str) -> None:
 
 
 def is_text(value: Any) -> bool:
-    """Whether JSON's value is a string."""
     return isinstance(value, str)
+
+
+def are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_text, value))
+
+
+_OF_FILES = {"url": is_text, "size": is_count, "modified": is_count}
 
 
 def _is_files(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(file, dict)
-        and set(file) == {"url", "size", "modified"}
-        and is_text(file["url"])
-        and is_count(file["size"])
-        and is_count(file["modified"])
+        and set(file) == set(_OF_FILES)
+        and all(is_right(file[name]) for name, is_right in _OF_FILES.items())
         for file in value
     )
 
 
-_FIELDS = {
-    "kind": KINDS.__contains__,
-    "model": is_text,
-    "model_name": is_text,
-    "options": lambda value: isinstance(value, dict),
-    "column": is_text,
-    "outputs": lambda value: isinstance(value, list) and all(map(is_text, value)),
-    "form": FORMS.__contains__,
-    "version": is_text,
-    "block_bytes": is_count,
-    "input_form": is_text,
-    "files": _is_files,
+_KINDS: dict[Any, Callable[[Any], bool]] = {
+    str: is_text,
+    int: is_count,
+    list[str]: are_texts,
+    dict[str, Any]: lambda value: isinstance(value, dict),
+    list[dict[str, Any]]: _is_files,
 }
-
-
-def _difference(name: str, now: Any, before: Any) -> str:
-    # As JSON, where a tuple is a list, but True is not 1.
-    if json.dumps(now, sort_keys=True) == json.dumps(before, sort_keys=True):
-        return ""
-    return f"{_shown(name)}: {_shown(now)}, was {_shown(before)}"
+_FIELDS = {name: _KINDS[kind] for name, kind in CorpusJob.__annotations__.items()}
+_FIELDS |= {"kind": KINDS.__contains__, "form": FORMS.__contains__}
 
 
 def _shown(value: Any) -> str:

@@ -5,7 +5,6 @@ not another translation.
 """
 
 import hashlib
-import mmap
 import os
 import socket
 from pathlib import Path
@@ -79,19 +78,9 @@ def contents(path: Path) -> dict[str, np.ndarray]:
     """Name -> bytes, uint8, of each file of a checkpoint, mapped."""
     found = {}
     for name, file in files_of(path).items():
-        with file.open("rb") as stream:
-            if file.stat().st_size:
-                mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-                found[name] = np.frombuffer(mapped, np.uint8)
-            else:
-                found[name] = np.zeros(0, np.uint8)
+        is_empty = not file.stat().st_size  # which cannot be mapped
+        found[name] = np.zeros(0, np.uint8) if is_empty else np.memmap(file, np.uint8, "r").view(np.ndarray)
     return found
-
-
-def find_model(name: str) -> tuple[Path, str]:
-    """(path of the model on this host, digest of its files)."""
-    path = download.resolve(name).absolute()
-    return path, digest_of(path)
 
 
 def check_reach(reach: str | None) -> None:
@@ -116,9 +105,8 @@ def on_this_host(source: ModelSource) -> Path:
     except CheckpointError as error:
         raise CheckpointError(f"on host {host}: {error}") from None
     if (found := digest_of(path)) != source.digest:
-        raise CheckpointError(
-            f"on host {host}: {path} is another model (SHA-256 {found[:12]}, expected {source.digest[:12]})"
-        )
+        digests = f"SHA-256 {found[:12]}, expected {source.digest[:12]}"
+        raise CheckpointError(f"on host {host}: {path} is another model ({digests})")
     return path
 
 
@@ -127,15 +115,12 @@ def _unpacked(source: ModelSource) -> Path:
     folder = cache_root() / "checkpoints" / f"shipped-{source.digest[:8]}"
     if not folder.is_dir():
         _unpack(source, folder)
-    path = folder if source.is_folder else _only_file(folder)
+    path = folder
+    if not source.is_folder:  # shipped, perhaps from elsewhere, under another name: its contents are what counts
+        path = next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE), folder)
     if digest_of(path) != source.digest:
         raise CheckpointError(f"{path}: not the model that was shipped; delete the folder, so that it is shipped anew")
     return path
-
-
-def _only_file(folder: Path) -> Path:
-    """The file that was shipped, perhaps from elsewhere, under another name: its contents are what counts."""
-    return next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE), folder)
 
 
 def _unpack(source: ModelSource, folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.formats.blocks import BlockRows
-from fastattn.distributed.job import CorpusJob, is_count, is_text, parse_object
+from fastattn.distributed.job import CorpusJob, are_texts, is_count, is_text, parse_object
 from fastattn.distributed.output_stores import Buffer, LocalStore, ObjectStore, Store
 from fastattn.distributed.storage import filesystem, public
 from fastattn.errors import InputError
@@ -49,16 +49,14 @@ class OutputFolder:
         self._form = form
         self.url, self._store = _store(url, self.name)
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[Callable[[], None]]:
+    def hold(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Keep other jobs out, and sweep what killed ones left. FastattnError where another is at work.
 
         Yields a function that raises StorageError if the folder is held no longer, which only leases may come to.
         InputError, before anything is written, where the folder has files that are no job's.
         """
         self._refuse_other_files()
-        with self._store.hold(_ROOM, ["", _ROOM, _FINISHED, _SET_ASIDE]) as check:
-            yield check
+        return self._store.hold(_ROOM, ["", _ROOM, _FINISHED, _SET_ASIDE])
 
     def begin(self, job: CorpusJob) -> CorpusJob:
         """The job as it was first begun here; keeps ``job`` where there is none yet.
@@ -81,10 +79,8 @@ class OutputFolder:
         """Write the job in the place of one without differences, whose files had other times."""
         data = job.as_json()
         if len(data) >= _LARGEST_JOB:
-            raise InputError(
-                f"{len(job.files):,} input files are too many for one job: their names alone have more than "
-                f"{_LARGEST_JOB:,} bytes; begin several jobs"
-            )
+            many = f"{len(job.files):,} input files are too many for one job"
+            raise InputError(f"{many}: their names alone have more than {_LARGEST_JOB:,} bytes; begin several jobs")
         self._store.write(_JOB, data)
 
     def finished(self) -> dict[int, Record]:
@@ -113,7 +109,7 @@ class OutputFolder:
         digest = hashlib.sha256(data).hexdigest()
         record = record | {"block": number, "file": name, "bytes": memoryview(data).nbytes, "digest": digest}
         self._store.write(name, data)
-        self._store.write(f"{_FINISHED}/{number:08d}.json", _as_json(record))
+        self._store.write(f"{_FINISHED}/{number:08d}.json", json.dumps(record).encode() + b"\n")
         for suffix in ("json", "jsonl"):
             self._store.delete(f"{_SET_ASIDE}/{number:08d}.{suffix}")
         return record
@@ -125,35 +121,31 @@ class OutputFolder:
         """
         record = record | {"block": number}
         self._store.write(f"{_SET_ASIDE}/{number:08d}.jsonl", rows)
-        self._store.write(f"{_SET_ASIDE}/{number:08d}.json", _as_json(record))
+        self._store.write(f"{_SET_ASIDE}/{number:08d}.json", json.dumps(record).encode() + b"\n")
         return record
 
     def _part(self, number: int) -> str:
         return part_name(number, self._form)
 
     def _believed(self, number: int, size: int | None) -> Record | None:
-        """The record of a part that has this size, and is as it was written, or None; size None: there is no part."""
-        record, part = self._record(number), self._part(number)
-        if record is None or (record["file"], record["bytes"]) != (part, size):
-            return None
-        return record if self._store.intact(part, record["digest"]) else None
+        """The record of a part that has this size, and is as it was written; size None: there is no part.
 
-    def _record(self, number: int) -> Record | None:
-        """A record, or None for what is none: a block is done again rather than believed to be finished."""
-        data = self._store.read(f"{_FINISHED}/{number:08d}.json", _LARGEST_RECORD)
-        record = parse_object(data or b"")
+        None for what is none: a block is done again rather than believed to be finished.
+        """
+        record = parse_object(self._store.read(f"{_FINISHED}/{number:08d}.json", _LARGEST_RECORD) or b"")
         if record is None or not all(is_right(record.get(field)) for field, is_right in _FIELDS.items()):
             return None
-        return record if record["block"] == number else None
+        part = self._part(number)
+        is_of_part = (record["block"], record["file"], record["bytes"]) == (number, part, size)
+        return record if is_of_part and self._store.intact(part, record["digest"]) else None
 
     def _refuse_other_files(self) -> None:
         """Raise InputError where the folder has files but no job; hidden ones do not count."""
         if self._store.read(_JOB, _LARGEST_JOB) is None:
             others = sorted(name for name in self._store.list("") if name != _ROOM and not name.startswith("."))
             if others:
-                raise InputError(
-                    f"{self.name} holds other files ({others[0]}) and no job; name a folder that is empty or new"
-                )
+                found = f"other files ({others[0]}) and no job"
+                raise InputError(f"{self.name} holds {found}; name a folder that is empty or new")
 
 
 def part_name(number: int, form: str) -> str:
@@ -172,25 +164,12 @@ def _store(url: str, name: str) -> tuple[str, Store]:
     return path, LocalStore(path, name)
 
 
-def _as_json(record: Record) -> bytes:
-    return json.dumps(record).encode() + b"\n"
-
-
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_SECONDS
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(is_text, value))
-
-
-_MOST_SECONDS = 1e12
 _FIELDS = {
     **dict.fromkeys(("block", "start", "stop", "rows", "null", "cut", "faults", "fault_at"), is_count),
     **dict.fromkeys(("tokens", "size", "bytes"), is_count),
     **dict.fromkeys(("url", "input", "file", "digest", "host"), is_text),
-    "first_faults": _are_texts,
-    "seconds": _is_seconds,
+    "first_faults": are_texts,
+    "seconds": lambda value: type(value) in (int, float) and 0 <= value < 1e12,
 }
 
 

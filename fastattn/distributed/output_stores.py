@@ -45,7 +45,7 @@ def hold_lease(store: "Store", room: str) -> Iterator[Callable[[], None]]:
         if thread is not None and thread.is_alive():
             thread.join()
         with contextlib.suppress(StorageError):  # then it dies of age
-            lease.give_back()
+            store.delete(lease.path)
 
 
 class _Lease:
@@ -53,12 +53,13 @@ class _Lease:
         self._store = store
         self._folder = folder
         self._name = f"{os.urandom(8).hex()}.json"
+        self.path = f"{folder}/{self._name}"
         self._is_lost = False
         self._seen = 0  # when it was written, by the last listing after that
 
     def renew(self) -> None:
         holder = f"process {os.getpid()} on {socket.gethostname()}"
-        self._store.write(f"{self._folder}/{self._name}", json.dumps({"holder": holder}).encode())
+        self._store.write(self.path, json.dumps({"holder": holder}).encode())
 
     def refuse_beside_others(self) -> None:
         leases = self._store.list(self._folder)
@@ -69,9 +70,12 @@ class _Lease:
         ages = {name: (own.modified - entry.modified) / 1e9 for name, entry in leases.items()}
         living = min(ages, key=lambda name: ages[name], default=None)
         if living is not None and ages[living] < DEAD_AFTER:
+            data = self._store.read(f"{self._folder}/{living}", 1 << 16)
+            holder = (parse_object(data or b"") or {}).get("holder")
+            shown = f", {holder[:100]}" if isinstance(holder, str) else ""
             raise FastattnError(
                 f"{self._store.name}: another job is at work there, or was killed less than {DEAD_AFTER:.0f} seconds "
-                f"ago (seen {max(0, ages[living]):.0f} seconds ago{self._holder(living)})"
+                f"ago (seen {max(0, ages[living]):.0f} seconds ago{shown})"
             )
         for name in ages:
             self._store.delete(f"{self._folder}/{name}")
@@ -99,17 +103,8 @@ class _Lease:
 
     def check(self) -> None:
         if self._is_lost:
-            raise StorageError(
-                f"{self._store.name}: not renewed for {DEAD_AFTER:.0f} seconds, so another job has begun there"
-            )
-
-    def give_back(self) -> None:
-        self._store.delete(f"{self._folder}/{self._name}")
-
-    def _holder(self, name: str) -> str:
-        data = self._store.read(f"{self._folder}/{name}", 1 << 16)
-        holder = (parse_object(data or b"") or {}).get("holder")
-        return f", {holder[:100]}" if isinstance(holder, str) else ""
+            late = f"not renewed for {DEAD_AFTER:.0f} seconds"
+            raise StorageError(f"{self._store.name}: {late}, so another job has begun there")
 
 
 Buffer = Any  # bytes, or what else has a buffer of bytes
@@ -170,26 +165,21 @@ class ObjectStore:
 
     def __init__(self, filesystem: Any, path: str, name: str):
         if filesystem.type_name not in _WHOLE:
-            raise InputError(
-                f"cannot write {name}: {filesystem.type_name} may show files that are half written; "
-                f"name a folder or an object store ({', '.join(_WHOLE)})"
-            )
+            half = f"{filesystem.type_name} may show files that are half written"
+            raise InputError(f"cannot write {name}: {half}; name a folder or an object store ({', '.join(_WHOLE)})")
         self.name = name
         self._filesystem = filesystem
         self._path = path.rstrip("/")
 
-    @contextlib.contextmanager
-    def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
+    def hold(self, room: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Hold a lease. There is nothing to make and nothing to sweep: folders are names, unfinished objects none."""
-        with hold_lease(self, room) as check:
-            yield check
+        return hold_lease(self, room)
 
     def read(self, path: str, most: int) -> bytes | None:
         with naming_failures(self, "read", path):
             try:
                 with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
-                    data: bytes = stream.read(most)
-                    return data
+                    return stream.read(most)  # type: ignore[no-any-return]
             except FileNotFoundError:
                 return None
 
@@ -216,8 +206,7 @@ class ObjectStore:
 
     def size(self, path: str) -> int | None:
         with naming_failures(self, "read", path):
-            size: int | None = self._filesystem.get_file_info(f"{self._path}/{path}").size
-        return size
+            return self._filesystem.get_file_info(f"{self._path}/{path}").size  # type: ignore[no-any-return]
 
     def intact(self, path: str, digest: str) -> bool:
         """True: object stores keep checksums of their own, and all the output would pass through the network."""
@@ -255,7 +244,11 @@ class LocalStore:
         with file:
             locked = try_lock(file)
             if locked is None:
-                raise FastattnError(f"{self.name}: another job is at work there{_holder(file)}")
+                holder = ""
+                with contextlib.suppress(OSError):  # Windows lets nobody read what is locked
+                    file.seek(0)
+                    holder = file.read(100).decode("utf-8", "replace")
+                raise FastattnError(f"{self.name}: another job is at work there{f' ({holder})' * bool(holder)}")
             if not locked:
                 self._make_folders([f"{room}/{LEASES}"])
                 with hold_lease(self, room) as check:
@@ -267,7 +260,7 @@ class LocalStore:
                     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
                 for folder in folders:
                     sweep(os.path.join(self._folder, folder), _PART)
-                yield _nothing_to_check
+                yield lambda: None  # a lock cannot be lost
             finally:
                 unlock(file)
 
@@ -326,12 +319,10 @@ class LocalStore:
         for folder in folders:
             with naming_failures(self, "write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))
-            if folder and not self._is_folder(folder):  # what was written there would go elsewhere
+            with naming_failures(self, "write", folder):
+                is_folder = stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
+            if folder and not is_folder:  # what was written there would go elsewhere
                 raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")
-
-    def _is_folder(self, folder: str) -> bool:
-        with naming_failures(self, "write", folder):
-            return stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
 
 
 def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> BinaryIO:
@@ -342,16 +333,3 @@ def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> 
         file.close()
         raise OSError(errno.EINVAL, "no regular file")
     return cast(BinaryIO, file)
-
-
-def _holder(file: BinaryIO) -> str:
-    try:
-        file.seek(0)
-        text = file.read(100).decode("utf-8", "replace")
-    except OSError:  # Windows lets nobody read what is locked
-        return ""
-    return f" ({text})" if text else ""
-
-
-def _nothing_to_check() -> None:
-    """A lock cannot be lost."""

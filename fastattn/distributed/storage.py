@@ -17,17 +17,8 @@ from fastattn.system.records import dataclass
 if TYPE_CHECKING:  # an extra, imported where it is used
     from pyarrow.fs import FileInfo, FileSystem
 
-SUFFIXES = {
-    ".txt": "text",
-    ".text": "text",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
+_BY_FORM = {"text": "txt text", "jsonl": "jsonl ndjson json", "csv": "csv tsv", "parquet": "parquet pq"}
+SUFFIXES = {f".{suffix}": form for form, suffixes in _BY_FORM.items() for suffix in suffixes.split()}
 _COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _WILD = re.compile(r"[*?[]")
@@ -105,7 +96,7 @@ def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile
     Raises InputError for nothing found, a file named twice, a compressed one, and two forms.
     """
     if form is not None:
-        check_known("form", form, sorted(set(SUFFIXES.values())))
+        check_known("form", form, sorted(_BY_FORM))
     files: dict[str, InputFile] = {}
     for name in inputs:
         for file in _files_of(os.fspath(name), form):
@@ -149,13 +140,8 @@ class _Location:
         return f"{folder}/{quote(path[len(self.folder) :].lstrip('/'))}{self._options}"
 
     def information(self) -> "FileInfo":
-        """Of the path as it is, wildcards or not."""
         with naming(self.name, InputError):
             return self.system.get_file_info(self.path)
-
-    def is_folder_of(self, names: list[str]) -> bool:
-        """Whether this is a folder, of which what is below it by these names would be an input."""
-        return not _is_hidden("/".join(names)) and self.information().type == import_pyarrow().fs.FileType.Directory
 
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
         """What a folder holds, by name. Raises InputError where a link below it leads back to where it is."""
@@ -223,7 +209,14 @@ def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
         for folder, parts in ((location.path, []), (location.folder, location.parts)):
             above = _names(system, folder)
             below = names[len(above) :]
-            if above == names[: len(above)] and (_fits(below, parts) if parts else location.is_folder_of(below)):
+            if above != names[: len(above)]:
+                continue
+            if parts:
+                is_input = _fits(below, parts)
+            else:
+                types = import_pyarrow().fs.FileType
+                is_input = not _is_hidden("/".join(below)) and location.information().type == types.Directory
+            if is_input:
                 return name
     return None
 

@@ -108,8 +108,7 @@ class AttentionPlot:
 
     @property
     def _description(self) -> str:
-        H, T, S = self._weights_HTS.shape
-        counts = ((H, "head"), (T, "row"), (S, "column"))
+        counts = zip(self._weights_HTS.shape, ("head", "row", "column"))
         listed = ", ".join(f"{number} {name}{'s' * (number > 1)}" for number, name in counts)
         return f"{self._title + ': ' if self._title else ''}attention weights, {listed}"
 
@@ -118,31 +117,22 @@ class AttentionPlot:
         if isinstance(head, str) and head == "all":
             return [self._panels(h)[0] for h in range(H)]
         if isinstance(head, str) and head == "mean":
-            return [self._mean()]
-        h = _checked_head(head, H)
+            mean_TS = (self._weights_HTS / self._largest).mean(axis=0, dtype=np.float64) * self._largest  # no overflow
+            # Of its own largest weight: where heads look at different places, it would be dark beside theirs.
+            return [Panel(f"mean of {H} heads" if H > 1 else "", mean_TS, float(mean_TS.max()) or 1.0)]
+        wanted = f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}"
+        try:
+            h = operator.index(head)
+        except TypeError:
+            raise InputError(f"{wanted}, got {described(head)}") from None
+        if isinstance(head, bool) or not 0 <= h < H:
+            raise InputError(f"{wanted}, got {described(head)}")
         return [Panel(self._names[h] if H > 1 else "", self._weights_HTS[h], self._largest)]
-
-    def _mean(self) -> Panel:
-        """Of its own largest weight: where heads look at different places, it would be dark beside theirs."""
-        H = len(self._weights_HTS)
-        mean_TS = (self._weights_HTS / self._largest).mean(axis=0, dtype=np.float64) * self._largest  # no overflow
-        return Panel(f"mean of {H} heads" if H > 1 else "", mean_TS, float(mean_TS.max()) or 1.0)
 
     def _draw(self, panels: list[Panel]) -> tuple[Picture, Frame]:
         size = ALONE if len(panels) == 1 else BESIDE_OTHERS
         frame = frame_of(self._rows, self._columns, size, headed=bool(panels[0].name))
         return draw(panels, frame, self._title, self._description), frame
-
-
-def _checked_head(head: Any, heads: int) -> int:
-    wanted = f"head should be 'mean', 'all' or a whole number from 0 to {heads - 1}"
-    try:
-        number = operator.index(head)
-    except TypeError:
-        raise InputError(f"{wanted}, got {described(head)}") from None
-    if isinstance(head, bool) or not 0 <= number < heads:
-        raise InputError(f"{wanted}, got {described(head)}")
-    return number
 
 
 def _checked_weights(weights: Any) -> np.ndarray:
@@ -157,10 +147,7 @@ def _checked_weights(weights: Any) -> np.ndarray:
         raise InputError(f"weights should be (T, S), (H, T, S) or (1, H, T, S), got {array.shape}")
     if not array.size:
         raise InputError(f"weights should have at least one head, row and column, got {array.shape}")
-    return _checked_values(array[None] if array.ndim == 2 else array if array.ndim == 3 else array[0])
-
-
-def _checked_values(array: np.ndarray) -> np.ndarray:
+    array = array.reshape(-1, *array.shape[-2:])
     H, T, S = array.shape
     if H > MOST_HEADS or max(T, S) > MOST_POSITIONS or array.size > MOST_WEIGHTS:
         raise InputError(

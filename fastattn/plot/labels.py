@@ -3,7 +3,6 @@
 import operator
 from collections.abc import Iterable
 from itertools import count, islice
-from typing import Any
 from unicodedata import east_asian_width
 
 from fastattn.errors import InputError, described
@@ -25,16 +24,13 @@ def checked_labels(name: str, labels: Iterable[str | int] | None, length: int) -
     if len(found) != length:
         got = "more" if len(found) > length else len(found)
         raise InputError(f"{name} should be {length} labels, as many as the weights have {name}, got {got}")
-    return [_label(name, i, label) for i, label in enumerate(found)]
-
-
-def _label(name: str, i: int, label: Any) -> str:
-    if isinstance(label, str):
-        return printable_text(label)
-    try:
-        return str(operator.index(label))
-    except (TypeError, ValueError):  # ValueError: more digits than Python writes out
-        raise InputError(f"{name}[{i}] should be a str or a whole number, got {described(label)}") from None
+    texts = []
+    for i, label in enumerate(found):
+        try:
+            texts.append(printable_text(label) if isinstance(label, str) else str(operator.index(label)))
+        except (TypeError, ValueError):  # ValueError: more digits than Python writes out
+            raise InputError(f"{name}[{i}] should be a str or a whole number, got {described(label)}") from None
+    return texts
 
 
 def printable_text(text: str) -> str:

@@ -120,27 +120,30 @@ SCRIPT = r"""
 
 def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
     """The HTML of panels to choose from, over the picture of the first."""
-    levels = 65535 if sum(panel.weights_TS.size for panel in panels) <= FEW else 255
+    # Each share is the nearest of levels + 1 whole numbers, in one byte or two, little endian.
+    levels, kind = (65535, "<u2") if sum(panel.weights_TS.size for panel in panels) <= FEW else (255, "u1")
+    weights = b"".join(np.rint(panel.shares_TS * levels).astype(kind).tobytes() for panel in panels)
     data = {
         "rows": json.dumps(frame.rows, ensure_ascii=False),
         "columns": json.dumps(frame.columns, ensure_ascii=False),
-        "weights": _base64(b"".join(_quantized(panel.shares_TS, levels) for panel in panels)),
+        "weights": base64.b64encode(weights).decode(),
         "levels": str(levels),
         "largest": json.dumps([panel.largest for panel in panels]),
         "block": json.dumps(frame.block),
-        "colours": _base64(scale().tobytes()),
+        "colours": base64.b64encode(scale().tobytes()).decode(),
     }
+    options = "".join(f"<option>{escape(panel.name)}</option>" for panel in panels)
+    choice = f'<label>Head <select autocomplete="off">{options}</select></label>' if len(panels) > 1 else ""
     attributes = "\n".join(f'data-{name}="{escape(value)}"' for name, value in data.items())
     return (
         f'<div class="fastattn-attention" {attributes}>\n<style>{STYLE}</style>\n'
-        f'<div class="fastattn-bar" hidden>{_choice(panels)}<output></output></div>\n'
+        f'<div class="fastattn-bar" hidden>{choice}<output></output></div>\n'
         f'<div class="fastattn-stage" style="max-width:{picture.width:g}px">\n{picture.svg}{_canvas(picture, frame)}\n'
         f"</div>\n<script>{SCRIPT}</script>\n</div>\n"
     )
 
 
 def page(body: str, title: str) -> str:
-    """A whole page around a fragment."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -149,32 +152,12 @@ def page(body: str, title: str) -> str:
     )
 
 
-def _choice(panels: list[Panel]) -> str:
-    if len(panels) == 1:
-        return ""
-    options = "".join(f"<option>{escape(panel.name)}</option>" for panel in panels)
-    return f'<label>Head <select autocomplete="off">{options}</select></label>'
-
-
 def _canvas(picture: Picture, frame: Frame) -> str:
     x, y = picture.panel[0] + frame.left, picture.panel[1] + frame.top
-    parts = (
-        x / picture.width,
-        y / picture.height,
-        frame.cells_width / picture.width,
-        frame.cells_height / picture.height,
-    )
-    place = ";".join(f"{side}:{100 * part:.4f}%" for side, part in zip(("left", "top", "width", "height"), parts))
+    parts = {"left": x / picture.width, "top": y / picture.height, "width": frame.cells_width / picture.width}
+    parts["height"] = frame.cells_height / picture.height
+    place = ";".join(f"{side}:{100 * part:.4f}%" for side, part in parts.items())
     return (
         f'<canvas hidden tabindex="0" role="img" aria-label="weights; arrow keys move from one to the next" '
         f'style="{place}"></canvas><div class="fastattn-cursor" hidden></div>'
     )
-
-
-def _quantized(shares_TS: np.ndarray, levels: int) -> bytes:
-    """Each share as the nearest of levels + 1 whole numbers, in one byte or two, little endian."""
-    return np.rint(shares_TS * levels).astype("<u2" if levels > 255 else np.uint8).tobytes()
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

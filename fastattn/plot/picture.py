@@ -4,9 +4,9 @@ Without ids, so that several stand in one page. Where styles are stripped, its a
 """
 
 import base64
-import math
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -47,7 +47,6 @@ def scale() -> np.ndarray:
 
 @cache
 def hex_colours() -> list[str]:
-    """The scale as ``#rrggbb``."""
     return [f"#{bytes(colour).hex()}" for colour in scale()]
 
 
@@ -73,20 +72,10 @@ def _linear(oklab: np.ndarray) -> np.ndarray:
     return (oklab @ _TO_CONES.T) ** 3 @ _TO_LINEAR.T
 
 
-def block_size(cells: int, pixels: float) -> int:
-    """How many cells in a row share a dot, so that a page never shrinks the image and so blurs single weights away."""
-    return max(1, math.ceil(cells / pixels))
-
-
 def largest_of_blocks(shares_TS: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """The largest of each block of rows x columns: a mean would hide the few weights that are not small."""
     tall = np.maximum.reduceat(shares_TS, np.arange(0, shares_TS.shape[0], rows), axis=0)
     return np.maximum.reduceat(tall, np.arange(0, shares_TS.shape[1], columns), axis=1)
-
-
-def png_address(shares_TS: np.ndarray) -> str:
-    """``data:image/png;base64,...`` with a dot for each share."""
-    return f"data:image/png;base64,{base64.b64encode(png(indices(shares_TS))).decode()}"
 
 
 def png(colours_TS: np.ndarray) -> bytes:
@@ -95,12 +84,11 @@ def png(colours_TS: np.ndarray) -> bytes:
     lines = np.zeros((height, width + 1), np.uint8)  # the first byte of a line: no filter
     lines[:, 1:] = colours_TS
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"PLTE", scale().tobytes()), (b"IDAT", zlib.compress(lines.tobytes(), 6)))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in (*chunks, (b"IEND", b"")))
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    written = b"\x89PNG\r\n\x1a\n"
+    pixels = zlib.compress(lines.tobytes(), 6)
+    for kind, data in ((b"IHDR", header), (b"PLTE", scale().tobytes()), (b"IDAT", pixels), (b"IEND", b"")):
+        written += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return written
 
 
 MOST_RECTANGLES = 4096  # in a picture; of more cells each panel is an image, without a tooltip for each
@@ -126,7 +114,6 @@ class Panel:
 
     @property
     def shares_TS(self) -> np.ndarray:
-        """The weights as shares of the largest."""
         return self.weights_TS / self.largest
 
 
@@ -172,13 +159,17 @@ class Frame:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Rows and columns of cells that share a dot where the cells are an image."""
-        return block_size(len(self.rows), self.cells_height), block_size(len(self.columns), self.cells_width)
+        """Rows and columns of cells that share a dot where the cells are an image.
+
+        So a page never shrinks the image, which would blur single weights away.
+        """
+        return ceil(len(self.rows) / self.cells_height), ceil(len(self.columns) / self.cells_width)
 
 
 def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> Frame:
     """The frame of a panel, with a line for a heading or without."""
-    cell_height, cell_width = (_cell(len(labels), size) for labels in (rows, columns))
+    sides = [min(size.cell, size.extent / len(labels)) for labels in (rows, columns)]
+    cell_height, cell_width = (float(int(side)) if side >= 4 else side for side in sides)
     letter = LETTER * size.font / ALONE.font
     row_step, column_step = every(cell_height, LINE), every(cell_width, LINE)
     widest = max(map(columns_of, columns))
@@ -194,11 +185,6 @@ def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> F
     right = 0.5 * column_width if aslant else 0.0
     width, height = left + cell_width * len(columns) + right, top + cell_height * len(rows)
     return Frame(rows, columns, size, left, top, width, height, cell_width, cell_height, row_step, column_step, aslant)
-
-
-def _cell(cells: int, size: Size) -> float:
-    side = min(size.cell, size.extent / cells)
-    return float(int(side)) if side >= 4 else side
 
 
 @dataclass(frozen=True)
@@ -239,7 +225,7 @@ def draw(panels: list[Panel], frame: Frame, title: str, described: str) -> Pictu
 
 
 def _panel(panel: Panel, frame: Frame, small: bool) -> list[str]:
-    parts = [f'<g font-size="{frame.size.font:g}">', *_row_labels(frame), *_column_labels(frame), "</g>"]
+    parts = [f'<g font-size="{frame.size.font:g}">', *_labels(frame), "</g>"]
     if panel.name:
         parts.append(_text(frame.left, 11, panel.name, more=' class="fastattn-heading" font-weight="600"'))
     parts += _rectangles(panel, frame) if small else [_image(panel, frame)]
@@ -250,24 +236,16 @@ def _panel(panel: Panel, frame: Frame, small: bool) -> list[str]:
     return parts
 
 
-def _row_labels(frame: Frame) -> list[str]:
-    parts = []
+def _labels(frame: Frame) -> Iterator[str]:
+    middle = 0.36 * frame.size.font
     for i in range(0, len(frame.rows), frame.row_step):
-        y = frame.top + (i + 0.5) * frame.cell_height + 0.36 * frame.size.font
-        label = frame.rows[i]
-        parts.append(_text(frame.left - 6, y, cut(label, LONGEST_LABEL), whole=label, more=' text-anchor="end"'))
-    return parts
-
-
-def _column_labels(frame: Frame) -> list[str]:
-    parts = []
+        y, label = frame.top + (i + 0.5) * frame.cell_height + middle, frame.rows[i]
+        yield _text(frame.left - 6, y, cut(label, LONGEST_LABEL), whole=label, more=' text-anchor="end"')
     for i in range(0, len(frame.columns), frame.column_step):
-        x, y = frame.left + (i + 0.5) * frame.cell_width, frame.top - 6
+        x, y, label = frame.left + (i + 0.5) * frame.cell_width, frame.top - 6, frame.columns[i]
         turned = f' transform="rotate(-60 {x:.1f} {y:.1f})"' if frame.aslant else ' text-anchor="middle"'
-        y += 0.36 * frame.size.font if frame.aslant else 0
-        label = frame.columns[i]
-        parts.append(_text(x, y, cut(label, LONGEST_LABEL), whole=label, more=turned))
-    return parts
+        y += middle if frame.aslant else 0
+        yield _text(x, y, cut(label, LONGEST_LABEL), whole=label, more=turned)
 
 
 def _rectangles(panel: Panel, frame: Frame) -> list[str]:
@@ -287,13 +265,13 @@ def _rectangles(panel: Panel, frame: Frame) -> list[str]:
 
 def _image(panel: Panel, frame: Frame) -> str:
     rows, columns = frame.block
-    name = (
-        f"{escape(panel.name) or 'weights'}: {counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
-    )
+    counts = f"{counted(len(frame.rows), 'row')}, {counted(len(frame.columns), 'column')}"
+    name = f"{escape(panel.name) or 'weights'}: {counts}"
+    image = base64.b64encode(png(indices(largest_of_blocks(panel.shares_TS, rows, columns)))).decode()
     return (
         f'<image x="{frame.left:.1f}" y="{frame.top:.1f}" width="{frame.cells_width:.1f}" '
         f'height="{frame.cells_height:.1f}" preserveAspectRatio="none" style="image-rendering:pixelated" '
-        f'href="{png_address(largest_of_blocks(panel.shares_TS, rows, columns))}"><title>{name}</title></image>'
+        f'href="data:image/png;base64,{image}"><title>{name}</title></image>'
     )
 
 
@@ -301,15 +279,10 @@ def _scale(y: float, largest: float) -> tuple[str, float]:
     """(the scale from 0 to the largest weight, with its caption below; its width)."""
     steps, x, end = hex_colours()[::4], EDGE + 12.0, f"{largest:.4g}"
     step = SCALE_WIDTH / len(steps)
-    bars = [
-        f'<rect x="{x + i * step:g}" y="{y:.1f}" width="{step:g}" height="10" fill="{steps[i]}"/>'
-        for i in range(len(steps))
-    ]
-    texts = [
-        _text(EDGE, y + 9.5, "0"),
-        _text(x + SCALE_WIDTH + 5, y + 9.5, end, more=' class="fastattn-largest"'),
-        _text(x, y + 27, SCALE_CAPTION),
-    ]
+    bar = f'y="{y:.1f}" width="{step:g}" height="10"'
+    bars = [f'<rect x="{x + i * step:g}" {bar} fill="{colour}"/>' for i, colour in enumerate(steps)]
+    largest_text = _text(x + SCALE_WIDTH + 5, y + 9.5, end, more=' class="fastattn-largest"')
+    texts = [_text(EDGE, y + 9.5, "0"), largest_text, _text(x, y + 27, SCALE_CAPTION)]
     width = 12 + max(SCALE_WIDTH + 5 + LETTER * 10, LETTER * len(SCALE_CAPTION))
     return "\n".join(['<g shape-rendering="crispEdges">', *bars, "</g>", *texts]), width
 

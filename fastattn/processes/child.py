@@ -3,6 +3,7 @@
 It ends when its input does, whatever it is at: when the program that started it ends it, or is no more.
 """
 
+import importlib
 import os
 import queue
 import signal
@@ -41,7 +42,7 @@ def main() -> None:
     reader.start()
     threading.Thread(target=_beat, args=(answer,), daemon=True).start()
     try:
-        served = _load(*first)
+        served: dict[str, Callable[..., Future]] = importlib.import_module(first[0]).serve(*first[1:])
     except Exception as error:  # noqa: BLE001  the program's to see
         answer(0, "unusable", _as_fastattn(error))
         reader.join()
@@ -60,13 +61,6 @@ def main() -> None:
             answer(number, "failed", _as_fastattn(error))
         else:
             future.add_done_callback(partial(_finish, number, in_progress, answer))
-
-
-def _load(module: str, *arguments: Any) -> dict[str, Callable[..., Future]]:
-    import importlib
-
-    served: dict[str, Callable[..., Future]] = importlib.import_module(module).serve(*arguments)
-    return served
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:

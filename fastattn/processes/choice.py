@@ -60,14 +60,10 @@ def chosen_processes(threads: int, weights: int) -> int:
     weights  of the layers that a step of the model goes through
     1 where threads alone serve.
     """
-    if threads < LEAST_THREADS or not _is_of_use():
+    has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
+    is_program = not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
+    if threads < LEAST_THREADS or not has_lock or not is_program:
         return 1
     share = next(share for most, share in LOCK_SHARES if weights <= most)
     each = max(n for n in range(1, threads + 1) if rate_under_lock(1.0, share, n) >= WANTED * n)
     return -(-threads // each)
-
-
-def _is_of_use() -> bool:
-    """Whether Python has a lock, and is a program of its own that can be started."""
-    has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
-    return has_lock and not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")

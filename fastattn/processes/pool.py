@@ -74,7 +74,6 @@ class ProcessPool:
             self.process(index)
 
     def process(self, index: int) -> WorkerProcess:
-        """The process of a slot."""
         with _starting:
             process = self._processes.get(index)
             if process is None or not process.is_usable:
@@ -85,7 +84,6 @@ class ProcessPool:
             return process
 
     def check_open(self) -> None:
-        """Raise FastattnError once the pool is closed."""
         if not self._end.alive:
             raise FastattnError("the worker processes are closed")
 
@@ -157,7 +155,17 @@ class _Dispatcher:
         if answer is ENDED:
             self._lose()
         elif answer is not _NEWS:
-            self._take(*answer)
+            number, kind, content = answer
+            if kind == "warning":
+                self._pool.warn(content)
+            elif number in self._sent:  # not one that was cancelled meanwhile
+                ticket = self._sent.pop(number)
+                if kind == "failed":
+                    self._fail(ticket, content)
+                    return True
+                if ticket.job.done is not None:
+                    ticket.job.done()
+                self._slot.finish(ticket, content)
         return True
 
     def _room(self) -> Callable[[Ticket, bool], bool]:
@@ -179,20 +187,7 @@ class _Dispatcher:
             self._process.leave(number)
             self._slot.leave(self._sent.pop(number))
 
-    def _take(self, number: int, kind: str, content: Any) -> None:
-        if kind == "warning":
-            self._pool.warn(content)
-        elif number in self._sent:  # not one that was cancelled meanwhile
-            ticket = self._sent.pop(number)
-            if kind == "failed":
-                self._fail(ticket, content)
-                return
-            if ticket.job.done is not None:
-                ticket.job.done()
-            self._slot.finish(ticket, content)
-
     def _lose(self) -> None:
-        """The process is gone."""
         error, has_begun = self._process.fail(), self._process.has_loaded
         tickets, self._sent = list(self._sent.values()), {}
         for ticket in tickets:
@@ -235,10 +230,7 @@ def plan_dealt(lengths: Sequence[int], processes: int, make_chunk: Callable[[lis
 
 
 def stream(
-    scheduler: Scheduler,
-    processes: int,
-    source: Iterator[tuple[int, Any]],
-    make_chunk: Callable[[list[Any]], Chunk],
+    scheduler: Scheduler, processes: int, source: Iterator[tuple[int, Any]], make_chunk: Callable[[list[Any]], Chunk]
 ) -> Iterator[Any]:
     """Yield the results of what ``source`` gives, in order, with enough of it in progress for every process.
 

@@ -67,7 +67,6 @@ class WorkerProcess:
 
     @property
     def number(self) -> int:
-        """The system's number of the process."""
         return self._process.pid
 
     @property
@@ -94,7 +93,6 @@ class WorkerProcess:
         return number
 
     def leave(self, number: int) -> None:
-        """Drop what it was asked for."""
         if self._heard.routes.pop(number, None) is not None:
             self._send([number, "cancel", [], 0])
 
@@ -128,12 +126,10 @@ class WorkerProcess:
         return self.failure
 
     def close(self) -> None:
-        """Have the process end."""
         with contextlib.suppress(OSError):
             self._input.close()
 
     def end(self) -> None:
-        """End the process and wait until it is gone."""
         self.close()
         try:
             self._process.wait(_PATIENCE)

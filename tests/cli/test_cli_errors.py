@@ -157,7 +157,7 @@ def test_a_fault_is_named():
 
 
 def test_a_file_is_never_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fastattn.cli.lines.open_source", pytest.fail)
+    monkeypatch.setattr("fastattn.cli.lines.arriving_lines", pytest.fail)
     (tmp_path / "in.txt").write_bytes(b"a\nb\n")
     bursts = [list(burst) for burst in open_lines((), str(tmp_path / "in.txt")).bursts()]
     assert bursts == [["a", "b"]]

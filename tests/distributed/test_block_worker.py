@@ -175,7 +175,7 @@ def test_the_options_of_a_dataset_arrive(translator, encoder, monkeypatch):
         call(data, str(model), "body", output_column="x", precision="int8", cores=2, actors=3, reach="path",
              batch_rows=77, **options)  # fmt: skip
         of_actor = data.asked["fn_constructor_args"]
-        assert (of_actor[0], of_actor[1].reach, *of_actor[2:]) == (kind, "path", "int8", 2, "body", "x", options)
+        assert (*of_actor[:2], of_actor[2].reach, *of_actor[3:]) == ("body", kind, "path", "int8", 2, "x", options)
         assert (data.asked["batch_size"], data.asked["num_cpus"], data.asked["num_gpus"]) == (77, 2, None)
         assert data.asked["compute"] == {"min_size": 1, "max_size": 3, "initial_size": 3}
         call(data, str(model), "body", cores=4, reach="path")  # all cores: one actor less, for what reads

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.storage import open_input, public
 from fastattn.errors import FastattnError, InputError
-from fastattn.printable import counted, json_line
+from fastattn.printable import counted, first_of, json_line
 from fastattn.system import files
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class BlockRows(ABC):
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
         return len(self.texts)
 
     @abstractmethod
@@ -68,7 +67,6 @@ class BlockRows(ABC):
         """The same as JSON's types, a dictionary a row."""
 
     def objects(self) -> list[str]:
-        """The same as objects of JSON, each on one line."""
         return list(map(json_line, self.records()))
 
 
@@ -79,12 +77,10 @@ class StringRows(BlockRows):
     columns: dict[str, list[str | None]]
 
     def table(self) -> "pyarrow.Table":
-        """As the base class says; every column is a string."""
         pa = import_pyarrow()
         return pa.table({name: pa.array(values, pa.string()) for name, values in self.columns.items()})
 
     def records(self) -> list[dict[str, Any]]:
-        """As the base class says."""
         return [dict(zip(self.columns, values)) for values in zip(*self.columns.values())]
 
 
@@ -95,6 +91,11 @@ def checked(text: str, location: str) -> str:
     if "\0" in text:
         raise InputError(f"{location}: a NUL byte, so this is not text")
     return text
+
+
+def no_column(url: str, column: str, names: list[str]) -> InputError:
+    """The error for a file without the column."""
+    return InputError(f"{public(url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
 
 
 _MOST_COUNTED = 1 << 30  # bytes, which take a second on a disk
@@ -118,9 +119,8 @@ class ByteLines:
         self._cut = False
         size = file.size()
         if size < stop:
-            raise FastattnError(
-                f"{self._name} has {counted(size, 'byte')}, and had at least {stop:,} when it was cut into blocks"
-            )
+            had = f"had at least {stop:,} when it was cut into blocks"
+            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {had}")
         self.position = self.next = max(start - 1, 0)
         self._file.seek(self.next)
         if start > 0:
@@ -152,7 +152,6 @@ class ByteLines:
         return f"{self._name}, byte {self.position if position is None else position}"
 
     def _skip_line(self) -> None:
-        """Go on to the next line, or at least to the end of the range."""
         while self.next < self._stop:
             rest = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
             self.next += len(rest)
@@ -197,9 +196,6 @@ class _Borrowed(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
 
 
 def even_parts(size: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:

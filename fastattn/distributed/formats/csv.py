@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, StringRows
+from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, StringRows, no_column
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError
-from fastattn.printable import first_of, printable
+from fastattn.printable import printable
 from fastattn.system import files
 
 _CHUNK = 1 << 20  # bytes that are searched for a quote at once
@@ -27,9 +27,7 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
         if not names:
             return
         if column not in names:
-            raise InputError(
-                f"{public(file.url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}"
-            )
+            raise no_column(file.url, column, names)
         for begin in _starts(stream, file, start, block_bytes):
             yield start, begin, begin - start
             start = begin
@@ -38,7 +36,6 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
 
 
 def _starts(stream: Any, file: InputFile, start: int, block_bytes: int) -> Iterator[int]:
-    """The bytes where parts begin, but for the first, at ``start``."""
     position = start  # where a record begins
     while position < file.size:
         if position - start >= block_bytes:
@@ -74,18 +71,15 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
                 continue
             starts.append(begin)
             values, reason = _decoded(fields)
-            reason = fault or _wrong_count(values, names) or reason
+            if len(fields) != len(names):
+                reason = f"{len(fields)} field{'s'[: len(fields) != 1]}, where the header has {len(names)}"
+            reason = fault or reason
             if reason:
                 faults[len(rows)] = printable(f"{lines.location(begin)}: {reason}")
             rows.append((values + [None] * len(names))[: len(names)])
     columns = dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
     texts = [None if row in faults else text for row, text in enumerate(columns.get(column, []))]
     return StringRows(texts, faults, starts, digest.hexdigest(), columns)
-
-
-def _wrong_count(values: list[str | None], names: list[str]) -> str:
-    count = len(values)
-    return "" if count == len(names) else f"{count} field{'s'[: count != 1]}, where the header has {len(names)}"
 
 
 def _decoded(fields: list[str]) -> tuple[list[str | None], str]:
@@ -97,9 +91,8 @@ def _decoded(fields: list[str]) -> tuple[list[str | None], str]:
             values.append(field if field.isascii() else field.encode("latin-1").decode("utf-8"))
         except UnicodeDecodeError as error:
             values.append(None)
-            reason = (
-                f"not UTF-8 (byte 0x{error.object[error.start]:02x}); convert the file first, for example with iconv"
-            )
+            byte = error.object[error.start]
+            reason = f"not UTF-8 (byte 0x{byte:02x}); convert the file first, for example with iconv"
         if "\0" in field:
             reason = "a NUL byte, so this is not text"
     return values, reason
@@ -131,17 +124,14 @@ class _Source:
     """The lines as the parser takes them: characters, of one record after the other.
 
     begin       the byte where the record begins
+    length      its bytes so far; 0: what comes next is its first line
     unfinished  whether the lines end inside a quoted field
     """
 
     def __init__(self, lines: ByteLines):
         self._lines = lines
-        self._length = self.begin = 0
+        self.length = self.begin = 0
         self.unfinished = False
-
-    def begin_record(self) -> None:
-        """What comes next is the first line of a record."""
-        self._length = 0
 
     def __iter__(self) -> "_Source":
         return self
@@ -149,11 +139,11 @@ class _Source:
     def __next__(self) -> str:
         line = next(self._lines, None)
         if line is None:
-            self.unfinished = self._length > 0  # the parser asks for more of a record only inside quotes
+            self.unfinished = self.length > 0  # the parser asks for more of a record only inside quotes
             raise StopIteration
-        self.begin = self.begin if self._length else self._lines.position
-        self._length += len(line)
-        if self._length > files.LONGEST_LINE:
+        self.begin = self.begin if self.length else self._lines.position
+        self.length += len(line)
+        if self.length > files.LONGEST_LINE:
             raise _TooLong
         if self._lines.position == 0:
             line = line.removeprefix(files.BYTE_ORDER_MARK)
@@ -168,7 +158,7 @@ def _records(lines: ByteLines, url: str) -> Iterator[tuple[int, list[str], str]]
     source = _Source(lines)
     parser = csv.reader(source, delimiter="\t" if re.search(r"\.tsv(\?|$)", url.lower()) else ",")
     while True:
-        source.begin_record()
+        source.length = 0
         fields: list[str] = []
         fault = ""
         try:

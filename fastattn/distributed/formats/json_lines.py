@@ -29,13 +29,10 @@ _STRING_OR_WORD = re.compile(r'"(?:[^"\\]+|\\.)*"|-?Infinity|NaN')
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of equal size; of a file only the first lines are read, one of which must have the column."""
-    _check_column(file, column)
-    return even_parts(file.size, block_bytes)
+    """Parts of equal size; of a file only the first lines are read, one of which must have the column.
 
-
-def _check_column(file: InputFile, column: str) -> None:
-    """Raise InputError that names the fields there are, where none of the first lines has the column."""
+    The InputError that none has names the fields there are.
+    """
     fields: dict[str, None] = {}
     first_fault = ""
     with open_input(file.url) as stream:
@@ -52,6 +49,7 @@ def _check_column(file: InputFile, column: str) -> None:
     if rows and column not in fields:
         found = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
         raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
+    return even_parts(file.size, block_bytes)
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
@@ -146,14 +144,12 @@ class _Objects(BlockRows):
 
     def objects(self) -> list[str]:
         """The lines as they came: numbers of any size, names that come twice, halves of surrogate pairs as escapes."""
-        return ["{}" if whole is None else _carried(whole) for whole in self.wholes]
-
-
-def _carried(whole: str) -> str:
-    """An object's JSON on a line by itself, with null for the numbers that Python's parser takes and JSON has not."""
-    if "NaN" in whole or "Infinity" in whole:
-        whole = _STRING_OR_WORD.sub(lambda found: found[0] if found[0].startswith('"') else "null", whole)
-    return json_escaped(whole.strip().replace("\t", " ").replace("\r", " "))
+        found = []
+        for whole in self.wholes:
+            if whole is not None and ("NaN" in whole or "Infinity" in whole):  # which JSON has not
+                whole = _STRING_OR_WORD.sub(lambda word: word[0] if word[0].startswith('"') else "null", whole)
+            found.append(json_escaped((whole or "{}").strip().replace("\t", " ").replace("\r", " ")))
+        return found
 
 
 def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any]:
@@ -192,14 +188,13 @@ def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
         pa = import_pyarrow()
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type, safe=False)
-        return [_string(value) for value in column.cast(pa.large_binary()).to_pylist()]
-
-
-def _string(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+        texts: list[str | None] = []
+        for value in column.cast(pa.large_binary()).to_pylist():
+            try:
+                texts.append(None if value is None else value.decode("utf-8"))
+            except UnicodeDecodeError:
+                texts.append(None)
+        return texts
 
 
 def _json_value(value: Any) -> Any:

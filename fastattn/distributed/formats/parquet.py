@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked, no_column
 from fastattn.distributed.formats.json_lines import is_text, json_values, strings
 from fastattn.distributed.storage import InputFile, naming, open_input, public
 from fastattn.errors import FastattnError, InputError
-from fastattn.printable import counted, first_of
+from fastattn.printable import counted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -76,9 +76,8 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
             text_bytes = max(text_bytes, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
-                raise InputError(
-                    f"{public(file.url)}: its footer says {sizes[0]:,} rows of {max(sizes[1:]):,} bytes: damaged"
-                )
+                said = f"{sizes[0]:,} rows of {max(sizes[1:]):,} bytes"
+                raise InputError(f"{public(file.url)}: its footer says {said}: damaged")
             yield sizes
 
 
@@ -90,18 +89,16 @@ def _leaves(kind: "pyarrow.DataType") -> int:
 
 def _bytes_of(values: "pyarrow.Array") -> int:
     """Bytes of a text, on average."""
-    lengths = import_pyarrow().compute.binary_length(
-        values.cast(import_pyarrow().large_string()).cast(import_pyarrow().large_binary())
-    )
+    pa = import_pyarrow()
+    lengths = pa.compute.binary_length(values.cast(pa.large_string()).cast(pa.large_binary()))
     return int(sum(length or 0 for length in lengths.to_pylist()) / len(lengths))
 
 
 def _opened(stream: Any, url: str) -> Any:
     """A ParquetFile, its footer read; InputError where that is none."""
     with naming(url, InputError):
-        return import_pyarrow().parquet.ParquetFile(
-            stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
-        )
+        parquet = import_pyarrow().parquet
+        return parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
 
 
 def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
@@ -110,9 +107,7 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
     if twice is not None:
         raise InputError(f"{public(url)}: two columns have the name {twice!r}")
     if column not in schema.names:
-        raise InputError(
-            f"{public(url)} has no column {column!r}; found: {', '.join(first_of(schema.names, 'columns'))}"
-        )
+        raise no_column(url, column, schema.names)
     kind = schema.field(column).type
     if not is_text(kind):
         raise InputError(f"{public(url)}: the column {column!r} should hold strings, and is {kind}")
@@ -144,14 +139,11 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
 
 
 def _batches(opened: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]":
-    """Batches of the block's rows."""
     groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
     stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
-        count = opened.metadata.num_rows
-        raise FastattnError(
-            f"{public(block.url)} has {counted(count, 'row')}, and had at least {block.stop:,} when it was cut"
-        )
+        rows = counted(opened.metadata.num_rows, "row")
+        raise FastattnError(f"{public(block.url)} has {rows}, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
     position = stops[first] - groups[first].num_rows  # where the batch that comes begins
     held = 0
@@ -195,13 +187,10 @@ class _Hashing(io.RawIOBase):
 
 @dataclass
 class _Table(BlockRows):
-    """A table as it was read."""
-
     name: str
     read: "pyarrow.Table"
 
     def table(self) -> "pyarrow.Table":
-        """As the base class says."""
         return self.read
 
     def records(self) -> list[dict[str, Any]]:

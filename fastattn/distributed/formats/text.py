@@ -12,14 +12,12 @@ COLUMN = "text"
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of equal size. Nothing is read."""
     if column != COLUMN:
         raise InputError(f"{public(file.url)} is plain text, which has the one column {COLUMN!r}, not {column!r}")
     return even_parts(file.size, block_bytes)
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
-    """The lines that begin in the block."""
     texts: list[str | None] = []
     starts: list[int] = []
     faults: dict[int, str] = {}
