@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from fastattn.cli.lines import InputLine, open_lines, open_output
+from fastattn.cli.lines import InputLine, open_lines, open_output, pace
 from fastattn.cli.options import declare, open_model
-from fastattn.cli.printing import Progress, as_json, pace
+from fastattn.cli.printing import Progress, as_json
 from fastattn.printable import json_decimals, printable
 
 WINDOW = 1024  # lines that are classified together at most, in batches of similar lengths

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, pace, report
 from fastattn.cli.options import declare, open_model
-from fastattn.cli.printing import Progress, as_json, pace, report, say
+from fastattn.cli.printing import Progress, as_json, say
 from fastattn.cli.vector_options import FORMATS, Lengths, calibration_vectors, chosen_vectors, vector_options
 from fastattn.errors import InputError
 from fastattn.printable import decimals, json_decimals

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts, pace, report
 from fastattn.cli.options import Command, declare, given, open_model
-from fastattn.cli.printing import Progress, as_json, pace, report
+from fastattn.cli.printing import Progress, as_json
 from fastattn.cli.search_options import generation_options, typed_names
 from fastattn.system.files import OutputFile, one_line
 

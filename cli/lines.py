@@ -1,17 +1,19 @@
-"""Lines of text from arguments, a file, standard input or a pipe, UTF-8 whatever the locale says; where results go."""
+"""Lines of text from arguments, a file, standard input or a pipe, UTF-8 whatever the locale says; their results and pace."""
 
 import contextlib
+import math
 import os
 import stat
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 import click
 
-from fastattn.cli.printing import say
+from fastattn.cli.printing import Compiling, duration, say
 from fastattn.errors import FastattnError, InputError, LineError
 from fastattn.printable import counted
 from fastattn.system import files
@@ -280,3 +282,28 @@ def open_output(path: str | None) -> Iterator[OutputFile]:
         return
     with open_file(path) as output:
         yield output
+
+
+def rate(lines: InputLines, seconds: float) -> str:
+    """``1,234 lines, 56.7 lines/s, 890 characters/s``: of the lines that are finished."""
+    seconds = max(seconds, 1e-9)
+    done, characters = lines.finished, lines.finished_characters
+    return f"{counted(done, 'line')}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
+
+
+def pace(lines: InputLines, seconds: float) -> str:
+    """``rate``, and ``, 78%, 3 min left`` if the input's size is known."""
+    text = rate(lines, seconds)
+    if lines.size and lines.finished:
+        done = min(1.0, lines.finished_bytes / lines.size)
+        text += f", {math.floor(100 * done)}%"
+        if done < 1:
+            text += f", {duration(seconds / done - seconds)} left"
+    return text
+
+
+def report(lines: InputLines, start: float, loaded: float, compiling: Compiling) -> None:
+    """Print what was done since the model was loaded, and how long that took, on stderr."""
+    seconds = time.monotonic() - loaded
+    done = f"{rate(lines, seconds)} in {seconds:.2f} s"
+    click.echo(f"{done} (loaded in {loaded - start:.2f} s{compiling.remark()})", err=True)

@@ -1,16 +1,11 @@
 """Messages and progress on the terminal; results go through ``lines.open_output``."""
 
-import math
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fastattn.printable import counted, printable
 from fastattn.system.progress import Progress
-
-if TYPE_CHECKING:
-    from fastattn.cli.lines import InputLines
 
 
 def say(text: str = "", err: bool = False) -> None:
@@ -55,31 +50,6 @@ class Compiling:
         """For a line of timings: how many kernels were compiled meanwhile."""
         verb = "was" if self.kernels == 1 else "were"
         return f"; {counted(self.kernels, 'kernel')} {verb} compiled meanwhile" if self.kernels else ""
-
-
-def rate(lines: "InputLines", seconds: float) -> str:
-    """``1,234 lines, 56.7 lines/s, 890 characters/s``: of the lines that are finished."""
-    seconds = max(seconds, 1e-9)
-    done, characters = lines.finished, lines.finished_characters
-    return f"{counted(done, 'line')}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
-
-
-def pace(lines: "InputLines", seconds: float) -> str:
-    """``rate``, and ``, 78%, 3 min left`` if the input's size is known."""
-    text = rate(lines, seconds)
-    if lines.size and lines.finished:
-        done = min(1.0, lines.finished_bytes / lines.size)
-        text += f", {math.floor(100 * done)}%"
-        if done < 1:
-            text += f", {duration(seconds / done - seconds)} left"
-    return text
-
-
-def report(lines: "InputLines", start: float, loaded: float, compiling: Compiling) -> None:
-    """Print what was done since the model was loaded, and how long that took, on stderr."""
-    seconds = time.monotonic() - loaded
-    done = f"{rate(lines, seconds)} in {seconds:.2f} s"
-    click.echo(f"{done} (loaded in {loaded - start:.2f} s{compiling.remark()})", err=True)
 
 
 def duration(seconds: float) -> str:

@@ -9,9 +9,9 @@ import click
 
 from fastattn.cli.documents import planned, translate_documents
 from fastattn.cli.known import NAMES, file_contents, known, known_options
-from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output
+from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, pace, report
 from fastattn.cli.options import Command, announce_default, declare, given, loading, located, located_entry
-from fastattn.cli.printing import Compiling, Progress, pace, report, say
+from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.cli.search_options import search_options, typed_names
 from fastattn.cli.translations import Printing
 from fastattn.documents.forms import EXTRAS, FORMS

@@ -9,8 +9,8 @@ import sys
 import click
 import pytest
 
-from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.printing import duration, pace, rate
+from fastattn.cli.lines import open_lines, open_output, pace, rate
+from fastattn.cli.printing import duration
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.files import open_file, open_folder
 from tests.children import run_python
