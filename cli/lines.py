@@ -1,4 +1,4 @@
-"""Lines of text from arguments, a file, standard input or a pipe, UTF-8 whatever the locale says; their results and pace."""
+"""Lines of text from arguments, a file, standard input or a pipe, UTF-8 whatever the locale says; their results."""
 
 import contextlib
 import math
