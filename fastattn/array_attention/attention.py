@@ -126,7 +126,7 @@ def attention(
     return_logsumexp  then the log of each softmax's sum, float32 (B, H, T); -inf where no key is seen
     out      an array for the result
     threads  the most to use; None: those of ``use_threads``, else all that the process may use
-    device   "cpu", "cuda" or "auto", which computes; on "cuda" query, key, value and out may lie on the card already,
+    device   where it computes: "cpu", "cuda" or "auto"; on "cuda" query, key, value and out may lie on the card,
              with __cuda_array_interface__, and results are arrays of numba.cuda then
     InputError for arguments that do not fit. Scores are not stored, except as weights (Dao 2023). A query that sees no
     key yields zeros. docs/coming-from-attention.md has the names of other libraries.

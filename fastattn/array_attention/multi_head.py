@@ -46,7 +46,7 @@ class MultiHeadAttention:
     heads      H, of queries; the rows of ``weights.query`` are divided among them. Key heads are as many as heads of
                that width are in ``weights.key``: fewer are shared by adjacent query heads (Ainslie 2023)
     precision  of the products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
-    device     "cpu", "cuda" or "auto", which computes
+    device     where it computes: "cpu", "cuda" or "auto"
     InputError for weights that do not fit.
     """
 

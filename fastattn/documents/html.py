@@ -17,7 +17,7 @@ INLINE = frozenset(
     "rt rtc ruby s small span strike strong sub sup time u wbr".split()
 )
 VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
-# What these have stays as it is: their text in a sentence of its own place, or nothing that a sentence has.
+# The content of these elements is not translated: that of WORDS stands within a sentence, that of HIDDEN does not.
 WORDS = frozenset("code kbd samp tt var".split())
 HIDDEN = frozenset("iframe math noscript object script style svg template".split())
 WHOLE = frozenset("listing plaintext pre xmp".split())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 1024
 LEAST_ROWS = 256
 
-# From the last hidden states of a batch, as an EncodingBatch has it, to something of each of its texts.
+# A function of the last hidden states of a batch (rows_ND, starts_B1): one result for each of its texts.
 Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
 MakeFor: TypeAlias = Callable[[list[int]], Make]
 

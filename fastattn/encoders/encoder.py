@@ -54,7 +54,7 @@ class Encoder(EncoderBase):
                all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
                below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
                ``threads`` is the total
-    device     "cpu", which computes; InputError for another
+    device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
 
     A text is cut after ``max_length`` ids, as sentence-transformers does. A vector depends on its own text alone: the
     same bits whatever the other texts and the number of threads. One Encoder may serve several Python threads at once.

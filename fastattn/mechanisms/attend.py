@@ -171,7 +171,7 @@ def attend(
                 default Everything()
     normalizer  what becomes of the softmax: see ``fastattn.mechanisms.attend``; by default Soft()
     threads     the most to use; None: those of ``use_threads``, else all that the process may use
-    device      "cpu", which computes
+    device      where it computes: "cpu", "cuda" or "auto"
     Returns what the normalizer says, or with ``return_weights`` a tuple of that and the weights, (B, H, T, S), or
     (B, T, S) without heads. A query that sees no key yields zeros. InputError for arguments that do not fit.
     """

@@ -206,7 +206,7 @@ def check_sources() -> None:
 def check_kernels(file: str) -> None:
     """Raise FastattnError if a file of kernels was changed since the first kernel was called.
 
-    Who asks for one of its kernels now, an operation, is for what it is now; what is kept for this process is older.
+    An operation that was imported later expects the changed kernel, but the process keeps the code of the earlier one.
     """
     if code_digest.cache_info().currsize:
         path = os.path.join(_PACKAGE, "kernels", *file.split(".")) + ".py"

@@ -27,9 +27,9 @@ from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_ke
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-# Who asks for these needs no key: a page for people, and what supervisors ask.
+# Paths that need no key: the page for people, and those that supervisors ask for.
 OPEN = ("/", "/health", "/frontend/settings")
-ALWAYS = ("/health", "/metrics")  # are answered however much goes on
+ALWAYS = ("/health", "/metrics")  # paths that are answered under any load
 SHARE_OF_STRANGERS = 4
 EVENTS = b"text/event-stream"
 FORM = b"application/x-www-form-urlencoded"

@@ -33,7 +33,7 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True)
 class RememberedTranslation:
-    """A text's translation, and what a memory has: ``exact`` where it is the memory's, else what is like it.
+    """A translation with its matches in a memory: ``exact`` if the memory has the text itself, else ``near`` ones.
 
     look   finds ``near``, which takes a second for some ten thousand texts
     first  as in ChainedTranslation

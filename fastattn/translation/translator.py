@@ -58,7 +58,7 @@ class Translator(TranslatorByLanguage):
                all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
                below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
                ``threads`` is the total. Calls with a callback and ``generate_tokens`` stay here
-    device     "cpu", which computes
+    device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
     source_lang, target_lang  for calls that name none: a code (en, eng_Latn, en_XX) or an English name of ``languages``
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One

@@ -141,7 +141,7 @@ class ImageModule:
         state      tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
         prefix     of the names, such as "layer1.0.se."; all tensors with it belong to the module
         precision  of products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
-        device     "cpu", which computes
+        device     where it computes: "cpu"; modules of images have no operations on a card
         settings   the class's own
         Batch norms are as in evaluation. InputError for tensors that are missing, misshapen or left over;
         CheckpointError for a file that is missing or unsound, of which nothing is run.

@@ -58,7 +58,7 @@ def steps_of(array_BHTS: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
 
 
 class _Memory:
-    """An array's memory as one that may be written to, which nobody does."""
+    """A read-only array's memory, which kernels take as writable; none writes to it."""
 
     def __init__(self, array: np.ndarray):
         self.array = array
