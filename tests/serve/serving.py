@@ -1,6 +1,7 @@
 """Servers for tests: in this process, or one of its own, and how to ask them over a socket."""
 
 import contextlib
+import faulthandler
 import http.client
 import json
 import os
@@ -69,6 +70,8 @@ def serving(**settings: Any) -> Iterator[Asked]:
         thread.join(10)
         server.force_exit = True  # whatever client a test left waiting; tests of processes ask for a graceful end
         thread.join(60)
+        if thread.is_alive():
+            faulthandler.dump_traceback()  # of all threads: what it waits for
         assert not thread.is_alive(), "the server did not end"
 
 
