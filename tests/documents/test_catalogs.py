@@ -85,6 +85,13 @@ XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
 </body></file></xliff>"""
 
 
+def test_a_fuzzy_message_with_plural_forms_is_translated_anew():
+    page = 'msgid ""\nmsgstr ""\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n#, fuzzy\n'
+    page += 'msgid "one file"\nmsgid_plural "%d files"\nmsgstr[0] "old"\nmsgstr[1] "old %d"\n'
+    (entry,) = polib.pofile(translate_document(Backwards(), page.encode(), "po").decode() + "\n")
+    assert entry.msgstr_plural == {0: "file one", 1: "files %d"} and not entry.fuzzy
+
+
 def test_without_a_header_there_is_none():
     page = 'msgid "one two"\nmsgstr ""\n'
     assert translate_document(Backwards(), page.encode(), "po").decode() == 'msgid "one two"\nmsgstr "two one"\n'

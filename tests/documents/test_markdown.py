@@ -17,6 +17,18 @@ def backwards(page: str) -> str:
 
 
 # A page, and what becomes of it where the words of a sentence are turned round.
+class Longer:
+    """Translations are longer than their texts."""
+
+    def translate_iter(self, texts, **options):
+        return (f"{text} and more" for text in texts)
+
+
+def test_alternative_text_and_title_of_other_lengths_stand_in_their_places():
+    page = translate_document(Longer(), b"![one](x.png 'two')\n", "md").decode()
+    assert page == "![one and more](x.png 'two and more')\n"
+
+
 PAGES = {
     "# one two\n": "# two one\n",
     "one two\n=======\n": "two one\n=======\n",

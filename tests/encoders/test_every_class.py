@@ -36,6 +36,7 @@ from fastattn.ops import reference
 from fastattn.processes.choice import Sharing
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.text.huggingface import HuggingFaceTokenizer
+from fastattn.vectors.sparse import sparse_similarity
 from fastattn.weights import read
 from tests.encoders.classifiers import (
     LABELS,
@@ -98,6 +99,15 @@ SUBJECTS = {
 def sparse(indices, indptr, width=61):
     data = np.ones(len(indices), np.float32)
     return SparseVectors(data, np.array(indices, np.int32), np.array(indptr), (1, width))
+
+
+def test_similarities_of_sparse_vectors_whose_last_rows_are_empty():
+    full, some = sparse([3, 5, 3], [0, 2, 3]), sparse([5, 7], [0, 2, 2, 2])
+    full, some = replace(full, shape=(2, 61)), replace(some, shape=(3, 61))
+    dense = full.to_dense(), some.to_dense()
+    np.testing.assert_allclose(sparse_similarity(full, some, "dot"), dense[0] @ dense[1].T)
+    distances = -np.linalg.norm(dense[0][:, None] - dense[1], axis=2)
+    np.testing.assert_allclose(sparse_similarity(full, some, "euclidean"), distances, rtol=1e-6)
 
 
 def bits(result):

@@ -494,6 +494,15 @@ def test_a_hard_choice_sees_what_the_soft_one_does():
         np.testing.assert_array_equal(results.soft(weights, arrays[2]), out)
 
 
+def test_a_hard_choice_in_a_sentence_without_keys_is_none_of_the_sentence_before():
+    query, key, value = inputs(B=1, T=6, S=4)
+    given = m.Sentences([0, 3, 6], [0, 4, 4])
+    out, weights = m.attend(query, key, value, score=SHARP, seen=given, normalizer=m.Hard(), return_weights=True)
+    assert (out[:, 3:] == 0).all() and (weights[:, :, 3:] == 0).all() and (weights[:, :, :3].sum(axis=-1) == 1).all()
+    out = m.attend(query, key, value, score=SHARP, seen=given, normalizer=m.Hard())
+    assert (out[:, 3:] == 0).all() and np.abs(out[:, :3]).min() > 0
+
+
 def test_a_drawn_key_is_as_frequent_as_its_weight():
     query = np.repeat(normal(1, 1, 1, 1, 4), 20000, axis=1)
     key, value = normal(2, 1, 6, 1, 4), normal(3, 1, 6, 1, 2)

@@ -510,6 +510,15 @@ def test_whole_numbers_wrap_in_lanes_and_nothing_traps():
     np.testing.assert_array_equal(in_both(shifted, np.zeros((1, 5), np.float32)), [[[-2] * 5]] * 2)
 
 
+def test_quotients_and_remainders_of_whole_numbers_are_python_s():
+    pairs = np.array([(x, y) for x in range(-9, 10) for y in (-4, -2, -1, 1, 2, 3)])
+    x, y = pairs.T.copy()
+    functions = (lambda score, b, h, t, s: x[s] // y[s]), (lambda score, b, h, t, s: x[s] % y[s])
+    for function, expected in zip(functions, (x // y, x % y)):
+        for (found,) in in_both(function, np.zeros((1, len(x)), np.float32)):
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_remainders_of_floats_are_numpy_s():
     ends = np.array([0, 1, -1, 5, -5, inf, -inf, math.nan, 3e38, 1e-45, -1e-40, 2**24, 0.1], np.float32)
     y = np.exp(RNG.uniform(-7, 7, 4000)).astype(np.float32) * RNG.choice(np.float32([-1, 1]), 4000)
