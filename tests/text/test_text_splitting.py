@@ -55,9 +55,9 @@ def test_parts():
         assert split_to_fit("".join(parts), count_words, limit) == parts
     assert all(part == "e\u0301" * (len(part) // 2) for part in split_to_fit("e\u0301" * 30, len, 7))
     assert len(split_to_fit("x" * 100, len, 30)) == 4
-    text = "An apto. We go, and they go. To the sea."  # an abbreviation of Spanish, not of English
+    text = "An apto. We go, and they go. To the sea."  # an abbreviation of Portuguese, not of English
     assert split_to_fit(text, len, 30, "en") == ["An apto. ", "We go, and they go. ", "To the sea."]
-    assert split_to_fit(text, len, 30, "es") == ["An apto. We go, and they go. ", "To the sea."]
+    assert split_to_fit(text, len, 30, "pt") == ["An apto. We go, and they go. ", "To the sea."]
 
 
 def test_nothing_gives_nothing_and_what_is_refused():
