@@ -43,12 +43,19 @@ def on_card(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def told(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The call's result; what it raises is a line, so that what comes after it is still measured."""
+def attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
+    """(the call's result, ""), or (None, what it raises): whatever that is, the parts behind it still run."""
     try:
-        return call(*arguments)
-    except Exception as error:  # noqa: BLE001 - whatever a driver or a compiler raises
-        print(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
+        return call(*arguments), ""
+    except Exception as error:  # noqa: BLE001 - a driver or a compiler may raise anything
+        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def measure(call: Callable[..., None], *arguments: Any) -> None:
+    """Make a call that prints its figures; what it raises is a line in their place."""
+    _, fault = attempt(call, *arguments)
+    if fault:
+        print(fault, flush=True)
 
 
 def seconds_of(call: Callable[[], Any], rounds: int) -> float:
@@ -112,13 +119,10 @@ def failures(named: Iterable[tuple[str, Callable[[], bool]]], what: str) -> int:
     """How many comparisons are false or raise; prints a line for each of these, and one for all."""
     failed, listed = 0, list(named)
     for name, is_right in listed:
-        try:
-            why = "" if is_right() else "differs"
-        except Exception as error:  # noqa: BLE001 - whatever a driver or a compiler raises, the others are still asked
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        if why:
+        equal, fault = attempt(is_right)
+        if not equal:
             failed += 1
-            print(f"{what}: {name}: {why}", flush=True)
+            print(f"{what}: {name}: {fault or 'differs'}", flush=True)
     print(f"{what}: {len(listed) - failed} of {len(listed)} equal", flush=True)
     return failed
 
@@ -241,7 +245,7 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
             for precision in filter("int4".__ne__, operation.precisions):  # which is the CPU's alone
                 problem = operation.problem(size, **{"precision": precision} if len(operation.precisions) > 1 else {})
                 if problem.work is not None:
-                    told(time_problem, problem, precision)
+                    measure(time_problem, problem, precision)
 
 
 def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) -> None:
@@ -326,12 +330,12 @@ def main() -> int:
         failed += CHECKS[part](options.only)
     torch = torch_on_card() if {"attention", "kernels", "speed"} & {*parts} else None
     for shape in SHAPES if "attention" in parts else ():
-        told(time_attention, shape, options.rounds, torch)
+        measure(time_attention, shape, options.rounds, torch)
     if "kernels" in parts:
         time_kernels(options.only, options.rounds, torch)
     if "speed" in parts:
-        told(time_encoder, options.rounds, torch, options.data)
-        told(time_translator, options.rounds, torch, options.data)
+        measure(time_encoder, options.rounds, torch, options.data)
+        measure(time_translator, options.rounds, torch, options.data)
     return 1 if failed else 0
 
 
