@@ -59,6 +59,13 @@ def _under_load(
     findings.at_least(f"{processors()} processes, {CLIENTS[-1]} clients:", most.rate / one.rate, "x one", SCALE, memory)
 
 
+def _beside_plain_server(findings: Findings, data: Data, model: str, ask: Ask, peer: str) -> None:
+    """The load of English texts, on ``bench.plain_server`` with the peer too."""
+    plain = [sys.executable, "-m", "bench.plain_server", peer, str(download.resolve(model)), "--port", "{port}"]
+    ask_peer = ("/", lambda text: {"texts": [text]})
+    _under_load(findings, mixed(data.flores("en")), [*SERVE, "-m", model], ask, peer, plain, ask_peer)
+
+
 def requests(server: Server, path: str, body: Callable[[str], Any], texts: list[str]) -> list[tuple[str, Any, bytes]]:
     return [(path, body(text), server.ask(path, body(text))) for text in texts]
 
@@ -70,17 +77,8 @@ def requests(server: Server, path: str, body: Callable[[str], Any], texts: list[
 )
 def firefox(findings: Findings, data: Data) -> None:
     need("fxtranslate", "fastapi")
-    folder = str(download.resolve("en-pt"))
-    plain = [sys.executable, "-m", "bench.plain_server", "fxtranslate", folder, "--port", "{port}"]
-    _under_load(
-        findings,
-        mixed(data.flores("en")),
-        [*SERVE, "-m", "en-pt"],
-        ("/translate", lambda text: {"q": text, "source": "en", "target": "pt"}),
-        "fxtranslate",
-        plain,
-        ("/", lambda text: {"texts": [text]}),
-    )
+    ask = ("/translate", lambda text: {"q": text, "source": "en", "target": "pt"})
+    _beside_plain_server(findings, data, "en-pt", ask, "fxtranslate")
 
 
 @check(
@@ -100,17 +98,8 @@ def libretranslate(findings: Findings, data: Data) -> None:
 @check("serve-load-vectors", "minilm, fastattn serve beside sentence-transformers behind FastAPI: the same")
 def vectors(findings: Findings, data: Data) -> None:
     need("sentence_transformers", "fastapi")
-    folder = str(download.resolve("minilm"))
-    plain = [sys.executable, "-m", "bench.plain_server", "sentence-transformers", folder, "--port", "{port}"]
-    _under_load(
-        findings,
-        mixed(data.flores("en")),
-        [*SERVE, "-m", "minilm"],
-        ("/embed", lambda text: {"inputs": [text]}),
-        "sentence-transformers",
-        plain,
-        ("/", lambda text: {"texts": [text]}),
-    )
+    ask = ("/embed", lambda text: {"inputs": [text]})
+    _beside_plain_server(findings, data, "minilm", ask, "sentence-transformers")
 
 
 EXAMPLES = 100  # of each operation
