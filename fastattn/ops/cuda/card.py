@@ -258,9 +258,9 @@ def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
 
 def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
     """Launch; a step of few rows has few blocks, of which Numba would warn."""
-    compiled = None if SIMULATED else launching.compiled_of(kernel, arguments)
-    if compiled is not None:
-        compiled.launch(_grid(blocks), THREADS, arguments)
+    launch_compiled = _compiled_launch(kernel, blocks, arguments)
+    if launch_compiled is not None:
+        launch_compiled()
         return
     before, settings.CUDA_LOW_OCCUPANCY_WARNINGS = settings.CUDA_LOW_OCCUPANCY_WARNINGS, 0
     try:
@@ -272,18 +272,18 @@ def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None
         launching.note(kernel, arguments)
 
 
-def _grid(blocks: int | tuple[int, ...]) -> tuple[int, ...]:
-    return blocks if isinstance(blocks, tuple) else (blocks,)
+def _compiled_launch(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> Any:
+    """A function that starts a kernel by the driver, in a stream; None before Numba's own first launch of it."""
+    compiled = None if SIMULATED else launching.compiled_of(kernel, arguments)
+    grid = blocks if isinstance(blocks, tuple) else (blocks,)
+    return None if compiled is None else partial(compiled.launch, grid, THREADS, arguments)
 
 
 def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
     """What makes these launches, of kernel, blocks and arguments, as one; None: one of them is yet to be made first."""
-    ready = []
-    for kernel, blocks, arguments in launches:
-        compiled = None if SIMULATED else launching.compiled_of(kernel, arguments)
-        if compiled is None:
-            return None
-        ready.append(partial(compiled.launch, _grid(blocks), THREADS, arguments))
+    ready = [_compiled_launch(*launch) for launch in launches]
+    if None in ready:
+        return None
 
     def record(stream: Any) -> None:
         for start in ready:
