@@ -267,6 +267,8 @@ def test_regions_and_scripts_of_a_memory(tmp_path):
 def test_tbx(tmp_path):
     path = write(tmp_path, "a.TBX", TBX)
     assert read_glossary(path) == {"car": "viatura"} == read_glossary(path, "en", "pt")
+    for languages in ({"source": "en"}, {"target": "pt"}):
+        assert read_glossary(path, **languages) == {"car": "viatura"}, languages
     assert read_glossary(path, "pt", "en") == {"viatura": "car"}
 
 
