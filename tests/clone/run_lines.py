@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("bench/**/*.py",),
     "docs": ("README.md", "docs/**/*.md"),
 }
-BUDGET = {"product": 73_050, "tests": 55_240, "bench": 17_500, "docs": 2_340}
+BUDGET = {"product": 73_040, "tests": 55_235, "bench": 17_470, "docs": 2_335}
 
 
 def lines_of(patterns: tuple[str, ...]) -> int:
