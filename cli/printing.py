@@ -13,10 +13,10 @@ def say(text: str = "", err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
-def as_json(value: Any) -> str:
+def as_json(value: Any, allow_nan: bool = True) -> str:
     import json  # where it is asked for: 1 ms
 
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, allow_nan=allow_nan)
 
 
 class Compiling:

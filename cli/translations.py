@@ -42,7 +42,7 @@ class Printing:
             self.first = self.first or f"{line.location}: {', '.join(found)}"
             self.marked += 1
         if self._as_json:
-            text = as_json(self._record(line, result))
+            text = as_json(self._record(line, result), allow_nan=False)
         elif line.error is not None:
             text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
         else:

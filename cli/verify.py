@@ -10,7 +10,7 @@ import click
 
 from fastattn.cli.inspect import machine_facts, model_facts, print_facts
 from fastattn.cli.options import TEXT, declare, loading, located
-from fastattn.cli.printing import Compiling, Progress, say
+from fastattn.cli.printing import Compiling, Progress, as_json, say
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
@@ -175,4 +175,4 @@ def _json(
     ]
     within = all(comparison["within"] for comparison in found)
     report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": found, "within": within}
-    return json.dumps(report, ensure_ascii=False, allow_nan=False)
+    return as_json(report, allow_nan=False)
