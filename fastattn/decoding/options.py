@@ -1,15 +1,18 @@
 """Decoding options, by CTranslate2's names: the caller's, else the checkpoint's, else the defaults."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from fastattn.errors import CheckpointError, InputError, check_bool, described, warn
 from fastattn.spec.text_spec import GeneratorText, SearchRules, TranslationText
+from fastattn.system.option_names import NONE, UnknownOptionError, what_was_meant
 
 
 @dataclass(frozen=True)
@@ -93,113 +96,103 @@ class DecodingOptions:
     it is cut, and always holds the end tokens; ``return_scores`` (there False), since ``details`` shows known scores;
     ``seed`` (there one for the whole process); ``timeout`` (not there); and a Step of ``callback`` always has its
     log-probability. Sampling from a beam and returning logits are not supported.
-
-    beam_size            hypotheses kept at each step, at most 1024; 1 is greedy search, or sampling
-    patience             the search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)
-    num_hypotheses       hypotheses returned, best first; at most beam_size * patience, but any number of samples and
-                         alternatives
-    length_penalty       a score is the sum of log-probabilities / length ** length_penalty, the end token counted
-    coverage_penalty     a score gains this times the sum, over the source tokens, of log(min(attention received, 1));
-                         a weight, 0 for none (Wu 2016, section 7)
-    repetition_penalty   logits of tokens already produced are divided by it where they are positive and multiplied by
-                         it where negative; above 1 discourages them, 1 is none (Keskar 2019, section 4.1)
-    presence_penalty     then subtracted from the logits of tokens already produced; 0 is none. As in vLLM
-    frequency_penalty    likewise, as many times as a token was produced
-    no_repeat_ngram_size  never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)
-    word_penalty         subtracted from the log-probability for each token, before the length penalty; below 0 it
-                         rewards length
-    min_decoding_length  the end token is suppressed for this many tokens
-    max_decoding_length  the most tokens of a target, its prefix included
-    max_length_factor    the most tokens of a target behind its prefix: this times the source tokens, special ones
-                         included, rounded up. If both limits are None: the larger of 256 and twice the source
-    max_input_length     a Translator cuts sources after this many tokens, added special ones included; an end token in
-                         the source is kept. Each line of a text is cut before it is split into sentences. None or 0:
-                         no cut
-    disable_unk          never produce the unknown token
-    suppress_sequences   never produce these sequences of tokens. Here they are ids; a Translator takes texts, or lists
-                         of tokens in ``translate_tokens``. A text stands for its tokens as the tokenizer splits it;
-                         the same letters in other tokens may still be produced
-    begin_suppress_tokens  ids that are not the target's first; a checkpoint's own, not an option of calls
-    rules                transformers' own, of a checkpoint; None: CTranslate2's. Likewise no option of calls
-    prefix_bias_beta     0: the target begins with its prefix. Above 0, below 1: the prefix is only favoured, with
-                         probabilities (1 - beta) p + beta [is the prefix's next token] as long as the beam has
-                         followed it (Dabre and Fujita 2019, section 4.2)
-    return_alternatives  the num_hypotheses most probable tokens after the target prefix, each with its own best
-                         continuation, by that token's probability; a score is the token's log-probability plus the
-                         continuation's score. Penalties and suppressed sequences look back on the continuation alone
-    min_alternative_expansion_prob  alternatives less probable than this, 0 to 1, are left out
-    shortlist            if the checkpoint has a lexical shortlist, choose only from the words that it lists for the
-                         source; a prefix may have any words. False: choose from all words, which is the default for a
-                         CTranslate2 vocabulary map (vmap.txt), as in CTranslate2
-    end_token            tokens that end a hypothesis instead of the checkpoint's end token. Here ids, () for the
-                         default; a Translator takes a token, an id, or a list of them
-    return_end_token     keep the token that ended a hypothesis in its tokens and attention, and in the text, unless it
-                         is the checkpoint's own
-    return_scores        False: greedy search skips log-probabilities, which saves time; scores are NaN
-    return_attention     return each target token's attention over the source
-    replace_unknowns     put the source token with the highest attention in the place of each unknown token
-    sampling_topk        with beam_size=1, sample each token from this many most probable ones; 1: take the best;
-                         0: sample from all (Fan 2018)
-    sampling_topp        sample from the fewest tokens that together reach this probability, 0 to 1 (Holtzman 2019)
-    sampling_minp        before that, leave out tokens less probable than this times the best one's probability, 0 to 1
-                         (Nguyen 2025); both are of the probabilities at the temperature, as in vLLM
-    sampling_temperature  divides the log-probabilities before sampling: above 1 flattens them, 0 takes the best.
-                         Scores are the model's, at temperature 1
-    seed                 of the samples, a whole number; the same seed, source and prefix give the same samples in any
-                         batch, with any threads; equal sentences then get equal samples. None: every sentence of
-                         every call gets new ones
-    timeout              seconds, above 0, that the search for a text's translation may take, else SearchTimeout is
-                         raised; checked between steps. Texts that share a step share its time equally, so that a
-                         text's own length decides, not its neighbours'. None: only the length limits above, which
-                         apply to each part of a text, and the beam bound a search
-    callback             called with a Step for every token of greedy search or sampling, by the calling thread; a true
-                         return value ends that translation with this token
     """
 
     beam_size: int = _whole(2, 1, WIDEST_BEAM)
+    """Hypotheses kept at each step, at most 1024; 1 is greedy search, or sampling."""
     patience: float = _number(1.0, "greater than 0")
+    """The search ends with round(beam_size * patience) finished hypotheses (Kasai 2022)."""
     num_hypotheses: int = _whole(1, 1, MOST_HYPOTHESES)
+    """Hypotheses returned, best first; at most beam_size * patience, but any number of samples and alternatives."""
     length_penalty: float = _number(1.0)
+    """A score is the sum of log-probabilities / length ** length_penalty, the end token counted."""
     word_penalty: float = _number(0.0, "from -10000 to 10000")
+    """Subtracted from the log-probability for each token, before the length penalty; below 0 it rewards length."""
     coverage_penalty: float = _number(0.0, "from -10000 to 10000")
+    """A score gains this times the sum, over the source tokens, of log(min(attention received, 1)); a weight, 0 for
+    none (Wu 2016, section 7)."""
     repetition_penalty: float = _number(1.0, "greater than 0", "from 1e-30 to 1e+30")
+    """Logits of tokens already produced are divided by it where they are positive and multiplied by it where negative;
+    above 1 discourages them, 1 is none (Keskar 2019, section 4.1)."""
     presence_penalty: float = _number(0.0, "from -10000 to 10000")
+    """Then subtracted from the logits of tokens already produced; 0 is none. As in vLLM."""
     frequency_penalty: float = _number(0.0, "from -10000 to 10000")
+    """Likewise, as many times as a token was produced."""
     no_repeat_ngram_size: int = _whole(0, 0, LONGEST_TARGET)
+    """Never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)."""
     min_decoding_length: int = _whole(1, 0, LONGEST_LEAST)
+    """The end token is suppressed for this many tokens."""
     max_decoding_length: int | None = _whole(None, 1)
+    """The most tokens of a target, its prefix included."""
     max_length_factor: float | None = _number(None, "greater than 0")
+    """The most tokens of a target behind its prefix: this times the source tokens, special ones included, rounded up.
+    If both limits are None: the larger of 256 and twice the source."""
     max_input_length: int | None = _whole(None, 0)
+    """A Translator cuts sources after this many tokens, added special ones included; an end token in the source is
+    kept. Each line of a text is cut before it is split into sentences. None or 0: no cut."""
     disable_unk: bool = _flag(False)
+    """Never produce the unknown token."""
     suppress_sequences: Sequence[Sequence[int]] = ()
+    """Never produce these sequences of tokens. Here they are ids; a Translator takes texts, or lists of tokens in
+    ``translate_tokens``. A text stands for its tokens as the tokenizer splits it; the same letters in other tokens may
+    still be produced."""
     begin_suppress_tokens: Sequence[int] = ()
+    """Ids that are not the target's first; a checkpoint's own, not an option of calls."""
     rules: SearchRules | None = None
+    """transformers' own, of a checkpoint; None: CTranslate2's. Likewise no option of calls."""
     prefix_bias_beta: float = _number(0.0, "at least 0", "less than 1")
+    """0: the target begins with its prefix. Above 0, below 1: the prefix is only favoured, with probabilities (1 -
+    beta) p + beta [is the prefix's next token] as long as the beam has followed it (Dabre and Fujita 2019, section
+    4.2)."""
     return_alternatives: bool = _flag(False)
+    """The num_hypotheses most probable tokens after the target prefix, each with its own best continuation, by that
+    token's probability; a score is the token's log-probability plus the continuation's score. Penalties and suppressed
+    sequences look back on the continuation alone."""
     min_alternative_expansion_prob: float = _number(0.0, "at least 0", "at most 1")
+    """Alternatives less probable than this, 0 to 1, are left out."""
     shortlist: bool = _flag(True)
+    """If the checkpoint has a lexical shortlist, choose only from the words that it lists for the source; a prefix may
+    have any words. False: choose from all words, which is the default for a CTranslate2 vocabulary map (vmap.txt), as
+    in CTranslate2."""
     end_token: Sequence[int] = ()
+    """Tokens that end a hypothesis instead of the checkpoint's end token. Here ids, () for the default; a Translator
+    takes a token, an id, or a list of them."""
     return_end_token: bool = _flag(False)
+    """Keep the token that ended a hypothesis in its tokens and attention, and in the text, unless it is the
+    checkpoint's own."""
     return_scores: bool = _flag(True)
+    """False: greedy search skips log-probabilities, which saves time; scores are NaN."""
     return_attention: bool = _flag(False)
+    """Return each target token's attention over the source."""
     replace_unknowns: bool = _flag(False)
+    """Put the source token with the highest attention in the place of each unknown token."""
     sampling_topk: int = _whole(1, 0, LONGEST_TARGET)
+    """With beam_size=1, sample each token from this many most probable ones; 1: take the best; 0: sample from all (Fan
+    2018)."""
     sampling_topp: float = _number(1.0, "greater than 0", "at most 1")
+    """Sample from the fewest tokens that together reach this probability, 0 to 1 (Holtzman 2019)."""
     sampling_minp: float = _number(0.0, "at least 0", "at most 1")
+    """Before that, leave out tokens less probable than this times the best one's probability, 0 to 1 (Nguyen 2025);
+    both are of the probabilities at the temperature, as in vLLM."""
     sampling_temperature: float = _number(1.0, "at least 0")
+    """Divides the log-probabilities before sampling: above 1 flattens them, 0 takes the best. Scores are the model's,
+    at temperature 1."""
     seed: int | None = _whole(None, 0)
+    """Of the samples, a whole number; the same seed, source and prefix give the same samples in any batch, with any
+    threads; equal sentences then get equal samples. None: every sentence of every call gets new ones."""
     timeout: float | None = _number(None, "greater than 0")
+    """Seconds, above 0, that the search for a text's translation may take, else SearchTimeout is raised; checked
+    between steps. Texts that share a step share its time equally, so that a text's own length decides, not its
+    neighbours'. None: only the length limits above, which apply to each part of a text, and the beam bound a search."""
     callback: Callable[[Step], Any] | None = None
+    """Called with a Step for every token of greedy search or sampling, by the calling thread; a true return value ends
+    that translation with this token."""
 
     def __post_init__(self) -> None:
         for name, default, check in _CHECKS:
             value = getattr(self, name)
             if value is not None or default is not None:
                 check(name, value)
-        self._check_limits()
-        self._check_combinations()
-
-    def _check_limits(self) -> None:
         ends = self.end_token
         if (
             isinstance(ends, str)
@@ -218,8 +211,6 @@ class DecodingOptions:
             )
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback should be a function, got {self.callback!r}")
-
-    def _check_combinations(self) -> None:
         many = self.return_alternatives or (self.beam_size == 1 and self.sampling_topk != 1)
         if self.num_hypotheses > self.wanted and not many:
             raise InputError(
@@ -282,6 +273,29 @@ class DecodingOptions:
         return min(limit, max_positions or LONGEST_TARGET)
 
 
+class _Documentation:
+    """The class's docstring and those of its fields, which Python drops: read from the source when ``help`` asks."""
+
+    summary = DecodingOptions.__doc__
+
+    def __get__(self, options: object, kind: type) -> str:
+        import ast
+        import inspect
+        import textwrap
+
+        paragraphs = [inspect.cleandoc(self.summary or "")]
+        with suppress(OSError):  # there is no source
+            (tree,) = ast.parse(inspect.getsource(DecodingOptions)).body
+            for option, text in pairwise(tree.body):  # type: ignore[attr-defined]
+                if isinstance(option, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    about = " ".join(ast.literal_eval(text.value).split())
+                    paragraphs.append(f"{ast.unparse(option.target)}: {about}")
+        return (
+            paragraphs[0] + "\n\n" + "\n".join(textwrap.fill(p, 112, subsequent_indent="    ") for p in paragraphs[1:])
+        )
+
+
+DecodingOptions.__doc__ = _Documentation()  # type: ignore[assignment]
 _CHECKS = [(one.name, one.default, one.metadata["check"]) for one in fields(DecodingOptions) if one.metadata]
 SAMPLING = tuple(name for name, *_ in _CHECKS if name.startswith("sampling_"))
 
@@ -301,23 +315,26 @@ def resolve_options(settings: Mapping[str, Any], given: Mapping[str, Any]) -> De
     Settings of the checkpoint that contradict a given option are dropped: its sampling where a beam or a bias is given,
     its length limits where another is. Its least or greatest length gives way to the other one, if that is given.
     """
-    chosen = dict(settings)
+    given, dropped = dict(given), list[str]()
     if given.get("beam_size", 1) != 1 or given.get("prefix_bias_beta", 0) != 0:
-        _drop(chosen, SAMPLING)
-    if "beam_size" not in given:
-        if (chosen | dict(given)).get("sampling_topk", 1) != 1:
-            chosen["beam_size"] = 1
-        elif not given.get("return_alternatives") and "num_hypotheses" in given:
-            chosen["beam_size"] = _widened(chosen.get("beam_size", DecodingOptions.beam_size), given)
+        dropped += SAMPLING
     if any(given.get(name) is not None for name in _LIMITS):
-        _drop(chosen, _LIMITS)
+        dropped += _LIMITS
+    chosen = {name: value for name, value in settings.items() if name not in dropped}
+    if "beam_size" not in given:
+        count = given.get("num_hypotheses")
+        if (chosen | given).get("sampling_topk", 1) != 1:
+            chosen["beam_size"] = 1
+        elif not given.get("return_alternatives") and "patience" not in given and isinstance(count, Integral):
+            if count <= WIDEST_BEAM:  # what cannot be meant is left to DecodingOptions to refuse
+                chosen["beam_size"] = max(chosen.get("beam_size", DecodingOptions.beam_size), int(count))
     for name, other, nearer in (
         ("max_decoding_length", "min_decoding_length", max),
         ("min_decoding_length", "max_decoding_length", min),
     ):
         if isinstance(chosen.get(name), int) and isinstance(given.get(other), Integral):
             chosen[name] = nearer(chosen[name], int(given[other]))
-    return DecodingOptions(**chosen | dict(given))
+    return DecodingOptions(**chosen | given)
 
 
 def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]:
@@ -339,13 +356,91 @@ def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]
     return settings
 
 
-def _widened(beam_size: int, given: Mapping[str, Any]) -> int:
-    """``beam_size``, widened to the hypotheses asked for; what cannot be meant is left to DecodingOptions to refuse."""
-    wanted = given["num_hypotheses"]
-    countable = isinstance(wanted, Integral) and wanted <= WIDEST_BEAM and "patience" not in given
-    return max(beam_size, int(wanted)) if countable else beam_size
+class DecoderOptions(TypedDict, total=False):
+    """Fields of ``DecodingOptions`` that calls of all kinds have by these names, as a caller gives them."""
+
+    beam_size: int
+    patience: float
+    num_hypotheses: int
+    length_penalty: float
+    word_penalty: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    no_repeat_ngram_size: int
+    end_token: str | int | Iterable[str | int] | None
+    sampling_topk: int
+    sampling_topp: float
+    sampling_minp: float
+    sampling_temperature: float
+    seed: int | None
+    timeout: float | None
+    callback: Callable[[Step], Any] | None
 
 
-def _drop(chosen: dict[str, Any], names: tuple[str, ...]) -> None:
-    for name in names:
-        chosen.pop(name, None)
+class DecodingResolver:
+    """Resolves the DecodingOptions of calls, for one tokenizer and its checkpoint.
+
+    settings    the checkpoint's own
+    vocabulary  the number of ids
+    known_ids   the ids of tokens; raises for one that there is not
+    names       the options that calls may have; ``beside``: others that a message may suggest
+    foreign     by other libraries' names, what to write here
+    renamed     fields of DecodingOptions by their names in calls, where these are others
+    default     the options of a call that gives none
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        vocabulary: int,
+        known_ids: Callable[[Sequence[str]], list[int]],
+        names: Iterable[str],
+        beside: Iterable[str],
+        foreign: Mapping[str, str],
+        renamed: Mapping[str, str] = NONE,
+    ):
+        self.settings, self._vocabulary, self._known_ids = settings, vocabulary, known_ids
+        self._names, self._beside, self._foreign, self._renamed = tuple(names), tuple(beside), foreign, renamed
+        self.default = resolve_options(settings, {})
+
+    def resolve(self, options: Mapping[str, Any], ids_of: Callable[[Any], Sequence[int]]) -> DecodingOptions:
+        """The options of a call; ``ids_of``: the ids of one of its suppress_sequences."""
+        unknown = [name for name in options if name not in self._names]
+        if unknown:
+            others = (name for name in self._beside if name != unknown[0])
+            meant = what_was_meant(unknown[0], (*self._names, *others), self._foreign)
+            raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (meant or f"; known: {', '.join(self._names)}"))
+        given = {self._renamed.get(name, name): value for name, value in options.items()}
+        if "suppress_sequences" in given:
+            sequences = given["suppress_sequences"] or ()
+            if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):
+                raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
+            given["suppress_sequences"] = [ids_of(each) for each in sequences]
+        if (end_token := given.pop("end_token", None)) is not None:  # else the checkpoint's
+            given["end_token"] = self._end_ids(end_token)
+        try:
+            return resolve_options(self.settings, given)
+        except InputError as error:
+            message = str(error)
+            for name, field in self._renamed.items():
+                message = message.replace(field, name)
+            raise InputError(message) from None
+
+    def _end_ids(self, end_token: Any) -> list[int]:
+        listed = [end_token] if isinstance(end_token, str | Integral) else end_token
+        if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
+            raise InputError(f"end_token should be a token, an id, or a list of them, got {end_token!r}")
+        ids: list[int] = []
+        for token in listed:
+            if isinstance(token, str):
+                ids += self._known_ids([token])
+            elif isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < self._vocabulary:
+                ids.append(int(token))
+            else:
+                raise InputError(
+                    f"end_token should hold tokens, or ids from 0 to {self._vocabulary - 1}; got {token!r}"
+                )
+        if not ids:
+            raise InputError("end_token should be at least one token")
+        return list(dict.fromkeys(ids))

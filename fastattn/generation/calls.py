@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fastattn.decoding.options import SAMPLING, DecodingOptions, checkpoint_settings
-from fastattn.decoding.resolving import DecoderOptions, DecodingResolver
+from fastattn.decoding.options import SAMPLING, DecoderOptions, DecodingOptions, DecodingResolver, checkpoint_settings
 from fastattn.errors import InputError, check_bool, check_known, check_several, check_text
 from fastattn.generation.text import GeneratorTokenizer
 from fastattn.spec.text_spec import GeneratorText

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from fastattn.spec.text_spec import EARLY_STOPPING, DecodingSettings, SearchRules
+from fastattn.system.option_names import SEARCH
 from fastattn.weights.containers.json_file import JsonObject, read_object, shorten
 from fastattn.weights.folder import Folder
 
@@ -46,13 +47,8 @@ IGNORED = frozenset(
     "assistant_confidence_threshold assistant_early_exit assistant_lookbehind target_lookbehind "
     "prompt_lookup_num_tokens max_matching_ngram_size prefill_chunk_size generation_kwargs dola_layers".split()
 )
-# Only with do_sample: name -> (ours, transformers' default).
-SAMPLING = {
-    "top_k": ("sampling_topk", 50),
-    "top_p": ("sampling_topp", 1.0),
-    "min_p": ("sampling_minp", 0.0),
-    "temperature": ("sampling_temperature", 1.0),
-}
+# Only with do_sample: name -> transformers' default.
+SAMPLING = {"top_k": 50, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
 
 
 def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
@@ -81,9 +77,9 @@ def read_settings(
     if values.boolean("do_sample", False):
         if found.get("beam_size", 1) == 1:
             found["beam_size"] = 1
-            for name, (ours, default) in SAMPLING.items():
+            for name, default in SAMPLING.items():
                 number = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
-                found[ours] = number
+                found[SEARCH[name]] = number
             found["sampling_topk"] = min(found["sampling_topk"], len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {found['beam_size']}")
