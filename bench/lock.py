@@ -227,16 +227,17 @@ class Model:
         if self.translator is None:
             rows = {"batch": 1024, "one": self.tokens(texts)}.get(mode, CALLERS * self.tokens(texts))
             return layers["encoder"] * self._bytes * self.tokens(texts) / rows, layers["encoder"]
-        from fastattn.decoding import jobs
+        from fastattn.decoding.worker import Capacity
 
         sizes = self.translator._service.model.sizes
+        capacity = Capacity(sizes)
         parts = [part for each in self.translator.translate(texts, beam_size=1, details=True) for part in each.parts]
         target = sum(len(part.tokens) + 1 for part in parts) / len(texts)
         source = sum(len(part.source) for part in parts) / len(texts)
-        sharing = {"batch": jobs.most_sentences(sizes, 1), "one": 1}.get(mode, CALLERS)
+        sharing = {"batch": capacity.sentences(1), "one": 1}.get(mode, CALLERS)
         projection = matrices["decoder.projection.weight"] * (SHORTLISTED if self._name == "en-pt" else 1)
         weights = (layers["decoder"] + projection) * self._bytes * target / sharing
-        weights += layers["encoder"] * self._bytes * max(source / jobs.admitted_at_once(sizes), 1 / sharing)
+        weights += layers["encoder"] * self._bytes * max(source / capacity.sources, 1 / sharing)
         width = sum(sizes.row_widths) * target / 2 * (self._name != "en-pt") + sum(sizes.memory_widths) * source
         cache = width * np.dtype(sizes.row_dtype).itemsize * target
         return weights + cache, sizes.layer_weights

@@ -5,49 +5,21 @@ as time allows, and what prompts begin with is read once for all of them. One la
 tokens at once in 0.91 to 1.1 times the seconds of a pass over the whole sequence, which has other bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
 
-from fastattn.decoding.batch import DecodingBatch
-from fastattn.decoding.jobs import Job, expected_rows
+from fastattn.decoding.step import FIRST_GUESS, Sentence
 from fastattn.layers.key_value_cache import KeyValueCache, common_beginning
 from fastattn.models.decoder import Decoder
-from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
 
 # Seconds of a chunk, which others wait for; a chunk of fewer rows than the least costs hardly less than that.
 CHUNK_SECONDS = 0.04
 LEAST_CHUNK, MOST_CHUNK = 32, 512
-FIRST_GUESS = 2e-11  # seconds of a row and a weight
 # A common beginning of fewer tokens is sooner read again than waited for.
 LEAST_SHARED = 16
-
-
-class Prompt:
-    """A job whose inputs are being read into a slot of the cache.
-
-    slots_R  its slots, one for each beam; the first one is filled
-    done     how many inputs the cache has; -1: not even those that others have read
-    """
-
-    def __init__(self, ticket: Ticket, cache: KeyValueCache, limit: int):
-        """``limit``: the most tokens of the target."""
-        self.ticket, job, self.limit = ticket, ticket.job, limit
-        self.job: Job = job
-        inputs = job.start[:-1] if job.scored else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
-        self.inputs_T, self.done = np.array(inputs, np.int32), -1
-        memory_slots, _ = cache.add_memory_slots(np.zeros(2, np.int64))
-        self.memory_slot, self.beam = int(memory_slots[0]), 1 if job.scored else job.options.beam_size
-        self.slots_R = cache.add_slots(self.memory_slot, self.beam)
-        self.expected = expected_rows(job)
-        self.log_probs: list[np.ndarray] = []  # of a scored job
-
-    @property
-    def left(self) -> int:
-        """How many inputs are to be read."""
-        return len(self.inputs_T) - max(self.done, 0)
 
 
 class PromptReader:
@@ -57,18 +29,16 @@ class PromptReader:
     """
 
     def __init__(self, model: Decoder):
-        self.model, self.prompts = model, list[Prompt]()
+        self.model, self.prompts = model, list[Sentence]()
         self._seconds_a_row = FIRST_GUESS * model.sizes.layer_weights
 
-    def add(self, cache: KeyValueCache, tickets: Sequence[Ticket], batch_of: Callable[[Job], DecodingBatch]) -> None:
-        """Read these, too; a callback is shown a target's prefix first, and may end it there."""
-        for ticket in tickets:
-            limit = ticket.job.limit(self.model.sizes.max_positions)
-            if ticket.job.prefix:
-                limit = batch_of(ticket.job).show_prefix(ticket, limit)
-            self.prompts.append(Prompt(ticket, cache, limit))
+    def add(self, cache: KeyValueCache, sentences: Sequence[Sentence]) -> None:
+        """Read these, too."""
+        for sentence in sentences:
+            sentence.memory_slot, sentence.slots_R = own_slots(cache, sentence.beam)
+        self.prompts += sentences
 
-    def read_on(self, cache: KeyValueCache, scheduler: WorkerSlot) -> tuple[list[Prompt], np.ndarray]:
+    def read_on(self, cache: KeyValueCache, scheduler: WorkerSlot) -> tuple[list[Sentence], np.ndarray]:
         """Read a chunk: the prompts that are read whole now, and hidden_BD of their last inputs; scores are done."""
         start, begun = perf_counter(), begin_prompts(cache, self.prompts)
         most = min(MOST_CHUNK, max(LEAST_CHUNK, len(begun), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
@@ -88,7 +58,13 @@ class PromptReader:
         return [whole[b] for b in searched], self.model.ops.take_rows(hidden_BD, np.array(searched, np.int64))
 
 
-def begin_prompts(cache: KeyValueCache, prompts: Sequence[Prompt]) -> list[Prompt]:
+def own_slots(cache: KeyValueCache, beam: int) -> tuple[int, np.ndarray]:
+    """(memory_slot, slots_R) of a new sentence without a source."""
+    memory_slot = int(cache.add_memory_slots(np.zeros(2, np.int64))[0][0])
+    return memory_slot, cache.add_slots(memory_slot, beam)
+
+
+def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sentence]:
     """Give new prompts what they have in common with others; returns those that need not wait for it."""
     begun = [prompt for prompt in prompts if prompt.done >= 0]
     for prompt in prompts:
@@ -110,7 +86,7 @@ def begin_prompts(cache: KeyValueCache, prompts: Sequence[Prompt]) -> list[Promp
     return begun
 
 
-def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Prompt], most: int) -> np.ndarray:
+def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence], most: int) -> np.ndarray:
     """Read on, ``most`` tokens in all: hidden_BD of the last input of each prompt that is read whole now, in order."""
     counts_B = np.array(fair_shares([prompt.left for prompt in prompts], most), np.int64)
     chosen = [prompt for prompt, count in zip(prompts, counts_B) if count]

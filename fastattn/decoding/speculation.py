@@ -1,7 +1,7 @@
 """Speculation: tokens are proposed, and one pass over them shows which of them steps would have given.
 
 A pass over a token and those proposed behind it is a chunk, which has the bits of as many steps. What is chosen behind
-it, samples too, depends on the sequence and the position alone (``candidates.py``). So the tokens up to the first that
+it, samples too, depends on the sequence and the position alone (``search.py``). So the tokens up to the first that
 is not as proposed, and their log-probabilities, are those of steps, whoever proposes. Speculative decoding: Leviathan
 2023, whose rule for random choices is not needed; look-up: Saxena 2023, "Prompt Lookup Decoding".
 """
@@ -9,14 +9,13 @@ is not as proposed, and their log-probabilities, are those of steps, whoever pro
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.batch import DecodingBatch
-from fastattn.decoding.candidates import best_candidates
-from fastattn.decoding.jobs import Beams, Hypothesis, Job, Sentence
-from fastattn.decoding.prompts import MOST_CHUNK, fair_shares
+from fastattn.decoding.prompts import MOST_CHUNK, fair_shares, own_slots
+from fastattn.decoding.search import Job, best_candidates
+from fastattn.decoding.step import Beams, DecodingBatch, Sentence
 from fastattn.layers.key_value_cache import LEAST_ROWS, KeyValueCache, common_beginning
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.state import WorkerSlot
@@ -102,8 +101,7 @@ class Draft:
             self.cache.release(*self._slots.pop(one))
         for one in sentences:
             if one not in self._slots:
-                memory_slot = int(self.cache.add_memory_slots(np.zeros(2, np.int64))[0][0])
-                self._slots[one] = memory_slot, self.cache.add_slots(memory_slot, 1)
+                self._slots[one] = own_slots(self.cache, 1)
         return np.concatenate([self._slots[one][1] for one in sentences])
 
     def _read(self, slots_B: np.ndarray, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -218,7 +216,3 @@ class SpeculativeBatch(DecodingBatch):
             if len(wait.steps_B):
                 waiting = wait if waiting is None else waiting.joined(wait)
         self.beams = waiting
-
-    def _hypothesis(self, *found: Any) -> Hypothesis:
-        sentence: Sentence = found[0].sentences_B[found[1]]
-        return replace(super()._hypothesis(*found), proposed=sentence.proposed, accepted=sentence.accepted)

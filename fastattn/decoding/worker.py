@@ -6,36 +6,50 @@ it takes part in every step until it ends, and its room goes to one that waits. 
 batch its own options, so sentences of any age and any options share a step.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
 from time import monotonic, perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from fastattn.decoding.batch import DecodingBatch, leave
-from fastattn.decoding.constrained import ConstrainedBatch
-from fastattn.decoding.jobs import (
-    Job,
-    Pass,
-    Sentence,
-    admitted_at_once,
-    charge,
-    expected_rows,
-    is_over,
-    most_sentences,
-    most_tokens,
-)
-from fastattn.decoding.prompts import Prompt, PromptReader
+from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.prompts import PromptReader
+from fastattn.decoding.search import Job, Pass, late_search, stream_plan
 from fastattn.decoding.speculation import SpeculativeBatch
+from fastattn.decoding.step import ConstrainedBatch, DecodingBatch, Sentence, expected_rows, leave
+from fastattn.errors import FastattnError
 from fastattn.layers.attention_inputs import Memory
+from fastattn.layers.decoder_sizes import DecoderSizes
 from fastattn.layers.key_value_cache import KeyValueCache
 from fastattn.models.decoder import Decoder
-from fastattn.scheduling.request import Ticket
+from fastattn.scheduling.request import Plan, Request, Ticket, read_ahead
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
 
+# A step costs one pass over the weights however few its rows, so each of many rows is cheaper; beyond this number there
+# is no gain, and the cache grows with every row.
+ROWS = 112
+# Of greedy search. 128 of zh-en on two threads: 1.41 s if all are taken at once, 1.32 s if shorter ones fill the room
+# that becomes free; on one thread 2.3 s with 48 at once and with 64.
+SENTENCES = 48
+# A light model's kernels are done before Python has prepared the next step: it takes this many times as many sentences.
+# Firefox's en-pt spends 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
+LIGHT = 5
+LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
+# Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
+TOKENS = 16384
+# A card takes this many times as many sentences, and cache rows, as far as a quarter of its free memory has room for
+# them: pools that double take half. 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of
+# tiles at a time.
+ON_A_CARD = 8
+# Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
+# looked at again.
+ADMITTED = 1024
 # Rows of a pass over whole sequences; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
 PASS_ROWS = 2048
 # Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
@@ -47,94 +61,99 @@ LEFT_BYTES, LEFT = 1 << 23, 4
 TURN = 0.03
 
 
-class _Entry:
-    """A sentence that enters.
+class Capacity:
+    """What a worker takes at once; ``free`` bytes of a card, None: it is the CPU's.
 
-    head, tail  its inputs: those that sentences with the same ``key`` share, and the others
-    memory_slot  of the cache, which keeps a beginning with that key
-    head_row, tail_row  of their last inputs, among all hidden states
+    tokens   the most cache rows that sentences in progress are expected to fill
+    sources  source tokens admitted between two looks at the queue
     """
 
-    sentence: Sentence
+    def __init__(self, sizes: DecoderSizes, free: int | None = None):
+        self.tokens, self._scale = TOKENS, LIGHT if sizes.layer_weights <= LIGHT_WEIGHTS else 1
+        if free is not None:
+            row_bytes = sum((*sizes.row_widths, *sizes.memory_widths)) * np.dtype(sizes.row_dtype).itemsize
+            self.tokens = min(ON_A_CARD * TOKENS, free // 4 // max(row_bytes, 1))
+            self._scale = max(1, self.tokens // TOKENS)
+        self.sources = min(self._scale, 2 if free is None else ON_A_CARD) * ADMITTED
 
-    def __init__(self, ticket: Ticket, batch: DecodingBatch, model: Decoder):
-        job: Job = ticket.job
-        self.ticket, self.job, self.batch = ticket, job, batch
-        self.limit = batch.show_prefix(ticket, job.limit(model.sizes.max_positions))
-        inputs = [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
-        shared = job.shared or len(inputs)
-        self.head, self.tail = tuple(inputs[:shared]), inputs[shared:]
-        own = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.sampled else ()
-        self.key = job.source.tobytes(), self.head, job.options.needs_attention, own
-        self.memory_slot: int | None = None
-        self.head_row = self.tail_row = 0
+    def sentences(self, beam: int) -> int:
+        """The most sentences of this beam size that are in progress."""
+        return max(1, min(self._scale * SENTENCES, self._scale * ROWS // beam))
 
 
-def begin(model: Decoder, cache: KeyValueCache, tickets: Sequence[Ticket], batches: Sequence[DecodingBatch]) -> None:
-    """Start each ticket's sentence in its batch."""
-    entries = [_Entry(ticket, batch, model) for ticket, batch in zip(tickets, batches)]
-    leaders: dict[Hashable, _Entry] = {}  # the first with each key whose beginning the cache does not have
-    for entry in entries:
-        entry.memory_slot = cache.memory_slot_of(entry.key) if entry.job.shared else None
-        if entry.memory_slot is None:
-            leaders.setdefault(entry.key, entry)
+def is_over(job: Job) -> bool:
+    """Whether the job's time is used up."""
+    return job.allowance is not None and job.allowance.left <= 0
+
+
+def begin(
+    model: Decoder, cache: KeyValueCache, sentences: Sequence[Sentence], batches: Sequence[DecodingBatch]
+) -> None:
+    """Start each sentence in its batch, by a pass over what sentences share, and one over what is each one's own."""
+    heads = [sentence.inputs_T[: sentence.job.shared or None] for sentence in sentences]
+    keys = [_key(model, sentence.job, head_T) for sentence, head_T in zip(sentences, heads)]
+    kept = [cache.memory_slot_of(key) if sentence.job.shared else None for sentence, key in zip(sentences, keys)]
+    leaders: dict[Hashable, int] = {}  # the first with each key whose beginning the cache does not have
+    for b, key in enumerate(keys):
+        if kept[b] is None:
+            leaders.setdefault(key, b)
     first = list(leaders.values())
-    attention = any(entry.job.options.needs_attention for entry in entries)
-    parts: list[np.ndarray] = []
-    memory = model.encode([entry.job.source for entry in first]) if first else None
-    if memory is not None:
+    memory, slot_of = None, dict[Hashable, int]()
+    if first:
+        memory = model.encode([sentences[b].job.source for b in first])
         memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
         model.keep_memory(cache, rows_N, memory)
-        for entry, memory_slot in zip(first, memory_slots_B.tolist()):
-            entry.memory_slot = memory_slot
-    for entry in entries:
-        if entry.memory_slot is None:
-            entry.memory_slot = leaders[entry.key].memory_slot
-        assert entry.memory_slot is not None
-        entry.sentence = entry.batch.sentence(entry.ticket, entry.memory_slot)
+        slot_of = dict(zip(leaders, memory_slots_B.tolist()))
+    for sentence, batch, key, memory_slot in zip(sentences, batches, keys, kept):
+        batch.admit(sentence, slot_of[key] if memory_slot is None else memory_slot)
+    attention = any(sentence.job.options.needs_attention for sentence in sentences)
+    parts = []
     if first:
-        parts.append(_run(model, cache, first, [entry.head for entry in first], attention, memory))
-    _share_heads(cache, entries, leaders)
-    longer = [entry for entry in entries if entry.tail]
+        parts.append(_run(model, cache, [sentences[b] for b in first], [heads[b] for b in first], attention, memory))
+    count = Counter(keys)
+    for b, (sentence, key) in enumerate(zip(sentences, keys)):
+        slot = int(sentence.slots_R[0])
+        if b != leaders.get(key):
+            cache.begin_like(slot, sentence.memory_slot)
+        elif count[key] > 1 or sentence.job.shared:
+            cache.keep_beginning(sentence.memory_slot, slot, key)
+    longer = [b for b, sentence in enumerate(sentences) if len(heads[b]) < len(sentence.inputs_T)]
     if longer:
-        parts.append(_run(model, cache, longer, [entry.tail for entry in longer], attention, None))
-    ends = accumulate(chain((len(entry.head) for entry in first), (len(entry.tail) for entry in longer)))
-    for entry in first:
-        entry.head_row = next(ends) - 1
-    for entry in longer:
-        entry.tail_row = next(ends) - 1
-    hidden_ND = model.ops.concatenate_rows(parts)
+        tails = [sentences[b].inputs_T[len(heads[b]) :] for b in longer]
+        parts.append(_run(model, cache, [sentences[b] for b in longer], tails, attention, None))
+    # The rows of the last inputs: one behind the other, those of the first part, then those of the second.
+    ends = accumulate([*(len(heads[b]) for b in first), *(len(sentences[b].inputs_T) - len(heads[b]) for b in longer)])
+    of_heads, of_tails = dict(zip(leaders, ends)), dict(zip(longer, ends))
+    rows_B = np.array([of_tails[b] if b in of_tails else of_heads[key] for b, key in enumerate(keys)], np.int64) - 1
+    begin_in(model, batches, sentences, model.ops.concatenate_rows(parts), rows_B)
+
+
+def begin_in(
+    model: Decoder, batches: Sequence[DecodingBatch], sentences: Sequence[Sentence], hidden_ND: Any, rows_B: np.ndarray
+) -> None:
+    """The first step of sentences in their batches; ``rows_B``: which hidden states are those of their last inputs."""
     for batch in dict.fromkeys(batches):
-        chosen = [entry for entry in entries if entry.batch is batch]
-        rows = [entry.tail_row if entry.tail else leaders[entry.key].head_row for entry in chosen]
-        hidden_BD = model.ops.take_rows(hidden_ND, np.array(rows, np.int64))
-        limits_B = np.array([entry.limit for entry in chosen], np.int64)
-        batch.begin([entry.sentence for entry in chosen], limits_B, hidden_BD)
+        chosen = [b for b, own in enumerate(batches) if own is batch]
+        batch.begin([sentences[b] for b in chosen], model.ops.take_rows(hidden_ND, rows_B[chosen]))
 
 
-def _share_heads(cache: KeyValueCache, entries: list[_Entry], leaders: dict[Hashable, _Entry]) -> None:
-    """Have the cache keep heads that several sentences have, and the others' histories begin with them."""
-    count = Counter(entry.key for entry in entries)
-    for entry in entries:
-        slot = int(entry.sentence.slots_R[0])
-        if entry is not leaders.get(entry.key):
-            cache.begin_like(slot, entry.sentence.memory_slot)
-        elif count[entry.key] > 1 or entry.job.shared:
-            cache.keep_beginning(entry.sentence.memory_slot, slot, entry.key)
+def _key(model: Decoder, job: Job, head_T: np.ndarray) -> Hashable:
+    """Sentences with the same one can share their memory and the first inputs' rows in the cache."""
+    own = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.sampled else ()
+    return job.source.tobytes(), head_T.tobytes(), job.options.needs_attention, own
 
 
 def _run(
     model: Decoder,
     cache: KeyValueCache,
-    entries: list[_Entry],
-    tokens: Sequence[Sequence[int]],
+    sentences: Sequence[Sentence],
+    tokens: Sequence[np.ndarray],
     attention: bool,
     memory: Memory | None,
 ) -> np.ndarray:
-    """hidden_ND of the entries' next tokens; with a memory, the first ones of whole sentences."""
-    starts_B1 = np.cumsum([0, *map(len, tokens)])
-    tokens_N = np.array([token for sequence in tokens for token in sequence], np.int32)
-    slots_B = np.array([entry.sentence.slots_R[0] for entry in entries], np.int64)
+    """hidden_ND of the sentences' next tokens; with a memory, the first ones of whole sentences."""
+    starts_B1, tokens_N = np.cumsum([0, *map(len, tokens)]), np.concatenate(tokens)
+    slots_B = np.array([sentence.slots_R[0] for sentence in sentences], np.int64)
     firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
     hidden_ND, attention_NS = model.prefill(
         tokens_N,
@@ -164,7 +183,7 @@ class DecodingWorker:
 
     def __init__(self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[Left] | None = None):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
-        self._free = model.ops.free_memory()  # before its own cache
+        self._capacity = Capacity(model.sizes, model.ops.free_memory())  # before its own cache
         self._left: list[Left] = [] if left is None else left
         self._found: DecodingBatch | None = None  # of those, with this worker's cache
         self.batches: list[DecodingBatch] = []
@@ -173,7 +192,7 @@ class DecodingWorker:
         self._is_timed = False  # whether some may have an allowance
         self._passing = 0.0  # seconds that passes took in this call, which are no sentence's
         self.reader = None if model.sizes.memory_widths else PromptReader(model)
-        self.prompts: list[Prompt] = [] if self.reader is None else self.reader.prompts  # that are being read
+        self.prompts: list[Sentence] = [] if self.reader is None else self.reader.prompts  # that are being read
 
     def advance(self) -> bool:
         """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
@@ -183,10 +202,11 @@ class DecodingWorker:
             came = True
             if tickets:
                 cache = self._cache_for(tickets)
+                sentences = [Sentence(ticket, self.scheduler, self.model.sizes.max_positions) for ticket in tickets]
                 if self.reader is None:
-                    begin(self.model, cache, tickets, [self._batch_of(ticket.job) for ticket in tickets])
+                    begin(self.model, cache, sentences, [self._batch_of(sentence.job) for sentence in sentences])
                 else:
-                    self.reader.add(cache, tickets, self._batch_of)
+                    self.reader.add(cache, sentences)
                 self._leave_empty()
         if not self.batches and not self.prompts:
             return came
@@ -197,7 +217,7 @@ class DecodingWorker:
         self._give_up_late(start)
         return True
 
-    def sentences(self) -> list[Sentence | Prompt]:
+    def sentences(self) -> list[Sentence]:
         """All sentences in progress, and prompts that are to be."""
         return [*self.prompts, *(sentence for batch in self.batches for sentence in batch.sentences())]
 
@@ -228,16 +248,14 @@ class DecodingWorker:
 
     def _take(self) -> list[Ticket]:
         """Take tickets that there is room for."""
-        used = sum(len(batch.sentences()) / self._most_sentences(batch.beam) for batch in self.batches)
-        used += sum(1 / self._most_sentences(prompt.beam) for prompt in self.prompts)
+        room, in_progress = self._capacity, self.sentences()
+        used = sum(1 / room.sentences(sentence.beam) for sentence in in_progress)
         # Admitting few sentences at a time would make small products; so room is filled a quarter at a time.
-        crowded = used > 0.75
+        crowded = used > 0.75 + 1e-9
         if crowded and (perf_counter() < self._admitted + PATIENCE or not self.scheduler.newcomers()):
             return []
-        rows_of_each = [sentence.expected for sentence in self.sentences()]
-        expected, longest = sum(rows_of_each), max(rows_of_each, default=0)
-        tokens, most_admitted, rows = 0, admitted_at_once(self.model.sizes, self._free), 0
-        room = most_tokens(self.model.sizes, self._free)
+        rows_of_each = [sentence.expected for sentence in in_progress]
+        expected, longest, tokens, rows = sum(rows_of_each), max(rows_of_each, default=0), 0, 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
             nonlocal used, expected, longest, tokens, rows
@@ -246,11 +264,11 @@ class DecodingWorker:
                 fits = not rows or rows + job.length <= PASS_ROWS
                 rows += job.length
                 return fits
-            needed, part = expected_rows(job), 1 / self._most_sentences(job.options.beam_size)
+            needed, part = expected_rows(job), 1 / room.sentences(job.options.beam_size)
             # The longest does not count, which shall not keep others out.
-            if expected and expected + needed - max(longest, needed) > room:
+            if expected and expected + needed - max(longest, needed) > room.tokens:
                 return False
-            if tokens and tokens + len(job.source) > most_admitted:
+            if tokens and tokens + len(job.source) > room.sources:
                 return False
             if used and used + part > (2 if newcomer else 1) + 1e-9 or crowded and not newcomer:
                 return False
@@ -260,20 +278,14 @@ class DecodingWorker:
 
         return self.scheduler.take(has_room)
 
-    def _most_sentences(self, beam: int) -> int:
-        return most_sentences(self.model.sizes, beam, self._free)
-
     def _read_on(self, reader: PromptReader) -> None:
         """Read a chunk of the prompts; the sentences of those that are read whole begin."""
         assert self.cache is not None
         whole, hidden_BD = reader.read_on(self.cache, self.scheduler)
-        batches = [self._batch_of(prompt.job) for prompt in whole]
-        for batch in dict.fromkeys(batches):
-            chosen = [b for b in range(len(whole)) if batches[b] is batch]
-            hidden_bD = self.model.ops.take_rows(hidden_BD, np.array(chosen, np.int64))
-            given = [(whole[b].ticket, whole[b].memory_slot, whole[b].slots_R) for b in chosen]
-            limits_b = np.array([whole[b].limit for b in chosen], np.int64)
-            batch.begin([batch.sentence(*each) for each in given], limits_b, hidden_bD)
+        batches = [self._batch_of(sentence.job) for sentence in whole]
+        for sentence, batch in zip(whole, batches):
+            batch.admit(sentence)
+        begin_in(self.model, batches, whole, hidden_BD, np.arange(len(whole)))
         self._leave_empty()
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
@@ -301,10 +313,9 @@ class DecodingWorker:
         """About how many rows the two pools need for sentences in progress, these tickets, and waiting ones."""
         jobs = [ticket.job for ticket in tickets]
         rows, memory_rows = sum(map(expected_rows, jobs)), sum(len(job.source) for job in jobs)
-        most = self._most_sentences(jobs[0].options.beam_size)
+        most = self._capacity.sentences(jobs[0].options.beam_size)
         factor = max(1, min(most, len(jobs) + self.scheduler.waiting()) // len(jobs))
-        in_progress = self.sentences()
-        room = most_tokens(self.model.sizes, self._free)
+        in_progress, room = self.sentences(), self._capacity.tokens
         rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(room, rows * factor))
         memory = sum(len(sentence.job.source) for sentence in in_progress)
         return rows, memory + max(memory_rows, min(room, memory_rows * factor))
@@ -316,7 +327,8 @@ class DecodingWorker:
         assert self.cache is not None
         found, self._found = self._found, None
         if found is not None and found.takes(job):
-            batch = found.taken_up(self.scheduler)
+            batch = found
+            batch.scheduler = self.scheduler
         else:
             kind = SpeculativeBatch if job.speculate is not None else DecodingBatch
             kind = ConstrainedBatch if job.constraint is not None else kind
@@ -352,7 +364,12 @@ class DecodingWorker:
         if self._is_timed:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
-            charge([sentence.job for sentence in sentences], monotonic() - start - self._passing)
+            seconds = monotonic() - start - self._passing
+            for (
+                sentence
+            ) in sentences:  # in equal shares: so a text's neighbours in a batch, however many, cost it no time
+                if sentence.job.allowance is not None:
+                    sentence.job.allowance.left -= seconds / len(sentences)
             self._leave({sentence for sentence in sentences if is_over(sentence.job)})
 
     def _leave(self, left: set[Any]) -> None:
@@ -386,3 +403,111 @@ class DecodingWorker:
 
 def _end_to_end(parts: tuple[np.ndarray, ...]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+# With at least this many sentences a thread, threads take whole sentences; with fewer they share each product.
+SENTENCES_A_THREAD = 4
+
+
+class DecodingService:
+    """A scheduler whose workers decode, and separate ones for calls that their own thread must compute.
+
+    end_id, unk_id  of the model's vocabulary
+    threads         of all callers together
+    """
+
+    def __init__(self, model: Decoder, end_id: int, unk_id: int, threads: int):
+        self.model = model
+        self._make_worker = partial(DecodingWorker, model, end_id, unk_id, left=[])
+        self.threads = threads
+        # Steps of a model without an encoder are bound by reading its weights, which one slot does once for all.
+        self._scheduler = self._make_scheduler(threads if model.sizes.memory_widths else 1)
+
+    def _make_scheduler(self, slots: int) -> Scheduler:
+        enough = SENTENCES_A_THREAD
+        return Scheduler(self._make_worker, self.threads, self.model.ops.use_threads, enough, slots)
+
+    def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
+        """The scheduler for a call with these options: a separate one if this thread must call a callback."""
+        return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
+
+    def stream(self, job: Job) -> Iterator[Step]:
+        """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
+
+        Nothing runs between two of them, so closing the iterator ends the work. Raises as ``search_plan`` does, and
+        SearchTimeout if its time is over.
+        """
+        steps: list[Step] = []
+        job = replace(job, options=replace(job.options, callback=steps.append))
+        in_time = False
+
+        def plan() -> Plan:
+            nonlocal in_time
+            in_time = yield from stream_plan(job, self.model.sizes)
+
+        for _ in self._make_scheduler(1).steps(plan):
+            yield from steps
+            steps.clear()
+        if not in_time:
+            raise late_search(job.options)
+
+
+# Source tokens that are read ahead of a stream of texts: few at first, so that the first results come soon.
+FIRST_WINDOW = 1024
+LAST_WINDOW = 16384
+WINDOW_A_THREAD = 8192  # where there are so many threads that this is more in all
+WINDOWS = 2  # in progress at once
+
+
+def in_windows(
+    service: DecodingService,
+    source: Iterator[tuple[int, Any]],
+    make_plan: Callable[[list[Any], int], Plan],
+    options: DecodingOptions,
+    return_exceptions: bool,
+) -> Iterator[Any]:
+    """Yield the result of each text of a source of (tokens, text), in order.
+
+    make_plan  (texts, the number of the first) -> the plan of their results
+    Errors come after the results before them; with return_exceptions a text's error takes its place.
+    After the first window, whose results come as soon as they can, the next one is read and begun before the results of
+    one are given out: neither the search nor the caller waits for the other.
+    """
+    scheduler = service.scheduler(options)
+    window, done, failure = FIRST_WINDOW, 0, None
+    last_window = max(LAST_WINDOW, WINDOW_A_THREAD * service.threads)
+    begun: deque[Request] = deque()
+    try:
+        while failure is None or begun:
+            results: list[Any] = []
+            if failure is None:
+                documents, _, failure = read_ahead(source, window)
+                plan = partial(make_plan, documents, done)
+                # A callback is this thread's to call, and the only window its own work.
+                if options.callback is not None or not done or failure is not None and not begun:
+                    results = scheduler.run(plan)
+                elif documents:
+                    begun.append(scheduler.start(plan))
+                window, done = min(2 * window, last_window), done + len(documents)
+            if begun and (failure is not None or len(begun) == WINDOWS):
+                results = begun[0].result()
+                begun.popleft()
+            for result in results:
+                if isinstance(result, FastattnError) and not return_exceptions:
+                    raise result
+                yield result
+    finally:
+        for request in begun:
+            request.cancel()
+    if not isinstance(failure, StopIteration):
+        raise failure
+
+
+def read_each(texts: Iterable[Any], read: Callable[[int, Any], tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """A source for ``in_windows``: what ``read`` makes of (number, text), (tokens, text), or its error for the text."""
+    for number, text in enumerate(texts):
+        try:
+            found: tuple[int, Any] = read(number, text)
+        except FastattnError as error:
+            found = 1, error
+        yield found

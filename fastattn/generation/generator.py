@@ -10,10 +10,9 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from fastattn.decoding.jobs import Hypothesis, Job, allowances, late_search
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.service import DecodingService, search_plan
-from fastattn.decoding.windows import in_windows, read_each
+from fastattn.decoding.search import Hypothesis, Job, allowances, late_search, search_plan
+from fastattn.decoding.worker import DecodingService, in_windows, read_each
 from fastattn.errors import (
     CheckpointError,
     FastattnError,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.windows import in_windows, read_each
+from fastattn.decoding.worker import in_windows, read_each
 from fastattn.errors import (
     FastattnError,
     InputError,

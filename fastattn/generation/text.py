@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.jobs import Hypothesis, Job, Stop, late_search
 from fastattn.decoding.options import Step
+from fastattn.decoding.search import Hypothesis, Job, Stop, late_search
 from fastattn.errors import InputError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.text.huggingface import HuggingFaceTokenizer

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.jobs import Hypothesis, normalized
 from fastattn.decoding.options import DecoderOptions, DecodingOptions, DecodingResolver, checkpoint_settings
+from fastattn.decoding.search import Hypothesis, normalized
 from fastattn.errors import InputError, check_bool, check_several
 from fastattn.system.files import one_line, open_file
 from fastattn.system.option_names import SEARCH

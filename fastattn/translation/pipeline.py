@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.jobs import Allowance, Job, allowances, late_search
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.service import DecodingService, score_plan, search_plan
-from fastattn.decoding.windows import in_windows
+from fastattn.decoding.search import Allowance, Job, allowances, late_search, score_plan, search_plan
+from fastattn.decoding.worker import DecodingService, in_windows
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan
 from fastattn.text.languages import LanguagePair

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.service import DecodingService, search_plan
+from fastattn.decoding.search import Job, search_plan
+from fastattn.decoding.worker import DecodingService
 from fastattn.errors import CheckpointError, InputError, check_several
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.spec.checkpoint import Checkpoint

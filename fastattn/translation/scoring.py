@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from fastattn.decoding.service import DecodingService, Looking
+from fastattn.decoding.search import Looking
+from fastattn.decoding.worker import DecodingService
 from fastattn.errors import InputError, check_texts, without_errors
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.scheduling.request import Plan

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from fastattn.decoding.options import DecodingOptions, Step
-from fastattn.decoding.service import DecodingService
+from fastattn.decoding.worker import DecodingService
 from fastattn.errors import CheckpointError, check_bool, check_several, check_texts, without_errors
 from fastattn.loading.loaded_model import expected
 from fastattn.processes.choice import Sharing

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.jobs import Hypothesis, Job
 from fastattn.decoding.options import DecodingOptions, resolve_options
-from fastattn.decoding.service import DecodingService, score_plan, search_plan
+from fastattn.decoding.search import Hypothesis, Job, score_plan, search_plan
+from fastattn.decoding.worker import DecodingService
 from fastattn.errors import CheckpointError, check_count, check_several
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.spec.checkpoint import Checkpoint

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.service import DecodingService, search_plan
+from fastattn.decoding.search import Job, search_plan
+from fastattn.decoding.worker import DecodingService
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.weights import read

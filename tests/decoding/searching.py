@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from fastattn.decoding import jobs, service, worker
-from fastattn.decoding.candidates import HOPELESS
-from fastattn.decoding.jobs import Hypothesis, Job
+from fastattn.decoding import worker
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.service import DecodingService, score_plan, search_plan
-from fastattn.decoding.worker import DecodingWorker
+from fastattn.decoding.search import HOPELESS, Hypothesis, Job, score_plan, search_plan
+from fastattn.decoding.worker import DecodingService, DecodingWorker
 from tests.models.tiny_models import END, START, UNK, random_sources
 from tests.scheduling.by_hand import SchedulerByHand
 
@@ -77,8 +75,7 @@ def plain(results: list[list[Hypothesis]]) -> list[list[tuple]]:
 def little_room(monkeypatch: pytest.MonkeyPatch, sentences: int, **others: float) -> None:
     """A worker takes no more sentences at once, and of other bounds no more than these."""
     for name, value in {"SENTENCES": sentences, "LIGHT": 1, **others}.items():
-        (module,) = (module for module in (jobs, worker, service) if hasattr(module, name))
-        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(worker, name, value)
 
 
 def check_company(model, order, count: int, beam: int, room: int, threads: int) -> None:

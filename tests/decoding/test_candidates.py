@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastattn.decoding.candidates import allowed_ids, draw, sentence_key
+from fastattn.decoding.search import allowed_ids, draw, sentence_key
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference

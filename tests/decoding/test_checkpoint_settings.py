@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from fastattn import Translator, weights
 from fastattn.cli.entry import commands
-from fastattn.decoding.jobs import normalized
 from fastattn.decoding.options import DecodingOptions, resolve_options
+from fastattn.decoding.search import normalized
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import DecodingSettings, SearchRules
 from fastattn.weights.native.convert import write

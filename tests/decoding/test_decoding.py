@@ -14,12 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.arguments.steps import Edits
-from fastattn.decoding import candidates, service, worker
-from fastattn.decoding.candidates import best_candidates, completed_sequences, repeated_ngrams, without_repeats
-from fastattn.decoding.jobs import Job
+from fastattn.decoding import search as searches
+from fastattn.decoding import worker
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.scores import edited, edited_whole, may_improve
-from fastattn.decoding.service import SENTENCES_A_THREAD
+from fastattn.decoding.search import (
+    Job,
+    best_candidates,
+    completed_sequences,
+    edited,
+    edited_whole,
+    repeated_ngrams,
+    without_repeats,
+)
+from fastattn.decoding.step import may_improve
+from fastattn.decoding.worker import SENTENCES_A_THREAD
 from fastattn.errors import InputError
 from fastattn.ops import cpu as operations
 from fastattn.spec.text_spec import SearchRules
@@ -56,7 +64,7 @@ def test_scores_do_not_depend_on_batches(monkeypatch):
     alone = [score(model, [source], [target])[0] for source, target in zip(sources, targets)]
     assert len(alone[4]) == 0
     monkeypatch.setattr(worker, "PASS_ROWS", 25)
-    monkeypatch.setattr(service, "SENTENCES_A_THREAD", 1)
+    monkeypatch.setattr(worker, "SENTENCES_A_THREAD", 1)
     for threads in (1, 3):
         for one, other in zip(alone, score(model, sources, targets, threads)):
             np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -340,7 +348,7 @@ def test_edits_of_the_whole_vocabulary_and_of_its_best(penalty: float, renormali
 )
 def test_which_searches_edit_the_whole_vocabulary(monkeypatch, penalty: float, renormalized: bool, whole: int) -> None:
     calls: list[bool] = []
-    monkeypatch.setattr(candidates, "edited_whole", lambda *given: calls.append(given[-1]) or edited_whole(*given))
+    monkeypatch.setattr(searches, "edited_whole", lambda *given: calls.append(given[-1]) or edited_whole(*given))
     options = {"repetition_penalty": penalty, "rules": SearchRules(renormalized=renormalized)}
     search(random_model(), random_sources(1), beam_size=2, max_decoding_length=3, **options)
     assert set(calls) == ({renormalized} if whole else set())

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.decoding import worker
-from fastattn.decoding.jobs import Allowance, Job, allowances
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.service import Scoring, score_plan, search_plan
+from fastattn.decoding.search import Allowance, Job, Scoring, allowances, score_plan, search_plan
 from fastattn.decoding.worker import DecodingWorker
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.layers import key_value_cache

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, NO_EDITS, OVER, STOP, USED, Edits, StepRows
-from fastattn.decoding import recorded_steps, worker
-from fastattn.decoding.jobs import Job
+from fastattn.decoding import step, worker
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.recorded_steps import RecordedSteps
-from fastattn.decoding.service import DecodingService, search_plan
+from fastattn.decoding.search import Job, search_plan
+from fastattn.decoding.step import RecordedSteps
+from fastattn.decoding.worker import DecodingService
 from fastattn.errors import CheckpointError
 from fastattn.models.decoder import OutputProjection
 from fastattn.models.kinds import build_model
@@ -116,8 +116,8 @@ def test_sentences_that_come_and_go(name, data, slots, at_once, programs):
     some = st.lists(st.integers(0, 39), min_size=1, max_size=20)
     which = st.builds(zip, some, st.sampled_from([0, 0, 0, *range(len(OPTIONS))]).map(itertools.repeat)).map(list)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorded_steps, "AT_ONCE", at_once)
-        patch.setattr(recorded_steps, "PROGRAMS", programs)
+        patch.setattr(step, "AT_ONCE", at_once)
+        patch.setattr(step, "PROGRAMS", programs)
         found = interleaved(data, MODELS[name], slots, 20, which, lambda b, n: Job(SOURCES[b], [START], (), OPTIONS[n]))
     for drawn, results in found:
         assert results == [alone(name, b, OPTIONS[n]) for b, n in drawn]
@@ -164,7 +164,7 @@ def test_a_batch_has_few_programs_and_little_memory(monkeypatch):
     made = []
     init = RecordedSteps.__init__
     monkeypatch.setattr(RecordedSteps, "__init__", lambda self, *rest: (made.append(self), init(self, *rest))[0])
-    monkeypatch.setattr(recorded_steps, "PROGRAMS", 3)
+    monkeypatch.setattr(step, "PROGRAMS", 3)
     jobs = [Job(SOURCES[b % 40], [START]) for b in range(60)]
     decode(MODELS["recurrent, int8"], jobs, OPTIONS[0])
     (steps,) = made

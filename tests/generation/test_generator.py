@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
 import fastattn
-from fastattn.decoding import jobs, worker
 from fastattn.decoding import prompts as prompts_module
+from fastattn.decoding import worker
 from fastattn.errors import CheckpointError, InputError
 from fastattn.generation.calls import LONGEST_STOP, MOST_STOPS
 from fastattn.generation.generator import Generator
@@ -225,7 +225,7 @@ def test_the_other_ways_to_ask(generator):
 
 
 def test_prompts_keep_their_numbers_over_windows(generator, monkeypatch):
-    monkeypatch.setattr("fastattn.decoding.windows.FIRST_WINDOW", 6)
+    monkeypatch.setattr("fastattn.decoding.worker.FIRST_WINDOW", 6)
     numbers, prompts = [], ["the end", 5, "an", "x", "the", "é"] * 3
     options = {"max_new_tokens": 1, "return_exceptions": True}
     found = generator.generate_iter(prompts, callback=lambda step: numbers.append(step.sentence), **options)
@@ -516,7 +516,7 @@ def test_a_long_prompt_never_stops_others(monkeypatch):
 
 
 def test_a_prompt_that_fills_the_room_keeps_nobody_out(monkeypatch):
-    monkeypatch.setattr(jobs, "TOKENS", 300)
+    monkeypatch.setattr(worker, "TOKENS", 300)
     generator = make(end_ids=())
     long = generator.submit([5] * 1000, max_new_tokens=1_000_000, caller="one")
     short = generator.submit("the", max_new_tokens=3, details=True, caller="other").result(timeout=120)

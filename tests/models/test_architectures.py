@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.search import Job
 from fastattn.errors import CheckpointError
 from fastattn.models.decoder import Decoder
 from fastattn.models.kinds import MODELS, build_model

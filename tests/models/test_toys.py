@@ -7,8 +7,8 @@ import pytest
 
 from fastattn import Encoder, Translator
 from fastattn.cli.inspect import model_facts
-from fastattn.decoding.jobs import Job
 from fastattn.decoding.options import DecodingOptions
+from fastattn.decoding.search import Job
 from fastattn.errors import CheckpointError
 from fastattn.loading.loaded_model import load_model
 from fastattn.models import stacks

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastattn import DecodingOptions, Step
-from fastattn.decoding.jobs import Job
+from fastattn.decoding.search import Job
 from fastattn.scheduling.scheduler import Scheduler
 
 STEP = Step(0, 0, 0, 0, 3, "", -0.5, False)
@@ -27,7 +27,7 @@ def jobs_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> list[J
         raise Arrived
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastattn.decoding.service.check_jobs", note)
+        patch.setattr("fastattn.decoding.search.check_jobs", note)
         with pytest.raises(Arrived):
             call(*arguments, **options)
     return seen

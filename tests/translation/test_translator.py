@@ -453,7 +453,7 @@ def test_an_interrupt_of_the_source_waits_for_nothing(plain):
 def short_windows(monkeypatch):
     """The tokens of a window; texts below have two, and one that stands for themselves."""
     for name, size in (("FIRST_WINDOW", 6), ("LAST_WINDOW", 30), ("WINDOW_A_THREAD", 1)):
-        monkeypatch.setattr(f"fastattn.decoding.windows.{name}", size)
+        monkeypatch.setattr(f"fastattn.decoding.worker.{name}", size)
     return 30
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.decoding.candidates import allowed_ids
+from fastattn.decoding.search import allowed_ids
 from fastattn.encoders.cross_encoder import CrossEncoder
 from fastattn.encoders.encoder import Encoder
 from fastattn.encoders.masked_language_model import MaskedLanguageModel

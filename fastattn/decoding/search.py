@@ -1,0 +1,753 @@
+"""A search: the job, its plan, and the candidates for the next token that the options leave.
+
+B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
+many candidates end, one a beam, so there are always R to continue.
+"""
+
+import hashlib
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastattn.arguments.steps import Edits
+from fastattn.decoding.options import DecodingOptions
+from fastattn.errors import InputError, SearchTimeout
+from fastattn.layers.decoder_sizes import DecoderSizes
+from fastattn.layers.draws import uniform
+from fastattn.models.decoder import Decoder
+from fastattn.ops.protocol import OutputSubset
+from fastattn.scheduling.request import Plan
+from fastattn.spec.checkpoint import Shortlist
+
+
+@dataclass
+class Allowance:
+    """The seconds of search that all sentences of a text have ``left`` together."""
+
+    left: float
+
+
+def allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
+    """An allowance for each text, by its number; {} without a timeout."""
+    return {} if options.timeout is None else {number: Allowance(options.timeout) for number in texts}
+
+
+def late_search(options: DecodingOptions) -> SearchTimeout:
+    """The error for a text whose time is over."""
+    return SearchTimeout(f"the search took longer than the timeout of {options.timeout:g} s")
+
+
+class Stop(NamedTuple):
+    """What ends a target beside end tokens.
+
+    tokens  how many of its last tokens ``found`` is given, at most
+    found   (the ids) -> whether the target ends with the last of them; any thread may call it
+    """
+
+    tokens: int
+    found: Callable[[Sequence[int]], bool]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A sentence to translate, or a prompt to continue.
+
+    source      its ids; empty for a model without an encoder
+    start       first inputs of the decoder that are not part of the target: a start token, a language token, a prompt
+    prefix      the target's first tokens
+    options     its own, perhaps other than its neighbours'
+    context     how many tokens of the prefix are left out of the score and of what penalties look back on
+    forced      how many tokens of the prefix are imposed even if the others are only favoured
+    wished      a prefix that is only favoured
+    shared      how many first tokens, of start and prefix, are cached once for all jobs with the same source and
+                tokens. They are a separate pass, whose bits differ from those of a pass over all tokens
+    hypothesis  its number among the samples of one sentence
+    number      the sentence's number for the callback
+    salt        distinguishes the samples of equal sentences
+    allowed     returns the ids that it may choose from, int32; None: the model's shortlist, if it has one
+    constraint  makes what says of the target's ids so far which may be next, ``allowed(ids)``; None: any may
+    recalled    whether penalties, n-grams and suppressed sequences look back on the start too
+    stop        what else ends it
+    traced      whether the log-probability of each token is wanted
+    speculate   where tokens are proposed from (``speculation.py``): "prompt", or a draft model; None: nowhere
+    scored      nothing is searched for: the result is the log-probability of each token of ``start`` behind the first,
+                float32; for a model without an encoder
+    allowance   its text's remaining time; at zero the sentence is given up, with no hypotheses; None: no limit
+    """
+
+    source: np.ndarray
+    start: Sequence[int]
+    prefix: Sequence[int] = ()
+    options: DecodingOptions = DecodingOptions()
+    context: int = 0
+    forced: int = 0
+    wished: Sequence[int] = ()
+    shared: int = 0
+    hypothesis: int = 0
+    number: int = 0
+    salt: int = 0
+    allowed: Callable[[], np.ndarray] | None = None
+    constraint: Callable[[], Any] | None = None
+    recalled: bool = False
+    stop: Stop | None = None
+    traced: bool = False
+    speculate: Decoder | str | None = None
+    scored: bool = False
+    allowance: Allowance | None = None
+
+    weight = 1  # as a Scheduler knows it
+
+    @property
+    def length(self) -> int:
+        return len(self.source) or len(self.start)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What all jobs of a batch have in common beside their options."""
+        return self.allowed is not None, self.constraint is not None, self.speculate
+
+    def limit(self, max_positions: int) -> int:
+        """The most tokens of its target, for a decoder with this many positions (0: no limit)."""
+        room = max(1, max_positions - len(self.start) + 1) if max_positions else 0
+        # The first token of an alternative is behind the prefix.
+        prefix = self.context - 1 if self.context else len(self.prefix)
+        return self.options.limit(len(self.source), room, prefix)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished target, with its end token only if that is asked for.
+
+    log_probability  the sum over ``length`` tokens, the end token counted and a target prefix counting 0
+    score            (log_probability - length * word_penalty) / length ** length_penalty, and the coverage penalty
+    attention_TS     each token's attention over the source ids, if the options need it
+    log_probs        of each of ``tokens``, float32, if the job is traced
+    proposed, accepted  how many tokens speculation proposed, and how many of them are here
+    """
+
+    tokens: np.ndarray
+    log_probability: float
+    length: int
+    score: float
+    attention_TS: np.ndarray | None = None
+    log_probs: np.ndarray | None = None
+    proposed: int = 0
+    accepted: int = 0
+
+
+def normalized(log_probability: float, length: int, length_penalty: float, word_penalty: float = 0.0) -> float:
+    """(log_probability - length * word_penalty) / length ** length_penalty, in float32; 0 where nothing was produced.
+
+    Marian's History::add; CTranslate2's without the word penalty.
+    """
+    if not length:
+        return 0.0
+    if length_penalty == word_penalty == 0:
+        return float(np.float32(log_probability))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # huge penalties make scores 0, infinite or NaN
+        penalized = np.float32(log_probability) - np.float32(length) * np.float32(word_penalty)
+        return float(penalized / np.float32(length) ** np.float32(length_penalty))
+
+
+def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
+    """Raise InputError for invalid jobs, before others share steps with them.
+
+    Invalid are an empty source, if the model has an encoder, a target without a start, a sampling_topk over the
+    vocabulary, and what needs attention of a model without it.
+    """
+    for job in jobs:
+        topk = job.options.sampling_topk
+        if topk > sizes.vocabulary:
+            raise InputError(f"sampling_topk ({topk}) is greater than the vocabulary ({sizes.vocabulary})")
+        if job.options.needs_attention and not sizes.aligns:
+            raise InputError(
+                "return_attention, replace_unknowns and coverage_penalty need a model with attention to its source"
+            )
+        if sizes.memory_widths and not len(job.source):
+            raise InputError("a source should have at least one token, got none")
+        if not len(job.start):
+            raise InputError("a target should begin with a start token, got none")
+
+
+class Pass(ABC):
+    """A job of one pass, with others of its class."""
+
+    weight = 1  # as a Scheduler knows it
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """About how many rows it puts through the model."""
+
+    def fits_with(self, other: "Pass") -> bool:
+        """Whether both can share a pass."""
+        return type(other) is type(self)
+
+    @abstractmethod
+    def run(self, model: Decoder, jobs: Sequence[Any], end_id: int, unk_id: int) -> list[Any]:
+        """The results of jobs that share a pass, this one among them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring(Pass):
+    """A source and a target to be scored; the result is the log-probability of each token behind the first, float32.
+
+    source  int32
+    target  int32: start tokens, its tokens and, usually, its end token
+    """
+
+    source: np.ndarray
+    target: np.ndarray
+
+    @property
+    def length(self) -> int:
+        return len(self.source) + len(self.target)
+
+    def run(self, model: Decoder, jobs: Sequence["Scoring"], end_id: int, unk_id: int) -> list[np.ndarray]:
+        starts_B1 = np.cumsum([0, *(len(job.target) - 1 for job in jobs)])
+        inputs_N = np.concatenate([job.target[:-1] for job in jobs]).astype(np.int32, copy=False)
+        outputs_N = np.concatenate([job.target[1:] for job in jobs]).astype(np.int32, copy=False)
+        hidden_ND, _ = model.prefill(inputs_N, starts_B1, model.encode([job.source for job in jobs]))
+        log_probs_N = model.output.log_probs(hidden_ND, outputs_N)
+        return [log_probs_N[starts_B1[b] : starts_B1[b + 1]] for b in range(len(jobs))]
+
+
+@dataclass(frozen=True, eq=False)
+class Looking(Scoring):
+    """A source and a target; the result is what each layer's heads look at, float32 [layers, heads, T, S].
+
+    Row t is that of the target's token t, from which the next is told. A decoder without heads has no layers there.
+    """
+
+    def run(self, model: Decoder, jobs: Sequence[Scoring], end_id: int, unk_id: int) -> list[np.ndarray]:
+        results = []
+        for job in jobs:
+            looks: list[np.ndarray] = []
+            for _ in model.states(job.target, model.encode([job.source]), looks):
+                pass
+            results.append(np.concatenate(looks) if looks else np.zeros((0, 0, len(job.target), 0), np.float32))
+        return results
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion(Pass):
+    """A sentence whose best next tokens are wanted; the result is [(log-probability, id), ...], never empty, no end."""
+
+    job: Job
+
+    @property
+    def length(self) -> int:
+        return len(self.job.source) + len(self.job.start) + len(self.job.prefix)
+
+    def fits_with(self, other: Pass) -> bool:
+        return (
+            isinstance(other, Expansion)
+            and self.job.options == other.job.options
+            and (self.job.allowed is None) == (other.job.allowed is None)
+        )
+
+    def run(
+        self, model: Decoder, jobs: Sequence["Expansion"], end_id: int, unk_id: int
+    ) -> list[list[tuple[float, int]]]:
+        sentences = [expansion.job for expansion in jobs]
+        options = replace(self.job.options, min_decoding_length=1, sampling_topk=1)
+        choice = Candidates(model, options, end_id, unk_id)
+        inputs = [np.array([*job.start, *job.prefix], np.int32) for job in sentences]
+        starts_B1 = np.cumsum([0, *map(len, inputs)])
+        memory = model.encode([job.source for job in sentences])
+        hidden_ND, _ = model.prefill(np.concatenate(inputs), starts_B1, memory)
+        rows = CandidateRows(np.zeros(len(jobs), np.int64))
+        if choice.shortlist is not None or self.job.allowed is not None:
+            rows.subsets_R = [choice.select_outputs(job) for job in sentences]
+        hidden_BD = model.ops.take_rows(hidden_ND, starts_B1[1:] - 1)
+        found_log_probs_Bk, found_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
+        kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
+        kept_Bk &= found_log_probs_Bk > -np.inf
+        kept_Bk[:, 0] = True  # so that there is at least one translation
+        both = zip(found_log_probs_Bk, found_Bk, kept_Bk)
+        return [list(zip(log_probs_k[kept_k].tolist(), ids_k[kept_k].tolist())) for log_probs_k, ids_k, kept_k in both]
+
+
+def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
+    """A list of hypotheses for each sentence, best first; [] for one whose text's time was over.
+
+    Raises InputError for an empty source, if the model has an encoder, or a target without a start token.
+    """
+    check_jobs(jobs, sizes)
+    jobs = _numbered(jobs)
+    limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
+    expandable = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
+    next_tokens = dict(zip(expandable, (yield [Expansion(jobs[b]) for b in expandable])))
+    one_each = _changer(return_alternatives=False, num_hypotheses=1)
+    branches: list[list[Job]] = []
+    for b, job in enumerate(jobs):
+        options = job.options
+        if options.return_alternatives or options.sampled and options.num_hypotheses > 1:
+            single, behind = replace(job, options=one_each(options)), len(job.prefix) + 1
+            if not options.return_alternatives:
+                branches.append([replace(single, hypothesis=n) for n in range(options.num_hypotheses)])
+            elif b in next_tokens:
+                tokens = [token for _, token in next_tokens[b]]
+                branches.append([replace(single, prefix=[*job.prefix, token], context=behind) for token in tokens])
+            else:  # there is room for the prefix alone
+                branches.append([replace(single, context=limits[b])])
+        elif options.biased:
+            branches.append([replace(job, prefix=job.prefix[: job.forced], wished=job.prefix)])
+        else:
+            branches.append([job])
+    found = iter((yield [branch for of_one in branches for branch in of_one]))
+    results = [[next(found) for _ in of_one] for of_one in branches]
+    return [_gathered(job, results[b], next_tokens.get(b)) for b, job in enumerate(jobs)]
+
+
+def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Plan:
+    """float32 log-probabilities of targets[b] after its first token, given sources[b] and the target before each.
+
+    A target is its start token, its tokens and, usually, its end token: int32.
+    """
+    chosen = [b for b in range(len(sources)) if len(targets[b]) > 1]
+    scored = dict(zip(chosen, (yield [Scoring(sources[b], targets[b]) for b in chosen])))
+    return [scored.get(b, np.zeros(0, np.float32)) for b in range(len(sources))]
+
+
+def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
+    """Whether all samples of a sentence, or its greedy search, ended in time; the callback gets the tokens."""
+    check_jobs([job], sizes)
+    (job,) = _numbered([job])
+    count = job.options.num_hypotheses if job.options.sampled else 1
+    one = replace(job, options=replace(job.options, num_hypotheses=1))
+    results = yield [replace(one, hypothesis=number) for number in range(count)]
+    return all(results)
+
+
+def _changer(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions]:
+    """Makes options with changes; the same object for the same options, so that sentences share a batch."""
+    made: dict[int, DecodingOptions] = {}
+
+    def change(options: DecodingOptions) -> DecodingOptions:
+        if id(options) not in made:
+            made[id(options)] = replace(options, **changes)
+        return made[id(options)]
+
+    return change
+
+
+def _numbered(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with numbers; sampling without a seed gets one, and a salt that distinguishes equal sentences."""
+    seeded = _changer(seed=secrets.randbits(64))
+    return [
+        replace(job, number=number, salt=number, options=seeded(job.options))
+        if job.options.sampled and job.options.seed is None
+        else replace(job, number=number)
+        for number, job in enumerate(jobs)
+    ]
+
+
+def _gathered(
+    job: Job, results: list[list[Hypothesis]], next_tokens: list[tuple[float, int]] | None
+) -> list[Hypothesis]:
+    """The hypotheses of a sentence's branches; [] if one of them was given up."""
+    if len(results) == 1 and not job.options.return_alternatives:
+        return results[0]
+    if not all(results):
+        return []
+    hypotheses = [found[0] for found in results]
+    if not job.options.return_alternatives:
+        return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+    if next_tokens is None:
+        return hypotheses * job.options.num_hypotheses
+    return [
+        replace(tail, log_probability=first + tail.log_probability, length=tail.length + 1, score=first + tail.score)
+        for (first, _), tail in zip(next_tokens, hypotheses)
+    ]
+
+
+PADDING = -1
+HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
+
+# Tokens that the tokens so far forbid or penalize. past_RT holds the lengths_R tokens that each of R rows has produced,
+# -1 after them. Lists are returned as ids_RJ: int32, each id once a row, padded with -1 and no wider than the longest
+# row, since the projection reads the padding too.
+
+
+def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
+    """Each id once a row, highest first, then padding."""
+    sorted_RJ = -np.sort(-ids_RJ.astype(np.int32), axis=1)
+    sorted_RJ[:, 1:][sorted_RJ[:, 1:] == sorted_RJ[:, :-1]] = PADDING
+    sorted_RJ = -np.sort(-sorted_RJ, axis=1)
+    return np.ascontiguousarray(sorted_RJ[:, : np.max((sorted_RJ >= 0).sum(axis=1), initial=0)])
+
+
+def last_tokens(past_RT: np.ndarray, lengths_R: np.ndarray, count: int) -> np.ndarray:
+    """The last ``count`` tokens of each row; padding if it has fewer."""
+    columns_RC = lengths_R[:, None] + np.arange(-count, 0)
+    tokens_RC = np.take_along_axis(past_RT, np.maximum(columns_RC, 0), axis=1) if past_RT.shape[1] else columns_RC
+    return np.where(columns_RC >= 0, tokens_RC, PADDING)
+
+
+def repeated_ngrams(past_RT: np.ndarray, lengths_R: np.ndarray, size: int) -> np.ndarray:
+    """The ids that would repeat an n-gram of this size in the row (Paulus 2017, section 2.5)."""
+    if past_RT.shape[1] < size:
+        return np.empty((len(past_RT), 0), np.int32)
+    runs_RWC = np.lib.stride_tricks.sliding_window_view(past_RT, size, axis=1)
+    begun_R1C = last_tokens(past_RT, lengths_R, size - 1)[:, None]
+    again_RW = (runs_RWC[:, :, :-1] == begun_R1C).all(axis=2)
+    # A run that reaches into the padding ends with padding, which forbids nothing.
+    return without_repeats(np.where(again_RW, runs_RWC[:, :, -1], PADDING))
+
+
+def completed_sequences(past_RT: np.ndarray, lengths_R: np.ndarray, sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    """The ids that would complete one of the sequences, which have two tokens or more."""
+    ids_RJ = np.full((len(past_RT), len(sequences)), PADDING, np.int32)
+    for j, sequence in enumerate(sequences):
+        begun_R = (last_tokens(past_RT, lengths_R, len(sequence) - 1) == sequence[:-1]).all(axis=1)
+        ids_RJ[begun_R, j] = sequence[-1]
+    return without_repeats(ids_RJ)
+
+
+def early_ends(steps_R: np.ndarray, min_length: int, end_ids: Sequence[int]) -> np.ndarray:
+    """The end ids, for rows whose next token is one of the first ``min_length``; a row at step t produces token t."""
+    early_R = steps_R < min_length
+    if not early_R.any():
+        return np.empty((len(steps_R), 0), np.int32)
+    return np.where(early_R[:, None], np.array(end_ids, np.int32), np.int32(PADDING))
+
+
+def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> int:
+    """A 64-bit hash of the ids or rows of a sentence's source, and of its target's start token and prefix.
+
+    ``number`` distinguishes equal sentences.
+    """
+    words = source.reshape(-1).view(np.int32)  # rows of numbers may be a source too
+    content = np.concatenate([[len(source)], words, start]).astype("<i8").tobytes()
+    salt = number.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8, salt=salt).digest(), "little")
+
+
+def produced_amounts(
+    past_RT: np.ndarray, produced_R2: np.ndarray, ids_RJ: np.ndarray, presence: float, each: float
+) -> np.ndarray:
+    """amounts_RJ float32: what an id's logit loses for having been produced, and for each time that it was.
+
+    produced_R2  where in a row's past the tokens that were produced begin, and end
+    vLLM's presence and frequency penalties.
+    """
+    amounts_RJ = np.zeros(ids_RJ.shape, np.float32)
+    for r, (first, end) in enumerate(produced_R2.tolist()):
+        tokens_T = np.sort(past_RT[r, first:end])
+        times_J = tokens_T.searchsorted(ids_RJ[r], "right") - tokens_T.searchsorted(ids_RJ[r], "left")
+        amounts_RJ[r] = presence * (times_J > 0) + each * times_J
+    return amounts_RJ
+
+
+def draw(
+    log_probs_Rk: np.ndarray, uniform_R: np.ndarray, temperature: float, top_p: float, min_p: float = 0.0
+) -> np.ndarray:
+    """columns_R int64, sampled from softmax(log_probs / temperature).
+
+    min_p  drops columns less probable than this times the best one (Nguyen 2025)
+    top_p  keeps the most probable of the others, up to and with the one that makes their sum reach it (Holtzman 2019)
+    """
+    columns_R = np.zeros(len(log_probs_Rk), np.int64)
+    for r, row_k in enumerate(log_probs_Rk):  # one by one, so that a row's bits depend on no other
+        best = row_k.max()
+        if np.isneginf(best):
+            continue
+        with np.errstate(over="ignore"):  # the smallest temperatures leave only the best
+            weights_k = np.exp((row_k.astype(np.float64) - best) / temperature)
+        weights_k[weights_k < min_p] = 0  # the best one's is 1
+        if top_p < 1:
+            order_k = np.argsort(-weights_k, kind="stable")
+            before_k = np.cumsum(weights_k[order_k]) - weights_k[order_k]
+            weights_k[order_k[before_k >= top_p * weights_k.sum()]] = 0
+        sums_k = np.cumsum(weights_k)
+        # The product may round up to the whole sum: then the last column of any weight is taken.
+        last = np.searchsorted(sums_k, sums_k[-1], side="left")
+        columns_R[r] = min(np.searchsorted(sums_k, uniform_R[r] * sums_k[-1], side="right"), last)
+    return columns_R
+
+
+def allowed_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
+    """The ids that every sentence may choose, those that its source ids add, and the ends; int32, rising.
+
+    A sentence's own list, where Marian takes one for all sentences of a batch, so a translation does not depend on its
+    batch. Nor is it filled up to a multiple of eight ids, which only Marian's products need.
+    """
+    distinct = np.array(list(set(source.tolist())), np.int64)
+    starts, ends = shortlist.starts_V1[distinct].tolist(), shortlist.starts_V1[distinct + 1].tolist()
+    lists = [shortlist.targets[start:end] for start, end in zip(starts, ends)]
+    copied = [source] if shortlist.copied else []
+    # Sorting these thousand or two and dropping repeats takes 20 us; marks in a table of the vocabulary, 35.
+    ids = np.concatenate([shortlist.always, np.array(end_ids, np.int32), *copied, *lists], dtype=np.int32)
+    ids.sort()
+    is_new = np.ones(len(ids), bool)
+    np.not_equal(ids[1:], ids[:-1], out=is_new[1:])
+    return ids[is_new]
+
+
+# The steps of greedy and beam search, which ``DecodingBatch`` calls.
+
+
+def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
+    """Which of the ids end a hypothesis, in an array of their shape."""
+    return ids == end_ids[0] if len(end_ids) == 1 else np.isin(ids, end_ids)  # which takes 10 us, for one end too
+
+
+def best_candidates(
+    scores_BR: np.ndarray, log_probs_BRk: np.ndarray, ids_BRk: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ``count`` best continuations of each sentence, best first: (scores_BC, ids_BC, beams_BC).
+
+    Ties go to the lower beam, then to the earlier of the beam's own candidates. Where there are too few
+    (a vocabulary smaller than twice the beam), the rest score -inf.
+    """
+    B, R, k = log_probs_BRk.shape
+    if R == k == count == 1:
+        return scores_BR + log_probs_BRk[:, 0], ids_BRk[:, 0], np.zeros((B, 1), np.int64)
+    total_BA = (scores_BR[:, :, None] + log_probs_BRk).reshape(B, R * k)
+    order_BC = np.argsort(-total_BA, axis=1, kind="stable")[:, :count]
+    rows_B1 = np.arange(B)[:, None]  # take_along_axis makes the same of it, and takes 15 us
+    scores_BC, ids_BC = total_BA[rows_B1, order_BC], ids_BRk.reshape(B, R * k)[rows_B1, order_BC]
+    beams_BC = order_BC // k
+    missing = count - R * k
+    if missing > 0:
+        scores_BC = np.pad(scores_BC, ((0, 0), (0, missing)), constant_values=-np.inf)
+        ids_BC = np.pad(ids_BC, ((0, 0), (0, missing)))
+        beams_BC = np.pad(beams_BC, ((0, 0), (0, missing)))
+    return scores_BC, ids_BC, beams_BC
+
+
+def apply_prefix(
+    scores_BC: np.ndarray, ids_BC: np.ndarray, end_ids: Sequence[int], forced_B: np.ndarray, prefixed_B: np.ndarray
+) -> None:
+    """Impose the target prefix on the first free step's candidates, in place.
+
+    forced_B    the prefix's token where the length limit falls inside the prefix, -1 elsewhere
+    prefixed_B  sentences with a prefix: an end in any but the best candidate is made hopeless, so that short
+                translations do not win where scores are not normalized (CTranslate2, issue 277)
+    """
+    forced = forced_B >= 0
+    ids_BC[forced] = forced_B[forced, None]
+    scores_BC[forced] = HOPELESS
+    scores_BC[forced, 0] = 0
+    early = are_ends(ids_BC, end_ids) & (prefixed_B & ~forced)[:, None]
+    early[:, 0] = False
+    scores_BC[early], ids_BC[early] = HOPELESS, 0
+
+
+def keep_beams(ended_BC: np.ndarray, R: int) -> np.ndarray:
+    """kept_BR: the candidate that continues each of R beams.
+
+    Beam r continues with candidate r, or, if that has ended, with the next candidate after the first R that does not
+    end.
+    """
+    ended_BR, alive = ended_BC[:, :R], ~ended_BC[:, R:]
+    kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
+    spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
+    rank_BR = np.cumsum(ended_BR, axis=1) - 1
+    replaced = ended_BR & (rank_BR < alive.sum(axis=1)[:, None])
+    kept_BR[replaced] = np.take_along_axis(spare_BA, np.maximum(rank_BR, 0), axis=1)[replaced]
+    return kept_BR
+
+
+def biased(
+    log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, wished_R: np.ndarray, wished_log_probs_R: np.ndarray, beta: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best of (1 - beta) p + beta [is wished], from the k best of p; in the log domain, best first.
+
+    wished_R, wished_log_probs_R  the wished token and its log p
+    Dabre and Fujita 2019, section 4.2.
+    """
+    k = ids_Rk.shape[1]
+    with np.errstate(divide="ignore"):
+        wished_R1 = np.log((1 - beta) * np.exp(wished_log_probs_R) + beta)[:, None]
+    others_Rk = np.where(ids_Rk == wished_R[:, None], -np.inf, log_probs_Rk + np.log1p(-beta))
+    total_RA = np.concatenate([wished_R1, others_Rk], axis=1).astype(log_probs_Rk.dtype)
+    all_ids_RA = np.concatenate([wished_R[:, None], ids_Rk], axis=1)
+    order_Rk = np.argsort(-total_RA, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(total_RA, order_Rk, axis=1), np.take_along_axis(all_ids_RA, order_Rk, axis=1)
+
+
+def coverage(attention_TS: np.ndarray) -> float:
+    """The sum over source tokens of log(min(attention received, 1)), those that received none left out (Wu 2016)."""
+    received_S = attention_TS.sum(axis=0)
+    return float(np.log(np.minimum(received_S[received_S > 0], 1)).sum())
+
+
+class CandidateRows:
+    """Inputs of the choice for each of R rows; those that no option needs keep their defaults.
+
+    steps_R       tokens of the target so far
+    past_RT       those that penalties look back on: int32, -1 after the first ``lengths_R``
+    produced_R    how many of the last of these the target has produced, and not its start
+    wished_R      int32: the next token of a favoured prefix, or -1; None: no row has one
+    keys_R        uint64 keys of the random samples
+    subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
+    output        in place of the model's, where sentences have constraints
+    """
+
+    def __init__(self, steps_R: np.ndarray):
+        R = len(steps_R)
+        self.steps_R = steps_R
+        self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
+        self.produced_R = self.lengths_R
+        self.wished_R: np.ndarray | None = None
+        self.keys_R = np.zeros(R, np.uint64)
+        self.subsets_R: Sequence[OutputSubset] | None = None
+        self.output: Any = None
+
+
+class Candidates:
+    """Chooses each row's next tokens under the options."""
+
+    def __init__(self, model: Decoder, options: DecodingOptions, end_id: int, unk_id: int):
+        self.model, self.options = model, options
+        self.end_ids = tuple(options.end_token) or (end_id,)
+        self.sequences = [sequence for sequence in options.suppress_sequences if len(sequence) > 1]
+        never = {sequence[0] for sequence in options.suppress_sequences if len(sequence) == 1}
+        self.never_1J = np.array([sorted(never | ({unk_id} if options.disable_unk else set()))], np.int32)
+        self.shortlist = model.output.shortlist if options.shortlist else None
+        self.counts = bool(options.presence_penalty or options.frequency_penalty)
+        self.penalizes = self.counts or options.repetition_penalty != 1
+        rules = options.rules
+        self.edits_after = rules is not None and not options.greedy
+        self.renormalizes = self.edits_after and rules is not None and rules.renormalized
+        self.needs_past = self.penalizes or options.no_repeat_ngram_size > 0 or bool(self.sequences)
+
+    def select_outputs(self, job: Job) -> OutputSubset | None:
+        """The subset of outputs that a sentence chooses from; None: all tokens."""
+        if job.allowed is not None:
+            # CTranslate2's rule: the prefix's tokens may come again. End tokens may always be chosen.
+            ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.wished, *self.end_ids])
+            return self.model.output.select_outputs(ids.astype(np.int32))
+        if self.shortlist is None:
+            return None
+        ids = allowed_ids(self.shortlist, job.source, self.end_ids)
+        return self.model.output.select_outputs(ids)
+
+    def best(
+        self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, scored: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the sampled one.
+
+        scored  False: perhaps logits instead of log-probabilities
+        """
+        edits, output, subsets_R = self.edits(rows), rows.output or self.model.output, rows.subsets_R
+        if self.options.sampled:
+            return self._drawn(hidden_RD, rows, edits, output)
+        vocabulary = self.model.sizes.vocabulary
+        count = min(count, vocabulary)
+        if self.edits_after and edits.penalized_RJ is not None and (self.renormalizes or edits.penalty < 1):
+            log_probs_RV = output.all_log_probs(hidden_RD, Edits(), subsets_R)
+            log_probs_Rk, ids_Rk = edited_whole(log_probs_RV, edits, count, self.renormalizes)
+        else:
+            after = self.edits_after and not self.renormalizes
+            lists = [ids_RJ for ids_RJ in edits[:2] if ids_RJ is not None] if after else []
+            most = min(count + sum(ids_RJ.shape[1] for ids_RJ in lists), vocabulary)
+            normalized = scored or edits.suppressed_RJ is not None
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, most, Edits() if lists else edits, subsets_R, normalized)
+            if lists:
+                log_probs_Rk, ids_Rk = edited(log_probs_Rk, ids_Rk, edits, count)
+        if rows.wished_R is not None and (rows.wished_R >= 0).any():
+            rows_W = np.flatnonzero(rows.wished_R >= 0)
+            wished_W = rows.wished_R[rows_W].astype(np.int32)
+            wished_log_probs_W = self.model.output.log_probs(
+                self.model.ops.take_rows(hidden_RD, rows_W),
+                wished_W,
+                edits.of(rows_W),
+                None if subsets_R is None else [subsets_R[r] for r in rows_W.tolist()],
+            )
+            log_probs_Rk[rows_W], ids_Rk[rows_W] = biased(
+                log_probs_Rk[rows_W], ids_Rk[rows_W], wished_W, wished_log_probs_W, self.options.prefix_bias_beta
+            )
+        # If fewer are left than asked for, the others have id -1: token 0 stands for them, at -inf.
+        return log_probs_Rk, np.maximum(ids_Rk, 0)
+
+    def edits(self, rows: CandidateRows) -> Edits:
+        """The edits of the logits that the options ask for."""
+        options = self.options
+        begin = options.begin_suppress_tokens
+        suppressed = [early_ends(rows.steps_R, 1, begin)] if begin else []
+        if rows.steps_R.min() < options.min_decoding_length:
+            suppressed.append(early_ends(rows.steps_R, options.min_decoding_length, self.end_ids))
+        if self.never_1J.size:
+            suppressed.append(np.repeat(self.never_1J, len(rows.steps_R), axis=0))
+        if options.no_repeat_ngram_size:
+            suppressed.append(repeated_ngrams(rows.past_RT, rows.lengths_R, options.no_repeat_ngram_size))
+        if self.sequences:
+            suppressed.append(completed_sequences(rows.past_RT, rows.lengths_R, self.sequences))
+        suppressed = [ids_RJ for ids_RJ in suppressed if ids_RJ.shape[1]]
+        suppressed_RJ = np.concatenate(suppressed, axis=1) if suppressed else None
+        if not self.penalizes:
+            return Edits(suppressed_RJ)
+        if not self.counts:
+            return Edits(suppressed_RJ, without_repeats(rows.past_RT), options.repetition_penalty)
+        produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
+        if options.repetition_penalty == 1:  # a long start concerns nothing
+            past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
+        penalized_RJ = without_repeats(past_RT)
+        amounts_RJ = produced_amounts(
+            past_RT, produced_R2, penalized_RJ, options.presence_penalty, options.frequency_penalty
+        )
+        return Edits(suppressed_RJ, penalized_RJ, options.repetition_penalty, amounts_RJ)
+
+    def _drawn(
+        self, hidden_RD: np.ndarray, rows: CandidateRows, edits: Edits, output: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        options = self.options
+        if options.sampling_topk:
+            log_probs_Rk, ids_Rk = output.top_k(hidden_RD, options.sampling_topk, edits, rows.subsets_R)
+        else:
+            log_probs_Rk = output.all_log_probs(hidden_RD, edits, rows.subsets_R)
+            ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
+        uniform_R = uniform(rows.keys_R, rows.steps_R)
+        kept = options.sampling_topp, options.sampling_minp
+        columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, *kept)[:, None]
+        log_probs_R1, ids_R1 = (np.take_along_axis(of_Rk, columns_R1, axis=1) for of_Rk in (log_probs_Rk, ids_Rk))
+        return log_probs_R1, np.maximum(ids_R1, 0)
+
+
+def edited(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``count`` best of k candidates after edits of their log-probabilities, best first; -inf where ruled out.
+
+    k  at least ``count`` and the edits' widths together, and a penalty at least 1: so none is missed
+    """
+    log_probs_Rk = log_probs_Rk.copy()
+    if edits.penalized_RJ is not None:
+        at_Rk, amounts_Rk = _listed(ids_Rk, edits.penalized_RJ), np.float32(0)
+        if edits.amounts_RJ is not None:
+            is_id_RkJ = ids_Rk[:, :, None] == edits.penalized_RJ[:, None]
+            amounts_Rk = (is_id_RkJ * edits.amounts_RJ[:, None]).sum(axis=2)
+        log_probs_Rk = np.where(at_Rk, log_probs_Rk * np.float32(edits.penalty) - amounts_Rk, log_probs_Rk)
+    if edits.suppressed_RJ is not None:
+        log_probs_Rk[_listed(ids_Rk, edits.suppressed_RJ)] = -np.inf
+    order_Rk = np.argsort(-log_probs_Rk, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
+
+
+def edited_whole(
+    log_probs_RV: np.ndarray, edits: Edits, count: int, renormalized: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """``edited`` of the whole vocabulary, whatever the penalty; ``renormalized``: so that all sum to 1 again."""
+    log_probs_RV = log_probs_RV.astype(np.float32)
+    if edits.penalized_RJ is not None:
+        at = np.nonzero(edits.penalized_RJ >= 0)
+        where = at[0], edits.penalized_RJ[at]
+        amounts = np.float32(0) if edits.amounts_RJ is None else edits.amounts_RJ[at]
+        log_probs_RV[where] = log_probs_RV[where] * np.float32(edits.penalty) - amounts
+    if edits.suppressed_RJ is not None:
+        at = np.nonzero(edits.suppressed_RJ >= 0)
+        log_probs_RV[at[0], edits.suppressed_RJ[at]] = -np.inf
+    if renormalized:
+        best_R1 = log_probs_RV.max(axis=1, keepdims=True)
+        log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))
+    order_Rk = np.argsort(-log_probs_RV, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(log_probs_RV, order_Rk, axis=1), order_Rk.astype(np.int32)
+
+
+def _listed(ids_Rk: np.ndarray, listed_RJ: np.ndarray) -> np.ndarray:
+    return np.asarray((ids_Rk[:, :, None] == listed_RJ[:, None]).any(axis=2))

@@ -1,0 +1,765 @@
+"""A step: one token for every beam of a batch of sentences that have the same options.
+
+Greedy steps go without Python between kernels: one step is recorded, and runs again until a sentence ends. A recording
+is made for a number of rows, of which some may repeat the first, and for the cache's present tables. What changes from
+step to step, compiled code keeps up (``kernels/steps.py``). Afterwards beams and cache are as though each step had been
+made by itself.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, NO_EDITS, STOP, USED, Edits, StepRows, SubsetRows
+from fastattn.decoding.options import DecodingOptions, Step
+from fastattn.decoding.search import (
+    HOPELESS,
+    CandidateRows,
+    Candidates,
+    Hypothesis,
+    Job,
+    apply_prefix,
+    are_ends,
+    best_candidates,
+    coverage,
+    keep_beams,
+    normalized,
+    sentence_key,
+)
+from fastattn.errors import InputError
+from fastattn.layers.draws import sample_key
+from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.models.decoder import Decoder, OutputProjection
+from fastattn.ops.protocol import OutputSubset
+from fastattn.scheduling.request import Ticket
+from fastattn.scheduling.state import WorkerSlot
+
+FIRST_AHEAD = 3  # tokens that speculation proposes at first
+EXPECTED_ANSWER = 128  # tokens of a continuation: nothing tells
+
+
+def expected_rows(job: Job) -> int:
+    """About how many rows of the cache a sentence will fill."""
+    beam = job.options.beam_size
+    if not len(job.source):  # the beams share what they begin with
+        answer = 0 if job.scored else min(job.options.max_decoding_length or EXPECTED_ANSWER, EXPECTED_ANSWER)
+        return len(job.start) + len(job.prefix) + beam * answer
+    return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
+
+
+# A list that grows at its end, of which several may share a beginning: (the last, those before), or ().
+Trace: TypeAlias = tuple[float, "Trace"] | tuple[()]
+
+
+class Sentence:
+    """A job in progress.
+
+    limit    the most tokens of its target
+    inputs_T  what the decoder reads before a token is chosen
+    done     how many of the inputs of a prompt the cache has; -1: not even those that others have read
+    log_probs  of a scored job, so far
+    memory_slot  of the cache
+    slots_R  its slots in the cache, one for each of so many as ``beam``
+    key      of its random samples
+    subset   the outputs that it chooses from; None: all tokens
+    expected  rows of the cache that it will about fill
+    before   the input position before the target's first token
+    recalled  how many of the start's tokens penalties look back on
+    matcher  what the job's constraint has made
+    traces   of a traced job, for each beam: the log-probability of its last token, and the trace before that
+    ahead    how many tokens to propose next; proposed, accepted: as in Hypothesis
+    """
+
+    memory_slot: int
+    slots_R: np.ndarray
+    key = 0
+    subset: OutputSubset | None = None
+    matcher: Any = None
+
+    def __init__(self, ticket: Ticket, scheduler: WorkerSlot, max_positions: int):
+        """A callback is shown the target's prefix, and may end it there."""
+        self.ticket, job = ticket, ticket.job
+        self.job: Job = job
+        self.limit = show_prefix(scheduler, ticket, job.limit(max_positions))
+        inputs = job.start[:-1] if job.scored else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
+        self.inputs_T, self.done = np.array(inputs, np.int32), -1
+        self.log_probs: list[np.ndarray] = []
+        self.beam = 1 if job.scored else job.options.beam_size
+        self.expected, self.before = expected_rows(job), len(job.start) - 1
+        self.recalled = len(job.start) if job.recalled else 0
+        self.traces: list[Trace] = [()]
+        self.hypotheses: list[Hypothesis] = []
+        self.ahead, self.proposed, self.accepted = FIRST_AHEAD, 0, 0
+
+    @property
+    def left(self) -> int:
+        """How many inputs are to be read."""
+        return len(self.inputs_T) - max(self.done, 0)
+
+
+@dataclass
+class Beams:
+    """B sentences in progress with R beams each: one array for each property."""
+
+    sentences_B: np.ndarray  # of Sentence
+    slots_BR: np.ndarray  # of the cache
+    steps_B: np.ndarray  # tokens produced so far
+    positions_B: np.ndarray  # of the next input
+    limits_B: np.ndarray
+    finished_B: np.ndarray  # hypotheses so far
+    top_finished_B: np.ndarray  # whether the best beam has ever ended
+    scores_BR: np.ndarray
+    tokens_BR: np.ndarray
+    diverged_BR: np.ndarray  # beams whose token differed from the favoured prefix
+    subsets_B3: np.ndarray  # where the sentences' OutputSubsets lie, if they have any
+
+    def select(self, chosen_B: np.ndarray) -> "Beams":
+        return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))
+
+    def later(self, tokens: int | np.ndarray) -> "Beams":
+        """So many tokens later, as far as rows and random numbers go."""
+        return replace(self, steps_B=self.steps_B + tokens, positions_B=self.positions_B + tokens)
+
+    def joined(self, other: "Beams") -> "Beams":
+        return Beams(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+
+
+def may_improve(
+    options: DecodingOptions, beams: Beams, asked_B: np.ndarray, scores_BR: np.ndarray, forced: bool
+) -> np.ndarray:
+    """Which of the sentences ``asked_B``, with as many ended hypotheses as beams, transformers' rules have go on.
+
+    scores_BR  sums of log-probabilities of what would go on, with a token more than in ``beams``
+    forced     whether an end is forced behind the last token
+    """
+    improving_B, rules, penalty = np.zeros(len(asked_B), bool), options.rules, options.length_penalty
+    for b in np.flatnonzero(asked_B).tolist() if rules is not None and rules.early_stopping != "true" else ():
+        length, limit = int(beams.steps_B[b]) + 1, int(beams.limits_B[b]) + forced
+        length = limit if rules is not None and rules.early_stopping == "never" and penalty > 0 else length
+        ended = sorted((hypothesis.score for hypothesis in beams.sentences_B[b].hypotheses), reverse=True)
+        improving_B[b] = normalized(float(scores_BR[b].max()), length, penalty) > ended[: options.wanted][-1]
+    return improving_B
+
+
+# Seconds of steps between two looks at the queue, at interrupts and at what has ended.
+AT_ONCE = 0.003
+FIRST_GUESS = 2e-11  # of these seconds, for a weight and a row
+MOST_TOKENS = 1024  # of all rows together, at once
+PROGRAMS = 16  # kept, of different numbers of rows
+COLUMNS = 512  # columns of subsets that there is room for are a multiple of this
+
+
+class RecordedSteps:
+    """The steps of a batch of greedy search.
+
+    scored  whether log-probabilities are wanted
+    """
+
+    def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
+        self.model, self.cache, self.choice, self.scored, self.recorder = model, cache, choice, scored, recorder
+        self._rows = StepRows(0, 0)
+        self._programs: dict[tuple[int, int, bool], Any] = {}
+        self._tables: tuple[np.ndarray, ...] = ()
+        self._columns = 0
+        self._seconds: dict[int, float] = {}  # of a step, by the number of rows
+        self._ends_E = np.array(choice.end_ids, np.int32)
+
+    @property
+    def size(self) -> int:
+        """About its bytes."""
+        return self.recorder.size
+
+    def takes(self, steps_B: np.ndarray) -> bool:
+        """Whether sentences at these steps have one recording: all may end by now, or none."""
+        early_B = steps_B < self.choice.options.min_decoding_length
+        return bool(early_B.all() or not early_B.any())
+
+    def run(self, beams: Beams, linear: Any, most: int | None = None) -> tuple[Beams, np.ndarray, np.ndarray] | None:
+        """One step or several: (beams before the last step of each, scores_B1 and ids_B1 that it gave).
+
+        linear  that of the sentences' OutputSubsets; None: they choose from all outputs
+        most    steps; None: as many as fit the time
+        Stops where a sentence ends, and before the first step at which one may. None if the step cannot be recorded.
+        Raises CheckpointError as ``Output.top_k``.
+        """
+        B, first = len(beams.steps_B), int(beams.positions_B.max())
+        R, cache = padded(B), self.cache
+        steps = most or self._steps_at_once(beams, R)
+        fresh_F = cache.take_rows(B * steps, first + steps - 1)
+        columns = 0 if linear is None else int(beams.subsets_B3[:, 1].max())
+        program = self._program(R, columns, linear, self._is_early(beams))
+        if program is None:
+            cache.target.give_back(fresh_F)
+            return None
+        rows = self._load(beams, fresh_F)
+        start = perf_counter()
+        program.run(steps, rows.counts[STOP:])
+        used = int(rows.counts[USED])
+        cache.target.give_back(fresh_F[used:])
+        self._seconds[R] = (perf_counter() - start) * B / used
+        self.model.output.check(not rows.counts[FAULT])
+        ran = replace(beams, steps_B=rows.steps_R[:B].copy(), positions_B=rows.positions_R[:B].astype(np.int64))
+        return ran, rows.scores_R[:B, None].copy(), rows.chosen_R[:B, None].copy()
+
+    def _steps_at_once(self, beams: Beams, R: int) -> int:
+        """How many steps fit the time, the sentences' limits and, if that is more than one, the cache as it is."""
+        sizes, B = self.model.sizes, len(beams.steps_B)
+        seconds = self._seconds.get(R, FIRST_GUESS * sizes.layer_weights * R)
+        room = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
+        longest = int((beams.limits_B - beams.steps_B).max())
+        if self._is_early(beams):
+            longest = min(longest, self.choice.options.min_decoding_length - int(beams.steps_B.max()))
+        return max(1, min(int(AT_ONCE / seconds), MOST_TOKENS // B, self.cache.target.free // B, room, longest))
+
+    def _is_early(self, beams: Beams) -> bool:
+        return int(beams.steps_B[0]) < self.choice.options.min_decoding_length
+
+    def _load(self, beams: Beams, fresh_F: np.ndarray) -> StepRows:
+        """Take over where the sentences are. ``take_tokens`` moves each on, at the beginning of a step."""
+        rows, B = self._rows, len(beams.steps_B)
+        slots_B = beams.slots_BR[:, 0]
+        rows.slots_R[:B], rows.steps_R[:B], rows.limits_R[:B] = slots_B, beams.steps_B - 1, beams.limits_B
+        rows.positions_R[:B] = beams.positions_B - 1
+        rows.chosen_R[:B], rows.scores_R[:B] = beams.tokens_BR[:, 0], beams.scores_BR[:, 0]
+        rows.memory_slots_R[:B], rows.memory_lengths_R[:B] = self.cache.memory_slots(slots_B)
+        rows.subsets_R4[:B, 1:] = beams.subsets_B3
+        rows.is_over_R[:B] = 0
+        for array in rows.shared:
+            array[B:] = array[0]
+        rows.fresh_F[: len(fresh_F)] = fresh_F
+        rows.counts[:] = 0
+        rows.counts[LIVE], rows.counts[ENOUGH] = B, 1
+        return rows
+
+    # recording
+
+    def _program(self, R: int, columns: int, linear: Any, is_early: bool) -> Any:
+        """The program for R rows; None if there can be none."""
+        tables = self.cache.tables
+        if (
+            R > len(self._rows)
+            or columns > self._columns
+            or any(a is not b for a, b in zip(tables, self._tables, strict=False))
+            or not self._tables
+        ):
+            self._programs.clear()
+            self._tables = tables
+            self._columns = max(self._columns, -(-columns // COLUMNS) * COLUMNS)
+            if R > len(self._rows):
+                self._rows = StepRows(padded(2 * R), max(padded(2 * R), MOST_TOKENS))
+        key = R, self.model.ops.current_threads(), is_early
+        program = self._programs.pop(key, None)
+        if program is None:
+            program = self._record(self._rows.first(R), linear, is_early)
+            while len(self._programs) >= PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+        if program is not None:
+            self._programs[key] = program  # the last to be dropped
+        return program
+
+    def _record(self, rows: StepRows, linear: Any, is_early: bool) -> Any:
+        model, ops = self.model, self.model.ops
+        steps = 1 if is_early else max(1, self.choice.options.min_decoding_length)
+        edits = self.choice.edits(CandidateRows(np.full(len(rows), steps)))
+        edits = model.output.capped(edits)
+        outputs = model.output.projection if linear is None else SubsetRows(linear, rows.subsets_R4, self._columns)
+        normalized = self.scored or edits.suppressed_RJ is not None
+        rows.tokens_R[:] = 0
+        room, limit = self.cache.histories_RS.shape[1], model.sizes.max_positions
+        rows.positions_R[:] = min(room, limit or room) - 1
+
+        def step() -> None:
+            ops.take_tokens(rows, *self.cache.written_tables)
+            hidden_RD = model.step_of(self.cache, rows)
+            ops.pick_tokens(hidden_RD, outputs, edits, normalized, self._ends_E, rows)
+
+        return self.recorder.record(step)
+
+
+def padded(rows: int) -> int:
+    """The number of rows of the recording for so many: few numbers, near those that are whole tiles."""
+    if rows <= 8:
+        return rows if rows <= 4 else 6 if rows <= 6 else 8
+    grain = 8 if rows <= 128 else 16
+    return -(-rows // grain) * grain
+
+
+# Options in which the sentences of a batch may differ.
+_PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
+
+
+class DecodingBatch:
+    """The batch of one worker, whose model, cache and scheduler it uses."""
+
+    def __init__(
+        self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
+    ):
+        self.cache, self.scheduler, self.options = cache, scheduler, first.options
+        self.choice = Candidates(model, first.options, end_id, unk_id)
+        self.has_lists, self.speculate, self.kind = first.allowed is not None, first.speculate, first.kind
+        self.end_ids = self.choice.end_ids
+        self.beam = self.options.beam_size
+        self.candidates = 1 if self.options.greedy else 2 * self.beam
+        self.wants_attention = self.options.needs_attention
+        self.beams: Beams | None = None
+        self.recorded = self._recorded_steps(model)
+        self.rules = self.options.rules if self.beam > 1 else None
+        self._forces_end = self.options.rules is not None and self.options.rules.forced_end
+        self._last_match = self.options  # the last that were found to be as these
+
+    def takes(self, job: Job) -> bool:
+        """Whether the sentence is decoded under the same options as those of this batch."""
+        if job.options is not self._last_match:
+            if _shared(job.options) != _shared(self.options):
+                return False
+            self._last_match = job.options
+        return self.kind == job.kind
+
+    def sentences(self) -> list[Sentence]:
+        """The sentences in progress."""
+        return [] if self.beams is None else self.beams.sentences_B.tolist()
+
+    def admit(self, sentence: Sentence, memory_slot: int | None = None) -> None:
+        """Prepare a sentence for this batch, with slots of its own in the cache if it has none yet."""
+        job = sentence.job
+        if self.options.sampled:
+            own = sentence_key(job.source, [*job.start, *job.prefix], job.salt)
+            sentence.key = sample_key(job.options.seed or 0, own, job.hypothesis)
+        if memory_slot is not None:
+            sentence.memory_slot = memory_slot
+            sentence.slots_R = self.cache.add_slots(memory_slot, self.beam, sentence.key)
+        sentence.subset = self.choice.select_outputs(job)
+
+    # steps
+
+    def _recorded_steps(self, model: Decoder) -> RecordedSteps | None:
+        """Steps without Python between kernels, where the options let them be recorded."""
+        options = self.options
+        looks_back = self.choice.needs_past or options.biased or self.wants_attention
+        plain = options.greedy and not options.sampled and not looks_back and model.sizes.records
+        recorder = model.ops.recorder() if plain else None
+        return None if recorder is None else RecordedSteps(model, self.cache, self.choice, options.scored, recorder)
+
+    def run(self) -> bool:
+        """Steps of this batch alone, until a sentence ends; False if they cannot be recorded now, so none was made."""
+        beams, recorded = self.beams, self.recorded
+        assert beams is not None
+        if recorded is None or not recorded.takes(beams.steps_B):
+            return False
+        subset = beams.sentences_B[0].subset
+        each = self._calls_back or self._stops or self._traces or self.speculate is not None
+        ran = recorded.run(beams, None if subset is None else subset.linear, 1 if each else None)
+        if ran is None:
+            self.recorded = None
+            return False
+        self.beams = self._move_on(*ran, np.zeros((len(beams.steps_B), 1), np.int64))
+        return True
+
+    def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(slots_R, tokens_N, positions_N int32, counts_R) of the next step: each row's token, or several."""
+        assert self.beams is not None
+        positions_B = self.beams.positions_B.astype(np.int32)
+        positions_R = positions_B if self.beam == 1 else np.repeat(positions_B, self.beam)
+        slots_R = self.beams.slots_BR.ravel()
+        return slots_R, self.beams.tokens_BR.ravel(), positions_R, np.ones(len(slots_R), np.int64)
+
+    def begin(self, sentences: list[Sentence], hidden_BD: np.ndarray) -> None:
+        """The first step after start and prefix: one row a sentence, the last hidden state of its prefix."""
+        jobs = [sentence.job for sentence in sentences]
+        limits_B = np.array([sentence.limit for sentence in sentences], np.int64)
+        if self._forces_end:
+            limits_B = np.maximum(limits_B - 1, 1)
+        # Where the limit falls inside the prefix, the last token is the prefix's, whatever the model says.
+        forced_B = np.array(
+            [job.prefix[limit - 1] if limit <= len(job.prefix) else -1 for job, limit in zip(jobs, limits_B)]
+        )
+        prefixed_B = np.array([len(job.prefix) > max(job.context, job.forced) for job in jobs])
+        steps_B = np.array([min(len(job.prefix), limit - 1) for job, limit in zip(jobs, limits_B)], np.int64)
+        # Whether some sentence wants it.
+        jobs += [sentence.job for sentence in self.sentences()]
+        self._calls_back = any(job.options.callback is not None for job in jobs)
+        self._stops = any(job.stop is not None for job in jobs)
+        self._traces = any(job.traced for job in jobs)
+        B = len(sentences)
+        sentences_B = np.empty(B, object)
+        sentences_B[:] = sentences
+        beams = Beams(
+            sentences_B,
+            np.stack([sentence.slots_R for sentence in sentences]),
+            steps_B,
+            steps_B + [sentence.before for sentence in sentences],
+            limits_B,
+            finished_B=np.zeros(B, np.int64),
+            top_finished_B=np.zeros(B, bool),
+            scores_BR=np.zeros((B, 1), hidden_BD.dtype),
+            tokens_BR=np.zeros((B, 1), np.int32),
+            diverged_BR=np.zeros((B, 1), bool),
+            subsets_B3=np.array(
+                [(0, 0, 0) if sentence.subset is None else sentence.subset.place for sentence in sentences], np.int64
+            ),
+        )
+        # Always with scores: NaN in the projection's weights shows here.
+        candidates = self._continuations(hidden_BD, beams, 1, scored=True)
+        apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
+        started = self._move_on(beams, *candidates, forced_B >= 0)
+        if started is not None:
+            self.beams = started if self.beams is None else self.beams.joined(started)
+
+    def advance(self, hidden_RD: np.ndarray) -> None:
+        """One token for every beam, from the hidden states of a step."""
+        assert self.beams is not None
+        candidates = self._continuations(hidden_RD, self.beams, self.beam, self.options.scored)
+        self.beams = self._move_on(self.beams, *candidates)
+
+    def _continuations(
+        self, hidden_RD: np.ndarray, beams: Beams, width: int, scored: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``best_candidates`` of sentences with ``width`` rows each."""
+        log_probs_Rk, ids_Rk = self.choice.best(hidden_RD, self._rows(beams, width), self.candidates, scored)
+        shape = len(beams.steps_B), width, -1
+        return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
+
+    def _rows(self, beams: Beams, width: int) -> CandidateRows:
+        """The inputs of the choice that the options need, row by row."""
+        rows = CandidateRows(beams.steps_B if width == 1 else np.repeat(beams.steps_B, width))
+        sentences: list[Sentence] = beams.sentences_B.tolist()
+        if self.has_lists or self.choice.shortlist is not None:
+            rows.subsets_R = [sentence.subset for sentence in sentences for _ in range(width)]
+        if self.choice.needs_past:
+            contexts_B = np.array([sentence.job.context for sentence in sentences])
+            rows.produced_R = rows.steps_R - np.repeat(contexts_B, width)
+            rows.lengths_R = rows.produced_R + np.repeat([sentence.recalled for sentence in sentences], width)
+            ends_R = np.repeat(beams.positions_B, width) + 1
+            rows.past_RT = self.cache.past(beams.slots_BR[:, :width].ravel(), ends_R - rows.lengths_R, rows.lengths_R)
+        if self.options.biased:
+            rows.wished_R = np.where(beams.diverged_BR, -1, self._wished(beams)[:, None]).ravel()
+        if self.options.sampled:
+            rows.keys_R = np.array([sentence.key for sentence in sentences], np.uint64)
+        return rows
+
+    def _wished(self, beams: Beams) -> np.ndarray:
+        """The next token of each sentence's favoured prefix, or -1."""
+        wished = (sentence.job.wished for sentence in beams.sentences_B.tolist())
+        return np.array([ids[step] if step < len(ids) else -1 for ids, step in zip(wished, beams.steps_B)], np.int32)
+
+    def _move_on(
+        self,
+        beams: Beams,
+        scores_BC: np.ndarray,
+        ids_BC: np.ndarray,
+        parents_BC: np.ndarray,
+        shown_B: np.ndarray | None = None,
+    ) -> Beams | None:
+        """The beams after this step: record hypotheses that end, close sentences that are done, advance the others.
+
+        parents_BC  the beam that each candidate continues
+        shown_B     sentences whose callbacks know their tokens
+        None when no sentence is left.
+        """
+        R, options = self.beam, self.options
+        last_B = beams.steps_B + 1 >= beams.limits_B
+        ends_BC = are_ends(ids_BC, self.end_ids)
+        if self._stops:
+            ends_BC = ends_BC | self._stopped(beams, ids_BC, parents_BC)
+        if self._calls_back:
+            last_B |= self._show(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, shown_B)
+        own_BC: np.ndarray | None = None
+        if self._traces:
+            with np.errstate(invalid="ignore"):  # behind what is impossible: NaN
+                own_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
+
+        def close(b: int, c: int, forced: int = 0) -> None:
+            """Record what a candidate ends."""
+            sentence, parent = beams.sentences_B[b], int(parents_BC[b, c])
+            trace = () if own_BC is None else (float(own_BC[b, c]), sentence.traces[parent])
+            token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
+            sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced, trace))
+
+        closed_B = last_B & (self._forces_end and R > 1)  # those that go on get a forced end now
+        ended_BR = ends_BC[:, :R] | (last_B & ~closed_B)[:, None]
+        done_B: np.ndarray | None = None
+        continued: Any = np.s_[:, :R]
+        kept_BR: np.ndarray | None = None
+        finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
+        if ended_BR.any() or closed_B.any():
+            for b, r in np.argwhere(ended_BR).tolist():
+                close(b, r)
+            finished_B = finished_B + ended_BR.sum(axis=1)
+            top_finished_B = top_finished_B | ended_BR[:, 0]
+            done_B = self._are_done(last_B & ~closed_B, finished_B, top_finished_B)
+            if ids_BC.shape[1] > R:
+                kept_BR = keep_beams(ends_BC, R)
+                continued = np.arange(len(ids_BC))[:, None], kept_BR
+                scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.keeps else scores_BC
+                done_B |= ended_BR.any(axis=1) & np.isneginf(scores_BC[continued]).all(axis=1)
+            if self.rules is not None:
+                asked_B = done_B & (closed_B | ~last_B)
+                done_B &= ~may_improve(options, beams, asked_B, scores_BC[continued], self._forces_end)
+            for b, r in np.argwhere(np.repeat((closed_B & ~done_B)[:, None], R, axis=1)).tolist():
+                close(b, int(r if kept_BR is None else kept_BR[b, r]), forced=1)
+            done_B |= closed_B
+        diverged_BR = beams.diverged_BR
+        if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
+            diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
+        moved = replace(
+            beams,
+            steps_B=beams.steps_B + 1,
+            positions_B=beams.positions_B + 1,
+            finished_B=finished_B,
+            top_finished_B=top_finished_B,
+            scores_BR=scores_BC[continued],
+            tokens_BR=ids_BC[continued],
+            diverged_BR=diverged_BR,
+        )
+        parents_BR = parents_BC[continued]
+        if own_BC is not None:
+            of_each = zip(beams.sentences_B.tolist(), own_BC[continued].tolist(), parents_BR.tolist())
+            for sentence, own_R, parents_R in of_each:
+                if sentence.job.traced:
+                    sentence.traces = [(own, sentence.traces[parent]) for own, parent in zip(own_R, parents_R)]
+        if done_B is not None and done_B.any():
+            for sentence in beams.sentences_B[done_B].tolist():
+                self._close(sentence)
+            if done_B.all():
+                return None
+            moved, parents_BR = moved.select(~done_B), parents_BR[~done_B]
+        if R > 1:
+            parent_slots_BR = moved.slots_BR[np.arange(len(parents_BR))[:, None], parents_BR]
+            longest = int(moved.positions_B.max())
+            self.cache.reorder(moved.slots_BR.ravel(), parent_slots_BR.ravel(), longest)
+        return moved
+
+    def _are_done(self, last_B: np.ndarray, finished_B: np.ndarray, top_finished_B: np.ndarray) -> np.ndarray:
+        """Which sentences need go on no more."""
+        if self.options.greedy:
+            return finished_B > 0
+        if self.options.longer_is_worse and self.rules is None:  # later beams cannot overtake
+            return last_B | (top_finished_B & (finished_B >= self.options.num_hypotheses))
+        return last_B | (finished_B >= self.options.wanted)
+
+    # hypotheses
+
+    def _stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
+        """Which candidates end by what else ends their sentences' targets."""
+        stopped_BC = np.zeros(ids_BC.shape, bool)
+        for b, sentence in enumerate(beams.sentences_B.tolist()):
+            stop = sentence.job.stop
+            for c in range(ids_BC.shape[1] if stop is not None else 0):
+                end = int(beams.positions_B[b]) + 1
+                first = max(sentence.before + 1, end + 1 - stop.tokens)
+                past = self.cache.tokens(int(sentence.slots_R[parents_BC[b, c]]), first, end)
+                stopped_BC[b, c] = stop.found([*past.tolist(), int(ids_BC[b, c])])
+        return stopped_BC
+
+    def _hypothesis(
+        self, beams: Beams, b: int, parent: int, token: int, log_probability: float, forced: int, trace: Trace
+    ) -> Hypothesis:
+        """The parent's tokens and the one that ends them; ``forced``: end tokens behind it, of probability 1."""
+        sentence: Sentence = beams.sentences_B[b]
+        options = self.options
+        slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
+        past = self.cache.tokens(slot, sentence.before + 1, end)
+        tokens = np.empty(len(past) + 1, np.int32)  # np.append takes three times as long
+        tokens[:-1], tokens[-1] = past, token
+        if not options.scored:
+            log_probability = math.nan
+        counted = len(tokens) - sentence.job.context + forced
+        score = normalized(log_probability, counted, options.length_penalty, options.word_penalty)
+        attention_TS = self.cache.attention(slot, sentence.before, end) if self.wants_attention else None
+        if attention_TS is not None and options.coverage_penalty and counted:
+            score += options.coverage_penalty * coverage(attention_TS[-counted:])
+        length = len(tokens)
+        while length and not options.return_end_token and tokens[length - 1] in self.end_ids:
+            length -= 1
+        attention_TS = None if attention_TS is None else attention_TS[:length]
+        log_probs: list[float] = []
+        while trace:
+            own, trace = trace
+            log_probs.append(own)
+        return Hypothesis(
+            tokens[:length],
+            log_probability,
+            counted,
+            score,
+            attention_TS,
+            np.array(log_probs[::-1], np.float32)[:length] if sentence.job.traced else None,
+            sentence.proposed,
+            sentence.accepted,
+        )
+
+    def _close(self, sentence: Sentence) -> None:
+        """Return the sentence's best hypotheses and free its slots."""
+        wanted = self.options.num_hypotheses
+        best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
+        if self.cache.keeps and self.beam == 1:  # a conversation goes on with it
+            slot = int(sentence.slots_R[0])
+            self.cache.keep(slot, self.cache.length(slot))
+        self.cache.release(sentence.memory_slot, sentence.slots_R)
+        # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
+        self.scheduler.finish(sentence.ticket, best * wanted if self.options.greedy else best)
+
+    def leave(self, left: set[Any]) -> None:
+        """Remove these sentences, with no hypotheses."""
+        if self.beams is None:
+            return
+        staying_B = np.ones(len(self.beams.steps_B), bool)
+        for b, sentence in enumerate(self.beams.sentences_B.tolist()):
+            if sentence in left:
+                staying_B[b] = False
+                leave(sentence, self.cache, self.scheduler)
+        self.beams = self.beams.select(staying_B) if staying_B.any() else None
+
+    # callbacks
+
+    def _show(
+        self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, last_B: np.ndarray, shown_B: np.ndarray | None
+    ) -> np.ndarray:
+        """Pass the new tokens to the callbacks, except those ``shown_B`` before; returns which sentences are to end.
+
+        last_B  whose token is the last
+        """
+        stopped_B = np.zeros(len(ids_BC), bool)
+        for b, sentence in enumerate(beams.sentences_B.tolist()):
+            if sentence.job.options.callback is not None and (shown_B is None or not shown_B[b]):
+                token = int(ids_BC[b, 0])
+                log_probability = float(scores_BC[b, 0] - beams.scores_BR[b, 0])
+                step = int(beams.steps_B[b])
+                stopped_B[b] = call_back(self.scheduler, sentence.ticket, step, token, log_probability, bool(last_B[b]))
+        return stopped_B
+
+
+def show_prefix(scheduler: WorkerSlot, ticket: Ticket, limit: int) -> int:
+    """Pass the prefix to the callback; returns the sentence's limit, since the callback may end it there."""
+    if ticket.job.options.callback is not None:
+        for position, token in enumerate(ticket.job.prefix[:limit]):
+            if call_back(scheduler, ticket, position, token, 0.0, position + 1 == limit):
+                return position + 1
+    return limit
+
+
+def call_back(
+    scheduler: WorkerSlot, ticket: Ticket, position: int, token: int, log_probability: float, is_last: bool
+) -> bool:
+    """Whether the callback ends the sentence at this token; a callback that raises fails its request."""
+    job: Job = ticket.job
+    if job.options.callback is None or ticket.is_over:
+        return False
+    step = Step(job.number, 0, job.hypothesis, position, int(token), "", log_probability, bool(is_last))
+    try:
+        return bool(job.options.callback(step))
+    except Exception as error:  # noqa: BLE001  the caller's own
+        scheduler.fail(ticket, error)
+        return False
+
+
+def leave(sentence: Sentence, cache: KeyValueCache, scheduler: WorkerSlot) -> None:
+    """Free what a sentence or a prompt has; it has no hypotheses."""
+    cache.release(sentence.memory_slot, sentence.slots_R)
+    if sentence.ticket.is_over:
+        scheduler.leave(sentence.ticket)
+    else:
+        scheduler.finish(sentence.ticket, [])
+
+
+def _shared(options: DecodingOptions) -> dict[str, Any]:
+    # A callback is told log-probabilities, whether or not they are returned.
+    return {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE} | {
+        "scored": options.scored
+    }
+
+
+class ConstrainedOutput:
+    """An OutputProjection onto the ids that each row may choose.
+
+    allowed_RV  bool
+    end_id      what a row without any chooses, at a score worse than all others
+    """
+
+    def __init__(self, output: OutputProjection, allowed_RV: np.ndarray, end_id: int):
+        self.output, self.allowed_RV, self.end_id = output, allowed_RV, end_id
+
+    def all_log_probs(
+        self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
+    ) -> np.ndarray:
+        """log_probs_RV of every next token: a softmax over the allowed ones."""
+        log_probs_RV = np.array(self.output.all_log_probs(hidden_RD, edits, subsets_R))
+        self.output.check(not np.isnan(log_probs_RV).any())
+        for row_V, allowed_V in zip(log_probs_RV, self.allowed_RV):
+            row_V[~allowed_V] = -np.inf
+            best = row_V.max()
+            if best > -np.inf:
+                row_V -= best + np.log(np.exp(row_V[allowed_V] - best).sum())
+            else:
+                row_V[self.end_id] = HOPELESS
+        return log_probs_RV
+
+    def top_k(
+        self,
+        hidden_RD: np.ndarray,
+        k: int,
+        edits: Edits = NO_EDITS,
+        subsets_R: Sequence[OutputSubset] | None = None,
+        normalized: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(log_probs_Rk, ids_Rk) of the k most probable, best first, then -inf and -1; always normalized."""
+        log_probs_RV = self.all_log_probs(hidden_RD, edits, subsets_R)
+        best_Rk, ids_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32), np.full((len(log_probs_RV), k), -1)
+        for row_V, best_k, ids_k in zip(log_probs_RV, best_Rk, ids_Rk):
+            left = np.flatnonzero(row_V > -np.inf)
+            if len(left) > k:
+                left = left[row_V[left] >= np.partition(row_V[left], len(left) - k)[len(left) - k]]
+            left = left[np.argsort(-row_V[left], kind="stable")[:k]]
+            best_k[: len(left)], ids_k[: len(left)] = row_V[left], left
+        return best_Rk, ids_Rk.astype(np.int32)
+
+
+class ConstrainedBatch(DecodingBatch):
+    """A batch of sentences that have constraints, each its own.
+
+    A beam without enough allowed continuations goes on with placeholders, at -inf: they never end, and are no
+    hypotheses.
+    """
+
+    def admit(self, sentence: Sentence, memory_slot: int | None = None) -> None:
+        super().admit(sentence, memory_slot)
+        assert sentence.job.constraint is not None
+        sentence.matcher = sentence.job.constraint()
+
+    def _recorded_steps(self, model: Decoder) -> None:
+        """None: each step waits for what its tokens allow."""
+
+    def _rows(self, beams: Beams, width: int) -> CandidateRows:
+        rows, output = super()._rows(beams, width), self.choice.model.output
+        allowed_BV = [self._allowed(beams, b, r) for b in range(len(beams.steps_B)) for r in range(width)]
+        rows.output = ConstrainedOutput(output, np.array(allowed_BV), self.end_ids[0])
+        return rows
+
+    def _allowed(self, beams: Beams, b: int, r: int) -> np.ndarray:
+        """Which ids may follow the tokens of a sentence's beam."""
+        sentence: Sentence = beams.sentences_B[b]
+        nothing_V = np.zeros(self.choice.model.sizes.vocabulary, bool)
+        if beams.scores_BR[b, r] == -np.inf or sentence.ticket.is_over:
+            return nothing_V
+        slot, end = int(sentence.slots_R[r]), int(beams.positions_B[b]) + 1
+        try:
+            allowed_V: np.ndarray = sentence.matcher.allowed(self.cache.tokens(slot, sentence.before + 1, end).tolist())
+        except InputError as error:
+            self.scheduler.fail(sentence.ticket, error)
+            return nothing_V
+        return allowed_V
+
+    def _move_on(self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, *rest: Any) -> Beams | None:
+        self._live_BC = scores_BC > -np.inf
+        placeholder = next(index for index in range(len(self.end_ids) + 1) if index not in self.end_ids)
+        return super()._move_on(beams, scores_BC, np.where(self._live_BC, ids_BC, np.int32(placeholder)), *rest)
+
+    def _stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
+        return super()._stopped(beams, ids_BC, parents_BC) & self._live_BC
+
+    def _close(self, sentence: Sentence) -> None:
+        sentence.hypotheses = [found for found in sentence.hypotheses if found.log_probability != -np.inf]
+        super()._close(sentence)
