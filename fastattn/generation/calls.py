@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -55,6 +54,7 @@ class GenerationCall(NamedTuple):
     speculate: Any = None
 
 
+_FLAGS = ("special_tokens", "return_log_probs")
 _RENAMED = {"max_new_tokens": "max_decoding_length", "min_new_tokens": "min_decoding_length"}
 
 
@@ -72,14 +72,14 @@ class GenerationResolver:
     def call(self, options: GenerationOptions, details: bool = False) -> GenerationCall:
         """A checked call; InputError for what an option cannot be."""
         search: dict[str, Any] = {**options}
-        stop, context = _checked_stop(search.pop("stop", ())), search.pop("context", "refuse")
-        check_known("context", context, CONTEXTS)
+        stop = _checked_stop(search.pop("stop", ()))
+        named = {name: search.pop(name) for name in ("context", *_FLAGS) if name in search}
+        call = GenerationCall(self.default, stop, **named, details=details)
+        check_known("context", call.context, CONTEXTS)
         matched = search.pop("regex", None), search.pop("json_schema", None)
         draft = self._draft_of(search.pop("speculate", None))
-        flags = {"special_tokens": search.pop("special_tokens", True)}
-        flags["return_log_probs"] = search.pop("return_log_probs", False)
-        for name, value in (*flags.items(), ("details", details)):
-            check_bool(name, value)
+        for name in (*_FLAGS, "details"):
+            check_bool(name, getattr(call, name))
         if not search.keys().isdisjoint(SAMPLING) and self.default.sampling_topk == 1:
             search.setdefault("sampling_topk", 0)
         decoding = self._decoding.resolve(search, self._ids_of_text)
@@ -87,14 +87,13 @@ class GenerationResolver:
             raise InputError("speculate needs beam_size=1")
         if not details and decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
-        if not details and flags["return_log_probs"]:
+        if not details and call.return_log_probs:
             raise InputError("return_log_probs needs details=True: a text alone does not show them")
         decoding = replace(decoding, return_end_token=True, return_scores=details)
         constraint = self._constraints.constraint(*matched, decoding.end_token)
         if draft is not None and constraint is not None:
             raise InputError("speculate goes with no regex and no json_schema: what may come is not what is proposed")
-        more = {"constraint": constraint, "speculate": draft}
-        return GenerationCall(decoding, stop, context, **flags, details=details, **more)
+        return call._replace(decoding=decoding, constraint=constraint, speculate=draft)
 
     def _draft_of(self, speculate: Any) -> Any:
         """``Job.speculate`` of a call's; InputError for what it cannot be."""
@@ -122,29 +121,6 @@ def _checked_stop(stop: Any) -> tuple[str, ...]:
     if len(strings) > MOST_STOPS:
         raise InputError(f"stop should hold at most {MOST_STOPS} texts, got {len(strings)}")
     return strings
-
-
-def is_one_prompt(prompts: Any) -> bool:
-    """Whether this is a single prompt: a text, or a list of whole numbers."""
-    if isinstance(prompts, np.ndarray):
-        return prompts.ndim == 1 and prompts.dtype.kind in "iu"
-    return isinstance(prompts, str) or (isinstance(prompts, list | tuple) and bool(prompts) and _are_ids(prompts))
-
-
-def _are_ids(ids: Sequence[Any]) -> bool:
-    return all(isinstance(number, Integral) and not isinstance(number, bool) for number in ids)
-
-
-def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
-    """The prompt, ids as int32; InputError for anything but a text or ids of the vocabulary."""
-    if isinstance(prompt, str):
-        return prompt
-    if not isinstance(prompt, list | tuple | np.ndarray) or not _are_ids(list(prompt)):
-        raise InputError(f"prompt {number} should be a str, or a list of token ids, is {type(prompt).__name__}")
-    wrong = next((index for index in prompt if not 0 <= index < vocabulary), None)
-    if wrong is not None:
-        raise InputError(f"prompt {number} should hold ids from 0 to {vocabulary - 1}, holds {wrong}")
-    return np.array(prompt, np.int32)
 
 
 @dataclass(frozen=True)

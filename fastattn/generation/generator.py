@@ -28,10 +28,8 @@ from fastattn.generation.calls import (
     GenerationResolver,
     Prompt,
     TextScore,
-    is_one_prompt,
 )
-from fastattn.generation.conversations import Conversations
-from fastattn.generation.reading import ContextReader
+from fastattn.generation.prompts import ContextReader, Conversations, is_one_prompt
 from fastattn.generation.text import AnswerText, GeneratorTokenizer, RunningAnswer
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.scheduling.request import Plan, awaited
@@ -206,12 +204,12 @@ class Generator(ModelBase):
         ``return_exceptions`` the FastattnError of a prompt is yielded in the place of its answer. ``messages``: an
         iterable of conversations instead.
         """
-        prompts, render, options = self._conversations.each(prompts, options)
+        prompts, render, options = self._conversations.split(prompts, options)
         call = self._resolver.call(options, details)
         check_bool("return_exceptions", return_exceptions)
 
         def read_one(number: int, prompt: Any) -> tuple[int, np.ndarray]:
-            return self._reader.read_one(call, number, render(prompt))
+            return self._reader.read_one(call, number, prompt if render is None else render(prompt))
 
         source = read_each(check_several("prompts", prompts, "an iterable of prompts"), read_one)
         make_plan = partial(self._plan, call=call)
@@ -250,7 +248,7 @@ class Generator(ModelBase):
             running.request.cancel()
 
     def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> tuple[np.ndarray, GenerationCall]:
-        prompt, options = self._conversations.asked(prompt, options)
+        prompt, options = self._conversations.rendered(prompt, options)
         call = self._resolver.call(options, details=True)
         if not call.decoding.greedy or call.decoding.num_hypotheses > 1:
             raise InputError("stream needs beam_size=1 and num_hypotheses=1")
@@ -290,7 +288,7 @@ class Generator(ModelBase):
 
         submitted  have the plan read the prompts, which takes a while
         """
-        prompts, options = self._conversations.asked(prompts, options)
+        prompts, options = self._conversations.rendered(prompts, options)
         call = self._resolver.call(options, details)
         alone = is_one_prompt(prompts)
         checked = self._reader.checked([prompts] if alone else check_several("prompts", prompts))
@@ -309,7 +307,7 @@ class Generator(ModelBase):
     def _plan(self, prompts: Sequence[Any], first: int = 0, *, call: GenerationCall) -> Plan:
         """The answer to each prompt, or its error; ``first``: the number of the first, for the callback."""
         chosen = [b for b, ids in enumerate(prompts) if not isinstance(ids, FastattnError)]
-        options, answers = call.decoding, {b: self._answer(prompts[b], call) for b in chosen}
+        options, answers = call.decoding, {b: AnswerText(self._tokenizer, prompts[b], call.stop) for b in chosen}
         if options.callback is not None:
             options = replace(options, callback=self._shown(options.callback, [first + b for b in chosen]))
         left = allowances(chosen, options)
@@ -352,9 +350,6 @@ class Generator(ModelBase):
             allowance=allowance,
         )
 
-    def _answer(self, ids: np.ndarray, call: GenerationCall) -> AnswerText:
-        return AnswerText(self._tokenizer, ids, call.stop)
-
     def _generation(self, job: Job, found: Hypothesis, answer: AnswerText) -> Generation:
         tokens, limit = found.tokens.tolist(), job.options.limit(0, 0)
         reason = "length" if len(tokens) >= limit else "stop"
@@ -390,7 +385,7 @@ class Generator(ModelBase):
         self, ids: np.ndarray, call: GenerationCall, caller: Hashable, put: Callable[[Step | None], Any]
     ) -> RunningAnswer:
         """An answer that is computed by others, who call ``put`` with each step, and with None behind the last."""
-        answer, options = self._answer(ids, call), replace(call.decoding, callback=put)
+        answer, options = AnswerText(self._tokenizer, ids, call.stop), replace(call.decoding, callback=put)
         job = self._job(ids, options, call, answer, allowances([0], options).get(0))
         request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)
         request.add_done_callback(lambda _: put(None))

@@ -16,6 +16,7 @@ from fastattn.errors import (
     FastattnError,
     InputError,
     check_bool,
+    check_known,
     check_several,
     check_text,
     check_texts,
@@ -24,7 +25,7 @@ from fastattn.errors import (
 from fastattn.generation.calls import Generation, GenerationCall
 from fastattn.generation.generator import Generator
 from fastattn.generation.judging import remarks
-from fastattn.generation.translating import TranslationPrompt, check_prompt, recognised
+from fastattn.generation.translating import PROMPTS, TranslationPrompt, recognised
 from fastattn.scheduling.request import Plan
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
@@ -105,13 +106,13 @@ class LanguageModelTranslator:
     ):
         self._languages = language(source_lang), language(target_lang)
         if prompt is not None:
-            check_prompt(prompt)
+            check_known("prompt", prompt, tuple(PROMPTS))
         names: list[str] = []
         if isinstance(model, Generator):
             self.generator = model
         else:
-            made = Generator(model, precision, threads, device=device, cache_precision=cache_precision)
-            self.generator, names = made, _names(model)
+            self.generator = Generator(model, precision, threads, device=device, cache_precision=cache_precision)
+            names = _names(model)
         self._chat_template = self.generator._conversations.source
         self.prompt = prompt or recognised(names, self._chat_template)
 
@@ -171,7 +172,7 @@ class LanguageModelTranslator:
                 raise InputError(f"the prompt has no room in the model's context of {generator.max_length} tokens")
         rest.setdefault("max_new_tokens", 2 * limit)
         stop = rest.get("stop")
-        rest["stop"] = [*prompt.stops, *([stop] if isinstance(stop, str) else () if stop is None else stop)]
+        rest["stop"] = [*prompt.prompt.stops, *([stop] if isinstance(stop, str) else () if stop is None else stop)]
         generation = generator._resolver.call(rest, True)
         if not details and generation.decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
@@ -197,18 +198,18 @@ class LanguageModelTranslator:
 
     def _read(self, text: str, call: _Call) -> _Document:
         check_unicode(text)
-        encode = self.generator._tokenizer.encode
+
+        def length(part: str) -> int:
+            return len(self.generator._tokenizer.encode([part], False)[0])
+
         parts, around = [], [""]
         for piece in _BLANK.split(text):
             around[-1] += piece[: len(piece) - len(piece.lstrip())]
-            for part in self._fitting(piece.lstrip(), encode, call.limit):
+            for part in split_to_fit(piece.lstrip(), length, call.limit, self._languages[0].code):
                 parts.append(part.rstrip())
                 around.append(part[len(part.rstrip()) :])
         prompts = [self._ids(call.prompt, part) for part in parts]
         return _Document(parts, prompts, around)
-
-    def _fitting(self, paragraph: str, encode: Callable[..., list[np.ndarray]], limit: int) -> list[str]:
-        return split_to_fit(paragraph, lambda part: len(encode([part], False)[0]), limit, self._languages[0].code)
 
     def _read_one(self, call: _Call, number: int, text: Any) -> tuple[int, _Document]:
         """(tokens, document)."""

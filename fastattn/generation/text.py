@@ -126,8 +126,7 @@ class TextStream:
         if cut is not None:
             self._over = True
             return cut
-        longest = max((_begun(self._held, string) for string in self._answer.strings), default=0)
-        at = len(self._held) - longest
+        at = len(self._held) - max((_begun(self._held, string) for string in self._answer.strings), default=0)
         released, self._held = self._held[:at], self._held[at:]
         return released
 

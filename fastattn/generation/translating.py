@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastattn.errors import InputError, check_known
+from fastattn.errors import InputError
 from fastattn.system.records import dataclass
 from fastattn.text.languages import Language
 
@@ -115,11 +115,6 @@ def recognised(names: Sequence[str], chat_template: str) -> str:
     raise InputError(f"not known with which prompt this model translates; name one: {', '.join(PROMPTS)}")
 
 
-def check_prompt(name: Any) -> None:
-    """Raise InputError unless ``name`` is of ``PROMPTS``."""
-    check_known("prompt", name, tuple(PROMPTS))
-
-
 class TranslationPrompt:
     """One family's prompt between two languages.
 
@@ -136,20 +131,16 @@ class TranslationPrompt:
         for given, form, what in ((terms, self.prompt.terms, "terms"), (context, self.prompt.context, "context")):
             if given and not form:
                 raise InputError(f"models with the prompt {name} were not trained with {what}")
-        is_chinese = bool(self.prompt.chinese) and (source.is_chinese or target.is_chinese)
         form = self.prompt.terms if terms else self.prompt.context if context else ""
-        is_chinese |= bool(form)
-        lines = "\n".join(self.prompt.term.format(*pair) for pair in (terms or {}).items())
-        named = {"source": source.chinese, "target": target.chinese} if is_chinese else {}
+        is_chinese = bool(form) or bool(self.prompt.chinese) and (source.is_chinese or target.is_chinese)
         self._form = form or (self.prompt.chinese if is_chinese else self.prompt.form)
         self._named = {
-            "source": source.name,
-            "target": target.name,
+            "source": source.chinese if is_chinese else source.name,
+            "target": target.chinese if is_chinese else target.name,
             "source_code": source.code,
             "target_code": target.code,
-            "terms": lines,
+            "terms": "\n".join(self.prompt.term.format(*pair) for pair in (terms or {}).items()),
             "context": context,
-            **named,
         }
 
     @property
@@ -157,11 +148,6 @@ class TranslationPrompt:
         """What stands around the text, by which an answer that repeats it is known: its longest line."""
         lines = self._form.format(**self._named, text="\n").split("\n")
         return max(lines, key=len)
-
-    @property
-    def stops(self) -> tuple[str, ...]:
-        """Texts that end an answer."""
-        return self.prompt.stops
 
     def asked(self, text: str, chat_template: str) -> str | list[dict[str, Any]]:
         """The prompt for a text, or the messages for the chat template."""

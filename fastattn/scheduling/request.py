@@ -75,7 +75,8 @@ class Request(Future):
         try:
             jobs = self._send()
         except StopIteration as end:
-            self._settle(self.set_result, end.value)
+            with suppress(InvalidStateError):  # cancelled meanwhile
+                self.set_result(end.value)
         except BaseException as error:
             if is_interrupt(error):
                 raise
@@ -103,11 +104,8 @@ class Request(Future):
 
     def fail(self, error: BaseException) -> None:
         """End the request with an error, unless it has ended."""
-        self._settle(self.set_exception, error)
-
-    def _settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
         with suppress(InvalidStateError):  # cancelled meanwhile
-            settle(outcome)
+            self.set_exception(error)
 
     def done(self) -> bool:
         # Without the lock: workers ask often, and an interrupt might leave the lock held.

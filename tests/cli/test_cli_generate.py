@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fastattn.generation.conversations import Conversations
 from fastattn.generation.generator import Generator
+from fastattn.generation.prompts import Conversations
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.system.files import one_line
 from tests.cli.commands import fail, refuse, succeed

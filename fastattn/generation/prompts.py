@@ -1,0 +1,134 @@
+"""Prompts, texts, ids or conversations, to ids within a model's context."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from fastattn.errors import InputError
+from fastattn.generation.calls import GenerationCall
+from fastattn.generation.text import GeneratorTokenizer
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.system.records import lazy
+from fastattn.text.chat import ChatTemplate
+
+
+def is_one_prompt(prompts: Any) -> bool:
+    """Whether this is a single prompt: a text, or a list of whole numbers."""
+    if isinstance(prompts, np.ndarray):
+        return prompts.ndim == 1 and prompts.dtype.kind in "iu"
+    return isinstance(prompts, str) or (isinstance(prompts, list | tuple) and bool(prompts) and _are_ids(prompts))
+
+
+def _are_ids(ids: Sequence[Any]) -> bool:
+    return all(isinstance(number, Integral) and not isinstance(number, bool) for number in ids)
+
+
+def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
+    """The prompt, ids as int32; InputError for anything but a text or ids of the vocabulary."""
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, list | tuple | np.ndarray) or not _are_ids(list(prompt)):
+        raise InputError(f"prompt {number} should be a str, or a list of token ids, is {type(prompt).__name__}")
+    wrong = next((index for index in prompt if not 0 <= index < vocabulary), None)
+    if wrong is not None:
+        raise InputError(f"prompt {number} should hold ids from 0 to {vocabulary - 1}, holds {wrong}")
+    return np.array(prompt, np.int32)
+
+
+class ContextReader:
+    """Reads prompts for a model of ``most`` ids, prompt and answer together; 0: no limit.
+
+    first  in its methods: the number of the first prompt, for errors
+    """
+
+    def __init__(self, tokenizer: GeneratorTokenizer, most: int, threads: int = 1):
+        self._tokenizer, self._most, self.threads = tokenizer, most, threads
+
+    def checked(self, prompts: Iterable[Any], first: int = 0) -> list[str | np.ndarray]:
+        """Texts, and ids as int32."""
+        vocabulary = self._tokenizer.vocabulary
+        return [check_prompt(prompt, number, vocabulary) for number, prompt in enumerate(prompts, first)]
+
+    def ids(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
+        """int32 ids of each checked prompt."""
+        vocabulary = self._tokenizer.vocabulary
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        encoded = iter(self._tokenizer.encode(texts, call.special_tokens, self.threads))
+        ids = [next(encoded) if isinstance(prompt, str) else prompt for prompt in prompts]
+        for number, one in enumerate(ids, first):
+            if int(one.max(initial=0)) >= vocabulary:
+                raise InputError(f"prompt {number}: the tokenizer gives the id {one.max()}, the model has {vocabulary}")
+        return ids
+
+    def read(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
+        """int32 ids of each checked prompt, at least one, within the context."""
+        read = []
+        for number, ids in enumerate(self.ids(prompts, call, first), first):
+            if not len(ids):
+                raise InputError(f"prompt {number} should have at least one token, has none")
+            if self._most and call.context == "cut":
+                ids = self._cut(ids, max(self._most - call.decoding.limit(0, 0), self._most - self._most // 2))
+            elif self._most and len(ids) >= self._most:
+                raise InputError(
+                    f"prompt {number} has {len(ids)} tokens, and the model's context {self._most} for it and the "
+                    'answer; context="cut" cuts its beginning'
+                )
+            read.append(ids)
+        return read
+
+    def read_one(self, call: GenerationCall, number: int, prompt: Any) -> tuple[int, np.ndarray]:
+        """(tokens, ids)."""
+        (ids,) = self.read(self.checked([prompt], number), call, number)
+        return len(ids), ids
+
+    def _cut(self, ids: np.ndarray, most: int) -> np.ndarray:
+        """The last ids, behind the special tokens with which texts begin."""
+        start = self._tokenizer.start_ids
+        if len(ids) <= most:
+            return ids
+        kept = start if ids[: len(start)].tolist() == start and len(start) < most else []
+        return np.concatenate([np.array(kept, np.int32), ids[len(ids) - most + len(kept) :]])
+
+
+class Conversations:
+    """Makes prompts of one model's conversations."""
+
+    def __init__(self, text: GeneratorText):
+        self.source, self._special_tokens = text.chat_template, text.special_tokens
+
+    @lazy
+    def template(self) -> ChatTemplate:
+        """Raises InputError for a checkpoint without one, CheckpointError for one that is none."""
+        if not self.source:
+            raise InputError("the checkpoint has no chat template: give prompts, not messages")
+        return ChatTemplate(self.source, self._special_tokens)
+
+    def split(self, prompts: Any, options: Any) -> tuple[Any, Callable[[Any], Any] | None, Any]:
+        """(prompts, None, options) of a call, or (conversations, what renders one as a prompt, the other options).
+
+        A call may have ``messages`` instead of prompts, and ``template_variables``. A template writes the special
+        tokens itself, so that none are added but if they are asked for.
+        """
+        messages, variables = options.get("messages"), options.get("template_variables")
+        rest = {name: value for name, value in options.items() if name not in ("messages", "template_variables")}
+        if (messages is None) == (prompts is None):
+            raise InputError("give either prompts or messages")
+        if messages is None:
+            if variables is not None:
+                raise InputError("template_variables need messages")
+            return prompts, None, rest
+        if not isinstance(variables, dict | None):
+            raise InputError(f"template_variables should be a dict, got {type(variables).__name__}")
+        return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **rest}
+
+    def rendered(self, prompts: Any, options: Any) -> tuple[Any, Any]:
+        """(prompts, options) of a call."""
+        prompts, render, rest = self.split(prompts, options)
+        if render is None:
+            return prompts, rest
+        if isinstance(prompts, list | tuple) and prompts and isinstance(prompts[0], list | tuple):
+            return [render(messages) for messages in prompts], rest
+        return render(prompts), rest
