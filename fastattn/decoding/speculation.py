@@ -180,11 +180,9 @@ class SpeculativeBatch(DecodingBatch):
             np.append(self.cache.tokens(slot, 0, position), token)
             for (slot,), position, (token,) in zip(beams.slots_BR, beams.positions_B, beams.tokens_BR)
         ]
-        return (
-            [look_up(*each) for each in zip(tokens, most)]
-            if self._draft is None
-            else self._draft.propose(beams, tokens, most)
-        )
+        if self._draft is not None:
+            return self._draft.propose(beams, tokens, most)
+        return [look_up(*each) for each in zip(tokens, most)]
 
     def _take(self, asked: _Asked, log_probs_N1: np.ndarray, ids_N1: np.ndarray) -> None:
         """Go on by what is chosen behind each input, as far as the inputs are what was chosen."""

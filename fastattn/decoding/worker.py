@@ -191,8 +191,8 @@ class DecodingWorker:
         self._admitted = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether some may have an allowance
         self._passing = 0.0  # seconds that passes took in this call, which are no sentence's
-        self.reader = None if model.sizes.memory_widths else PromptReader(model)
-        self.prompts: list[Sentence] = [] if self.reader is None else self.reader.prompts  # that are being read
+        self._reader = PromptReader(model)
+        self.prompts = self._reader.prompts  # that are being read, where there is no encoder
 
     def advance(self) -> bool:
         """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
@@ -203,15 +203,15 @@ class DecodingWorker:
             if tickets:
                 cache = self._cache_for(tickets)
                 sentences = [Sentence(ticket, self.scheduler, self.model.sizes.max_positions) for ticket in tickets]
-                if self.reader is None:
+                if self.model.sizes.memory_widths:
                     begin(self.model, cache, sentences, [self._batch_of(sentence.job) for sentence in sentences])
                 else:
-                    self.reader.add(cache, sentences)
+                    self._reader.add(cache, sentences)
                 self._leave_empty()
         if not self.batches and not self.prompts:
             return came
-        if self.reader is not None and self.prompts:
-            self._read_on(self.reader)
+        if self.prompts:
+            self._read_on()
         if self.batches:
             self._step()
         self._give_up_late(start)
@@ -278,10 +278,10 @@ class DecodingWorker:
 
         return self.scheduler.take(has_room)
 
-    def _read_on(self, reader: PromptReader) -> None:
+    def _read_on(self) -> None:
         """Read a chunk of the prompts; the sentences of those that are read whole begin."""
         assert self.cache is not None
-        whole, hidden_BD = reader.read_on(self.cache, self.scheduler)
+        whole, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
         batches = [self._batch_of(sentence.job) for sentence in whole]
         for sentence, batch in zip(whole, batches):
             batch.admit(sentence)
@@ -299,7 +299,14 @@ class DecodingWorker:
 
     def _cache_for(self, tickets: list[Ticket]) -> KeyValueCache:
         """The cache, of about the size that these tickets and the sentences in progress need."""
-        rows, memory_rows = self._expected_rows(tickets)
+        jobs, in_progress, capacity = [ticket.job for ticket in tickets], self.sentences(), self._capacity
+        # Room for as many that wait as may join them.
+        most = min(capacity.sentences(jobs[0].options.beam_size), len(jobs) + self.scheduler.waiting())
+        factor = max(1, most // len(jobs))
+        rows, memory_rows = sum(map(expected_rows, jobs)), sum(len(job.source) for job in jobs)
+        rows, memory_rows = (max(n, min(capacity.tokens, n * factor)) for n in (rows, memory_rows))
+        rows += sum(sentence.expected for sentence in in_progress)
+        memory_rows += sum(len(sentence.job.source) for sentence in in_progress)
         if self.cache is None and self._left:
             with suppress(IndexError):  # another worker was quicker
                 self.cache, self._found = self._left.pop()
@@ -308,17 +315,6 @@ class DecodingWorker:
         else:
             self.cache.shrink(rows, memory_rows)
         return self.cache
-
-    def _expected_rows(self, tickets: list[Ticket]) -> tuple[int, int]:
-        """About how many rows the two pools need for sentences in progress, these tickets, and waiting ones."""
-        jobs = [ticket.job for ticket in tickets]
-        rows, memory_rows = sum(map(expected_rows, jobs)), sum(len(job.source) for job in jobs)
-        most = self._capacity.sentences(jobs[0].options.beam_size)
-        factor = max(1, min(most, len(jobs) + self.scheduler.waiting()) // len(jobs))
-        in_progress, room = self.sentences(), self._capacity.tokens
-        rows = sum(sentence.expected for sentence in in_progress) + max(rows, min(room, rows * factor))
-        memory = sum(len(sentence.job.source) for sentence in in_progress)
-        return rows, memory + max(memory_rows, min(room, memory_rows * factor))
 
     def _batch_of(self, job: Job) -> DecodingBatch:
         for batch in self.batches:
@@ -346,7 +342,7 @@ class DecodingWorker:
             self._leave_empty()
             return
         inputs = [batch.inputs() for batch in batches]
-        slots_R, tokens_N, positions_N, counts_R = (_end_to_end(parts) for parts in zip(*inputs))
+        slots_R, tokens_N, positions_N, counts_R = map(np.concatenate, zip(*inputs))
         wants_attention = any(batch.wants_attention for batch in batches)
         hidden_ND, attention_NS = self.model.step(cache, slots_R, tokens_N, positions_N, wants_attention, counts_R)
         if attention_NS is not None:
@@ -365,9 +361,7 @@ class DecodingWorker:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
             seconds = monotonic() - start - self._passing
-            for (
-                sentence
-            ) in sentences:  # in equal shares: so a text's neighbours in a batch, however many, cost it no time
+            for sentence in sentences:  # equal shares: a text's neighbours in a batch, however many, cost it no time
                 if sentence.job.allowance is not None:
                     sentence.job.allowance.left -= seconds / len(sentences)
             self._leave({sentence for sentence in sentences if is_over(sentence.job)})
@@ -382,15 +376,13 @@ class DecodingWorker:
         self._leave_empty()
 
     def _leave_empty(self) -> None:
+        """Leave what nothing is in, with the beginnings that are kept and recorded steps, to the next worker."""
         empty = [batch for batch in self.batches if batch.beams is None]
         if empty:
             self.batches = [batch for batch in self.batches if batch.beams is not None]
-        cache = self.cache
-        if not self.batches and not self.prompts and cache is not None and (empty or cache.keeps):
-            self._leave_cache(cache, empty[-1] if empty else None)
-
-    def _leave_cache(self, cache: KeyValueCache, batch: DecodingBatch | None) -> None:
-        """Leave what nothing is in, with the beginnings that are kept and recorded steps, to the next worker."""
+        cache, batch = self.cache, empty[-1] if empty else None
+        if self.batches or self.prompts or cache is None or not (empty or cache.keeps):
+            return
         steps = None if batch is None else batch.recorded
         if cache.keeps:
             cache.shrink(0, 0)
@@ -399,10 +391,6 @@ class DecodingWorker:
             self.cache = self._found = None
             lets_go = batch is None or isinstance(batch.speculate, Decoder)  # of the draft model, which may be closed
             self._left.append((cache, None if steps is None or lets_go else batch))
-
-
-def _end_to_end(parts: tuple[np.ndarray, ...]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 # With at least this many sentences a thread, threads take whole sentences; with fewer they share each product.

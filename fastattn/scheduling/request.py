@@ -190,27 +190,23 @@ class Queue:
         has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
         """
         taken: list[Ticket] = []
-        for caller in self.newcomers():
-            if len(taken) >= most or not self._take_one(caller, line, lambda ticket: has_room(ticket, True), taken):
-                break
+        newcomers = deque(self.newcomers())
         while self._callers and len(taken) < most:
-            caller = next(iter(self._callers))
-            if not self._take_one(caller, line, lambda ticket: has_room(ticket, False), taken):
+            caller = newcomers[0] if newcomers else next(iter(self._callers))
+            tickets = self._line(caller, line)
+            if has_room(tickets[0], bool(newcomers)):
+                taken.append(tickets.popleft())
+                self._leave(taken[-1])
+                self.began(taken[-1])
+                if newcomers:
+                    newcomers.popleft()
+                elif caller in self._callers:
+                    self._callers.move_to_end(caller)
+            elif newcomers:
+                newcomers.clear()
+            else:
                 break
-            if caller in self._callers:
-                self._callers.move_to_end(caller)
         return taken
-
-    def _take_one(self, caller: Hashable, line: int, has_room: Callable[[Ticket], bool], taken: list[Ticket]) -> bool:
-        """Take the caller's next ticket; False where it does not fit."""
-        tickets = self._line(caller, line)
-        if not has_room(tickets[0]):
-            return False
-        ticket = tickets.popleft()
-        taken.append(ticket)
-        self._leave(ticket)
-        self.began(ticket)
-        return True
 
     def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
         """The caller's line, or another of its lines if that is empty; its first ticket waits."""

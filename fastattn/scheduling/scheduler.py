@@ -145,16 +145,17 @@ class Scheduler:
             with _resetting:  # once, however many threads of the child come first
                 if self._process != os.getpid():
                     self._reset()
-        return Request(make_plan, threading.get_ident() if caller is None else caller, self._drop, self._hand_over_to)
+
+        def drop(request: Request) -> None:
+            self._state.drop(request)  # that of this process, which may be a child of the request's
+
+        return Request(make_plan, threading.get_ident() if caller is None else caller, drop, self._hand_over_to)
 
     def _hand_over_to(self, request: Request) -> None:
         """Before this thread waits for a request: if it is between two steps, have another compute at its slot."""
         for slot in list(self._state.slots):
             if self._state.has(slot) and slot.is_between and not self._start_thread(slot):
                 self._compute(slot, request)
-
-    def _drop(self, request: Request) -> None:
-        self._state.drop(request)  # that of this process, which may be a child of the request's
 
     # slots
 

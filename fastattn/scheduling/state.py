@@ -72,14 +72,6 @@ class WorkerSlot:
         self.worker: Worker | None = None
         self.wake: Callable[[], None] = _wake_nobody
 
-    def let_go(self) -> None:
-        """Free the worker's memory at once; the garbage collector would come later."""
-        self.worker, self.wake = None, _wake_nobody
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.tickets and not self.isolated
-
     # for the worker
 
     def waiting(self) -> int:
@@ -299,14 +291,14 @@ class SchedulerState:
         with self.lock:
             self.slots.remove(slot)
             self._share_threads()
-        slot.let_go()
+        slot.worker, slot.wake = None, _wake_nobody  # memory is free at once; the garbage collector would come later
 
     def leave_if_idle(self, slot: WorkerSlot) -> bool:
         """Leave the slot, unless there is something left to do; True where this thread has it no more."""
         with self.lock:
             if not self.has(slot):
                 return True
-            if self.has_work or not slot.is_idle:
+            if self.has_work or slot.tickets or slot.isolated:
                 return False
             self.leave_slot(slot)
             return True
