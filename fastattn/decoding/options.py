@@ -45,7 +45,7 @@ LONGEST_TARGET = 1 << 40  # fits int64; no memory holds as many tokens
 LONGEST_LEAST = 1_000_000  # tokens: a search goes on for min_decoding_length even if the model has ended
 # What a finite number should be. Beyond 1e4 and 1e30 float32 cannot tell hypotheses apart: their log-probabilities
 # vanish beside the penalties, and logits are 0 or infinite.
-_WANTED: dict[str, Callable[[Any], bool]] = {
+_RANGES: dict[str, Callable[[Any], bool]] = {
     "greater than 0": lambda value: value > 0,
     "at least 0": lambda value: value >= 0,
     "at most 1": lambda value: value <= 1,
@@ -54,7 +54,7 @@ _WANTED: dict[str, Callable[[Any], bool]] = {
     "from 1e-30 to 1e+30": lambda value: 1e-30 <= value <= 1e30,
 }
 # The checkpoint's own settings that give way to another limit.
-_LIMITS = ("max_decoding_length", "max_length_factor")
+_LENGTH_LIMITS = ("max_decoding_length", "max_length_factor")
 
 
 def _whole(default: int | None, least: int, most: int | None = None) -> Any:
@@ -69,15 +69,15 @@ def _whole(default: int | None, least: int, most: int | None = None) -> Any:
     return field(default=default, metadata={"check": check})
 
 
-def _number(default: float | None, *limits: str) -> Any:
-    """A field that is a finite number within ``limits``, of _WANTED, or None by default."""
+def _number(default: float | None, *ranges: str) -> Any:
+    """A field that is a finite number within ``ranges``, of _RANGES, or None by default."""
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not _is_finite(value):
             raise InputError(f"{name} should be a finite number, got {described(value)}")
-        for wanted in limits:
-            if not _WANTED[wanted](value):
-                raise InputError(f"{name} should be {wanted}, got {value}")
+        for limit in ranges:
+            if not _RANGES[limit](value):
+                raise InputError(f"{name} should be {limit}, got {value}")
 
     return field(default=default, metadata={"check": check})
 
@@ -211,8 +211,8 @@ class DecodingOptions:
             )
         if self.callback is not None and not callable(self.callback):
             raise InputError(f"callback should be a function, got {self.callback!r}")
-        many = self.return_alternatives or (self.beam_size == 1 and self.sampling_topk != 1)
-        if self.num_hypotheses > self.wanted and not many:
+        is_branched = self.return_alternatives or (self.beam_size == 1 and self.sampling_topk != 1)
+        if self.num_hypotheses > self.wanted and not is_branched:
             raise InputError(
                 f"num_hypotheses ({self.num_hypotheses}) is greater than beam_size * patience ({self.wanted})"
             )
@@ -308,33 +308,33 @@ def _is_finite(value: Real) -> bool:
         return False
 
 
-def resolve_options(settings: Mapping[str, Any], given: Mapping[str, Any]) -> DecodingOptions:
-    """The options of a call: those ``given``, else the checkpoint's ``settings``, else the defaults.
+def resolve_options(settings: Mapping[str, Any], options: Mapping[str, Any]) -> DecodingOptions:
+    """The options of a call: those ``options``, else the checkpoint's ``settings``, else the defaults.
 
     A beam size that is not given is 1 where tokens are sampled, and never less than the num_hypotheses asked for.
     Settings of the checkpoint that contradict a given option are dropped: its sampling where a beam or a bias is given,
     its length limits where another is. Its least or greatest length gives way to the other one, if that is given.
     """
-    given, dropped = dict(given), list[str]()
-    if given.get("beam_size", 1) != 1 or given.get("prefix_bias_beta", 0) != 0:
+    options, dropped = dict(options), list[str]()
+    if options.get("beam_size", 1) != 1 or options.get("prefix_bias_beta", 0) != 0:
         dropped += SAMPLING
-    if any(given.get(name) is not None for name in _LIMITS):
-        dropped += _LIMITS
-    chosen = {name: value for name, value in settings.items() if name not in dropped}
-    if "beam_size" not in given:
-        count = given.get("num_hypotheses")
-        if (chosen | given).get("sampling_topk", 1) != 1:
-            chosen["beam_size"] = 1
-        elif not given.get("return_alternatives") and "patience" not in given and isinstance(count, Integral):
+    if any(options.get(name) is not None for name in _LENGTH_LIMITS):
+        dropped += _LENGTH_LIMITS
+    own = {name: value for name, value in settings.items() if name not in dropped}
+    if "beam_size" not in options:
+        count = options.get("num_hypotheses")
+        if (own | options).get("sampling_topk", 1) != 1:
+            own["beam_size"] = 1
+        elif not options.get("return_alternatives") and "patience" not in options and isinstance(count, Integral):
             if count <= WIDEST_BEAM:  # what cannot be meant is left to DecodingOptions to refuse
-                chosen["beam_size"] = max(chosen.get("beam_size", DecodingOptions.beam_size), int(count))
-    for name, other, nearer in (
+                own["beam_size"] = max(own.get("beam_size", DecodingOptions.beam_size), int(count))
+    for name, opposite, nearer in (
         ("max_decoding_length", "min_decoding_length", max),
         ("min_decoding_length", "max_decoding_length", min),
     ):
-        if isinstance(chosen.get(name), int) and isinstance(given.get(other), Integral):
-            chosen[name] = nearer(chosen[name], int(given[other]))
-    return DecodingOptions(**chosen | given)
+        if isinstance(own.get(name), int) and isinstance(options.get(opposite), Integral):
+            own[name] = nearer(own[name], int(options[opposite]))
+    return DecodingOptions(**own | options)
 
 
 def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]:
@@ -384,7 +384,7 @@ class DecodingResolver:
     settings    the checkpoint's own
     vocabulary  the number of ids
     known_ids   the ids of tokens; raises for one that there is not
-    names       the options that calls may have; ``beside``: others that a message may suggest
+    names       the options that calls may have; ``suggestions``: others that a message may suggest
     foreign     by other libraries' names, what to write here
     renamed     fields of DecodingOptions by their names in calls, where these are others
     default     the options of a call that gives none
@@ -396,31 +396,32 @@ class DecodingResolver:
         vocabulary: int,
         known_ids: Callable[[Sequence[str]], list[int]],
         names: Iterable[str],
-        beside: Iterable[str],
+        suggestions: Iterable[str],
         foreign: Mapping[str, str],
         renamed: Mapping[str, str] = NONE,
     ):
         self.settings, self._vocabulary, self._known_ids = settings, vocabulary, known_ids
-        self._names, self._beside, self._foreign, self._renamed = tuple(names), tuple(beside), foreign, renamed
+        self._names, self._suggestions = tuple(names), tuple(suggestions)
+        self._foreign, self._renamed = foreign, renamed
         self.default = resolve_options(settings, {})
 
     def resolve(self, options: Mapping[str, Any], ids_of: Callable[[Any], Sequence[int]]) -> DecodingOptions:
         """The options of a call; ``ids_of``: the ids of one of its suppress_sequences."""
         unknown = [name for name in options if name not in self._names]
         if unknown:
-            others = (name for name in self._beside if name != unknown[0])
-            meant = what_was_meant(unknown[0], (*self._names, *others), self._foreign)
-            raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (meant or f"; known: {', '.join(self._names)}"))
-        given = {self._renamed.get(name, name): value for name, value in options.items()}
-        if "suppress_sequences" in given:
-            sequences = given["suppress_sequences"] or ()
+            suggestions = (name for name in self._suggestions if name != unknown[0])
+            hint = what_was_meant(unknown[0], (*self._names, *suggestions), self._foreign)
+            raise UnknownOptionError(f"unknown option {unknown[0]!r}" + (hint or f"; known: {', '.join(self._names)}"))
+        fields = {self._renamed.get(name, name): value for name, value in options.items()}
+        if "suppress_sequences" in fields:
+            sequences = fields["suppress_sequences"] or ()
             if isinstance(sequences, str | bytes | Mapping) or not isinstance(sequences, Iterable):
                 raise InputError(f"suppress_sequences should be a list of what to suppress, got {sequences!r}")
-            given["suppress_sequences"] = [ids_of(each) for each in sequences]
-        if (end_token := given.pop("end_token", None)) is not None:  # else the checkpoint's
-            given["end_token"] = self._end_ids(end_token)
+            fields["suppress_sequences"] = [ids_of(each) for each in sequences]
+        if (end_token := fields.pop("end_token", None)) is not None:  # else the checkpoint's
+            fields["end_token"] = self._end_ids(end_token)
         try:
-            return resolve_options(self.settings, given)
+            return resolve_options(self.settings, fields)
         except InputError as error:
             message = str(error)
             for name, field in self._renamed.items():
@@ -428,11 +429,11 @@ class DecodingResolver:
             raise InputError(message) from None
 
     def _end_ids(self, end_token: Any) -> list[int]:
-        listed = [end_token] if isinstance(end_token, str | Integral) else end_token
-        if not isinstance(listed, Iterable) or isinstance(listed, bytes | Mapping):
+        tokens = [end_token] if isinstance(end_token, str | Integral) else end_token
+        if not isinstance(tokens, Iterable) or isinstance(tokens, bytes | Mapping):
             raise InputError(f"end_token should be a token, an id, or a list of them, got {end_token!r}")
         ids: list[int] = []
-        for token in listed:
+        for token in tokens:
             if isinstance(token, str):
                 ids += self._known_ids([token])
             elif isinstance(token, Integral) and not isinstance(token, bool) and 0 <= int(token) < self._vocabulary:

@@ -40,22 +40,22 @@ class PromptReader:
 
     def read_on(self, cache: KeyValueCache, scheduler: WorkerSlot) -> tuple[list[Sentence], np.ndarray]:
         """Read a chunk: the prompts that are read whole now, and hidden_BD of their last inputs; scores are done."""
-        start, begun = perf_counter(), begin_prompts(cache, self.prompts)
-        most = min(MOST_CHUNK, max(LEAST_CHUNK, len(begun), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
-        most = min(most, sum(prompt.left for prompt in begun))
-        hidden_BD = read_chunk(self.model, cache, begun, most)
-        if most >= LEAST_CHUNK:
-            self._seconds_a_row = (perf_counter() - start) / most
-        whole = [prompt for prompt in begun if not prompt.left]
-        self.prompts[:] = [prompt for prompt in self.prompts if prompt.left]
-        for prompt in whole:
-            if prompt.job.scored:
+        start, started = perf_counter(), begin_prompts(cache, self.prompts)
+        count = min(MOST_CHUNK, max(LEAST_CHUNK, len(started), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
+        count = min(count, sum(prompt.unread for prompt in started))
+        hidden_BD = read_chunk(self.model, cache, started, count)
+        if count >= LEAST_CHUNK:
+            self._seconds_a_row = (perf_counter() - start) / count
+        ready = [prompt for prompt in started if not prompt.unread]
+        self.prompts[:] = [prompt for prompt in self.prompts if prompt.unread]
+        for prompt in ready:
+            if prompt.job.only_scores:
                 cache.release(prompt.memory_slot, prompt.slots_R)
                 scheduler.finish(prompt.ticket, np.concatenate(prompt.log_probs))
             else:
-                cache.keep(int(prompt.slots_R[0]), prompt.done)
-        searched = [b for b, prompt in enumerate(whole) if not prompt.job.scored]
-        return [whole[b] for b in searched], self.model.ops.take_rows(hidden_BD, np.array(searched, np.int64))
+                cache.keep(int(prompt.slots_R[0]), prompt.cached)
+        searched = [b for b, prompt in enumerate(ready) if not prompt.job.only_scores]
+        return [ready[b] for b in searched], self.model.ops.take_rows(hidden_BD, np.array(searched, np.int64))
 
 
 def own_slots(cache: KeyValueCache, beam: int) -> tuple[int, np.ndarray]:
@@ -66,54 +66,54 @@ def own_slots(cache: KeyValueCache, beam: int) -> tuple[int, np.ndarray]:
 
 def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sentence]:
     """Give new prompts what they have in common with others; returns those that need not wait for it."""
-    begun = [prompt for prompt in prompts if prompt.done >= 0]
+    started = [prompt for prompt in prompts if prompt.cached >= 0]
     for prompt in prompts:
-        if prompt.done >= 0:
+        if prompt.cached >= 0:
             continue
-        rows_T, wanted_T = np.zeros(0, np.int32), prompt.inputs_T[:-1]  # the last one's hidden state is needed
-        if not prompt.job.scored:  # which needs all hidden states
-            rows_T = cache.longest_beginning(wanted_T)
-            common = [common_beginning(wanted_T, other.inputs_T) for other in begun]
+        rows_T, inputs_T = np.zeros(0, np.int32), prompt.inputs_T[:-1]  # the last one's hidden state is needed
+        if not prompt.job.only_scores:  # which needs all hidden states
+            rows_T = cache.longest_beginning(inputs_T)
+            common = [common_beginning(inputs_T, shared.inputs_T) for shared in started]
             longest = max(common, default=0)
             if longest >= max(LEAST_SHARED, len(rows_T) + 1):
-                other = begun[common.index(longest)]
-                if other.done < longest:
+                shared = started[common.index(longest)]
+                if shared.cached < longest:
                     continue
-                rows_T = cache.shared_rows(int(other.slots_R[0]), longest)
+                rows_T = cache.shared_rows(int(shared.slots_R[0]), longest)
         cache.begin_with(int(prompt.slots_R[0]), rows_T)
-        prompt.done = len(rows_T)
-        begun.append(prompt)
-    return begun
+        prompt.cached = len(rows_T)
+        started.append(prompt)
+    return started
 
 
-def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence], most: int) -> np.ndarray:
-    """Read on, ``most`` tokens in all: hidden_BD of the last input of each prompt that is read whole now, in order."""
-    counts_B = np.array(fair_shares([prompt.left for prompt in prompts], most), np.int64)
-    chosen = [prompt for prompt, count in zip(prompts, counts_B) if count]
+def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence], count: int) -> np.ndarray:
+    """Read ``count`` more tokens: hidden_BD of the last inputs of the prompts that are whole now, in their order."""
+    counts_B = np.array(fair_shares([prompt.unread for prompt in prompts], count), np.int64)
+    in_chunk = [prompt for prompt, tokens in zip(prompts, counts_B) if tokens]
     counts_B = counts_B[counts_B > 0]
-    firsts_B = np.array([prompt.done for prompt in chosen], np.int64)
+    firsts_B = np.array([prompt.cached for prompt in in_chunk], np.int64)
     starts_B1 = np.concatenate([[0], np.cumsum(counts_B)])
-    for prompt, count in zip(chosen, counts_B.tolist()):
-        prompt.done += count
-    parts = [prompt.inputs_T[first : prompt.done] for prompt, first in zip(chosen, firsts_B.tolist())]
-    slots_B = np.array([prompt.slots_R[0] for prompt in chosen], np.int64)
+    for prompt, tokens in zip(in_chunk, counts_B.tolist()):
+        prompt.cached += tokens
+    parts = [prompt.inputs_T[first : prompt.cached] for prompt, first in zip(in_chunk, firsts_B.tolist())]
+    slots_B = np.array([prompt.slots_R[0] for prompt in in_chunk], np.int64)
     hidden_ND, _ = model.prefill(np.concatenate(parts), starts_B1, cache=cache, slots_B=slots_B, firsts_B=firsts_B)
-    scored = [b for b, prompt in enumerate(chosen) if prompt.job.scored]
+    scored = [b for b, prompt in enumerate(in_chunk) if prompt.job.only_scores]
     if scored:
         rows_n = np.concatenate([np.arange(starts_B1[b], starts_B1[b + 1]) for b in scored])
-        next_n = np.concatenate([chosen[b].job.start[firsts_B[b] + 1 : chosen[b].done + 1] for b in scored])
+        next_n = np.concatenate([in_chunk[b].job.start[firsts_B[b] + 1 : in_chunk[b].cached + 1] for b in scored])
         log_probs_n = model.output.log_probs(model.ops.take_rows(hidden_ND, rows_n), next_n.astype(np.int32))
         ends = np.cumsum(counts_B[scored])[:-1]
         for b, part in zip(scored, np.split(log_probs_n, ends)):
-            chosen[b].log_probs.append(part)
-    whole = [b for b, prompt in enumerate(chosen) if not prompt.left]
-    return model.ops.take_rows(hidden_ND, starts_B1[1:][whole] - 1)
+            in_chunk[b].log_probs.append(part)
+    ready = [b for b, prompt in enumerate(in_chunk) if not prompt.unread]
+    return model.ops.take_rows(hidden_ND, starts_B1[1:][ready] - 1)
 
 
-def fair_shares(wanted: Sequence[int], most: int) -> list[int]:
-    """What each gets of ``most``, at most what it wants: the same for all that want more. The first get the rest."""
-    shares = [0] * len(wanted)
-    for done, n in enumerate(sorted(range(len(wanted)), key=lambda n: wanted[n])):
-        shares[n] = min(wanted[n], -(-most // (len(wanted) - done)))
-        most -= shares[n]
+def fair_shares(demands: Sequence[int], total: int) -> list[int]:
+    """What each gets of ``total``, at most what it wants: the same for all that want more. The first get the rest."""
+    shares = [0] * len(demands)
+    for position, n in enumerate(sorted(range(len(demands)), key=lambda n: demands[n])):
+        shares[n] = min(demands[n], -(-total // (len(demands) - position)))
+        total -= shares[n]
     return shares

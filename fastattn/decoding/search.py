@@ -26,9 +26,9 @@ from fastattn.spec.checkpoint import Shortlist
 
 @dataclass
 class Allowance:
-    """The seconds of search that all sentences of a text have ``left`` together."""
+    """The seconds of search that all sentences of a text have ``seconds`` together."""
 
-    left: float
+    seconds: float
 
 
 def allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allowance]:
@@ -44,12 +44,12 @@ def late_search(options: DecodingOptions) -> SearchTimeout:
 class Stop(NamedTuple):
     """What ends a target beside end tokens.
 
-    tokens  how many of its last tokens ``found`` is given, at most
-    found   (the ids) -> whether the target ends with the last of them; any thread may call it
+    tokens  how many of its last tokens ``is_end`` is given, at most
+    is_end   (the ids) -> whether the target ends with the last of them; any thread may call it
     """
 
     tokens: int
-    found: Callable[[Sequence[int]], bool]
+    is_end: Callable[[Sequence[int]], bool]
 
 
 @dataclass(frozen=True)
@@ -59,22 +59,22 @@ class Job:
     source      its ids; empty for a model without an encoder
     start       first inputs of the decoder that are not part of the target: a start token, a language token, a prompt
     prefix      the target's first tokens
-    options     its own, perhaps other than its neighbours'
+    options     its own; those of its neighbours may be others
     context     how many tokens of the prefix are left out of the score and of what penalties look back on
-    forced      how many tokens of the prefix are imposed even if the others are only favoured
-    wished      a prefix that is only favoured
+    forced      how many tokens of the prefix are imposed where the rest of it is only favoured
+    bias_prefix  a prefix that is only favoured
     shared      how many first tokens, of start and prefix, are cached once for all jobs with the same source and
                 tokens. They are a separate pass, whose bits differ from those of a pass over all tokens
     hypothesis  its number among the samples of one sentence
     number      the sentence's number for the callback
     salt        distinguishes the samples of equal sentences
     allowed     returns the ids that it may choose from, int32; None: the model's shortlist, if it has one
-    constraint  makes what says of the target's ids so far which may be next, ``allowed(ids)``; None: any may
-    recalled    whether penalties, n-grams and suppressed sequences look back on the start too
-    stop        what else ends it
-    traced      whether the log-probability of each token is wanted
-    speculate   where tokens are proposed from (``speculation.py``): "prompt", or a draft model; None: nowhere
-    scored      nothing is searched for: the result is the log-probability of each token of ``start`` behind the first,
+    constraint  makes a matcher, whose ``allowed(ids)`` says which ids may follow those of the target; None: all may
+    penalizes_start  whether penalties, n-grams and suppressed sequences look back on the start too
+    stop        what ends the target beside end tokens
+    with_log_probs  whether the log-probability of each token is returned
+    speculate   where proposed tokens are from (``speculation.py``): "prompt", or a draft model; None: there are none
+    only_scores  there is no search: the result is the log-probability of each token of ``start`` behind the first,
                 float32; for a model without an encoder
     allowance   its text's remaining time; at zero the sentence is given up, with no hypotheses; None: no limit
     """
@@ -85,18 +85,18 @@ class Job:
     options: DecodingOptions = DecodingOptions()
     context: int = 0
     forced: int = 0
-    wished: Sequence[int] = ()
+    bias_prefix: Sequence[int] = ()
     shared: int = 0
     hypothesis: int = 0
     number: int = 0
     salt: int = 0
     allowed: Callable[[], np.ndarray] | None = None
     constraint: Callable[[], Any] | None = None
-    recalled: bool = False
+    penalizes_start: bool = False
     stop: Stop | None = None
-    traced: bool = False
+    with_log_probs: bool = False
     speculate: Decoder | str | None = None
-    scored: bool = False
+    only_scores: bool = False
     allowance: Allowance | None = None
 
     weight = 1  # as a Scheduler knows it
@@ -217,7 +217,7 @@ class Scoring(Pass):
 
 
 @dataclass(frozen=True, eq=False)
-class Looking(Scoring):
+class AttentionMaps(Scoring):
     """A source and a target; the result is what each layer's heads look at, float32 [layers, heads, T, S].
 
     Row t is that of the target's token t, from which the next is told. A decoder without heads has no layers there.
@@ -226,10 +226,10 @@ class Looking(Scoring):
     def run(self, model: Decoder, jobs: Sequence[Scoring], end_id: int, unk_id: int) -> list[np.ndarray]:
         results = []
         for job in jobs:
-            looks: list[np.ndarray] = []
-            for _ in model.states(job.target, model.encode([job.source]), looks):
+            maps: list[np.ndarray] = []
+            for _ in model.states(job.target, model.encode([job.source]), maps):
                 pass
-            results.append(np.concatenate(looks) if looks else np.zeros((0, 0, len(job.target), 0), np.float32))
+            results.append(np.concatenate(maps) if maps else np.zeros((0, 0, len(job.target), 0), np.float32))
         return results
 
 
@@ -264,12 +264,15 @@ class Expansion(Pass):
         if choice.shortlist is not None or self.job.allowed is not None:
             rows.subsets_R = [choice.select_outputs(job) for job in sentences]
         hidden_BD = model.ops.take_rows(hidden_ND, starts_B1[1:] - 1)
-        found_log_probs_Bk, found_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
-        kept_Bk = np.exp(found_log_probs_Bk) >= options.min_alternative_expansion_prob
-        kept_Bk &= found_log_probs_Bk > -np.inf
-        kept_Bk[:, 0] = True  # so that there is at least one translation
-        both = zip(found_log_probs_Bk, found_Bk, kept_Bk)
-        return [list(zip(log_probs_k[kept_k].tolist(), ids_k[kept_k].tolist())) for log_probs_k, ids_k, kept_k in both]
+        log_probs_Bk, ids_Bk = choice.best(hidden_BD, rows, options.num_hypotheses)
+        is_likely_Bk = np.exp(log_probs_Bk) >= options.min_alternative_expansion_prob
+        is_likely_Bk &= log_probs_Bk > -np.inf
+        is_likely_Bk[:, 0] = True  # so that there is at least one translation
+        candidates = zip(log_probs_Bk, ids_Bk, is_likely_Bk)
+        return [
+            list(zip(log_probs_k[is_likely_k].tolist(), ids_k[is_likely_k].tolist()))
+            for log_probs_k, ids_k, is_likely_k in candidates
+        ]
 
 
 def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
@@ -282,12 +285,12 @@ def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
     limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
     expandable = [b for b, limit in limits.items() if len(jobs[b].prefix) < limit]
     next_tokens = dict(zip(expandable, (yield [Expansion(jobs[b]) for b in expandable])))
-    one_each = _changer(return_alternatives=False, num_hypotheses=1)
+    for_one = _with_changes(return_alternatives=False, num_hypotheses=1)
     branches: list[list[Job]] = []
     for b, job in enumerate(jobs):
         options = job.options
         if options.return_alternatives or options.sampled and options.num_hypotheses > 1:
-            single, behind = replace(job, options=one_each(options)), len(job.prefix) + 1
+            single, behind = replace(job, options=for_one(options)), len(job.prefix) + 1
             if not options.return_alternatives:
                 branches.append([replace(single, hypothesis=n) for n in range(options.num_hypotheses)])
             elif b in next_tokens:
@@ -296,11 +299,11 @@ def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
             else:  # there is room for the prefix alone
                 branches.append([replace(single, context=limits[b])])
         elif options.biased:
-            branches.append([replace(job, prefix=job.prefix[: job.forced], wished=job.prefix)])
+            branches.append([replace(job, prefix=job.prefix[: job.forced], bias_prefix=job.prefix)])
         else:
             branches.append([job])
-    found = iter((yield [branch for of_one in branches for branch in of_one]))
-    results = [[next(found) for _ in of_one] for of_one in branches]
+    hypotheses = iter((yield [branch for group in branches for branch in group]))
+    results = [[next(hypotheses) for _ in group] for group in branches]
     return [_gathered(job, results[b], next_tokens.get(b)) for b, job in enumerate(jobs)]
 
 
@@ -309,8 +312,8 @@ def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> 
 
     A target is its start token, its tokens and, usually, its end token: int32.
     """
-    chosen = [b for b in range(len(sources)) if len(targets[b]) > 1]
-    scored = dict(zip(chosen, (yield [Scoring(sources[b], targets[b]) for b in chosen])))
+    nonempty = [b for b in range(len(sources)) if len(targets[b]) > 1]
+    scored = dict(zip(nonempty, (yield [Scoring(sources[b], targets[b]) for b in nonempty])))
     return [scored.get(b, np.zeros(0, np.float32)) for b in range(len(sources))]
 
 
@@ -319,26 +322,26 @@ def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
     check_jobs([job], sizes)
     (job,) = _numbered([job])
     count = job.options.num_hypotheses if job.options.sampled else 1
-    one = replace(job, options=replace(job.options, num_hypotheses=1))
-    results = yield [replace(one, hypothesis=number) for number in range(count)]
+    sample = replace(job, options=replace(job.options, num_hypotheses=1))
+    results = yield [replace(sample, hypothesis=number) for number in range(count)]
     return all(results)
 
 
-def _changer(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions]:
+def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions]:
     """Makes options with changes; the same object for the same options, so that sentences share a batch."""
-    made: dict[int, DecodingOptions] = {}
+    copies: dict[int, DecodingOptions] = {}
 
     def change(options: DecodingOptions) -> DecodingOptions:
-        if id(options) not in made:
-            made[id(options)] = replace(options, **changes)
-        return made[id(options)]
+        if id(options) not in copies:
+            copies[id(options)] = replace(options, **changes)
+        return copies[id(options)]
 
     return change
 
 
 def _numbered(jobs: Sequence[Job]) -> list[Job]:
     """The jobs with numbers; sampling without a seed gets one, and a salt that distinguishes equal sentences."""
-    seeded = _changer(seed=secrets.randbits(64))
+    seeded = _with_changes(seed=secrets.randbits(64))
     return [
         replace(job, number=number, salt=number, options=seeded(job.options))
         if job.options.sampled and job.options.seed is None
@@ -355,7 +358,7 @@ def _gathered(
         return results[0]
     if not all(results):
         return []
-    hypotheses = [found[0] for found in results]
+    hypotheses = [branch[0] for branch in results]
     if not job.options.return_alternatives:
         return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
     if next_tokens is None:
@@ -394,18 +397,18 @@ def repeated_ngrams(past_RT: np.ndarray, lengths_R: np.ndarray, size: int) -> np
     if past_RT.shape[1] < size:
         return np.empty((len(past_RT), 0), np.int32)
     runs_RWC = np.lib.stride_tricks.sliding_window_view(past_RT, size, axis=1)
-    begun_R1C = last_tokens(past_RT, lengths_R, size - 1)[:, None]
-    again_RW = (runs_RWC[:, :, :-1] == begun_R1C).all(axis=2)
+    prefix_R1C = last_tokens(past_RT, lengths_R, size - 1)[:, None]
+    is_repeated_RW = (runs_RWC[:, :, :-1] == prefix_R1C).all(axis=2)
     # A run that reaches into the padding ends with padding, which forbids nothing.
-    return without_repeats(np.where(again_RW, runs_RWC[:, :, -1], PADDING))
+    return without_repeats(np.where(is_repeated_RW, runs_RWC[:, :, -1], PADDING))
 
 
 def completed_sequences(past_RT: np.ndarray, lengths_R: np.ndarray, sequences: Sequence[Sequence[int]]) -> np.ndarray:
     """The ids that would complete one of the sequences, which have two tokens or more."""
     ids_RJ = np.full((len(past_RT), len(sequences)), PADDING, np.int32)
     for j, sequence in enumerate(sequences):
-        begun_R = (last_tokens(past_RT, lengths_R, len(sequence) - 1) == sequence[:-1]).all(axis=1)
-        ids_RJ[begun_R, j] = sequence[-1]
+        is_last_missing_R = (last_tokens(past_RT, lengths_R, len(sequence) - 1) == sequence[:-1]).all(axis=1)
+        ids_RJ[is_last_missing_R, j] = sequence[-1]
     return without_repeats(ids_RJ)
 
 
@@ -540,34 +543,34 @@ def apply_prefix(
 
 
 def keep_beams(ended_BC: np.ndarray, R: int) -> np.ndarray:
-    """kept_BR: the candidate that continues each of R beams.
+    """continuing_BR: the candidate that continues each of R beams.
 
     Beam r continues with candidate r, or, if that has ended, with the next candidate after the first R that does not
     end.
     """
     ended_BR, alive = ended_BC[:, :R], ~ended_BC[:, R:]
-    kept_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
+    continuing_BR = np.broadcast_to(np.arange(R), ended_BR.shape).copy()
     spare_BA = R + np.argsort(~alive, axis=1, kind="stable")
     rank_BR = np.cumsum(ended_BR, axis=1) - 1
     replaced = ended_BR & (rank_BR < alive.sum(axis=1)[:, None])
-    kept_BR[replaced] = np.take_along_axis(spare_BA, np.maximum(rank_BR, 0), axis=1)[replaced]
-    return kept_BR
+    continuing_BR[replaced] = np.take_along_axis(spare_BA, np.maximum(rank_BR, 0), axis=1)[replaced]
+    return continuing_BR
 
 
 def biased(
-    log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, wished_R: np.ndarray, wished_log_probs_R: np.ndarray, beta: float
+    log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, bias_R: np.ndarray, bias_log_probs_R: np.ndarray, beta: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best of (1 - beta) p + beta [is wished], from the k best of p; in the log domain, best first.
 
-    wished_R, wished_log_probs_R  the wished token and its log p
+    bias_R, bias_log_probs_R  the wished token and its log p
     Dabre and Fujita 2019, section 4.2.
     """
     k = ids_Rk.shape[1]
     with np.errstate(divide="ignore"):
-        wished_R1 = np.log((1 - beta) * np.exp(wished_log_probs_R) + beta)[:, None]
-    others_Rk = np.where(ids_Rk == wished_R[:, None], -np.inf, log_probs_Rk + np.log1p(-beta))
-    total_RA = np.concatenate([wished_R1, others_Rk], axis=1).astype(log_probs_Rk.dtype)
-    all_ids_RA = np.concatenate([wished_R[:, None], ids_Rk], axis=1)
+        bias_log_probs_R1 = np.log((1 - beta) * np.exp(bias_log_probs_R) + beta)[:, None]
+    unbiased_Rk = np.where(ids_Rk == bias_R[:, None], -np.inf, log_probs_Rk + np.log1p(-beta))
+    total_RA = np.concatenate([bias_log_probs_R1, unbiased_Rk], axis=1).astype(log_probs_Rk.dtype)
+    all_ids_RA = np.concatenate([bias_R[:, None], ids_Rk], axis=1)
     order_Rk = np.argsort(-total_RA, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(total_RA, order_Rk, axis=1), np.take_along_axis(all_ids_RA, order_Rk, axis=1)
 
@@ -584,7 +587,7 @@ class CandidateRows:
     steps_R       tokens of the target so far
     past_RT       those that penalties look back on: int32, -1 after the first ``lengths_R``
     produced_R    how many of the last of these the target has produced, and not its start
-    wished_R      int32: the next token of a favoured prefix, or -1; None: no row has one
+    bias_R      int32: the next token of a favoured prefix, or -1; None: no row has one
     keys_R        uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
     output        in place of the model's, where sentences have constraints
@@ -595,7 +598,7 @@ class CandidateRows:
         self.steps_R = steps_R
         self.past_RT, self.lengths_R = np.empty((R, 0), np.int32), np.zeros(R, np.int64)
         self.produced_R = self.lengths_R
-        self.wished_R: np.ndarray | None = None
+        self.bias_R: np.ndarray | None = None
         self.keys_R = np.zeros(R, np.uint64)
         self.subsets_R: Sequence[OutputSubset] | None = None
         self.output: Any = None
@@ -622,7 +625,7 @@ class Candidates:
         """The subset of outputs that a sentence chooses from; None: all tokens."""
         if job.allowed is not None:
             # CTranslate2's rule: the prefix's tokens may come again. End tokens may always be chosen.
-            ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.wished, *self.end_ids])
+            ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.bias_prefix, *self.end_ids])
             return self.model.output.select_outputs(ids.astype(np.int32))
         if self.shortlist is None:
             return None
@@ -652,17 +655,17 @@ class Candidates:
             log_probs_Rk, ids_Rk = output.top_k(hidden_RD, most, Edits() if lists else edits, subsets_R, normalized)
             if lists:
                 log_probs_Rk, ids_Rk = edited(log_probs_Rk, ids_Rk, edits, count)
-        if rows.wished_R is not None and (rows.wished_R >= 0).any():
-            rows_W = np.flatnonzero(rows.wished_R >= 0)
-            wished_W = rows.wished_R[rows_W].astype(np.int32)
-            wished_log_probs_W = self.model.output.log_probs(
+        if rows.bias_R is not None and (rows.bias_R >= 0).any():
+            rows_W = np.flatnonzero(rows.bias_R >= 0)
+            bias_W = rows.bias_R[rows_W].astype(np.int32)
+            bias_log_probs_W = self.model.output.log_probs(
                 self.model.ops.take_rows(hidden_RD, rows_W),
-                wished_W,
+                bias_W,
                 edits.of(rows_W),
                 None if subsets_R is None else [subsets_R[r] for r in rows_W.tolist()],
             )
             log_probs_Rk[rows_W], ids_Rk[rows_W] = biased(
-                log_probs_Rk[rows_W], ids_Rk[rows_W], wished_W, wished_log_probs_W, self.options.prefix_bias_beta
+                log_probs_Rk[rows_W], ids_Rk[rows_W], bias_W, bias_log_probs_W, self.options.prefix_bias_beta
             )
         # If fewer are left than asked for, the others have id -1: token 0 stands for them, at -inf.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
@@ -718,13 +721,13 @@ def edited(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: in
     """
     log_probs_Rk = log_probs_Rk.copy()
     if edits.penalized_RJ is not None:
-        at_Rk, amounts_Rk = _listed(ids_Rk, edits.penalized_RJ), np.float32(0)
+        at_Rk, amounts_Rk = _is_among(ids_Rk, edits.penalized_RJ), np.float32(0)
         if edits.amounts_RJ is not None:
             is_id_RkJ = ids_Rk[:, :, None] == edits.penalized_RJ[:, None]
             amounts_Rk = (is_id_RkJ * edits.amounts_RJ[:, None]).sum(axis=2)
         log_probs_Rk = np.where(at_Rk, log_probs_Rk * np.float32(edits.penalty) - amounts_Rk, log_probs_Rk)
     if edits.suppressed_RJ is not None:
-        log_probs_Rk[_listed(ids_Rk, edits.suppressed_RJ)] = -np.inf
+        log_probs_Rk[_is_among(ids_Rk, edits.suppressed_RJ)] = -np.inf
     order_Rk = np.argsort(-log_probs_Rk, axis=1, kind="stable")[:, :count]
     return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
 
@@ -749,5 +752,5 @@ def edited_whole(
     return np.take_along_axis(log_probs_RV, order_Rk, axis=1), order_Rk.astype(np.int32)
 
 
-def _listed(ids_Rk: np.ndarray, listed_RJ: np.ndarray) -> np.ndarray:
-    return np.asarray((ids_Rk[:, :, None] == listed_RJ[:, None]).any(axis=2))
+def _is_among(ids_Rk: np.ndarray, list_RJ: np.ndarray) -> np.ndarray:
+    return np.asarray((ids_Rk[:, :, None] == list_RJ[:, None]).any(axis=2))

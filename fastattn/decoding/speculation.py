@@ -26,8 +26,8 @@ MOST_ROWS = 8
 LEAST_MATCH, LONGEST_MATCH = 2, 8  # last tokens that are looked up
 
 
-def look_up(tokens_T: np.ndarray, most: int) -> list[int]:
-    """``most`` tokens from behind the last place where the last tokens stand before: as many of them as possible.
+def look_up(tokens_T: np.ndarray, count: int) -> list[int]:
+    """``count`` tokens from behind the last place where the last tokens stand before: as many of them as possible.
 
     Where they reach the end, they go on with what was proposed. None if fewer than ``LEAST_MATCH`` stand there.
     """
@@ -36,7 +36,7 @@ def look_up(tokens_T: np.ndarray, most: int) -> list[int]:
         length += 1
         last, places_P = int(places_P[-1]), places_P[places_P >= length]
         places_P = places_P[tokens_T[places_P - length] == tokens_T[-1 - length]] if len(places_P) else places_P
-    return np.resize(tokens_T[last + 1 :], most).tolist() if length >= LEAST_MATCH else []
+    return np.resize(tokens_T[last + 1 :], count).tolist() if length >= LEAST_MATCH else []
 
 
 def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,9 +46,9 @@ def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> 
     The rows of a recorded step may be of one sentence, too: it takes them in order.
     """
     if batch.recorded is not None and batch.recorded.takes(inputs.steps_B):
-        ran = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
-        if ran is not None:
-            return ran[1:]
+        results = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
+        if results is not None:
+            return results[1:]
         batch.recorded = None
     positions_N, firsts_B = inputs.positions_B.astype(np.int32), np.cumsum(counts_B) - counts_B
     slots_B, tokens_N = inputs.slots_BR[firsts_B, 0], inputs.tokens_BR[:, 0]
@@ -63,154 +63,155 @@ class Draft:
     the model that it drafts for: such tokens are not proposed, and nothing behind them.
     """
 
-    def __init__(self, model: Decoder, rows: int, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int):
+    def __init__(self, model: Decoder, rows: int, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
         self._rows = rows
         self.model, self.cache = model, KeyValueCache(model.ops, model.sizes, LEAST_ROWS, 0)
-        self._batch = DecodingBatch(model, self.cache, scheduler, first, end_id, unk_id)
+        self._batch = DecodingBatch(model, self.cache, scheduler, job, end_id, unk_id)
         self._slots: dict[Sentence, tuple[int, np.ndarray]] = {}
 
-    def propose(self, beams: Beams, tokens: Sequence[np.ndarray], most: Sequence[int]) -> list[list[int]]:
-        """``most[b]`` tokens to go behind the sentence's, or fewer: none while these are being read."""
-        proposed, wanted_B = [list[int]() for _ in tokens], np.array(most)
+    def propose(self, beams: Beams, tokens: Sequence[np.ndarray], counts: Sequence[int]) -> list[list[int]]:
+        """``counts[b]`` tokens to go behind the sentence's, or fewer: none while these are being read."""
+        proposals, counts_B = [list[int]() for _ in tokens], np.array(counts)
         if limit := self.model.sizes.max_positions:  # what is chosen behind the last one has none
-            wanted_B = np.minimum(wanted_B, limit - beams.positions_B)
+            counts_B = np.minimum(counts_B, limit - beams.positions_B)
         vocabulary = self.model.sizes.vocabulary
         if vocabulary < self._rows:
-            wanted_B = np.where([tokens_T.max() < vocabulary for tokens_T in tokens], wanted_B, 0)
+            counts_B = np.where([tokens_T.max() < vocabulary for tokens_T in tokens], counts_B, 0)
             tokens = [np.minimum(tokens_T, vocabulary - 1) for tokens_T in tokens]
-        if wanted_B.max() <= 0:
-            return proposed
+        if counts_B.max() <= 0:
+            return proposals
         beams = replace(beams, slots_BR=self._slots_of(beams.sentences_B.tolist())[:, None])
         hidden_BD, is_whole_B = self._read(beams.slots_BR[:, 0], tokens)
-        going_b = np.flatnonzero((wanted_B > 0) & is_whole_B)
-        ids_b1 = self._batch.choice.best(hidden_BD, self._batch._rows(beams, 1), 1, False)[1][going_b]
-        for ahead in range(1, int(wanted_B.max()) + 1):
-            for b, token in zip(going_b.tolist(), ids_b1[:, 0].tolist()):
-                proposed[b].append(token)
-            goes_b = wanted_B[going_b] > ahead
-            if not goes_b.any():
+        active_b = np.flatnonzero((counts_B > 0) & is_whole_B)
+        ids_b1 = self._batch.choice.best(hidden_BD, self._batch._rows(beams, 1), 1, False)[1][active_b]
+        for offset in range(1, int(counts_B.max()) + 1):
+            for b, token in zip(active_b.tolist(), ids_b1[:, 0].tolist()):
+                proposals[b].append(token)
+            goes_on_b = counts_B[active_b] > offset
+            if not goes_on_b.any():
                 break
-            going_b = going_b[goes_b]
-            inputs = replace(beams.select(going_b).later(ahead), tokens_BR=ids_b1[goes_b])
-            _, ids_b1 = choose_behind(self._batch, inputs, np.ones(len(going_b), np.int64))
-        return [list(takewhile(self._rows.__gt__, ids)) for ids in proposed]
+            active_b = active_b[goes_on_b]
+            inputs = replace(beams.select(active_b).later(offset), tokens_BR=ids_b1[goes_on_b])
+            _, ids_b1 = choose_behind(self._batch, inputs, np.ones(len(active_b), np.int64))
+        return [list(takewhile(self._rows.__gt__, ids)) for ids in proposals]
 
     def _slots_of(self, sentences: Sequence[Sentence]) -> np.ndarray:
         """slots_B of the sentences; those of all others are free."""
-        for one in self._slots.keys() - set(sentences):
-            self.cache.release(*self._slots.pop(one))
-        for one in sentences:
-            if one not in self._slots:
-                self._slots[one] = own_slots(self.cache, 1)
-        return np.concatenate([self._slots[one][1] for one in sentences])
+        for sentence in self._slots.keys() - set(sentences):
+            self.cache.release(*self._slots.pop(sentence))
+        for sentence in sentences:
+            if sentence not in self._slots:
+                self._slots[sentence] = own_slots(self.cache, 1)
+        return np.concatenate([self._slots[sentence][1] for sentence in sentences])
 
     def _read(self, slots_B: np.ndarray, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Read a chunk of what the slots lack of their tokens: (hidden_BD behind it, whether it is all)."""
         cache, firsts, limit = self.cache, [], self.model.sizes.max_positions or None
         tokens = [tokens_T[:limit] for tokens_T in tokens]
         for slot, tokens_T in zip(slots_B.tolist(), tokens):
-            known_T = cache.tokens(slot, 0, cache.length(slot))
-            firsts.append(common_beginning(known_T, tokens_T[:-1]))  # the last one's hidden state is needed
+            cached_T = cache.tokens(slot, 0, cache.length(slot))
+            firsts.append(common_beginning(cached_T, tokens_T[:-1]))  # the last one's hidden state is needed
             cache.cut(slot, firsts[-1])
-        left = [len(tokens_T) - first for tokens_T, first in zip(tokens, firsts)]
-        counts = fair_shares(left, max(MOST_CHUNK, len(left)))
+        unread = [len(tokens_T) - first for tokens_T, first in zip(tokens, firsts)]
+        counts = fair_shares(unread, max(MOST_CHUNK, len(unread)))
         starts_B1 = np.cumsum([0, *counts])
         read_N = np.concatenate([ids[first : first + count] for ids, first, count in zip(tokens, firsts, counts)])
         firsts_B = np.array(firsts, np.int64)
         hidden_ND, _ = self.model.prefill(read_N, starts_B1, cache=cache, slots_B=slots_B, firsts_B=firsts_B)
-        return self.model.ops.take_rows(hidden_ND, starts_B1[1:] - 1), np.equal(counts, left)
+        return self.model.ops.take_rows(hidden_ND, starts_B1[1:] - 1), np.equal(counts, unread)
 
 
-class _Asked(NamedTuple):
+class _StepInputs(NamedTuple):
     """The inputs of a step, as ``choose_behind`` has them; how far ahead each is; what is proposed behind it, or -1."""
 
     inputs: Beams
     counts_B: np.ndarray
-    ahead_N: np.ndarray
-    behind_N: np.ndarray
+    offsets_N: np.ndarray
+    proposals_N: np.ndarray
 
 
 class SpeculativeBatch(DecodingBatch):
     """A batch of sentences, one beam each, that have tokens proposed: found in their own, or by a draft model."""
 
-    _asked: _Asked
+    _inputs: _StepInputs
 
-    def __init__(
-        self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
-    ):
-        super().__init__(model, cache, scheduler, first, end_id, unk_id)
-        draft, rows = first.speculate, model.sizes.vocabulary
-        self._draft = Draft(draft, rows, scheduler, first, end_id, unk_id) if isinstance(draft, Decoder) else None
+    def __init__(self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
+        super().__init__(model, cache, scheduler, job, end_id, unk_id)
+        draft, rows = job.speculate, model.sizes.vocabulary
+        self._draft = Draft(draft, rows, scheduler, job, end_id, unk_id) if isinstance(draft, Decoder) else None
 
     def run(self) -> bool:
         """A step of this batch alone."""
-        asked = self._ask()
-        if len(asked.ahead_N) > len(asked.counts_B) or not super().run():
-            self._take(asked, *choose_behind(self, asked.inputs, asked.counts_B))
+        step = self._step_inputs()
+        if len(step.offsets_N) > len(step.counts_B) or not super().run():
+            self._accept(step, *choose_behind(self, step.inputs, step.counts_B))
         return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """As for other batches, with what is proposed behind each token."""
-        self._asked = asked = self._ask()
-        positions_N, tokens_N = asked.inputs.positions_B.astype(np.int32), asked.inputs.tokens_BR[:, 0]
-        return asked.inputs.slots_BR[asked.ahead_N == 0, 0], tokens_N, positions_N, asked.counts_B
+        self._inputs = step = self._step_inputs()
+        positions_N, tokens_N = step.inputs.positions_B.astype(np.int32), step.inputs.tokens_BR[:, 0]
+        return step.inputs.slots_BR[step.offsets_N == 0, 0], tokens_N, positions_N, step.counts_B
 
     def advance(self, hidden_ND: np.ndarray) -> None:
         """As for other batches, perhaps by several tokens."""
-        self._take(self._asked, *self.choice.best(hidden_ND, self._rows(self._asked.inputs, 1), 1, self.options.scored))
+        rows = self._rows(self._inputs.inputs, 1)
+        self._accept(self._inputs, *self.choice.best(hidden_ND, rows, 1, self.options.scored))
 
-    def _ask(self) -> _Asked:
+    def _step_inputs(self) -> _StepInputs:
         beams = self.beams
         assert beams is not None
         proposed = self._propose(beams)
         counts_B = np.array([1 + len(ids) for ids in proposed])
         owners_N = np.repeat(np.arange(len(counts_B)), counts_B)
-        ahead_N = np.arange(len(owners_N)) - (np.cumsum(counts_B) - counts_B)[owners_N]
-        behind_N = np.concatenate([[*ids, -1] for ids in proposed]).astype(np.int32)
-        inputs = beams.select(owners_N).later(ahead_N)
-        inputs.tokens_BR[ahead_N > 0, 0] = behind_N[behind_N >= 0]
-        return _Asked(inputs, counts_B, ahead_N, behind_N)
+        offsets_N = np.arange(len(owners_N)) - (np.cumsum(counts_B) - counts_B)[owners_N]
+        proposals_N = np.concatenate([[*ids, -1] for ids in proposed]).astype(np.int32)
+        inputs = beams.select(owners_N).later(offsets_N)
+        inputs.tokens_BR[offsets_N > 0, 0] = proposals_N[proposals_N >= 0]
+        return _StepInputs(inputs, counts_B, offsets_N, proposals_N)
 
     def _propose(self, beams: Beams) -> Sequence[Sequence[int]]:
         """Tokens to go behind each sentence's next input."""
-        left_B = (beams.limits_B - beams.steps_B - 1).tolist()
-        wanted = [min(one.ahead, left) for one, left in zip(beams.sentences_B.tolist(), left_B)]
-        most = fair_shares(wanted, max(0, MOST_ROWS - self.cache.slots))
+        rooms_B = (beams.limits_B - beams.steps_B - 1).tolist()
+        lengths = [min(sentence.proposal_length, room) for sentence, room in zip(beams.sentences_B.tolist(), rooms_B)]
+        counts = fair_shares(lengths, max(0, MOST_ROWS - self.cache.slots))
         tokens = [
             np.append(self.cache.tokens(slot, 0, position), token)
             for (slot,), position, (token,) in zip(beams.slots_BR, beams.positions_B, beams.tokens_BR)
         ]
         if self._draft is not None:
-            return self._draft.propose(beams, tokens, most)
-        return [look_up(*each) for each in zip(tokens, most)]
+            return self._draft.propose(beams, tokens, counts)
+        return [look_up(*pair) for pair in zip(tokens, counts)]
 
-    def _take(self, asked: _Asked, log_probs_N1: np.ndarray, ids_N1: np.ndarray) -> None:
+    def _accept(self, step: _StepInputs, log_probs_N1: np.ndarray, ids_N1: np.ndarray) -> None:
         """Go on by what is chosen behind each input, as far as the inputs are what was chosen."""
         beams = self.beams
         assert beams is not None
-        ahead_N, behind_N = asked.ahead_N, asked.behind_N
-        row_of = dict(zip(beams.sentences_B.tolist(), np.flatnonzero(ahead_N == 0).tolist()))
-        for one, count in zip(row_of, asked.counts_B.tolist()):
-            one.proposed += count - 1
-        waiting: Beams | None = None
+        offsets_N, proposals_N = step.offsets_N, step.proposals_N
+        row_of = dict(zip(beams.sentences_B.tolist(), np.flatnonzero(offsets_N == 0).tolist()))
+        for sentence, count in zip(row_of, step.counts_B.tolist()):
+            sentence.proposed += count - 1
+        result: Beams | None = None
         while len(beams.steps_B):
-            rows_B = [row_of[one] for one in beams.sentences_B.tolist()]
-            found = log_probs_N1[rows_B][:, None], ids_N1[rows_B][:, None]
-            moved = self._move_on(beams, *best_candidates(beams.scores_BR, *found, 1))
-            if moved is None:
+            rows_B = [row_of[sentence] for sentence in beams.sentences_B.tolist()]
+            candidates = log_probs_N1[rows_B][:, None], ids_N1[rows_B][:, None]
+            next_beams = self._move_on(beams, *best_candidates(beams.scores_BR, *candidates, 1))
+            if next_beams is None:
                 break
-            right_B = moved.tokens_BR[:, 0] == [behind_N[row_of[one]] for one in moved.sentences_B.tolist()]
-            beams, wait = moved.select(right_B), moved.select(~right_B)
-            for one in beams.sentences_B.tolist():
-                row_of[one] += 1
-                one.accepted += 1
-            for one, position in zip(wait.sentences_B.tolist(), wait.positions_B.tolist()):
-                self.cache.cut(int(one.slots_R[0]), position)
-                right, row = int(ahead_N[row_of[one]]), row_of[one]
-                if behind_N[row] >= 0:  # this one is wrong
-                    one.ahead = max(1, right)
-                elif right:
-                    one.ahead = 2 * right + 1
-            if len(wait.steps_B):
-                waiting = wait if waiting is None else waiting.joined(wait)
-        self.beams = waiting
+            right_B = next_beams.tokens_BR[:, 0] == [
+                proposals_N[row_of[sentence]] for sentence in next_beams.sentences_B.tolist()
+            ]
+            beams, stopped = next_beams.select(right_B), next_beams.select(~right_B)
+            for sentence in beams.sentences_B.tolist():
+                row_of[sentence] += 1
+                sentence.accepted += 1
+            for sentence, position in zip(stopped.sentences_B.tolist(), stopped.positions_B.tolist()):
+                self.cache.cut(int(sentence.slots_R[0]), position)
+                offset, row = int(offsets_N[row_of[sentence]]), row_of[sentence]
+                if proposals_N[row] >= 0:  # this one is wrong
+                    sentence.proposal_length = max(1, offset)
+                elif offset:
+                    sentence.proposal_length = 2 * offset + 1
+            if len(stopped.steps_B):
+                result = stopped if result is None else result.joined(stopped)
+        self.beams = result

@@ -46,7 +46,7 @@ def expected_rows(job: Job) -> int:
     """About how many rows of the cache a sentence will fill."""
     beam = job.options.beam_size
     if not len(job.source):  # the beams share what they begin with
-        answer = 0 if job.scored else min(job.options.max_decoding_length or EXPECTED_ANSWER, EXPECTED_ANSWER)
+        answer = 0 if job.only_scores else min(job.options.max_decoding_length or EXPECTED_ANSWER, EXPECTED_ANSWER)
         return len(job.start) + len(job.prefix) + beam * answer
     return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
 
@@ -60,18 +60,18 @@ class Sentence:
 
     limit    the most tokens of its target
     inputs_T  what the decoder reads before a token is chosen
-    done     how many of the inputs of a prompt the cache has; -1: not even those that others have read
+    cached     how many of the inputs of a prompt the cache has; -1: not even those that others have read
     log_probs  of a scored job, so far
     memory_slot  of the cache
     slots_R  its slots in the cache, one for each of so many as ``beam``
     key      of its random samples
     subset   the outputs that it chooses from; None: all tokens
-    expected  rows of the cache that it will about fill
-    before   the input position before the target's first token
-    recalled  how many of the start's tokens penalties look back on
+    cache_rows  rows of the cache that it will about fill
+    last_start   the input position before the target's first token
+    penalized_start  how many of the start's tokens penalties look back on
     matcher  what the job's constraint has made
     traces   of a traced job, for each beam: the log-probability of its last token, and the trace before that
-    ahead    how many tokens to propose next; proposed, accepted: as in Hypothesis
+    proposal_length    how many tokens to propose next; proposed, accepted: as in Hypothesis
     """
 
     memory_slot: int
@@ -85,20 +85,20 @@ class Sentence:
         self.ticket, job = ticket, ticket.job
         self.job: Job = job
         self.limit = show_prefix(scheduler, ticket, job.limit(max_positions))
-        inputs = job.start[:-1] if job.scored else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
-        self.inputs_T, self.done = np.array(inputs, np.int32), -1
+        inputs = job.start[:-1] if job.only_scores else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
+        self.inputs_T, self.cached = np.array(inputs, np.int32), -1
         self.log_probs: list[np.ndarray] = []
-        self.beam = 1 if job.scored else job.options.beam_size
-        self.expected, self.before = expected_rows(job), len(job.start) - 1
-        self.recalled = len(job.start) if job.recalled else 0
+        self.beam = 1 if job.only_scores else job.options.beam_size
+        self.cache_rows, self.last_start = expected_rows(job), len(job.start) - 1
+        self.penalized_start = len(job.start) if job.penalizes_start else 0
         self.traces: list[Trace] = [()]
         self.hypotheses: list[Hypothesis] = []
-        self.ahead, self.proposed, self.accepted = FIRST_AHEAD, 0, 0
+        self.proposal_length, self.proposed, self.accepted = FIRST_AHEAD, 0, 0
 
     @property
-    def left(self) -> int:
+    def unread(self) -> int:
         """How many inputs are to be read."""
-        return len(self.inputs_T) - max(self.done, 0)
+        return len(self.inputs_T) - max(self.cached, 0)
 
 
 @dataclass
@@ -124,20 +124,20 @@ class Beams:
         """So many tokens later, as far as rows and random numbers go."""
         return replace(self, steps_B=self.steps_B + tokens, positions_B=self.positions_B + tokens)
 
-    def joined(self, other: "Beams") -> "Beams":
-        return Beams(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+    def joined(self, more: "Beams") -> "Beams":
+        return Beams(*(np.concatenate([getattr(self, f.name), getattr(more, f.name)]) for f in fields(self)))
 
 
 def may_improve(
-    options: DecodingOptions, beams: Beams, asked_B: np.ndarray, scores_BR: np.ndarray, forced: bool
+    options: DecodingOptions, beams: Beams, full_B: np.ndarray, scores_BR: np.ndarray, forced: bool
 ) -> np.ndarray:
-    """Which of the sentences ``asked_B``, with as many ended hypotheses as beams, transformers' rules have go on.
+    """Which of the sentences ``full_B``, with as many ended hypotheses as beams, transformers' rules have go on.
 
     scores_BR  sums of log-probabilities of what would go on, with a token more than in ``beams``
     forced     whether an end is forced behind the last token
     """
-    improving_B, rules, penalty = np.zeros(len(asked_B), bool), options.rules, options.length_penalty
-    for b in np.flatnonzero(asked_B).tolist() if rules is not None and rules.early_stopping != "true" else ():
+    improving_B, rules, penalty = np.zeros(len(full_B), bool), options.rules, options.length_penalty
+    for b in np.flatnonzero(full_B).tolist() if rules is not None and rules.early_stopping != "true" else ():
         length, limit = int(beams.steps_B[b]) + 1, int(beams.limits_B[b]) + forced
         length = limit if rules is not None and rules.early_stopping == "never" and penalty > 0 else length
         ended = sorted((hypothesis.score for hypothesis in beams.sentences_B[b].hypotheses), reverse=True)
@@ -202,8 +202,8 @@ class RecordedSteps:
         cache.target.give_back(fresh_F[used:])
         self._seconds[R] = (perf_counter() - start) * B / used
         self.model.output.check(not rows.counts[FAULT])
-        ran = replace(beams, steps_B=rows.steps_R[:B].copy(), positions_B=rows.positions_R[:B].astype(np.int64))
-        return ran, rows.scores_R[:B, None].copy(), rows.chosen_R[:B, None].copy()
+        last_beams = replace(beams, steps_B=rows.steps_R[:B].copy(), positions_B=rows.positions_R[:B].astype(np.int64))
+        return last_beams, rows.scores_R[:B, None].copy(), rows.chosen_R[:B, None].copy()
 
     def _steps_at_once(self, beams: Beams, R: int) -> int:
         """How many steps fit the time, the sentences' limits and, if that is more than one, the cache as it is."""
@@ -295,12 +295,10 @@ _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_leng
 class DecodingBatch:
     """The batch of one worker, whose model, cache and scheduler it uses."""
 
-    def __init__(
-        self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, first: Job, end_id: int, unk_id: int
-    ):
-        self.cache, self.scheduler, self.options = cache, scheduler, first.options
-        self.choice = Candidates(model, first.options, end_id, unk_id)
-        self.has_lists, self.speculate, self.kind = first.allowed is not None, first.speculate, first.kind
+    def __init__(self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
+        self.cache, self.scheduler, self.options = cache, scheduler, job.options
+        self.choice = Candidates(model, job.options, end_id, unk_id)
+        self.has_lists, self.speculate, self.kind = job.allowed is not None, job.speculate, job.kind
         self.end_ids = self.choice.end_ids
         self.beam = self.options.beam_size
         self.candidates = 1 if self.options.greedy else 2 * self.beam
@@ -314,7 +312,7 @@ class DecodingBatch:
     def takes(self, job: Job) -> bool:
         """Whether the sentence is decoded under the same options as those of this batch."""
         if job.options is not self._last_match:
-            if _shared(job.options) != _shared(self.options):
+            if _common_options(job.options) != _common_options(self.options):
                 return False
             self._last_match = job.options
         return self.kind == job.kind
@@ -327,8 +325,8 @@ class DecodingBatch:
         """Prepare a sentence for this batch, with slots of its own in the cache if it has none yet."""
         job = sentence.job
         if self.options.sampled:
-            own = sentence_key(job.source, [*job.start, *job.prefix], job.salt)
-            sentence.key = sample_key(job.options.seed or 0, own, job.hypothesis)
+            content = sentence_key(job.source, [*job.start, *job.prefix], job.salt)
+            sentence.key = sample_key(job.options.seed or 0, content, job.hypothesis)
         if memory_slot is not None:
             sentence.memory_slot = memory_slot
             sentence.slots_R = self.cache.add_slots(memory_slot, self.beam, sentence.key)
@@ -340,8 +338,8 @@ class DecodingBatch:
         """Steps without Python between kernels, where the options let them be recorded."""
         options = self.options
         looks_back = self.choice.needs_past or options.biased or self.wants_attention
-        plain = options.greedy and not options.sampled and not looks_back and model.sizes.records
-        recorder = model.ops.recorder() if plain else None
+        is_recordable = options.greedy and not options.sampled and not looks_back and model.sizes.records
+        recorder = model.ops.recorder() if is_recordable else None
         return None if recorder is None else RecordedSteps(model, self.cache, self.choice, options.scored, recorder)
 
     def run(self) -> bool:
@@ -351,12 +349,12 @@ class DecodingBatch:
         if recorded is None or not recorded.takes(beams.steps_B):
             return False
         subset = beams.sentences_B[0].subset
-        each = self._calls_back or self._stops or self._traces or self.speculate is not None
-        ran = recorded.run(beams, None if subset is None else subset.linear, 1 if each else None)
-        if ran is None:
+        one_by_one = self._calls_back or self._stops or self._traces or self.speculate is not None
+        results = recorded.run(beams, None if subset is None else subset.linear, 1 if one_by_one else None)
+        if results is None:
             self.recorded = None
             return False
-        self.beams = self._move_on(*ran, np.zeros((len(beams.steps_B), 1), np.int64))
+        self.beams = self._move_on(*results, np.zeros((len(beams.steps_B), 1), np.int64))
         return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -383,7 +381,7 @@ class DecodingBatch:
         jobs += [sentence.job for sentence in self.sentences()]
         self._calls_back = any(job.options.callback is not None for job in jobs)
         self._stops = any(job.stop is not None for job in jobs)
-        self._traces = any(job.traced for job in jobs)
+        self._traces = any(job.with_log_probs for job in jobs)
         B = len(sentences)
         sentences_B = np.empty(B, object)
         sentences_B[:] = sentences
@@ -391,7 +389,7 @@ class DecodingBatch:
             sentences_B,
             np.stack([sentence.slots_R for sentence in sentences]),
             steps_B,
-            steps_B + [sentence.before for sentence in sentences],
+            steps_B + [sentence.last_start for sentence in sentences],
             limits_B,
             finished_B=np.zeros(B, np.int64),
             top_finished_B=np.zeros(B, bool),
@@ -432,19 +430,19 @@ class DecodingBatch:
         if self.choice.needs_past:
             contexts_B = np.array([sentence.job.context for sentence in sentences])
             rows.produced_R = rows.steps_R - np.repeat(contexts_B, width)
-            rows.lengths_R = rows.produced_R + np.repeat([sentence.recalled for sentence in sentences], width)
+            rows.lengths_R = rows.produced_R + np.repeat([sentence.penalized_start for sentence in sentences], width)
             ends_R = np.repeat(beams.positions_B, width) + 1
             rows.past_RT = self.cache.past(beams.slots_BR[:, :width].ravel(), ends_R - rows.lengths_R, rows.lengths_R)
         if self.options.biased:
-            rows.wished_R = np.where(beams.diverged_BR, -1, self._wished(beams)[:, None]).ravel()
+            rows.bias_R = np.where(beams.diverged_BR, -1, self._bias_tokens(beams)[:, None]).ravel()
         if self.options.sampled:
             rows.keys_R = np.array([sentence.key for sentence in sentences], np.uint64)
         return rows
 
-    def _wished(self, beams: Beams) -> np.ndarray:
+    def _bias_tokens(self, beams: Beams) -> np.ndarray:
         """The next token of each sentence's favoured prefix, or -1."""
-        wished = (sentence.job.wished for sentence in beams.sentences_B.tolist())
-        return np.array([ids[step] if step < len(ids) else -1 for ids, step in zip(wished, beams.steps_B)], np.int32)
+        prefixes = (sentence.job.bias_prefix for sentence in beams.sentences_B.tolist())
+        return np.array([ids[step] if step < len(ids) else -1 for ids, step in zip(prefixes, beams.steps_B)], np.int32)
 
     def _move_on(
         self,
@@ -467,23 +465,23 @@ class DecodingBatch:
             ends_BC = ends_BC | self._stopped(beams, ids_BC, parents_BC)
         if self._calls_back:
             last_B |= self._show(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, shown_B)
-        own_BC: np.ndarray | None = None
+        log_probs_BC: np.ndarray | None = None
         if self._traces:
             with np.errstate(invalid="ignore"):  # behind what is impossible: NaN
-                own_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
+                log_probs_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
 
         def close(b: int, c: int, forced: int = 0) -> None:
             """Record what a candidate ends."""
             sentence, parent = beams.sentences_B[b], int(parents_BC[b, c])
-            trace = () if own_BC is None else (float(own_BC[b, c]), sentence.traces[parent])
+            trace = () if log_probs_BC is None else (float(log_probs_BC[b, c]), sentence.traces[parent])
             token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
             sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced, trace))
 
         closed_B = last_B & (self._forces_end and R > 1)  # those that go on get a forced end now
         ended_BR = ends_BC[:, :R] | (last_B & ~closed_B)[:, None]
         done_B: np.ndarray | None = None
-        continued: Any = np.s_[:, :R]
-        kept_BR: np.ndarray | None = None
+        continuing: Any = np.s_[:, :R]
+        continuing_BR: np.ndarray | None = None
         finished_B, top_finished_B = beams.finished_B, beams.top_finished_B
         if ended_BR.any() or closed_B.any():
             for b, r in np.argwhere(ended_BR).tolist():
@@ -492,46 +490,48 @@ class DecodingBatch:
             top_finished_B = top_finished_B | ended_BR[:, 0]
             done_B = self._are_done(last_B & ~closed_B, finished_B, top_finished_B)
             if ids_BC.shape[1] > R:
-                kept_BR = keep_beams(ends_BC, R)
-                continued = np.arange(len(ids_BC))[:, None], kept_BR
+                continuing_BR = keep_beams(ends_BC, R)
+                continuing = np.arange(len(ids_BC))[:, None], continuing_BR
                 scores_BC = np.where(ends_BC, -np.inf, scores_BC) if self.cache.keeps else scores_BC
-                done_B |= ended_BR.any(axis=1) & np.isneginf(scores_BC[continued]).all(axis=1)
+                done_B |= ended_BR.any(axis=1) & np.isneginf(scores_BC[continuing]).all(axis=1)
             if self.rules is not None:
-                asked_B = done_B & (closed_B | ~last_B)
-                done_B &= ~may_improve(options, beams, asked_B, scores_BC[continued], self._forces_end)
+                full_B = done_B & (closed_B | ~last_B)
+                done_B &= ~may_improve(options, beams, full_B, scores_BC[continuing], self._forces_end)
             for b, r in np.argwhere(np.repeat((closed_B & ~done_B)[:, None], R, axis=1)).tolist():
-                close(b, int(r if kept_BR is None else kept_BR[b, r]), forced=1)
+                close(b, int(r if continuing_BR is None else continuing_BR[b, r]), forced=1)
             done_B |= closed_B
         diverged_BR = beams.diverged_BR
         if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
-            diverged_BR = diverged_BR | (ids_BC[:, :R] != self._wished(beams)[:, None])
-        moved = replace(
+            diverged_BR = diverged_BR | (ids_BC[:, :R] != self._bias_tokens(beams)[:, None])
+        next_beams = replace(
             beams,
             steps_B=beams.steps_B + 1,
             positions_B=beams.positions_B + 1,
             finished_B=finished_B,
             top_finished_B=top_finished_B,
-            scores_BR=scores_BC[continued],
-            tokens_BR=ids_BC[continued],
+            scores_BR=scores_BC[continuing],
+            tokens_BR=ids_BC[continuing],
             diverged_BR=diverged_BR,
         )
-        parents_BR = parents_BC[continued]
-        if own_BC is not None:
-            of_each = zip(beams.sentences_B.tolist(), own_BC[continued].tolist(), parents_BR.tolist())
-            for sentence, own_R, parents_R in of_each:
-                if sentence.job.traced:
-                    sentence.traces = [(own, sentence.traces[parent]) for own, parent in zip(own_R, parents_R)]
+        parents_BR = parents_BC[continuing]
+        if log_probs_BC is not None:
+            of_each = zip(beams.sentences_B.tolist(), log_probs_BC[continuing].tolist(), parents_BR.tolist())
+            for sentence, log_probs_R, parents_R in of_each:
+                if sentence.job.with_log_probs:
+                    sentence.traces = [
+                        (log_prob, sentence.traces[parent]) for log_prob, parent in zip(log_probs_R, parents_R)
+                    ]
         if done_B is not None and done_B.any():
             for sentence in beams.sentences_B[done_B].tolist():
                 self._close(sentence)
             if done_B.all():
                 return None
-            moved, parents_BR = moved.select(~done_B), parents_BR[~done_B]
+            next_beams, parents_BR = next_beams.select(~done_B), parents_BR[~done_B]
         if R > 1:
-            parent_slots_BR = moved.slots_BR[np.arange(len(parents_BR))[:, None], parents_BR]
-            longest = int(moved.positions_B.max())
-            self.cache.reorder(moved.slots_BR.ravel(), parent_slots_BR.ravel(), longest)
-        return moved
+            parent_slots_BR = next_beams.slots_BR[np.arange(len(parents_BR))[:, None], parents_BR]
+            longest = int(next_beams.positions_B.max())
+            self.cache.reorder(next_beams.slots_BR.ravel(), parent_slots_BR.ravel(), longest)
+        return next_beams
 
     def _are_done(self, last_B: np.ndarray, finished_B: np.ndarray, top_finished_B: np.ndarray) -> np.ndarray:
         """Which sentences need go on no more."""
@@ -550,9 +550,9 @@ class DecodingBatch:
             stop = sentence.job.stop
             for c in range(ids_BC.shape[1] if stop is not None else 0):
                 end = int(beams.positions_B[b]) + 1
-                first = max(sentence.before + 1, end + 1 - stop.tokens)
+                first = max(sentence.last_start + 1, end + 1 - stop.tokens)
                 past = self.cache.tokens(int(sentence.slots_R[parents_BC[b, c]]), first, end)
-                stopped_BC[b, c] = stop.found([*past.tolist(), int(ids_BC[b, c])])
+                stopped_BC[b, c] = stop.is_end([*past.tolist(), int(ids_BC[b, c])])
         return stopped_BC
 
     def _hypothesis(
@@ -562,14 +562,14 @@ class DecodingBatch:
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
-        past = self.cache.tokens(slot, sentence.before + 1, end)
+        past = self.cache.tokens(slot, sentence.last_start + 1, end)
         tokens = np.empty(len(past) + 1, np.int32)  # np.append takes three times as long
         tokens[:-1], tokens[-1] = past, token
         if not options.scored:
             log_probability = math.nan
         counted = len(tokens) - sentence.job.context + forced
         score = normalized(log_probability, counted, options.length_penalty, options.word_penalty)
-        attention_TS = self.cache.attention(slot, sentence.before, end) if self.wants_attention else None
+        attention_TS = self.cache.attention(slot, sentence.last_start, end) if self.wants_attention else None
         if attention_TS is not None and options.coverage_penalty and counted:
             score += options.coverage_penalty * coverage(attention_TS[-counted:])
         length = len(tokens)
@@ -578,39 +578,39 @@ class DecodingBatch:
         attention_TS = None if attention_TS is None else attention_TS[:length]
         log_probs: list[float] = []
         while trace:
-            own, trace = trace
-            log_probs.append(own)
+            log_prob, trace = trace
+            log_probs.append(log_prob)
         return Hypothesis(
             tokens[:length],
             log_probability,
             counted,
             score,
             attention_TS,
-            np.array(log_probs[::-1], np.float32)[:length] if sentence.job.traced else None,
+            np.array(log_probs[::-1], np.float32)[:length] if sentence.job.with_log_probs else None,
             sentence.proposed,
             sentence.accepted,
         )
 
     def _close(self, sentence: Sentence) -> None:
         """Return the sentence's best hypotheses and free its slots."""
-        wanted = self.options.num_hypotheses
-        best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:wanted]
+        count = self.options.num_hypotheses
+        best = sorted(sentence.hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
         if self.cache.keeps and self.beam == 1:  # a conversation goes on with it
             slot = int(sentence.slots_R[0])
             self.cache.keep(slot, self.cache.length(slot))
         self.cache.release(sentence.memory_slot, sentence.slots_R)
         # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
-        self.scheduler.finish(sentence.ticket, best * wanted if self.options.greedy else best)
+        self.scheduler.finish(sentence.ticket, best * count if self.options.greedy else best)
 
-    def leave(self, left: set[Any]) -> None:
+    def remove(self, sentences: set[Sentence]) -> None:
         """Remove these sentences, with no hypotheses."""
         if self.beams is None:
             return
         staying_B = np.ones(len(self.beams.steps_B), bool)
         for b, sentence in enumerate(self.beams.sentences_B.tolist()):
-            if sentence in left:
+            if sentence in sentences:
                 staying_B[b] = False
-                leave(sentence, self.cache, self.scheduler)
+                give_up(sentence, self.cache, self.scheduler)
         self.beams = self.beams.select(staying_B) if staying_B.any() else None
 
     # callbacks
@@ -656,16 +656,16 @@ def call_back(
         return False
 
 
-def leave(sentence: Sentence, cache: KeyValueCache, scheduler: WorkerSlot) -> None:
+def give_up(sentence: Sentence, cache: KeyValueCache, scheduler: WorkerSlot) -> None:
     """Free what a sentence or a prompt has; it has no hypotheses."""
     cache.release(sentence.memory_slot, sentence.slots_R)
     if sentence.ticket.is_over:
-        scheduler.leave(sentence.ticket)
+        scheduler.release(sentence.ticket)
     else:
         scheduler.finish(sentence.ticket, [])
 
 
-def _shared(options: DecodingOptions) -> dict[str, Any]:
+def _common_options(options: DecodingOptions) -> dict[str, Any]:
     # A callback is told log-probabilities, whether or not they are returned.
     return {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE} | {
         "scored": options.scored
@@ -709,11 +709,11 @@ class ConstrainedOutput:
         log_probs_RV = self.all_log_probs(hidden_RD, edits, subsets_R)
         best_Rk, ids_Rk = np.full((len(log_probs_RV), k), -np.inf, np.float32), np.full((len(log_probs_RV), k), -1)
         for row_V, best_k, ids_k in zip(log_probs_RV, best_Rk, ids_Rk):
-            left = np.flatnonzero(row_V > -np.inf)
-            if len(left) > k:
-                left = left[row_V[left] >= np.partition(row_V[left], len(left) - k)[len(left) - k]]
-            left = left[np.argsort(-row_V[left], kind="stable")[:k]]
-            best_k[: len(left)], ids_k[: len(left)] = row_V[left], left
+            allowed = np.flatnonzero(row_V > -np.inf)
+            if len(allowed) > k:
+                allowed = allowed[row_V[allowed] >= np.partition(row_V[allowed], len(allowed) - k)[len(allowed) - k]]
+            allowed = allowed[np.argsort(-row_V[allowed], kind="stable")[:k]]
+            best_k[: len(allowed)], ids_k[: len(allowed)] = row_V[allowed], allowed
         return best_Rk, ids_Rk.astype(np.int32)
 
 
@@ -745,8 +745,9 @@ class ConstrainedBatch(DecodingBatch):
         if beams.scores_BR[b, r] == -np.inf or sentence.ticket.is_over:
             return nothing_V
         slot, end = int(sentence.slots_R[r]), int(beams.positions_B[b]) + 1
+        past = self.cache.tokens(slot, sentence.last_start + 1, end).tolist()
         try:
-            allowed_V: np.ndarray = sentence.matcher.allowed(self.cache.tokens(slot, sentence.before + 1, end).tolist())
+            allowed_V: np.ndarray = sentence.matcher.allowed(past)
         except InputError as error:
             self.scheduler.fail(sentence.ticket, error)
             return nothing_V
@@ -761,5 +762,7 @@ class ConstrainedBatch(DecodingBatch):
         return super()._stopped(beams, ids_BC, parents_BC) & self._live_BC
 
     def _close(self, sentence: Sentence) -> None:
-        sentence.hypotheses = [found for found in sentence.hypotheses if found.log_probability != -np.inf]
+        sentence.hypotheses = [
+            hypothesis for hypothesis in sentence.hypotheses if hypothesis.log_probability != -np.inf
+        ]
         super()._close(sentence)

@@ -21,7 +21,7 @@ from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.prompts import PromptReader
 from fastattn.decoding.search import Job, Pass, late_search, stream_plan
 from fastattn.decoding.speculation import SpeculativeBatch
-from fastattn.decoding.step import ConstrainedBatch, DecodingBatch, Sentence, expected_rows, leave
+from fastattn.decoding.step import ConstrainedBatch, DecodingBatch, Sentence, expected_rows, give_up
 from fastattn.errors import FastattnError
 from fastattn.layers.attention_inputs import Memory
 from fastattn.layers.decoder_sizes import DecoderSizes
@@ -56,7 +56,7 @@ PASS_ROWS = 2048
 # costs about as much as over many.
 PATIENCE = 0.03
 # What a worker leaves to the next one: a cache and recorded steps of so many bytes at most, of so many workers.
-LEFT_BYTES, LEFT = 1 << 23, 4
+SPARE_BYTES, MOST_SPARES = 1 << 23, 4
 # Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 TURN = 0.03
 
@@ -83,7 +83,7 @@ class Capacity:
 
 def is_over(job: Job) -> bool:
     """Whether the job's time is used up."""
-    return job.allowance is not None and job.allowance.left <= 0
+    return job.allowance is not None and job.allowance.seconds <= 0
 
 
 def begin(
@@ -133,14 +133,14 @@ def begin_in(
 ) -> None:
     """The first step of sentences in their batches; ``rows_B``: which hidden states are those of their last inputs."""
     for batch in dict.fromkeys(batches):
-        chosen = [b for b, own in enumerate(batches) if own is batch]
-        batch.begin([sentences[b] for b in chosen], model.ops.take_rows(hidden_ND, rows_B[chosen]))
+        rows_b = [b for b, candidate in enumerate(batches) if candidate is batch]
+        batch.begin([sentences[b] for b in rows_b], model.ops.take_rows(hidden_ND, rows_B[rows_b]))
 
 
 def _key(model: Decoder, job: Job, head_T: np.ndarray) -> Hashable:
     """Sentences with the same one can share their memory and the first inputs' rows in the cache."""
-    own = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.sampled else ()
-    return job.source.tobytes(), head_T.tobytes(), job.options.needs_attention, own
+    sample = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.sampled else ()
+    return job.source.tobytes(), head_T.tobytes(), job.options.needs_attention, sample
 
 
 def _run(
@@ -171,35 +171,35 @@ def _run(
     return hidden_ND
 
 
-Left: TypeAlias = tuple[KeyValueCache, DecodingBatch | None]
+Spares: TypeAlias = list[tuple[KeyValueCache, DecodingBatch | None]]
 
 
 class DecodingWorker:
     """Decodes Jobs, and does Passes.
 
     end_id, unk_id  of the model's vocabulary
-    left            caches, each with an empty batch perhaps, which workers of the model leave to one another
+    spares            caches, each with an empty batch perhaps, which workers of the model leave to one another
     """
 
-    def __init__(self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, left: list[Left] | None = None):
+    def __init__(self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, spares: Spares | None = None):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
         self._capacity = Capacity(model.sizes, model.ops.free_memory())  # before its own cache
-        self._left: list[Left] = [] if left is None else left
-        self._found: DecodingBatch | None = None  # of those, with this worker's cache
+        self._spares: Spares = [] if spares is None else spares
+        self._spare_batch: DecodingBatch | None = None  # of those, with this worker's cache
         self.batches: list[DecodingBatch] = []
         self.cache: KeyValueCache | None = None
-        self._admitted = 0.0  # when sentences were last admitted
+        self._admitted_at = 0.0  # when sentences were last admitted
         self._is_timed = False  # whether some may have an allowance
-        self._passing = 0.0  # seconds that passes took in this call, which are no sentence's
+        self._pass_seconds = 0.0  # seconds that passes took in this call, which are no sentence's
         self._reader = PromptReader(model)
         self.prompts = self._reader.prompts  # that are being read, where there is no encoder
 
     def advance(self) -> bool:
         """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
-        start, self._passing = monotonic(), 0.0
-        came = False
+        start, self._pass_seconds = monotonic(), 0.0
+        has_arrivals = False
         for tickets in self._arrivals() if self.scheduler.waiting() else ():
-            came = True
+            has_arrivals = True
             if tickets:
                 cache = self._cache_for(tickets)
                 sentences = [Sentence(ticket, self.scheduler, self.model.sizes.max_positions) for ticket in tickets]
@@ -207,9 +207,9 @@ class DecodingWorker:
                     begin(self.model, cache, sentences, [self._batch_of(sentence.job) for sentence in sentences])
                 else:
                     self._reader.add(cache, sentences)
-                self._leave_empty()
+                self._drop_empty()
         if not self.batches and not self.prompts:
-            return came
+            return has_arrivals
         if self.prompts:
             self._read_on()
         if self.batches:
@@ -223,7 +223,7 @@ class DecodingWorker:
 
     def drop(self) -> None:
         """Leave the sentences whose requests are over."""
-        self._leave({one for one in self.sentences() if one.ticket.is_over})
+        self._remove({sentence for sentence in self.sentences() if sentence.ticket.is_over})
 
     # admitting sentences
 
@@ -231,9 +231,9 @@ class DecodingWorker:
         """Yield waiting sentences, some at a time, as far as there is room; waiting passes are done at once."""
         start = perf_counter()
         while self.scheduler.waiting() and (tickets := self._take()):
-            self._admitted = perf_counter()
+            self._admitted_at = perf_counter()
             self._do_passes([ticket for ticket in tickets if isinstance(ticket.job, Pass)])
-            self._passing += perf_counter() - self._admitted
+            self._pass_seconds += perf_counter() - self._admitted_at
             searches = [ticket for ticket in tickets if isinstance(ticket.job, Job)]
             for ticket in searches:
                 if is_over(ticket.job):
@@ -243,7 +243,7 @@ class DecodingWorker:
             callers = {
                 ticket.request.caller for ticket in (*tickets, *(sentence.ticket for sentence in self.sentences()))
             }
-            if self._admitted > start + TURN and (len(callers) > 1 or not searches):
+            if self._admitted_at > start + TURN and (len(callers) > 1 or not searches):
                 break
 
     def _take(self) -> list[Ticket]:
@@ -252,9 +252,9 @@ class DecodingWorker:
         used = sum(1 / room.sentences(sentence.beam) for sentence in in_progress)
         # Admitting few sentences at a time would make small products; so room is filled a quarter at a time.
         crowded = used > 0.75 + 1e-9
-        if crowded and (perf_counter() < self._admitted + PATIENCE or not self.scheduler.newcomers()):
+        if crowded and (perf_counter() < self._admitted_at + PATIENCE or not self.scheduler.newcomers()):
             return []
-        rows_of_each = [sentence.expected for sentence in in_progress]
+        rows_of_each = [sentence.cache_rows for sentence in in_progress]
         expected, longest, tokens, rows = sum(rows_of_each), max(rows_of_each, default=0), 0, 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
@@ -281,18 +281,18 @@ class DecodingWorker:
     def _read_on(self) -> None:
         """Read a chunk of the prompts; the sentences of those that are read whole begin."""
         assert self.cache is not None
-        whole, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
-        batches = [self._batch_of(sentence.job) for sentence in whole]
-        for sentence, batch in zip(whole, batches):
+        ready, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
+        batches = [self._batch_of(sentence.job) for sentence in ready]
+        for sentence, batch in zip(ready, batches):
             batch.admit(sentence)
-        begin_in(self.model, batches, whole, hidden_BD, np.arange(len(whole)))
-        self._leave_empty()
+        begin_in(self.model, batches, ready, hidden_BD, np.arange(len(ready)))
+        self._drop_empty()
 
     def _do_passes(self, tickets: list[Ticket]) -> None:
         while tickets:
-            first: Pass = tickets[0].job
-            similar = [ticket for ticket in tickets if ticket is tickets[0] or first.fits_with(ticket.job)]
-            results = first.run(self.model, [ticket.job for ticket in similar], self.end_id, self.unk_id)
+            job: Pass = tickets[0].job
+            similar = [ticket for ticket in tickets if ticket is tickets[0] or job.fits_with(ticket.job)]
+            results = job.run(self.model, [ticket.job for ticket in similar], self.end_id, self.unk_id)
             for ticket, result in zip(similar, results):
                 self.scheduler.finish(ticket, result)
             tickets = [ticket for ticket in tickets if ticket not in similar]
@@ -305,11 +305,11 @@ class DecodingWorker:
         factor = max(1, most // len(jobs))
         rows, memory_rows = sum(map(expected_rows, jobs)), sum(len(job.source) for job in jobs)
         rows, memory_rows = (max(n, min(capacity.tokens, n * factor)) for n in (rows, memory_rows))
-        rows += sum(sentence.expected for sentence in in_progress)
+        rows += sum(sentence.cache_rows for sentence in in_progress)
         memory_rows += sum(len(sentence.job.source) for sentence in in_progress)
-        if self.cache is None and self._left:
+        if self.cache is None and self._spares:
             with suppress(IndexError):  # another worker was quicker
-                self.cache, self._found = self._left.pop()
+                self.cache, self._spare_batch = self._spares.pop()
         if self.cache is None:
             self.cache = KeyValueCache(self.model.ops, self.model.sizes, rows, memory_rows)
         else:
@@ -321,9 +321,9 @@ class DecodingWorker:
             if batch.takes(job):
                 return batch
         assert self.cache is not None
-        found, self._found = self._found, None
-        if found is not None and found.takes(job):
-            batch = found
+        spare, self._spare_batch = self._spare_batch, None
+        if spare is not None and spare.takes(job):
+            batch = spare
             batch.scheduler = self.scheduler
         else:
             kind = SpeculativeBatch if job.speculate is not None else DecodingBatch
@@ -339,7 +339,7 @@ class DecodingWorker:
         cache, batches = self.cache, self.batches
         assert cache is not None
         if len(batches) == 1 and batches[0].run():
-            self._leave_empty()
+            self._drop_empty()
             return
         inputs = [batch.inputs() for batch in batches]
         slots_R, tokens_N, positions_N, counts_R = map(np.concatenate, zip(*inputs))
@@ -351,7 +351,7 @@ class DecodingWorker:
         for batch, first, end in zip(batches, ends, ends[1:]):
             rows_ND = hidden_ND if len(batches) == 1 else self.model.ops.take_rows(hidden_ND, np.arange(first, end))
             batch.advance(rows_ND)
-        self._leave_empty()
+        self._drop_empty()
 
     # leaving early
 
@@ -360,22 +360,22 @@ class DecodingWorker:
         if self._is_timed:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
-            seconds = monotonic() - start - self._passing
+            seconds = monotonic() - start - self._pass_seconds
             for sentence in sentences:  # equal shares: a text's neighbours in a batch, however many, cost it no time
                 if sentence.job.allowance is not None:
-                    sentence.job.allowance.left -= seconds / len(sentences)
-            self._leave({sentence for sentence in sentences if is_over(sentence.job)})
+                    sentence.job.allowance.seconds -= seconds / len(sentences)
+            self._remove({sentence for sentence in sentences if is_over(sentence.job)})
 
-    def _leave(self, left: set[Any]) -> None:
-        for batch in self.batches if left else ():
-            batch.leave(left)
-        for prompt in [prompt for prompt in self.prompts if prompt in left]:
+    def _remove(self, sentences: set[Sentence]) -> None:
+        for batch in self.batches if sentences else ():
+            batch.remove(sentences)
+        for prompt in [prompt for prompt in self.prompts if prompt in sentences]:
             self.prompts.remove(prompt)
             assert self.cache is not None
-            leave(prompt, self.cache, self.scheduler)
-        self._leave_empty()
+            give_up(prompt, self.cache, self.scheduler)
+        self._drop_empty()
 
-    def _leave_empty(self) -> None:
+    def _drop_empty(self) -> None:
         """Leave what nothing is in, with the beginnings that are kept and recorded steps, to the next worker."""
         empty = [batch for batch in self.batches if batch.beams is None]
         if empty:
@@ -386,11 +386,11 @@ class DecodingWorker:
         steps = None if batch is None else batch.recorded
         if cache.keeps:
             cache.shrink(0, 0)
-        small = steps is not None and cache.size + steps.size <= LEFT_BYTES
-        if len(self._left) < (1 if cache.keeps else LEFT) and (small or cache.keeps):
-            self.cache = self._found = None
+        small = steps is not None and cache.size + steps.size <= SPARE_BYTES
+        if len(self._spares) < (1 if cache.keeps else MOST_SPARES) and (small or cache.keeps):
+            self.cache = self._spare_batch = None
             lets_go = batch is None or isinstance(batch.speculate, Decoder)  # of the draft model, which may be closed
-            self._left.append((cache, None if steps is None or lets_go else batch))
+            self._spares.append((cache, None if steps is None or lets_go else batch))
 
 
 # With at least this many sentences a thread, threads take whole sentences; with fewer they share each product.
@@ -406,7 +406,7 @@ class DecodingService:
 
     def __init__(self, model: Decoder, end_id: int, unk_id: int, threads: int):
         self.model = model
-        self._make_worker = partial(DecodingWorker, model, end_id, unk_id, left=[])
+        self._make_worker = partial(DecodingWorker, model, end_id, unk_id, spares=[])
         self.threads = threads
         # Steps of a model without an encoder are bound by reading its weights, which one slot does once for all.
         self._scheduler = self._make_scheduler(threads if model.sizes.memory_widths else 1)
@@ -464,28 +464,28 @@ def in_windows(
     scheduler = service.scheduler(options)
     window, done, failure = FIRST_WINDOW, 0, None
     last_window = max(LAST_WINDOW, WINDOW_A_THREAD * service.threads)
-    begun: deque[Request] = deque()
+    requests: deque[Request] = deque()
     try:
-        while failure is None or begun:
+        while failure is None or requests:
             results: list[Any] = []
             if failure is None:
                 documents, _, failure = read_ahead(source, window)
                 plan = partial(make_plan, documents, done)
                 # A callback is this thread's to call, and the only window its own work.
-                if options.callback is not None or not done or failure is not None and not begun:
+                if options.callback is not None or not done or failure is not None and not requests:
                     results = scheduler.run(plan)
                 elif documents:
-                    begun.append(scheduler.start(plan))
+                    requests.append(scheduler.start(plan))
                 window, done = min(2 * window, last_window), done + len(documents)
-            if begun and (failure is not None or len(begun) == WINDOWS):
-                results = begun[0].result()
-                begun.popleft()
+            if requests and (failure is not None or len(requests) == WINDOWS):
+                results = requests[0].result()
+                requests.popleft()
             for result in results:
                 if isinstance(result, FastattnError) and not return_exceptions:
                     raise result
                 yield result
     finally:
-        for request in begun:
+        for request in requests:
             request.cancel()
     if not isinstance(failure, StopIteration):
         raise failure
@@ -495,7 +495,7 @@ def read_each(texts: Iterable[Any], read: Callable[[int, Any], tuple[int, Any]])
     """A source for ``in_windows``: what ``read`` makes of (number, text), (tokens, text), or its error for the text."""
     for number, text in enumerate(texts):
         try:
-            found: tuple[int, Any] = read(number, text)
+            item: tuple[int, Any] = read(number, text)
         except FastattnError as error:
-            found = 1, error
-        yield found
+            item = 1, error
+        yield item

@@ -63,9 +63,9 @@ class GenerationResolver:
 
     def __init__(self, text: GeneratorText, tokenizer: GeneratorTokenizer):
         self._tokenizer = tokenizer
-        names, beside = GenerationSearch.__annotations__, (*GenerationOptions.__annotations__, "details")
-        given = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.known_ids
-        self._decoding = DecodingResolver(*given, names, beside, GENERATION, _RENAMED)
+        names, more_names = GenerationSearch.__annotations__, (*GenerationOptions.__annotations__, "details")
+        known = checkpoint_settings(text), tokenizer.vocabulary, tokenizer.known_ids
+        self._decoding = DecodingResolver(*known, names, more_names, GENERATION, _RENAMED)
         self.default = self._decoding.default
         self._constraints = Constraints(text.tokenizer, tokenizer.vocabulary)
 

@@ -83,9 +83,9 @@ class Generator(ModelBase):
         if any(not 0 <= end < vocabulary for end in text.end_ids):
             raise CheckpointError(f"end tokens should have ids from 0 to {vocabulary - 1}, got {list(text.end_ids)}")
         # Of the tokenizer's limit and the model's, 0 for none, the nearer.
-        self._most = min(filter(None, (text.max_length, positions)), default=0)
+        self._context = min(filter(None, (text.max_length, positions)), default=0)
         self._tokenizer = GeneratorTokenizer(text, vocabulary)
-        self._reader = ContextReader(self._tokenizer, self._most)
+        self._reader = ContextReader(self._tokenizer, self._context)
         self._resolver = GenerationResolver(text, self._tokenizer)
         self._conversations = Conversations(text)
         return checkpoint
@@ -103,7 +103,7 @@ class Generator(ModelBase):
     @property
     def max_length(self) -> int:
         """The context: the most ids of a prompt and its answer together; 0: no limit."""
-        return self._most
+        return self._context
 
     @property
     def chat_template(self) -> ChatTemplate:
@@ -243,7 +243,7 @@ class Generator(ModelBase):
                     yield piece
             if piece := running.end():
                 yield piece
-            yield self._generation(running.job, running.found, running.answer)
+            yield self._generation(running.job, running.hypothesis, running.answer)
         finally:
             running.request.cancel()
 
@@ -271,13 +271,13 @@ class Generator(ModelBase):
         """
         check_bool("special_tokens", special_tokens)
         call = GenerationCall(self._resolver.default, special_tokens=special_tokens)
-        alone = is_one_prompt(texts)
-        ids = self._reader.ids(self._reader.checked([texts] if alone else check_several("texts", texts)), call)
-        for number, one in enumerate(ids):
-            if self._most and len(one) > self._most:
-                raise InputError(f"text {number} has {len(one)} tokens, the model's context {self._most}")
-        scores: list[TextScore] = self._service.scheduler().run(partial(self._plan_scores, ids))
-        return scores[0] if alone else scores
+        is_single = is_one_prompt(texts)
+        ids_B = self._reader.ids(self._reader.checked([texts] if is_single else check_several("texts", texts)), call)
+        for number, ids in enumerate(ids_B):
+            if self._context and len(ids) > self._context:
+                raise InputError(f"text {number} has {len(ids)} tokens, the model's context {self._context}")
+        scores: list[TextScore] = self._service.scheduler().run(partial(self._plan_scores, ids_B))
+        return scores[0] if is_single else scores
 
     # prompts
 
@@ -290,15 +290,15 @@ class Generator(ModelBase):
         """
         prompts, options = self._conversations.rendered(prompts, options)
         call = self._resolver.call(options, details)
-        alone = is_one_prompt(prompts)
-        checked = self._reader.checked([prompts] if alone else check_several("prompts", prompts))
+        is_single = is_one_prompt(prompts)
+        checked = self._reader.checked([prompts] if is_single else check_several("prompts", prompts))
         ids = None if submitted else self._reader.read(checked, call)
 
         def make_plan() -> Plan:
             results = without_errors(
                 (yield from self._plan(self._reader.read(checked, call) if ids is None else ids, call=call))
             )
-            return results[0] if alone else results
+            return results[0] if is_single else results
 
         return self._service.scheduler(call.decoding), make_plan
 
@@ -306,20 +306,20 @@ class Generator(ModelBase):
 
     def _plan(self, prompts: Sequence[Any], first: int = 0, *, call: GenerationCall) -> Plan:
         """The answer to each prompt, or its error; ``first``: the number of the first, for the callback."""
-        chosen = [b for b, ids in enumerate(prompts) if not isinstance(ids, FastattnError)]
-        options, answers = call.decoding, {b: AnswerText(self._tokenizer, prompts[b], call.stop) for b in chosen}
+        readable = [b for b, ids in enumerate(prompts) if not isinstance(ids, FastattnError)]
+        options, answers = call.decoding, {b: AnswerText(self._tokenizer, prompts[b], call.stop) for b in readable}
         if options.callback is not None:
-            options = replace(options, callback=self._shown(options.callback, [first + b for b in chosen]))
-        left = allowances(chosen, options)
-        jobs = [self._job(prompts[b], options, call, answers[b], left.get(b)) for b in chosen]
-        found = dict(zip(chosen, zip(jobs, (yield from search_plan(jobs, self._service.model.sizes)))))
+            options = replace(options, callback=self._with_texts(options.callback, [first + b for b in readable]))
+        allowance_of = allowances(readable, options)
+        jobs = [self._job(prompts[b], options, call, answers[b], allowance_of.get(b)) for b in readable]
+        searched = dict(zip(readable, zip(jobs, (yield from search_plan(jobs, self._service.model.sizes)))))
         results: list[Any] = list(prompts)
-        for b, (job, hypotheses) in found.items():
+        for b, (job, hypotheses) in searched.items():
             if not hypotheses:
                 results[b] = late_search(options)
             elif call.details:
-                best, *others = [self._generation(job, one, answers[b]) for one in hypotheses]
-                results[b] = replace(best, alternatives=tuple(others))
+                best, *alternatives = [self._generation(job, hypothesis, answers[b]) for hypothesis in hypotheses]
+                results[b] = replace(best, alternatives=tuple(alternatives))
             else:
                 results[b] = self._generation(job, hypotheses[0], answers[b]).text
         return results
@@ -327,40 +327,40 @@ class Generator(ModelBase):
     def _plan_scores(self, texts: Sequence[np.ndarray]) -> Plan:
         """The TextScore of each text."""
         options = self._resolver.default
-        chosen = [b for b, ids in enumerate(texts) if len(ids) > 1]
-        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, scored=True) for b in chosen]
-        found = dict(zip(chosen, (yield jobs)))
+        scorable = [b for b, ids in enumerate(texts) if len(ids) > 1]
+        jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, only_scores=True) for b in scorable]
+        log_probs_of = dict(zip(scorable, (yield jobs)))
         nothing = np.zeros(0, np.float32)
-        return [TextScore(ids.tolist(), found.get(b, nothing)) for b, ids in enumerate(texts)]
+        return [TextScore(ids.tolist(), log_probs_of.get(b, nothing)) for b, ids in enumerate(texts)]
 
     def _job(self, ids: np.ndarray, options: DecodingOptions, call: GenerationCall, answer: Any, allowance: Any) -> Job:
-        room = self._most - len(ids)
-        if self._most and options.limit(0, 0) > room:
-            least = min(options.min_decoding_length, room)
-            options = replace(options, max_decoding_length=room, min_decoding_length=least)
+        room = self._context - len(ids)
+        if self._context and options.limit(0, 0) > room:
+            min_length = min(options.min_decoding_length, room)
+            options = replace(options, max_decoding_length=room, min_decoding_length=min_length)
         return Job(
             NO_SOURCE,
             ids.tolist(),
             options=options,
             constraint=call.constraint,
-            recalled=True,
+            penalizes_start=True,
             stop=answer.stop,
-            traced=call.return_log_probs,
+            with_log_probs=call.return_log_probs,
             speculate=call.speculate,
             allowance=allowance,
         )
 
-    def _generation(self, job: Job, found: Hypothesis, answer: AnswerText) -> Generation:
-        tokens, limit = found.tokens.tolist(), job.options.limit(0, 0)
+    def _generation(self, job: Job, hypothesis: Hypothesis, answer: AnswerText) -> Generation:
+        tokens, limit = hypothesis.tokens.tolist(), job.options.limit(0, 0)
         reason = "length" if len(tokens) >= limit else "stop"
         if tokens and tokens[-1] in job.options.end_token:
             tokens, reason = tokens[:-1], "stop"
         text, is_cut = answer.text(tokens)
-        log_probs = None if found.log_probs is None else found.log_probs[: len(tokens)]
-        of_job = "stop" if is_cut else reason, len(job.start), log_probs
-        return Generation(text, tokens, found.score, *of_job, proposed=found.proposed, accepted=found.accepted)
+        log_probs = None if hypothesis.log_probs is None else hypothesis.log_probs[: len(tokens)]
+        ending = "stop" if is_cut else reason, len(job.start), log_probs
+        return Generation(text, tokens, hypothesis.score, *ending, (), hypothesis.proposed, hypothesis.accepted)
 
-    def _shown(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
+    def _with_texts(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
         """``callback`` for the decoder, which knows a job's number and token ids."""
         token = self._tokenizer.token
 

@@ -36,37 +36,37 @@ NEARLY, COMPARED = 0.9, 500  # how like the source an echo is; characters that a
 
 def remarks(source: str, answer: str, languages: tuple[Language, Language], instruction: str = "") -> tuple[str, ...]:
     """The names from ``REMARKS`` that hold for an answer. ``instruction``: a line of the prompt beside the source."""
-    begun, ended = languages
+    source_lang, target_lang = languages
     if not source.strip():
         return ()
     if not answer.strip():
         return ("empty",)
-    found = []
-    differ = not begun.scripts & ended.scripts
-    if begun != ended and _is_like(source, answer) and (differ or len(source.split()) >= LEAST_WORDS):
-        found.append("echo")
+    names = []
+    differ = not source_lang.scripts & target_lang.scripts
+    if source_lang != target_lang and _is_like(source, answer) and (differ or len(source.split()) >= LEAST_WORDS):
+        names.append("echo")
     if len(instruction) >= LEAST_LETTERS and instruction in answer and instruction not in source:
-        found.append("prompt")
+        names.append("prompt")
     if any(rule.search(answer) and not rule.search(source) for rule in (_BEFORE, _AFTER)):
-        found.append("explanation")
+        names.append("explanation")
     if re.search(_BLANK_LINE, answer.strip()) and not re.search(_BLANK_LINE, source.strip()):
-        found.append("paragraphs")
+        names.append("paragraphs")
     if _is_quoted(answer) and not _is_quoted(source):
-        found.append("quotes")
-    if _is_foreign(answer, ended):
-        found.append("script")
-    return tuple(found)
+        names.append("quotes")
+    if _is_foreign(answer, target_lang):
+        names.append("script")
+    return tuple(names)
 
 
 def _is_like(source: str, answer: str) -> bool:
-    first, second = (re.sub(r"[\W_]+", "", text.casefold()) for text in (source, answer))
-    if not first or first == second:
-        return bool(first)
-    if len(first) >= LEAST_LETTERS and first in second:
+    source, answer = (re.sub(r"[\W_]+", "", text.casefold()) for text in (source, answer))
+    if not source or source == answer:
+        return bool(source)
+    if len(source) >= LEAST_LETTERS and source in answer:
         return True
-    if min(len(first), len(second)) < NEARLY * max(len(first), len(second)) or len(first) < LEAST_LETTERS:
+    if min(len(source), len(answer)) < NEARLY * max(len(source), len(answer)) or len(source) < LEAST_LETTERS:
         return False
-    return difflib.SequenceMatcher(None, first[:COMPARED], second[:COMPARED], False).ratio() > NEARLY
+    return difflib.SequenceMatcher(None, source[:COMPARED], answer[:COMPARED], False).ratio() > NEARLY
 
 
 def _is_quoted(text: str) -> bool:
@@ -81,5 +81,5 @@ def _is_foreign(text: str, language: Language) -> bool:
     scripts: Counter[str] = Counter()
     for letter, count in letters.items():
         scripts[unicodedata.name(letter, "").partition(" ")[0]] += count
-    own = sum(scripts[script] for script in language.scripts)
-    return scripts.total() >= LEAST_LETTERS and 2 * own < scripts.total()
+    expected = sum(scripts[script] for script in language.scripts)
+    return scripts.total() >= LEAST_LETTERS and 2 * expected < scripts.total()

@@ -63,7 +63,7 @@ class _Document(NamedTuple):
 
     parts: list[str]
     prompts: list[np.ndarray]
-    around: list[str]
+    gaps: list[str]
 
 
 class _Call(NamedTuple):
@@ -159,9 +159,9 @@ class LanguageModelTranslator:
 
     def _call(self, options: Mapping[str, Any], details: bool) -> _Call:
         check_bool("details", details)
-        rest: Any = dict(options)
-        terms, context = _checked_terms(rest.pop("terms", None)), check_text("context", rest.pop("context", ""))
-        if rest.get("callback") is not None:
+        search: Any = dict(options)
+        terms, context = _checked_terms(search.pop("terms", None)), check_text("context", search.pop("context", ""))
+        if search.get("callback") is not None:
             raise InputError("a translation by a language model takes no callback")
         prompt = TranslationPrompt(self.prompt, *self._languages, terms, context)
         generator = self.generator
@@ -170,18 +170,18 @@ class LanguageModelTranslator:
             limit = min(limit, (generator.max_length - len(self._ids(prompt, "x"))) // 3)
             if limit < 1:
                 raise InputError(f"the prompt has no room in the model's context of {generator.max_length} tokens")
-        rest.setdefault("max_new_tokens", 2 * limit)
-        stop = rest.get("stop")
-        rest["stop"] = [*prompt.prompt.stops, *([stop] if isinstance(stop, str) else () if stop is None else stop)]
-        generation = generator._resolver.call(rest, True)
+        search.setdefault("max_new_tokens", 2 * limit)
+        stop = search.get("stop")
+        search["stop"] = [*prompt.prompt.stops, *([stop] if isinstance(stop, str) else () if stop is None else stop)]
+        generation = generator._resolver.call(search, True)
         if not details and generation.decoding.num_hypotheses > 1:
             raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
         return _Call(generation, prompt, limit, details)
 
     def _planned(self, texts: Any, details: bool, options: Mapping[str, Any]) -> tuple[Any, Callable[[], Plan]]:
         call = self._call(options, details)
-        listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        documents = [self._read(text, call) for text in listed]
+        several = [texts] if isinstance(texts, str) else check_texts("texts", texts)
+        documents = [self._read(text, call) for text in several]
 
         def make_plan() -> Plan:
             results = without_errors((yield from self._plan(call, documents)))
@@ -191,10 +191,10 @@ class LanguageModelTranslator:
 
     def _ids(self, prompt: TranslationPrompt, text: str) -> np.ndarray:
         """The ids of the prompt for a text."""
-        asked = prompt.asked(text, self._chat_template)
-        if isinstance(asked, str):
-            return self.generator._tokenizer.encode([asked], True)[0]
-        return self.generator._tokenizer.encode([self.generator.chat_template.render(asked)], False)[0]
+        rendered = prompt.render(text, self._chat_template)
+        if isinstance(rendered, str):
+            return self.generator._tokenizer.encode([rendered], True)[0]
+        return self.generator._tokenizer.encode([self.generator.chat_template.render(rendered)], False)[0]
 
     def _read(self, text: str, call: _Call) -> _Document:
         check_unicode(text)
@@ -202,14 +202,14 @@ class LanguageModelTranslator:
         def length(part: str) -> int:
             return len(self.generator._tokenizer.encode([part], False)[0])
 
-        parts, around = [], [""]
+        parts, gaps = [], [""]
         for piece in _BLANK.split(text):
-            around[-1] += piece[: len(piece) - len(piece.lstrip())]
+            gaps[-1] += piece[: len(piece) - len(piece.lstrip())]
             for part in split_to_fit(piece.lstrip(), length, call.limit, self._languages[0].code):
                 parts.append(part.rstrip())
-                around.append(part[len(part.rstrip()) :])
+                gaps.append(part[len(part.rstrip()) :])
         prompts = [self._ids(call.prompt, part) for part in parts]
-        return _Document(parts, prompts, around)
+        return _Document(parts, prompts, gaps)
 
     def _read_one(self, call: _Call, number: int, text: Any) -> tuple[int, _Document]:
         """(tokens, document)."""
@@ -233,12 +233,12 @@ class LanguageModelTranslator:
     def _joined(self, document: _Document, answers: list[Generation], call: _Call) -> Any:
         by_rank = list(zip(*((answer, *answer.alternatives) for answer in answers))) or [()]
         hypotheses = [
-            document.around[0] + "".join(one.text.strip() + after for one, after in zip(ranked, document.around[1:]))
+            document.gaps[0] + "".join(answer.text.strip() + after for answer, after in zip(ranked, document.gaps[1:]))
             for ranked in by_rank
         ]
         if not call.details:
             return hypotheses[0]
-        found = dict.fromkeys(
+        remark_names = dict.fromkeys(
             remark
             for part, answer in zip(document.parts, answers)
             for remark in (
@@ -246,14 +246,14 @@ class LanguageModelTranslator:
                 *(("cut",) if answer.finish_reason == "length" else ()),
             )
         )
-        scores = [sum(one.score for one in ranked) for ranked in by_rank]
-        return MarkedTranslation(hypotheses[0], hypotheses, scores, tuple(found), answers)
+        scores = [sum(answer.score for answer in ranked) for ranked in by_rank]
+        return MarkedTranslation(hypotheses[0], hypotheses, scores, tuple(remark_names), answers)
 
 
 def _checked_terms(terms: Any) -> dict[str, str] | None:
     if terms is None:
         return None
-    if not isinstance(terms, Mapping) or not all(isinstance(each, str) for pair in terms.items() for each in pair):
+    if not isinstance(terms, Mapping) or not all(isinstance(text, str) for pair in terms.items() for text in pair):
         raise InputError("terms should be a dict from str to str, a term's translation of each")
     return dict(terms)
 

@@ -39,13 +39,13 @@ def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
 
 
 class ContextReader:
-    """Reads prompts for a model of ``most`` ids, prompt and answer together; 0: no limit.
+    """Reads prompts for a model of ``context`` ids, prompt and answer together; 0: no limit.
 
     first  in its methods: the number of the first prompt, for errors
     """
 
-    def __init__(self, tokenizer: GeneratorTokenizer, most: int, threads: int = 1):
-        self._tokenizer, self._most, self.threads = tokenizer, most, threads
+    def __init__(self, tokenizer: GeneratorTokenizer, context: int, threads: int = 1):
+        self._tokenizer, self._context, self.threads = tokenizer, context, threads
 
     def checked(self, prompts: Iterable[Any], first: int = 0) -> list[str | np.ndarray]:
         """Texts, and ids as int32."""
@@ -57,11 +57,11 @@ class ContextReader:
         vocabulary = self._tokenizer.vocabulary
         texts = [prompt for prompt in prompts if isinstance(prompt, str)]
         encoded = iter(self._tokenizer.encode(texts, call.special_tokens, self.threads))
-        ids = [next(encoded) if isinstance(prompt, str) else prompt for prompt in prompts]
-        for number, one in enumerate(ids, first):
-            if int(one.max(initial=0)) >= vocabulary:
-                raise InputError(f"prompt {number}: the tokenizer gives the id {one.max()}, the model has {vocabulary}")
-        return ids
+        ids_B = [next(encoded) if isinstance(prompt, str) else prompt for prompt in prompts]
+        for number, ids in enumerate(ids_B, first):
+            if int(ids.max(initial=0)) >= vocabulary:
+                raise InputError(f"prompt {number}: the tokenizer gives the id {ids.max()}, the model has {vocabulary}")
+        return ids_B
 
     def read(self, prompts: Sequence[str | np.ndarray], call: GenerationCall, first: int = 0) -> list[np.ndarray]:
         """int32 ids of each checked prompt, at least one, within the context."""
@@ -69,11 +69,11 @@ class ContextReader:
         for number, ids in enumerate(self.ids(prompts, call, first), first):
             if not len(ids):
                 raise InputError(f"prompt {number} should have at least one token, has none")
-            if self._most and call.context == "cut":
-                ids = self._cut(ids, max(self._most - call.decoding.limit(0, 0), self._most - self._most // 2))
-            elif self._most and len(ids) >= self._most:
+            if self._context and call.context == "cut":
+                ids = self._cut(ids, self._context - min(call.decoding.limit(0, 0), self._context // 2))
+            elif self._context and len(ids) >= self._context:
                 raise InputError(
-                    f"prompt {number} has {len(ids)} tokens, and the model's context {self._most} for it and the "
+                    f"prompt {number} has {len(ids)} tokens, and the model's context {self._context} for it and the "
                     'answer; context="cut" cuts its beginning'
                 )
             read.append(ids)
@@ -84,13 +84,13 @@ class ContextReader:
         (ids,) = self.read(self.checked([prompt], number), call, number)
         return len(ids), ids
 
-    def _cut(self, ids: np.ndarray, most: int) -> np.ndarray:
+    def _cut(self, ids: np.ndarray, count: int) -> np.ndarray:
         """The last ids, behind the special tokens with which texts begin."""
         start = self._tokenizer.start_ids
-        if len(ids) <= most:
+        if len(ids) <= count:
             return ids
-        kept = start if ids[: len(start)].tolist() == start and len(start) < most else []
-        return np.concatenate([np.array(kept, np.int32), ids[len(ids) - most + len(kept) :]])
+        special = start if ids[: len(start)].tolist() == start and len(start) < count else []
+        return np.concatenate([np.array(special, np.int32), ids[len(ids) - count + len(special) :]])
 
 
 class Conversations:
@@ -113,22 +113,22 @@ class Conversations:
         tokens itself, so that none are added but if they are asked for.
         """
         messages, variables = options.get("messages"), options.get("template_variables")
-        rest = {name: value for name, value in options.items() if name not in ("messages", "template_variables")}
+        search = {name: value for name, value in options.items() if name not in ("messages", "template_variables")}
         if (messages is None) == (prompts is None):
             raise InputError("give either prompts or messages")
         if messages is None:
             if variables is not None:
                 raise InputError("template_variables need messages")
-            return prompts, None, rest
+            return prompts, None, search
         if not isinstance(variables, dict | None):
             raise InputError(f"template_variables should be a dict, got {type(variables).__name__}")
-        return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **rest}
+        return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **search}
 
     def rendered(self, prompts: Any, options: Any) -> tuple[Any, Any]:
         """(prompts, options) of a call."""
-        prompts, render, rest = self.split(prompts, options)
+        prompts, render, search = self.split(prompts, options)
         if render is None:
-            return prompts, rest
+            return prompts, search
         if isinstance(prompts, list | tuple) and prompts and isinstance(prompts[0], list | tuple):
-            return [render(messages) for messages in prompts], rest
-        return render(prompts), rest
+            return [render(messages) for messages in prompts], search
+        return render(prompts), search

@@ -95,7 +95,7 @@ class TextStream:
     def __init__(self, answer: AnswerText):
         self._answer, self._ids = answer, list(answer.before)
         self._first, self._shown = 0, len(self._ids)  # ids from the first are decoded anew; those until shown are out
-        self._held = ""
+        self._pending = ""
         self._over = False
 
     def add(self, token: int) -> str:
@@ -110,8 +110,8 @@ class TextStream:
     def end(self) -> str:
         """The last piece."""
         piece = self._release(self._new())
-        held, self._held = ("" if self._over else self._held), ""
-        return piece + held
+        pending, self._pending = ("" if self._over else self._pending), ""
+        return piece + pending
 
     def _new(self) -> str:
         decode = self._answer.tokenizer.decode
@@ -121,13 +121,13 @@ class TextStream:
         """What of the text so far is no beginning of a stop string."""
         if self._over:
             return ""
-        self._held += piece
-        cut = self._answer.cut(self._held)
+        self._pending += piece
+        cut = self._answer.cut(self._pending)
         if cut is not None:
             self._over = True
             return cut
-        at = len(self._held) - max((_begun(self._held, string) for string in self._answer.strings), default=0)
-        released, self._held = self._held[:at], self._held[at:]
+        at = len(self._pending) - max((_overlap(self._pending, string) for string in self._answer.strings), default=0)
+        released, self._pending = self._pending[:at], self._pending[at:]
         return released
 
 
@@ -135,20 +135,20 @@ class RunningAnswer:
     """An answer while it is computed, in pieces of its text.
 
     request  of the job's hypotheses, of which there is one
-    found    it, after ``end``
+    hypothesis    it, after ``end``
     """
 
-    found: Hypothesis
+    hypothesis: Hypothesis
 
     def __init__(self, job: Job, answer: AnswerText, request: "Future[Any]"):
         self.job, self.answer, self.request = job, answer, request
-        self._stream, self._known = TextStream(answer), 0
+        self._stream, self._position = TextStream(answer), 0
 
     def piece(self, step: Step) -> str:
         """The piece that a step completes, or ""."""
-        if step.position < self._known:  # told again: another's fault, or an interrupt, had the search begin anew
+        if step.position < self._position:  # told again: another's fault, or an interrupt, had the search begin anew
             return ""
-        self._known += 1
+        self._position += 1
         return "" if step.token_id in self.job.options.end_token else self._stream.add(step.token_id)
 
     def end(self) -> str:
@@ -156,10 +156,10 @@ class RunningAnswer:
         hypotheses = self.request.result()[0]
         if not hypotheses:
             raise late_search(self.job.options)
-        (self.found,) = hypotheses
+        (self.hypothesis,) = hypotheses
         return self._stream.end()
 
 
-def _begun(text: str, string: str) -> int:
+def _overlap(text: str, string: str) -> int:
     """How many last characters of the text are the first ones of the string."""
     return next((n for n in range(min(len(text), len(string) - 1), 0, -1) if text.endswith(string[:n])), 0)

@@ -108,9 +108,9 @@ def recognised(names: Sequence[str], chat_template: str) -> str:
     for name, prompt in PROMPTS.items():
         if prompt.structured and prompt.structured in chat_template:
             return name
-    for each in names:
+    for model_name in names:
         for name, prompt in PROMPTS.items():
-            if re.search(prompt.hints, each.lower()):
+            if re.search(prompt.hints, model_name.lower()):
                 return name
     raise InputError(f"not known with which prompt this model translates; name one: {', '.join(PROMPTS)}")
 
@@ -128,9 +128,9 @@ class TranslationPrompt:
         self.prompt, self._source, self._target = PROMPTS[name], source, target
         if terms and context:
             raise InputError("a model takes terms or context, not both at once")
-        for given, form, what in ((terms, self.prompt.terms, "terms"), (context, self.prompt.context, "context")):
-            if given and not form:
-                raise InputError(f"models with the prompt {name} were not trained with {what}")
+        for value, form, kind in ((terms, self.prompt.terms, "terms"), (context, self.prompt.context, "context")):
+            if value and not form:
+                raise InputError(f"models with the prompt {name} were not trained with {kind}")
         form = self.prompt.terms if terms else self.prompt.context if context else ""
         is_chinese = bool(form) or bool(self.prompt.chinese) and (source.is_chinese or target.is_chinese)
         self._form = form or (self.prompt.chinese if is_chinese else self.prompt.form)
@@ -149,7 +149,7 @@ class TranslationPrompt:
         lines = self._form.format(**self._named, text="\n").split("\n")
         return max(lines, key=len)
 
-    def asked(self, text: str, chat_template: str) -> str | list[dict[str, Any]]:
+    def render(self, text: str, chat_template: str) -> str | list[dict[str, Any]]:
         """The prompt for a text, or the messages for the chat template."""
         if self.prompt.structured and self.prompt.structured in chat_template:
             codes = {"source_lang_code": self._source.code, "target_lang_code": self._target.code}

@@ -185,7 +185,7 @@ class _Dispatcher:
     def drop(self) -> None:
         for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
             self._process.leave(number)
-            self._slot.leave(self._sent.pop(number))
+            self._slot.release(self._sent.pop(number))
 
     def _lose(self) -> None:
         error, has_begun = self._process.fail(), self._process.has_loaded
@@ -202,7 +202,7 @@ class _Dispatcher:
 
     def _fail(self, ticket: Ticket, error: FastattnError) -> None:
         self._slot.fail(ticket, error)
-        self._slot.leave(ticket)
+        self._slot.release(ticket)
 
 
 def dealt(lengths: Sequence[int], processes: int) -> list[list[int]]:

@@ -58,11 +58,11 @@ class Request(Future):
         super().__init__()
         self.make_plan, self.caller, self._on_cancel, self._on_wait = make_plan, caller, on_cancel, on_wait
         self.tickets: list[Ticket] = []  # of the stage that the plan is at
-        self.left = 0  # how many of them are not done
+        self.unfinished = 0  # how many of them are not done
         self.planner: int | None = None  # the thread that runs the plan, until its tickets are in the queue
         self.error: BaseException | None = None  # with which it ends when its plan would go on
         self._plan: Plan | None = None
-        self._untold = [True]
+        self._unnotified = [True]
         self._process = os.getpid()
 
     def go_on(self) -> list[Ticket]:
@@ -82,7 +82,7 @@ class Request(Future):
                 raise
             self.fail(error)
         self.tickets = [Ticket(self, job) for job in jobs or ()]
-        self.left = len(self.tickets)
+        self.unfinished = len(self.tickets)
         return self.tickets
 
     def _send(self) -> list[Any] | None:
@@ -100,7 +100,7 @@ class Request(Future):
     def begin_again(self) -> None:
         """Have the next ``go_on`` begin."""
         self.planner = self._plan = None
-        self.tickets, self.left = [], 0
+        self.tickets, self.unfinished = [], 0
 
     def fail(self, error: BaseException) -> None:
         """End the request with an error, unless it has ended."""
@@ -147,7 +147,7 @@ class Request(Future):
         if not super().cancel():
             return False
         with suppress(IndexError):
-            self._untold.pop()  # by the first of those who cancel it
+            self._unnotified.pop()  # by the first of those who cancel it
             self.set_running_or_notify_cancel()  # which alone tells those who wait by concurrent.futures.wait
         return True
 
@@ -184,20 +184,20 @@ class Queue:
         """The callers that wait with nothing in progress."""
         return [caller for caller in self._callers if caller not in self._in_progress]
 
-    def take(self, line: int, most: int, has_room: Room) -> list[Ticket]:
-        """Take up to ``most`` tickets, first one of each caller with nothing in progress.
+    def take(self, line: int, limit: int, has_room: Room) -> list[Ticket]:
+        """Take up to ``limit`` tickets, first one of each caller with nothing in progress.
 
         has_room  (ticket, whether its caller has nothing in progress) -> whether to take it
         """
-        taken: list[Ticket] = []
+        tickets: list[Ticket] = []
         newcomers = deque(self.newcomers())
-        while self._callers and len(taken) < most:
+        while self._callers and len(tickets) < limit:
             caller = newcomers[0] if newcomers else next(iter(self._callers))
-            tickets = self._line(caller, line)
-            if has_room(tickets[0], bool(newcomers)):
-                taken.append(tickets.popleft())
-                self._leave(taken[-1])
-                self.began(taken[-1])
+            waiting = self._line(caller, line)
+            if has_room(waiting[0], bool(newcomers)):
+                tickets.append(waiting.popleft())
+                self._remove(tickets[-1])
+                self.began(tickets[-1])
                 if newcomers:
                     newcomers.popleft()
                 elif caller in self._callers:
@@ -206,7 +206,7 @@ class Queue:
                 newcomers.clear()
             else:
                 break
-        return taken
+        return tickets
 
     def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
         """The caller's line, or another of its lines if that is empty; its first ticket waits."""
@@ -220,7 +220,7 @@ class Queue:
                 return tickets
         raise AssertionError("a caller in the queue has a ticket that waits")
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _remove(self, ticket: Ticket) -> None:
         """A ticket no longer waits."""
         ticket.queue = None
         self.waiting -= 1
@@ -244,7 +244,7 @@ class Queue:
         """Remove the tickets from the queue; returns those that were in it."""
         dropped = [ticket for ticket in tickets if ticket.queue is self]
         for ticket in dropped:
-            self._leave(ticket)  # it leaves its line, which may be long, only when its turn comes
+            self._remove(ticket)  # it leaves its line, which may be long, only when its turn comes
         return dropped
 
 

@@ -91,7 +91,7 @@ class Scheduler:
             if slot := self._state.claim():
                 with self._use_threads(self._threads):
                     result = _outcome(make_plan(), do_jobs)
-                self._state.leave_slot(slot)
+                self._state.free_slot(slot)
                 if self._state.has_work:
                     self._compute_waiting()
                 return result
@@ -135,7 +135,7 @@ class Scheduler:
                     yield
             finally:
                 if slot in self._state.slots:  # it does not rest
-                    self._state.leave_slot(slot)
+                    self._state.free_slot(slot)
         request.result()
 
     # requests
@@ -163,7 +163,7 @@ class Scheduler:
         """Start a thread for each slot, as far as the system gives threads."""
         for slot in slots:
             if not self._start_thread(slot):
-                self._state.leave_slot(slot)
+                self._state.free_slot(slot)
 
     def _compute_waiting(self) -> None:
         """Have threads compute the waiting jobs; if the system gives none, compute them here."""
@@ -171,7 +171,7 @@ class Scheduler:
         if not self._state.slots:
             for n, slot in enumerate(self._state.take_slots()):
                 if n:
-                    self._state.leave_slot(slot)
+                    self._state.free_slot(slot)
                 else:
                     self._compute_all(slot)
 
@@ -201,11 +201,11 @@ class Scheduler:
 
     def _hand_over(self, slot: WorkerSlot) -> None:
         """Have a thread continue with other requests in progress at this thread's slot."""
-        if not self._state.leave_if_idle(slot) and not self._start_thread(slot):
+        if not self._state.free_if_idle(slot) and not self._start_thread(slot):
             self._compute_all(slot)
 
     def _compute_all(self, slot: WorkerSlot) -> None:
-        while not self._state.leave_if_idle(slot):
+        while not self._state.free_if_idle(slot):
             self._compute(slot)
 
     def _compute(self, slot: WorkerSlot, request: Request | None = None) -> None:
@@ -275,19 +275,19 @@ class Scheduler:
         The request is over. This thread leaves its slots; other requests in progress there wait again, and those whose
         plan was interrupted begin again.
         """
-        own = [] if request is None else [request]
+        interrupted = [] if request is None else [request]
         while True:
             try:
-                for other in (*self._state.requests, *own):
-                    other.free()
-                for other in own:
-                    other.abandon()
+                for affected in (*self._state.requests, *interrupted):
+                    affected.free()
+                for affected in interrupted:
+                    affected.abandon()
                 self._state.rebuild(threading.get_ident())
                 self._compute_waiting()
                 break
             except KeyboardInterrupt:  # another one: the first is raised in the end
                 continue
-        while any(ticket.slot in self._state.slots for other in own for ticket in other.tickets):
+        while any(ticket.slot in self._state.slots for affected in interrupted for ticket in affected.tickets):
             sleep(0.001)  # until workers have left them
 
 

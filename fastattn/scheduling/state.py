@@ -94,15 +94,15 @@ class WorkerSlot:
         with state.lock:
             if self.isolated:
                 return self._take_isolated()
-            most = state.queue.waiting
+            limit = state.queue.waiting
             if len(state.slots) > 1:  # no more than the slot's share
-                total = most + sum(len(other.tickets) for other in state.slots)
-                most = -(-total // len(state.slots)) - len(self.tickets)
-            taken = state.queue.take(self.index, most, has_room)
-            for ticket in taken:
+                total = limit + sum(len(slot.tickets) for slot in state.slots)
+                limit = -(-total // len(state.slots)) - len(self.tickets)
+            tickets = state.queue.take(self.index, limit, has_room)
+            for ticket in tickets:
                 ticket.slot = self
                 self.tickets[ticket] = None
-            return taken
+            return tickets
 
     def _take_isolated(self) -> list[Ticket]:
         if self.tickets:
@@ -111,7 +111,7 @@ class WorkerSlot:
         self.tickets.update(dict.fromkeys(taken))
         for ticket in taken:
             if ticket.is_over:
-                self.leave(ticket)
+                self.release(ticket)
         return list(self.tickets)
 
     def finish(self, ticket: Ticket, result: Any) -> None:
@@ -120,9 +120,9 @@ class WorkerSlot:
         with state.lock:
             state.rests.pop(self.index, None)
             ticket.result, ticket.done = result, True
-            ticket.request.left -= 1
-            self.leave(ticket)
-            if not ticket.request.left and not ticket.is_over:
+            ticket.request.unfinished -= 1
+            self.release(ticket)
+            if not ticket.request.unfinished and not ticket.is_over:
                 state.plans.append(ticket.request)
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
@@ -131,23 +131,23 @@ class WorkerSlot:
             ticket.request.error = ticket.request.error or error
             self._state.plans.append(ticket.request)
 
-    def leave(self, ticket: Ticket) -> None:
+    def release(self, ticket: Ticket) -> None:
         """Give a ticket up: it is done, or its request is over."""
         with self._state.lock:
             ticket.done = True
             self._state.weight -= ticket.job.weight
-            self._no_longer(ticket)
+            self._detach(ticket)
 
     def put_back(self, ticket: Ticket) -> None:
         """Have a ticket wait again, for any slot."""
         with self._state.lock:
             if ticket.is_over:
-                self.leave(ticket)
+                self.release(ticket)
                 return
-            self._no_longer(ticket)
+            self._detach(ticket)
             self._state.queue.add([ticket], 1)
 
-    def _no_longer(self, ticket: Ticket) -> None:
+    def _detach(self, ticket: Ticket) -> None:
         ticket.slot = None
         del self.tickets[ticket]
         self._state.queue.ended(ticket)
@@ -195,7 +195,7 @@ class SchedulerState:
             self.weight += sum(ticket.job.weight for ticket in tickets)
             # The longest last longest, and neighbours have similar lengths.
             longest_first = sorted(tickets, key=lambda ticket: -ticket.job.length)
-            self.queue.add(longest_first, self._wanted_slots(len(tickets)))
+            self.queue.add(longest_first, self._slots_for(len(tickets)))
             for slot in sorted(self.slots, key=lambda slot: len(slot.tickets))[: len(tickets)]:
                 slot.wake()
 
@@ -223,7 +223,7 @@ class SchedulerState:
 
     # slots
 
-    def _wanted_slots(self, tickets: int) -> int:
+    def _slots_for(self, tickets: int) -> int:
         return max(1, min(self._most_slots, tickets, self.weight // self._enough))
 
     @property
@@ -237,10 +237,10 @@ class SchedulerState:
             return []
         with self.lock:
             in_progress = sum(len(slot.tickets) for slot in self.slots)
-            wanted = self._wanted_slots(self.queue.waiting + in_progress) if self.has_work else 0
+            count = self._slots_for(self.queue.waiting + in_progress) if self.has_work else 0
             slots = [
                 WorkerSlot(self, index, threading.get_ident())
-                for index in self._free_slots()[: max(0, wanted - len(self.slots))]
+                for index in self._free_slots()[: max(0, count - len(self.slots))]
             ]
             self.slots += slots
             self._share_threads()
@@ -248,10 +248,10 @@ class SchedulerState:
 
     def _free_slots(self) -> list[int]:
         """The indices of slots that can be taken; where all rest, that of the shortest rest, so that somebody tries."""
-        now, taken = monotonic(), {slot.index for slot in self.slots}
-        free = [index for index in range(self._most_slots) if index not in taken]
+        now, used = monotonic(), {slot.index for slot in self.slots}
+        free = [index for index in range(self._most_slots) if index not in used]
         rested = [index for index in free if index not in self.rests or self.rests[index].until <= now]
-        return rested if rested or taken else sorted(free, key=lambda index: self.rests[index].until)[:1]
+        return rested if rested or used else sorted(free, key=lambda index: self.rests[index].until)[:1]
 
     @property
     def is_free(self) -> bool:
@@ -286,21 +286,21 @@ class SchedulerState:
         """Whether this thread still has the slot: not handed over, not left, not lost to an interrupt."""
         return slot.is_computing and slot.thread == threading.get_ident() and slot in self.slots
 
-    def leave_slot(self, slot: WorkerSlot) -> None:
+    def free_slot(self, slot: WorkerSlot) -> None:
         """The slot is free."""
         with self.lock:
             self.slots.remove(slot)
             self._share_threads()
         slot.worker, slot.wake = None, _wake_nobody  # memory is free at once; the garbage collector would come later
 
-    def leave_if_idle(self, slot: WorkerSlot) -> bool:
+    def free_if_idle(self, slot: WorkerSlot) -> bool:
         """Leave the slot, unless there is something left to do; True where this thread has it no more."""
         with self.lock:
             if not self.has(slot):
                 return True
             if self.has_work or slot.tickets or slot.isolated:
                 return False
-            self.leave_slot(slot)
+            self.free_slot(slot)
             return True
 
     def _share_threads(self) -> None:
@@ -312,21 +312,21 @@ class SchedulerState:
         """After a failed step of this thread: have requests run one by one from now on; returns those that fail."""
         with self.lock:
             tickets = list(slot.tickets)
-            shared: dict[Request, list[Ticket]] = {}
+            tickets_of: dict[Request, list[Ticket]] = {}
             for ticket in tickets:
                 if ticket.is_over:
-                    slot.leave(ticket)
+                    slot.release(ticket)
                 else:
-                    shared.setdefault(ticket.request, []).append(ticket)
+                    tickets_of.setdefault(ticket.request, []).append(ticket)
             if not tickets:
                 return self._rest(slot)
             if len({ticket.request for ticket in tickets}) > 1:  # it may be the error of one who is over
-                slot.isolated.extend(shared.values())
+                slot.isolated.extend(tickets_of.values())
                 slot.tickets.clear()
                 return []
             for ticket in list(slot.tickets):
-                slot.leave(ticket)
-            return list(shared)
+                slot.release(ticket)
+            return list(tickets_of)
 
     def _rest(self, slot: WorkerSlot) -> list[Request]:
         """The slot's worker can do nothing: leave it for a while.
@@ -339,9 +339,9 @@ class SchedulerState:
         for ticket in chain.from_iterable(slot.isolated):
             slot.tickets[ticket] = None
             slot.put_back(ticket)
-        self.leave_slot(slot)
-        for other in self.slots:
-            other.wake()
+        self.free_slot(slot)
+        for active in self.slots:
+            active.wake()
         return [] if self.slots or len(self.rests) < self._most_slots else list(self.requests)
 
     def rebuild(self, me: int) -> None:
@@ -377,6 +377,6 @@ class SchedulerState:
         for ticket in waiting:
             ticket.slot = None
             self.weight += ticket.job.weight
-        self.queue.add(waiting, self._wanted_slots(len(waiting) or 1))
-        request.left = sum(not ticket.done for ticket in request.tickets)
-        return request.left
+        self.queue.add(waiting, self._slots_for(len(waiting) or 1))
+        request.unfinished = sum(not ticket.done for ticket in request.tickets)
+        return request.unfinished

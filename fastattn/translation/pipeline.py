@@ -272,7 +272,7 @@ class Pipeline:
             options,
             forced=forced,
             allowed=allowed,
-            recalled=options.rules is not None,
+            penalizes_start=options.rules is not None,
             allowance=allowance,
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from fastattn.decoding.search import Looking
+from fastattn.decoding.search import AttentionMaps
 from fastattn.decoding.worker import DecodingService
 from fastattn.errors import InputError, check_texts, without_errors
 from fastattn.loading.loaded_model import ModelBase
@@ -97,7 +97,7 @@ class ScoringTranslator(ModelBase):
             raise InputError("what is looked at needs a text and its translation, neither of them empty")
 
         def plan() -> Plan:
-            return (yield [Looking(source_ids, ids)])
+            return (yield [AttentionMaps(source_ids, ids)])
 
         (looks_LHTS,) = self._service.scheduler().run(plan)
         if not looks_LHTS.size:

@@ -273,7 +273,7 @@ SAMPLES = {"beam_size": 1, "sampling_topk": 0, "seed": 1}
 BRANCHES = {"return_alternatives": True, "num_hypotheses": 2}
 # What each option decides needs these beside it.
 BESIDE = dict.fromkeys(["sampling_topp", "sampling_minp", "sampling_temperature"], [SAMPLES]) | {
-    "prefix_bias_beta": [{"wished": True}],
+    "prefix_bias_beta": [{"is_favoured": True}],
     "min_alternative_expansion_prob": [BRANCHES],
     "seed": [SAMPLES | {"num_hypotheses": 2}],
     "sampling_topk": [{"beam_size": 1, "seed": 1}],
@@ -282,9 +282,9 @@ BESIDE = dict.fromkeys(["sampling_topp", "sampling_minp", "sampling_temperature"
 }
 
 
-def outcome(wished=False, **options):
+def outcome(is_favoured=False, **options):
     """Hypotheses of three sentences, which end by themselves after two hundred tokens where no option ends them."""
-    jobs = [Job(source, [START], wished=[5] if wished else []) for source in random_sources(3, 3)]
+    jobs = [Job(source, [START], bias_prefix=[5] if is_favoured else []) for source in random_sources(3, 3)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

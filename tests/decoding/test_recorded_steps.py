@@ -188,7 +188,7 @@ def test_a_worker_leaves_its_steps_to_the_next(monkeypatch):
     beams = replace(OPTIONS[0], beam_size=3)
     assert search(2, beams) == alone("shortlist, int8", 2, beams) and not recorded
     assert search(3, OPTIONS[1]) == alone("shortlist, int8", 3, OPTIONS[1]) and recorded, "with other options"
-    monkeypatch.setattr(worker, "LEFT_BYTES", 0)
+    monkeypatch.setattr(worker, "SPARE_BYTES", 0)
     search(0)
     search(0)
     assert recorded

@@ -124,7 +124,7 @@ EN, ZH, FR, JA, RU = map(language, ("en", "zh", "fr", "ja", "ru"))
 
 
 def asked(name, source, target, text="Hi {text}", template="", **rest):
-    return TranslationPrompt(name, source, target, **rest).asked(text, template)
+    return TranslationPrompt(name, source, target, **rest).render(text, template)
 
 
 def said(*arguments, **rest):

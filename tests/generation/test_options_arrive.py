@@ -103,7 +103,7 @@ def test_options_of_streams(generator, call):
         (plain,) = jobs_of(generator.generate, "the", details=True, **beside | {name: value})
         assert job.options.callback is not None
         assert replace(job.options, callback=None) == plain.options, name
-        assert (job.allowance and job.allowance.left) == (value if name == "timeout" else None)
+        assert (job.allowance and job.allowance.seconds) == (value if name == "timeout" else None)
 
 
 @pytest.mark.parametrize("call", [*CALLS, *STREAMS])
@@ -111,11 +111,11 @@ def test_what_is_beside_a_search(generator, call):
     def job(**options):
         return jobs_of((CALLS | STREAMS)[call], generator, **options)[0]
 
-    assert job().start == ids(generator, "the") and job().start[0] == START and job().recalled
+    assert job().start == ids(generator, "the") and job().start[0] == START and job().penalizes_start
     assert job(special_tokens=False).start == ids(generator, "the", False)
     assert job(stop=["xyz", "end"]).stop.found(ids(generator, "an end", False)) and job().stop is None
     assert not job(stop="xyz").stop.found(ids(generator, "an end", False))
-    assert (job(return_log_probs=True).traced, job().traced) == (True, False)
+    assert (job(return_log_probs=True).with_log_probs, job().with_log_probs) == (True, False)
     assert (job(speculate="prompt").speculate, job().speculate) == ("prompt", None)
     assert job(speculate=generator).speculate is generator._service.model
     for option, text in (("regex", "no|yes"), ("json_schema", {"const": "no"})):
@@ -161,9 +161,9 @@ def test_options_of_translations(generator, translator, call):
     check(generator, TRANSLATIONS[call], translator, ("callback",), max_decoding_length=2 * LONGEST_PART)
     (job, *_) = jobs_of(TRANSLATIONS[call], translator, stop="end", return_log_probs=True, speculate="prompt")
     assert job.start == ids(generator, completion("the"))
-    assert job.stop.found(ids(generator, "the end", False)) and job.traced and job.speculate == "prompt"
-    assert not job.stop.found(ids(generator, "the en", False))
-    assert job.stop.found(ids(generator, "\nTranslate this from", False))  # as the prompt says
+    assert job.stop.is_end(ids(generator, "the end", False)) and job.with_log_probs and job.speculate == "prompt"
+    assert not job.stop.is_end(ids(generator, "the en", False))
+    assert job.stop.is_end(ids(generator, "\nTranslate this from", False))  # as the prompt says
     (job, *_) = jobs_of(TRANSLATIONS[call], translator, special_tokens=False)
     assert job.start == ids(generator, completion("the"))  # the prompt is what the model was trained with
     pytest.importorskip("llguidance")

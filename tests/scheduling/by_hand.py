@@ -25,7 +25,7 @@ class SchedulerByHand(Scheduler):
         """Whether there was anything to do."""
         for slot in list(self._state.slots):
             slot.is_computing = True
-            if not self._state.leave_if_idle(slot):
+            if not self._state.free_if_idle(slot):
                 self._step(slot)
             slot.is_computing = False
         return bool(self._state.slots)

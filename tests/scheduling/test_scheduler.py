@@ -55,7 +55,7 @@ class Counter:
     def drop(self):
         for ticket in [ticket for ticket in self.left if ticket.is_over]:
             del self.left[ticket]
-            self.slot.leave(ticket)
+            self.slot.release(ticket)
 
 
 def calling(before):

@@ -114,4 +114,4 @@ def check_options(jobs: list[Job], default: DecodingOptions, options: dict[str, 
     for job in jobs:
         assert job.options.callback is not None or options.get("callback") is None, options
         assert replace(job.options, callback=None) == expected, options
-        assert (job.allowance and job.allowance.left) == options.get("timeout"), options
+        assert (job.allowance and job.allowance.seconds) == options.get("timeout"), options

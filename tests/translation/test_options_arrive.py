@@ -134,10 +134,10 @@ def test_how_texts_are_split(tmp_path):
 
 
 def test_penalties_look_back_on_the_start_where_the_checkpoint_has_rules():
-    assert not jobs_of(_translator().translate, "a")[0].recalled
+    assert not jobs_of(_translator().translate, "a")[0].penalizes_start
     ruled = _translator({"decoding": DecodingSettings(rules=SearchRules())})
     for call in (*TEXT_CALLS.values(), *STREAMS.values()):
-        assert all(job.recalled for job in jobs_of(call, ruled))
+        assert all(job.penalizes_start for job in jobs_of(call, ruled))
 
 
 def test_callers_are_who_asks():
