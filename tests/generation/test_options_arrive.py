@@ -113,8 +113,8 @@ def test_what_is_beside_a_search(generator, call):
 
     assert job().start == ids(generator, "the") and job().start[0] == START and job().penalizes_start
     assert job(special_tokens=False).start == ids(generator, "the", False)
-    assert job(stop=["xyz", "end"]).stop.found(ids(generator, "an end", False)) and job().stop is None
-    assert not job(stop="xyz").stop.found(ids(generator, "an end", False))
+    assert job(stop=["xyz", "end"]).stop.is_end(ids(generator, "an end", False)) and job().stop is None
+    assert not job(stop="xyz").stop.is_end(ids(generator, "an end", False))
     assert (job(return_log_probs=True).with_log_probs, job().with_log_probs) == (True, False)
     assert (job(speculate="prompt").speculate, job().speculate) == ("prompt", None)
     assert job(speculate=generator).speculate is generator._service.model
