@@ -17,14 +17,14 @@ from fastattn.system.option_names import NONE, UnknownOptionError, what_was_mean
 
 @dataclass(frozen=True)
 class Step:
-    """A token as it is produced, for ``DecodingOptions.callback`` and from ``Translator.generate_tokens``.
+    """A token of a target: what ``DecodingOptions.callback`` gets and ``Translator.generate_tokens`` yields.
 
     sentence     the number of its source, from 0; for a Translator, the number of the text
     part         the number of the part, from 0, if a text was translated in several parts
-    hypothesis   which of the sampled translations it continues, from 0
+    hypothesis   the number of the sampled translation that it continues, from 0
     position     in the target, from 0; the tokens of a target prefix come first
     token_id, token   the token; the end token is a Step too
-    log_probability   given the source and what came before; 0 for a target prefix
+    log_probability   given the source and the tokens before it; 0 for a target prefix
     is_last      whether it ends the translation
     """
 
@@ -38,13 +38,13 @@ class Step:
     is_last: bool
 
 
-# A wider beam, or more finished hypotheses, cannot be meant: a step would never end, or memory would run out.
+# With a wider beam or more finished hypotheses a step would never end, or memory would run out.
 WIDEST_BEAM = 1024
 MOST_HYPOTHESES = 1_000_000
 LONGEST_TARGET = 1 << 40  # fits int64; no memory holds as many tokens
 LONGEST_LEAST = 1_000_000  # tokens: a search goes on for min_decoding_length even if the model has ended
-# What a finite number should be. Beyond 1e4 and 1e30 float32 cannot tell hypotheses apart: their log-probabilities
-# vanish beside the penalties, and logits are 0 or infinite.
+# Ranges of numbers, by the words of messages. Beyond 1e4 and 1e30 float32 cannot tell hypotheses apart: their
+# log-probabilities vanish beside the penalties, and logits are 0 or infinite.
 _RANGES: dict[str, Callable[[Any], bool]] = {
     "greater than 0": lambda value: value > 0,
     "at least 0": lambda value: value >= 0,
@@ -53,12 +53,12 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
     "from -10000 to 10000": lambda value: abs(value) <= 1e4,
     "from 1e-30 to 1e+30": lambda value: 1e-30 <= value <= 1e30,
 }
-# The checkpoint's own settings that give way to another limit.
+# A checkpoint's own settings of these are dropped where a call has one of them.
 _LENGTH_LIMITS = ("max_decoding_length", "max_length_factor")
 
 
 def _whole(default: int | None, least: int, most: int | None = None) -> Any:
-    """A field that is a whole number, at least ``least`` and at most ``most`` (None: any), or None by default."""
+    """The field of a whole number from ``least`` to ``most`` (None: no bound); it may be None if the default is."""
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -92,8 +92,8 @@ class DecodingOptions:
 
     Names, defaults and limits are those of CTranslate2's ``translate_batch``, with these differences:
     ``max_decoding_length`` (there 256) and ``max_input_length`` (there 1024), so that no text loses its end unnoticed;
-    ``shortlist`` (there ``use_vmap``, False), on if the checkpoint is made for it; the list is that of the source after
-    it is cut, and always holds the end tokens; ``return_scores`` (there False), since ``details`` shows known scores;
+    ``shortlist`` (there ``use_vmap``, False), on if the checkpoint is made for it; the list is that of the cut source,
+    and always holds the end tokens; ``return_scores`` (there False), since ``details`` shows scores;
     ``seed`` (there one for the whole process); ``timeout`` (not there); and a Step of ``callback`` always has its
     log-probability. Sampling from a beam and returning logits are not supported.
     """
@@ -115,9 +115,9 @@ class DecodingOptions:
     """Logits of tokens already produced are divided by it where they are positive and multiplied by it where negative;
     above 1 discourages them, 1 is none (Keskar 2019, section 4.1)."""
     presence_penalty: float = _number(0.0, "from -10000 to 10000")
-    """Then subtracted from the logits of tokens already produced; 0 is none. As in vLLM."""
+    """Subtracted from the logits of tokens already produced, after the repetition penalty; 0 is none. As in vLLM."""
     frequency_penalty: float = _number(0.0, "from -10000 to 10000")
-    """Likewise, as many times as a token was produced."""
+    """Subtracted from a token's logit once for each time that it was produced; 0 is none. As in vLLM."""
     no_repeat_ngram_size: int = _whole(0, 0, LONGEST_TARGET)
     """Never produce an n-gram of this size twice; 0: no such rule (Paulus 2017, section 2.5)."""
     min_decoding_length: int = _whole(1, 0, LONGEST_LEAST)
@@ -137,9 +137,9 @@ class DecodingOptions:
     ``translate_tokens``. A text stands for its tokens as the tokenizer splits it; the same letters in other tokens may
     still be produced."""
     begin_suppress_tokens: Sequence[int] = ()
-    """Ids that are not the target's first; a checkpoint's own, not an option of calls."""
+    """The target's first token is none of these ids. A checkpoint's setting, no option of calls."""
     rules: SearchRules | None = None
-    """transformers' own, of a checkpoint; None: CTranslate2's. Likewise no option of calls."""
+    """How transformers searches; None: as CTranslate2 does. A checkpoint's setting, no option of calls."""
     prefix_bias_beta: float = _number(0.0, "at least 0", "less than 1")
     """0: the target begins with its prefix. Above 0, below 1: the prefix is only favoured, with probabilities (1 -
     beta) p + beta [is the prefix's next token] as long as the beam has followed it (Dabre and Fujita 2019, section
@@ -172,18 +172,18 @@ class DecodingOptions:
     sampling_topp: float = _number(1.0, "greater than 0", "at most 1")
     """Sample from the fewest tokens that together reach this probability, 0 to 1 (Holtzman 2019)."""
     sampling_minp: float = _number(0.0, "at least 0", "at most 1")
-    """Before that, leave out tokens less probable than this times the best one's probability, 0 to 1 (Nguyen 2025);
-    both are of the probabilities at the temperature, as in vLLM."""
+    """Before sampling_topp, leave out tokens less probable than this times the best one's probability, 0 to 1 (Nguyen
+    2025). Both options apply to the probabilities at the temperature, as in vLLM."""
     sampling_temperature: float = _number(1.0, "at least 0")
     """Divides the log-probabilities before sampling: above 1 flattens them, 0 takes the best. Scores are the model's,
     at temperature 1."""
     seed: int | None = _whole(None, 0)
-    """Of the samples, a whole number; the same seed, source and prefix give the same samples in any batch, with any
-    threads; equal sentences then get equal samples. None: every sentence of every call gets new ones."""
+    """A whole number: the same seed, source and prefix give the same samples in any batch, with any threads, so equal
+    sentences get equal samples. None: every sentence of every call gets new ones."""
     timeout: float | None = _number(None, "greater than 0")
     """Seconds, above 0, that the search for a text's translation may take, else SearchTimeout is raised; checked
     between steps. Texts that share a step share its time equally, so that a text's own length decides, not its
-    neighbours'. None: only the length limits above, which apply to each part of a text, and the beam bound a search."""
+    neighbours'. None: only the beam and the length limits, which apply to each part of a text, bound a search."""
     callback: Callable[[Step], Any] | None = None
     """Called with a Step for every token of greedy search or sampling, by the calling thread; a true return value ends
     that translation with this token."""
@@ -235,7 +235,7 @@ class DecodingOptions:
 
     @property
     def scored(self) -> bool:
-        """Whether log-probabilities are needed: because they are returned, or decide the search."""
+        """Whether log-probabilities are needed: the call returns them, or they decide the search."""
         return self.return_scores or not self.greedy or self.sampled or self.callback is not None
 
     @property
@@ -245,7 +245,7 @@ class DecodingOptions:
 
     @property
     def longer_is_worse(self) -> bool:
-        """Whether a longer hypothesis always scores less: nothing makes up for another token's log-probability."""
+        """Whether another token always lowers a hypothesis' score."""
         return self.length_penalty == 0 and self.coverage_penalty == 0 and self.word_penalty >= 0
 
     @property
@@ -255,7 +255,7 @@ class DecodingOptions:
 
     @property
     def wanted(self) -> int:
-        """Finished hypotheses that end a sentence: round(beam_size * patience), half away from zero, in float32."""
+        """A search ends with so many hypotheses: round(beam_size * patience), half away from zero, in float32."""
         return math.floor(float(np.float32(self.beam_size) * np.float32(self.patience)) + 0.5)
 
     def limit(self, source_length: int, max_positions: int, prefix_length: int = 0) -> int:
@@ -309,11 +309,12 @@ def _is_finite(value: Real) -> bool:
 
 
 def resolve_options(settings: Mapping[str, Any], options: Mapping[str, Any]) -> DecodingOptions:
-    """The options of a call: those ``options``, else the checkpoint's ``settings``, else the defaults.
+    """The options of a call: its own ``options``, else the checkpoint's ``settings``, else the defaults.
 
-    A beam size that is not given is 1 where tokens are sampled, and never less than the num_hypotheses asked for.
-    Settings of the checkpoint that contradict a given option are dropped: its sampling where a beam or a bias is given,
-    its length limits where another is. Its least or greatest length gives way to the other one, if that is given.
+    Without a beam_size of the call, the beam is 1 where tokens are sampled, and never less than the call's
+    num_hypotheses. Settings of the checkpoint that contradict an option of the call are dropped: its sampling where the
+    call has a beam or a bias, its length limits where the call has another. The checkpoint's least length gives way to
+    the call's greatest, and its greatest to the call's least.
     """
     options, dropped = dict(options), list[str]()
     if options.get("beam_size", 1) != 1 or options.get("prefix_bias_beta", 0) != 0:
@@ -326,7 +327,7 @@ def resolve_options(settings: Mapping[str, Any], options: Mapping[str, Any]) -> 
         if (own | options).get("sampling_topk", 1) != 1:
             own["beam_size"] = 1
         elif not options.get("return_alternatives") and "patience" not in options and isinstance(count, Integral):
-            if count <= WIDEST_BEAM:  # what cannot be meant is left to DecodingOptions to refuse
+            if count <= WIDEST_BEAM:  # DecodingOptions refuses a wider one
                 own["beam_size"] = max(own.get("beam_size", DecodingOptions.beam_size), int(count))
     for name, opposite, nearer in (
         ("max_decoding_length", "min_decoding_length", max),
@@ -338,7 +339,7 @@ def resolve_options(settings: Mapping[str, Any], options: Mapping[str, Any]) -> 
 
 
 def checkpoint_settings(text: TranslationText | GeneratorText) -> dict[str, Any]:
-    """The checkpoint's own decoding settings by option; warns of those that cannot be followed."""
+    """The checkpoint's own decoding settings by option; warns of settings that no search here follows."""
     settings = text.decoding.options()
     if isinstance(text, GeneratorText):
         settings = {"beam_size": 1, "min_decoding_length": 0, **settings, "end_token": text.end_ids}
@@ -383,11 +384,11 @@ class DecodingResolver:
 
     settings    the checkpoint's own
     vocabulary  the number of ids
-    known_ids   the ids of tokens; raises for one that there is not
-    names       the options that calls may have; ``suggestions``: others that a message may suggest
-    foreign     by other libraries' names, what to write here
-    renamed     fields of DecodingOptions by their names in calls, where these are others
-    default     the options of a call that gives none
+    known_ids   the ids of tokens; raises for an unknown token
+    names       the options of calls; ``suggestions``: more names that a message may suggest
+    foreign     another library's name of an option -> what to write here
+    renamed     a call's name of an option -> the field of DecodingOptions, where they differ
+    default     the options of a call without any
     """
 
     def __init__(
@@ -406,7 +407,7 @@ class DecodingResolver:
         self.default = resolve_options(settings, {})
 
     def resolve(self, options: Mapping[str, Any], ids_of: Callable[[Any], Sequence[int]]) -> DecodingOptions:
-        """The options of a call; ``ids_of``: the ids of one of its suppress_sequences."""
+        """The options of a call; ``ids_of`` makes ids of each of its suppress_sequences."""
         unknown = [name for name in options if name not in self._names]
         if unknown:
             suggestions = (name for name in self._suggestions if name != unknown[0])

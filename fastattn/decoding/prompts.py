@@ -1,7 +1,7 @@
-"""Prompts: what a model without an encoder reads before it continues them, in chunks between others' steps.
+"""Prompts of a model without an encoder, which reads them in chunks between the steps of other sentences.
 
-A chunk has the bits of as many steps, wherever a prompt is cut and whatever is read beside it. So chunks may be as long
-as time allows, and what prompts begin with is read once for all of them. One layer of SmolLM-135M's shape reads 512
+A chunk has the bits of as many steps, wherever it cuts a prompt and whatever else it reads. So a chunk may be as long
+as time allows, and prompts with the same beginning share one reading of it. One layer of SmolLM-135M's shape reads 512
 tokens at once in 0.91 to 1.1 times the seconds of a pass over the whole sequence, which has other bits.
 """
 
@@ -15,31 +15,28 @@ from fastattn.layers.key_value_cache import KeyValueCache, common_beginning
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.state import WorkerSlot
 
-# Seconds of a chunk, which others wait for; a chunk of fewer rows than the least costs hardly less than that.
+# Other sentences wait so many seconds for a chunk; one of fewer than LEAST_CHUNK tokens costs hardly less than that.
 CHUNK_SECONDS = 0.04
 LEAST_CHUNK, MOST_CHUNK = 32, 512
-# A common beginning of fewer tokens is sooner read again than waited for.
+# To read a beginning of fewer tokens again takes less time than to wait for another prompt that reads it.
 LEAST_SHARED = 16
 
 
 class PromptReader:
-    """Reads the prompts of one worker, a chunk at a time.
-
-    prompts  those that are not read whole
-    """
+    """Reads the prompts of one worker, a chunk at a time; ``prompts``: those that it has not read whole."""
 
     def __init__(self, model: Decoder):
         self.model, self.prompts = model, list[Sentence]()
         self._seconds_a_row = FIRST_GUESS * model.sizes.layer_weights
 
     def add(self, cache: KeyValueCache, sentences: Sequence[Sentence]) -> None:
-        """Read these, too."""
+        """Read these sentences' prompts too."""
         for sentence in sentences:
             sentence.memory_slot, sentence.slots_R = own_slots(cache, sentence.beam)
         self.prompts += sentences
 
     def read_on(self, cache: KeyValueCache, scheduler: WorkerSlot) -> tuple[list[Sentence], np.ndarray]:
-        """Read a chunk: the prompts that are read whole now, and hidden_BD of their last inputs; scores are done."""
+        """Read a chunk: (prompts that are whole now, hidden_BD of their last inputs). Ends tickets that only score."""
         start, started = perf_counter(), begin_prompts(cache, self.prompts)
         count = min(MOST_CHUNK, max(LEAST_CHUNK, len(started), int(CHUNK_SECONDS / max(self._seconds_a_row, 1e-9))))
         count = min(count, sum(prompt.unread for prompt in started))
@@ -65,13 +62,13 @@ def own_slots(cache: KeyValueCache, beam: int) -> tuple[int, np.ndarray]:
 
 
 def begin_prompts(cache: KeyValueCache, prompts: Sequence[Sentence]) -> list[Sentence]:
-    """Give new prompts what they have in common with others; returns those that need not wait for it."""
+    """Give new prompts the rows of beginnings that others have read; returns prompts that need not wait for more."""
     started = [prompt for prompt in prompts if prompt.cached >= 0]
     for prompt in prompts:
         if prompt.cached >= 0:
             continue
-        rows_T, inputs_T = np.zeros(0, np.int32), prompt.inputs_T[:-1]  # the last one's hidden state is needed
-        if not prompt.job.only_scores:  # which needs all hidden states
+        rows_T, inputs_T = np.zeros(0, np.int32), prompt.inputs_T[:-1]  # the search needs the last hidden state
+        if not prompt.job.only_scores:  # scores need all hidden states
             rows_T = cache.longest_beginning(inputs_T)
             common = [common_beginning(inputs_T, shared.inputs_T) for shared in started]
             longest = max(common, default=0)
@@ -111,7 +108,7 @@ def read_chunk(model: Decoder, cache: KeyValueCache, prompts: Sequence[Sentence]
 
 
 def fair_shares(demands: Sequence[int], total: int) -> list[int]:
-    """What each gets of ``total``, at most what it wants: the same for all that want more. The first get the rest."""
+    """A share of ``total`` for each demand, equal for all whose demand is greater; the first get the remainder."""
     shares = [0] * len(demands)
     for position, n in enumerate(sorted(range(len(demands)), key=lambda n: demands[n])):
         shares[n] = min(demands[n], -(-total // (len(demands) - position)))

@@ -1,4 +1,4 @@
-"""A search: the job, its plan, and the candidates for the next token that the options leave.
+"""A search: its job, its plan, and the candidates for the next token under its options.
 
 B sentences, R beams each, C = 2 R candidates (one, where R is 1: greedy), k candidates a beam. At most R of twice as
 many candidates end, one a beam, so there are always R to continue.
@@ -26,7 +26,7 @@ from fastattn.spec.checkpoint import Shortlist
 
 @dataclass
 class Allowance:
-    """The seconds of search that all sentences of a text have ``seconds`` together."""
+    """The seconds of search that remain for all sentences of a text together."""
 
     seconds: float
 
@@ -37,15 +37,15 @@ def allowances(texts: Iterable[int], options: DecodingOptions) -> dict[int, Allo
 
 
 def late_search(options: DecodingOptions) -> SearchTimeout:
-    """The error for a text whose time is over."""
+    """The error for a text whose time is used up."""
     return SearchTimeout(f"the search took longer than the timeout of {options.timeout:g} s")
 
 
 class Stop(NamedTuple):
-    """What ends a target beside end tokens.
+    """A rule that ends a target, beside its end tokens.
 
-    tokens  how many of its last tokens ``is_end`` is given, at most
-    is_end   (the ids) -> whether the target ends with the last of them; any thread may call it
+    tokens  ``is_end`` gets so many of the target's last tokens, or all if it has fewer
+    is_end  (ids) -> whether the target ends with the last of them; any thread may call it
     """
 
     tokens: int
@@ -107,7 +107,7 @@ class Job:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What all jobs of a batch have in common beside their options."""
+        """All jobs of a batch have the same kind, and the same options."""
         return self.allowed is not None, self.constraint is not None, self.speculate
 
     def limit(self, max_positions: int) -> int:
@@ -157,7 +157,7 @@ def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
     """Raise InputError for invalid jobs, before others share steps with them.
 
     Invalid are an empty source, if the model has an encoder, a target without a start, a sampling_topk over the
-    vocabulary, and what needs attention of a model without it.
+    vocabulary, and options that need attention, if the model has none to its source.
     """
     for job in jobs:
         topk = job.options.sampling_topk
@@ -174,7 +174,7 @@ def check_jobs(jobs: Sequence[Job], sizes: DecoderSizes) -> None:
 
 
 class Pass(ABC):
-    """A job of one pass, with others of its class."""
+    """A job that is done by one pass over its tokens, together with jobs of its class."""
 
     weight = 1  # as a Scheduler knows it
 
@@ -189,12 +189,12 @@ class Pass(ABC):
 
     @abstractmethod
     def run(self, model: Decoder, jobs: Sequence[Any], end_id: int, unk_id: int) -> list[Any]:
-        """The results of jobs that share a pass, this one among them."""
+        """The results of ``jobs``, which share a pass; this job is one of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scoring(Pass):
-    """A source and a target to be scored; the result is the log-probability of each token behind the first, float32.
+    """Scores a target, given a source: the result is the log-probability of each token behind the first, float32.
 
     source  int32
     target  int32: start tokens, its tokens and, usually, its end token
@@ -218,9 +218,10 @@ class Scoring(Pass):
 
 @dataclass(frozen=True, eq=False)
 class AttentionMaps(Scoring):
-    """A source and a target; the result is what each layer's heads look at, float32 [layers, heads, T, S].
+    """The attention of a target's tokens to the source: float32 [layers, heads, T, S].
 
-    Row t is that of the target's token t, from which the next is told. A decoder without heads has no layers there.
+    Row t is the attention of token t, behind which token t + 1 is predicted. A decoder without heads has no layers
+    there.
     """
 
     def run(self, model: Decoder, jobs: Sequence[Scoring], end_id: int, unk_id: int) -> list[np.ndarray]:
@@ -235,7 +236,7 @@ class AttentionMaps(Scoring):
 
 @dataclass(frozen=True, eq=False)
 class Expansion(Pass):
-    """A sentence whose best next tokens are wanted; the result is [(log-probability, id), ...], never empty, no end."""
+    """Finds a sentence's best next tokens: the result is [(log-probability, id), ...], never empty, without ends."""
 
     job: Job
 
@@ -276,10 +277,7 @@ class Expansion(Pass):
 
 
 def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
-    """A list of hypotheses for each sentence, best first; [] for one whose text's time was over.
-
-    Raises InputError for an empty source, if the model has an encoder, or a target without a start token.
-    """
+    """The hypotheses of each job, best first; [] where its text's time was used up. Raises as ``check_jobs``."""
     check_jobs(jobs, sizes)
     jobs = _numbered(jobs)
     limits = {b: job.limit(sizes.max_positions) for b, job in enumerate(jobs) if job.options.return_alternatives}
@@ -308,7 +306,7 @@ def search_plan(jobs: Sequence[Job], sizes: DecoderSizes) -> Plan:
 
 
 def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Plan:
-    """float32 log-probabilities of targets[b] after its first token, given sources[b] and the target before each.
+    """float32 log-probabilities of each token of targets[b] behind the first, given sources[b] and the tokens before.
 
     A target is its start token, its tokens and, usually, its end token: int32.
     """
@@ -318,7 +316,7 @@ def score_plan(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> 
 
 
 def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
-    """Whether all samples of a sentence, or its greedy search, ended in time; the callback gets the tokens."""
+    """Whether a job's samples, or its greedy search, all ended in time; its callback gets the tokens."""
     check_jobs([job], sizes)
     (job,) = _numbered([job])
     count = job.options.num_hypotheses if job.options.sampled else 1
@@ -328,7 +326,7 @@ def stream_plan(job: Job, sizes: DecoderSizes) -> Plan:
 
 
 def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions]:
-    """Makes options with changes; the same object for the same options, so that sentences share a batch."""
+    """A function that changes options: the same options give the same object, so that their sentences share a batch."""
     copies: dict[int, DecodingOptions] = {}
 
     def change(options: DecodingOptions) -> DecodingOptions:
@@ -340,7 +338,7 @@ def _with_changes(**changes: Any) -> Callable[[DecodingOptions], DecodingOptions
 
 
 def _numbered(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs with numbers; sampling without a seed gets one, and a salt that distinguishes equal sentences."""
+    """The jobs with numbers. Jobs that sample without a seed get one, and salts that distinguish equal sentences."""
     seeded = _with_changes(seed=secrets.randbits(64))
     return [
         replace(job, number=number, salt=number, options=seeded(job.options))
@@ -353,7 +351,7 @@ def _numbered(jobs: Sequence[Job]) -> list[Job]:
 def _gathered(
     job: Job, results: list[list[Hypothesis]], next_tokens: list[tuple[float, int]] | None
 ) -> list[Hypothesis]:
-    """The hypotheses of a sentence's branches; [] if one of them was given up."""
+    """A sentence's hypotheses from those of its branches; [] if the search gave up a branch."""
     if len(results) == 1 and not job.options.return_alternatives:
         return results[0]
     if not all(results):
@@ -373,8 +371,8 @@ PADDING = -1
 HOPELESS = -1e10  # CTranslate2's score of a beam that is only a placeholder
 
 # Tokens that the tokens so far forbid or penalize. past_RT holds the lengths_R tokens that each of R rows has produced,
-# -1 after them. Lists are returned as ids_RJ: int32, each id once a row, padded with -1 and no wider than the longest
-# row, since the projection reads the padding too.
+# -1 after them. The functions return lists as ids_RJ: int32, each id once a row, padded with -1 and no wider than the
+# longest row, since the projection reads the padding too.
 
 
 def without_repeats(ids_RJ: np.ndarray) -> np.ndarray:
@@ -404,7 +402,7 @@ def repeated_ngrams(past_RT: np.ndarray, lengths_R: np.ndarray, size: int) -> np
 
 
 def completed_sequences(past_RT: np.ndarray, lengths_R: np.ndarray, sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """The ids that would complete one of the sequences, which have two tokens or more."""
+    """The ids that would complete one of the sequences, each of two tokens or more."""
     ids_RJ = np.full((len(past_RT), len(sequences)), PADDING, np.int32)
     for j, sequence in enumerate(sequences):
         is_last_missing_R = (last_tokens(past_RT, lengths_R, len(sequence) - 1) == sequence[:-1]).all(axis=1)
@@ -434,9 +432,9 @@ def sentence_key(source: np.ndarray, start: Sequence[int], number: int = 0) -> i
 def produced_amounts(
     past_RT: np.ndarray, produced_R2: np.ndarray, ids_RJ: np.ndarray, presence: float, each: float
 ) -> np.ndarray:
-    """amounts_RJ float32: what an id's logit loses for having been produced, and for each time that it was.
+    """amounts_RJ float32: the logit of an id that was produced loses ``presence``, and ``each`` times its count.
 
-    produced_R2  where in a row's past the tokens that were produced begin, and end
+    produced_R2  where in a row's past the produced tokens begin and end
     vLLM's presence and frequency penalties.
     """
     amounts_RJ = np.zeros(ids_RJ.shape, np.float32)
@@ -475,10 +473,10 @@ def draw(
 
 
 def allowed_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
-    """The ids that every sentence may choose, those that its source ids add, and the ends; int32, rising.
+    """The ids that every sentence may choose, those that its source ids add, and the end ids; int32, rising.
 
-    A sentence's own list, where Marian takes one for all sentences of a batch, so a translation does not depend on its
-    batch. Nor is it filled up to a multiple of eight ids, which only Marian's products need.
+    Each sentence has its own list, so that a translation does not depend on its batch; Marian makes one for all
+    sentences of a batch. Marian also fills a list up to a multiple of eight ids, which only its products need.
     """
     distinct = np.array(list(set(source.tolist())), np.int64)
     starts, ends = shortlist.starts_V1[distinct].tolist(), shortlist.starts_V1[distinct + 1].tolist()
@@ -492,12 +490,12 @@ def allowed_ids(shortlist: Shortlist, source: np.ndarray, end_ids: Sequence[int]
     return ids[is_new]
 
 
-# The steps of greedy and beam search, which ``DecodingBatch`` calls.
+# Parts of a step of greedy and beam search; ``DecodingBatch`` calls them.
 
 
 def are_ends(ids: np.ndarray, end_ids: Sequence[int]) -> np.ndarray:
     """Which of the ids end a hypothesis, in an array of their shape."""
-    return ids == end_ids[0] if len(end_ids) == 1 else np.isin(ids, end_ids)  # which takes 10 us, for one end too
+    return ids == end_ids[0] if len(end_ids) == 1 else np.isin(ids, end_ids)  # isin takes 10 us, for one end too
 
 
 def best_candidates(
@@ -513,7 +511,7 @@ def best_candidates(
         return scores_BR + log_probs_BRk[:, 0], ids_BRk[:, 0], np.zeros((B, 1), np.int64)
     total_BA = (scores_BR[:, :, None] + log_probs_BRk).reshape(B, R * k)
     order_BC = np.argsort(-total_BA, axis=1, kind="stable")[:, :count]
-    rows_B1 = np.arange(B)[:, None]  # take_along_axis makes the same of it, and takes 15 us
+    rows_B1 = np.arange(B)[:, None]  # take_along_axis gives the same, and takes 15 us
     scores_BC, ids_BC = total_BA[rows_B1, order_BC], ids_BRk.reshape(B, R * k)[rows_B1, order_BC]
     beams_BC = order_BC // k
     missing = count - R * k
@@ -560,9 +558,9 @@ def keep_beams(ended_BC: np.ndarray, R: int) -> np.ndarray:
 def biased(
     log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, bias_R: np.ndarray, bias_log_probs_R: np.ndarray, beta: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of (1 - beta) p + beta [is wished], from the k best of p; in the log domain, best first.
+    """The k best of (1 - beta) p + beta [is favoured], from the k best of p; in the log domain, best first.
 
-    bias_R, bias_log_probs_R  the wished token and its log p
+    bias_R, bias_log_probs_R  each row's favoured token and its log p
     Dabre and Fujita 2019, section 4.2.
     """
     k = ids_Rk.shape[1]
@@ -571,12 +569,11 @@ def biased(
     unbiased_Rk = np.where(ids_Rk == bias_R[:, None], -np.inf, log_probs_Rk + np.log1p(-beta))
     total_RA = np.concatenate([bias_log_probs_R1, unbiased_Rk], axis=1).astype(log_probs_Rk.dtype)
     all_ids_RA = np.concatenate([bias_R[:, None], ids_Rk], axis=1)
-    order_Rk = np.argsort(-total_RA, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(total_RA, order_Rk, axis=1), np.take_along_axis(all_ids_RA, order_Rk, axis=1)
+    return _best(total_RA, all_ids_RA, k)
 
 
 def coverage(attention_TS: np.ndarray) -> float:
-    """The sum over source tokens of log(min(attention received, 1)), those that received none left out (Wu 2016)."""
+    """The sum over source tokens of log(min(attention received, 1)), without tokens that received none (Wu 2016)."""
     received_S = attention_TS.sum(axis=0)
     return float(np.log(np.minimum(received_S[received_S > 0], 1)).sum())
 
@@ -584,13 +581,13 @@ def coverage(attention_TS: np.ndarray) -> float:
 class CandidateRows:
     """Inputs of the choice for each of R rows; those that no option needs keep their defaults.
 
-    steps_R       tokens of the target so far
-    past_RT       those that penalties look back on: int32, -1 after the first ``lengths_R``
-    produced_R    how many of the last of these the target has produced, and not its start
-    bias_R      int32: the next token of a favoured prefix, or -1; None: no row has one
+    steps_R       how many tokens the target has
+    past_RT       tokens that penalties look back on: int32, -1 after the first ``lengths_R``
+    produced_R    how many of a row's last tokens in past_RT are the target's; those before are of its start
+    bias_R        int32: the next token of a favoured prefix, or -1; None: no row has one
     keys_R        uint64 keys of the random samples
     subsets_R     the outputs that each row chooses from, where sentences have shortlists of their own
-    output        in place of the model's, where sentences have constraints
+    output        replaces the model's, where sentences have constraints
     """
 
     def __init__(self, steps_R: np.ndarray):
@@ -625,19 +622,19 @@ class Candidates:
         """The subset of outputs that a sentence chooses from; None: all tokens."""
         if job.allowed is not None:
             # CTranslate2's rule: the prefix's tokens may come again. End tokens may always be chosen.
-            ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.bias_prefix, *self.end_ids])
-            return self.model.output.select_outputs(ids.astype(np.int32))
-        if self.shortlist is None:
+            ids = np.union1d(job.allowed(), [*job.start, *job.prefix, *job.bias_prefix, *self.end_ids]).astype(np.int32)
+        elif self.shortlist is not None:
+            ids = allowed_ids(self.shortlist, job.source, self.end_ids)
+        else:
             return None
-        ids = allowed_ids(self.shortlist, job.source, self.end_ids)
         return self.model.output.select_outputs(ids)
 
     def best(
         self, hidden_RD: np.ndarray, rows: CandidateRows, count: int, scored: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or the sampled one.
+        """(log_probs_Rk, ids_Rk): at most ``count`` continuations of each row, best first, or one sample.
 
-        scored  False: perhaps logits instead of log-probabilities
+        scored  False: they may be logits instead of log-probabilities
         """
         edits, output, subsets_R = self.edits(rows), rows.output or self.model.output, rows.subsets_R
         if self.options.sampled:
@@ -667,13 +664,12 @@ class Candidates:
             log_probs_Rk[rows_W], ids_Rk[rows_W] = biased(
                 log_probs_Rk[rows_W], ids_Rk[rows_W], bias_W, bias_log_probs_W, self.options.prefix_bias_beta
             )
-        # If fewer are left than asked for, the others have id -1: token 0 stands for them, at -inf.
+        # Where a row has fewer than ``count``, the rest has id -1: token 0 stands for it, at -inf.
         return log_probs_Rk, np.maximum(ids_Rk, 0)
 
     def edits(self, rows: CandidateRows) -> Edits:
-        """The edits of the logits that the options ask for."""
-        options = self.options
-        begin = options.begin_suppress_tokens
+        """The edits of the logits under the options."""
+        options, begin = self.options, self.options.begin_suppress_tokens
         suppressed = [early_ends(rows.steps_R, 1, begin)] if begin else []
         if rows.steps_R.min() < options.min_decoding_length:
             suppressed.append(early_ends(rows.steps_R, options.min_decoding_length, self.end_ids))
@@ -690,7 +686,7 @@ class Candidates:
         if not self.counts:
             return Edits(suppressed_RJ, without_repeats(rows.past_RT), options.repetition_penalty)
         produced_R2, past_RT = np.stack([rows.lengths_R - rows.produced_R, rows.lengths_R], axis=1), rows.past_RT
-        if options.repetition_penalty == 1:  # a long start concerns nothing
+        if options.repetition_penalty == 1:  # the start, which may be long, has no penalties
             past_RT = np.where(np.arange(past_RT.shape[1]) < produced_R2[:, :1], np.int32(PADDING), past_RT)
         penalized_RJ = without_repeats(past_RT)
         amounts_RJ = produced_amounts(
@@ -707,17 +703,21 @@ class Candidates:
         else:
             log_probs_Rk = output.all_log_probs(hidden_RD, edits, rows.subsets_R)
             ids_Rk = np.broadcast_to(np.arange(log_probs_Rk.shape[1], dtype=np.int32), log_probs_Rk.shape)
-        uniform_R = uniform(rows.keys_R, rows.steps_R)
-        kept = options.sampling_topp, options.sampling_minp
-        columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, *kept)[:, None]
-        log_probs_R1, ids_R1 = (np.take_along_axis(of_Rk, columns_R1, axis=1) for of_Rk in (log_probs_Rk, ids_Rk))
-        return log_probs_R1, np.maximum(ids_R1, 0)
+        uniform_R, bounds = uniform(rows.keys_R, rows.steps_R), (options.sampling_topp, options.sampling_minp)
+        columns_R1 = draw(log_probs_Rk, uniform_R, options.sampling_temperature, *bounds)[:, None]
+        ids_R1 = np.maximum(np.take_along_axis(ids_Rk, columns_R1, axis=1), 0)
+        return np.take_along_axis(log_probs_Rk, columns_R1, axis=1), ids_R1
+
+
+def _best(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    order_Rk = np.argsort(-log_probs_Rk, axis=1, kind="stable")[:, :count]
+    return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
 
 
 def edited(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ``count`` best of k candidates after edits of their log-probabilities, best first; -inf where ruled out.
+    """The ``count`` best of k candidates after edits of their log-probabilities, best first; -inf where suppressed.
 
-    k  at least ``count`` and the edits' widths together, and a penalty at least 1: so none is missed
+    k is at least ``count`` and the edits' widths together, and the penalty at least 1: so none of the best is missing.
     """
     log_probs_Rk = log_probs_Rk.copy()
     if edits.penalized_RJ is not None:
@@ -728,14 +728,13 @@ def edited(log_probs_Rk: np.ndarray, ids_Rk: np.ndarray, edits: Edits, count: in
         log_probs_Rk = np.where(at_Rk, log_probs_Rk * np.float32(edits.penalty) - amounts_Rk, log_probs_Rk)
     if edits.suppressed_RJ is not None:
         log_probs_Rk[_is_among(ids_Rk, edits.suppressed_RJ)] = -np.inf
-    order_Rk = np.argsort(-log_probs_Rk, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(log_probs_Rk, order_Rk, axis=1), np.take_along_axis(ids_Rk, order_Rk, axis=1)
+    return _best(log_probs_Rk, ids_Rk, count)
 
 
 def edited_whole(
     log_probs_RV: np.ndarray, edits: Edits, count: int, renormalized: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``edited`` of the whole vocabulary, whatever the penalty; ``renormalized``: so that all sum to 1 again."""
+    """``edited`` of the whole vocabulary, with any penalty; ``renormalized``: the probabilities sum to 1 again."""
     log_probs_RV = log_probs_RV.astype(np.float32)
     if edits.penalized_RJ is not None:
         at = np.nonzero(edits.penalized_RJ >= 0)
@@ -748,8 +747,8 @@ def edited_whole(
     if renormalized:
         best_R1 = log_probs_RV.max(axis=1, keepdims=True)
         log_probs_RV -= best_R1 + np.log(np.exp(log_probs_RV - best_R1).sum(axis=1, keepdims=True))
-    order_Rk = np.argsort(-log_probs_RV, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(log_probs_RV, order_Rk, axis=1), order_Rk.astype(np.int32)
+    ids_RV = np.broadcast_to(np.arange(log_probs_RV.shape[1], dtype=np.int32), log_probs_RV.shape)
+    return _best(log_probs_RV, ids_RV, count)
 
 
 def _is_among(ids_Rk: np.ndarray, list_RJ: np.ndarray) -> np.ndarray:

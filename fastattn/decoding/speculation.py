@@ -1,9 +1,9 @@
-"""Speculation: tokens are proposed, and one pass over them shows which of them steps would have given.
+"""Speculation: one pass over proposed tokens shows which of them single steps would have chosen.
 
-A pass over a token and those proposed behind it is a chunk, which has the bits of as many steps. What is chosen behind
-it, samples too, depends on the sequence and the position alone (``search.py``). So the tokens up to the first that
-is not as proposed, and their log-probabilities, are those of steps, whoever proposes. Speculative decoding: Leviathan
-2023, whose rule for random choices is not needed; look-up: Saxena 2023, "Prompt Lookup Decoding".
+A pass over a token and the proposal behind it is a chunk, which has the bits of as many steps. The choice behind a
+token, samples too, depends on the sequence and the position alone (``search.py``). So the tokens up to the first wrong
+one of a proposal, and their log-probabilities, are those of steps, whatever the proposal. Speculative decoding:
+Leviathan 2023, whose rule for random choices is not needed; look-up: Saxena 2023, "Prompt Lookup Decoding".
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from fastattn.scheduling.state import WorkerSlot
 # Rows of a step with proposals. SmolLM-135M's steps of 2, 4, 8 and 16 rows take 1.03, 1.06, 1.25 and 2.2 times those of
 # one row in float32, 1.1, 1.2, 1.5 and 2.5 times in int8: from 8 on, rows cost what they are worth at best.
 MOST_ROWS = 8
-LEAST_MATCH, LONGEST_MATCH = 2, 8  # last tokens that are looked up
+LEAST_MATCH, LONGEST_MATCH = 2, 8  # how many last tokens the look-up compares
 
 
 def look_up(tokens_T: np.ndarray, count: int) -> list[int]:
-    """``count`` tokens from behind the last place where the last tokens stand before: as many of them as possible.
+    """``count`` tokens that follow the longest earlier occurrence of the last tokens; the latest of several.
 
-    Where they reach the end, they go on with what was proposed. None if fewer than ``LEAST_MATCH`` stand there.
+    Behind the sequence's end the proposal repeats itself. [] if fewer than ``LEAST_MATCH`` tokens match.
     """
     places_P, length = np.flatnonzero(tokens_T[:-1] == tokens_T[-1]), 0
     while len(places_P) and length < LONGEST_MATCH:
@@ -40,10 +40,10 @@ def look_up(tokens_T: np.ndarray, count: int) -> list[int]:
 
 
 def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(log_probs_N1, ids_N1): what goes behind each input, by one step of this batch alone.
+    """(log_probs_N1, ids_N1): the choice behind each input, by one step of this batch alone.
 
-    inputs    beams so many tokens later, with a token each; ``counts_B`` of each sentence, one behind the other
-    The rows of a recorded step may be of one sentence, too: it takes them in order.
+    inputs    beams moved on to each input: ``counts_B`` inputs of each sentence, one behind the other
+    The rows of a recorded step may be one sentence's, too: it takes them in order.
     """
     if batch.recorded is not None and batch.recorded.takes(inputs.steps_B):
         results = batch.recorded.run(replace(inputs, scores_BR=np.zeros_like(inputs.scores_BR)), None, 1)
@@ -57,10 +57,10 @@ def choose_behind(batch: DecodingBatch, inputs: Beams, counts_B: np.ndarray) -> 
 
 
 class Draft:
-    """Proposes what a smaller model with the same vocabulary chooses, by the options and random numbers of a batch.
+    """A smaller model with the same vocabulary: proposes its own choices, by the options and random numbers of a batch.
 
     Its cache has a slot for each sentence. Its vocabulary may have more or fewer rows of padding than the ``rows`` of
-    the model that it drafts for: such tokens are not proposed, and nothing behind them.
+    the model that it drafts for: a proposal ends before such a token.
     """
 
     def __init__(self, model: Decoder, rows: int, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
@@ -70,9 +70,9 @@ class Draft:
         self._slots: dict[Sentence, tuple[int, np.ndarray]] = {}
 
     def propose(self, beams: Beams, tokens: Sequence[np.ndarray], counts: Sequence[int]) -> list[list[int]]:
-        """``counts[b]`` tokens to go behind the sentence's, or fewer: none while these are being read."""
+        """At most ``counts[b]`` tokens that follow tokens[b]; none while the draft model still reads these."""
         proposals, counts_B = [list[int]() for _ in tokens], np.array(counts)
-        if limit := self.model.sizes.max_positions:  # what is chosen behind the last one has none
+        if limit := self.model.sizes.max_positions:  # the choice behind the last position has none
             counts_B = np.minimum(counts_B, limit - beams.positions_B)
         vocabulary = self.model.sizes.vocabulary
         if vocabulary < self._rows:
@@ -96,7 +96,7 @@ class Draft:
         return [list(takewhile(self._rows.__gt__, ids)) for ids in proposals]
 
     def _slots_of(self, sentences: Sequence[Sentence]) -> np.ndarray:
-        """slots_B of the sentences; those of all others are free."""
+        """slots_B of the sentences; frees those of all others."""
         for sentence in self._slots.keys() - set(sentences):
             self.cache.release(*self._slots.pop(sentence))
         for sentence in sentences:
@@ -105,12 +105,12 @@ class Draft:
         return np.concatenate([self._slots[sentence][1] for sentence in sentences])
 
     def _read(self, slots_B: np.ndarray, tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Read a chunk of what the slots lack of their tokens: (hidden_BD behind it, whether it is all)."""
+        """Read a chunk of the tokens that each slot lacks: (hidden_BD of its last token, whether it lacks no more)."""
         cache, firsts, limit = self.cache, [], self.model.sizes.max_positions or None
         tokens = [tokens_T[:limit] for tokens_T in tokens]
         for slot, tokens_T in zip(slots_B.tolist(), tokens):
             cached_T = cache.tokens(slot, 0, cache.length(slot))
-            firsts.append(common_beginning(cached_T, tokens_T[:-1]))  # the last one's hidden state is needed
+            firsts.append(common_beginning(cached_T, tokens_T[:-1]))  # the choice needs the last hidden state
             cache.cut(slot, firsts[-1])
         unread = [len(tokens_T) - first for tokens_T, first in zip(tokens, firsts)]
         counts = fair_shares(unread, max(MOST_CHUNK, len(unread)))
@@ -122,7 +122,9 @@ class Draft:
 
 
 class _StepInputs(NamedTuple):
-    """The inputs of a step, as ``choose_behind`` has them; how far ahead each is; what is proposed behind it, or -1."""
+    """The inputs of a step, as ``choose_behind`` takes them, each one's offset in its proposal, and the proposed token
+    behind it, or -1.
+    """
 
     inputs: Beams
     counts_B: np.ndarray
@@ -131,7 +133,7 @@ class _StepInputs(NamedTuple):
 
 
 class SpeculativeBatch(DecodingBatch):
-    """A batch of sentences, one beam each, that have tokens proposed: found in their own, or by a draft model."""
+    """A batch of sentences, one beam each, with proposals: from their own tokens, or from a draft model."""
 
     _inputs: _StepInputs
 
@@ -148,7 +150,7 @@ class SpeculativeBatch(DecodingBatch):
         return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """As for other batches, with what is proposed behind each token."""
+        """As for other batches, with the proposal behind each token."""
         self._inputs = step = self._step_inputs()
         positions_N, tokens_N = step.inputs.positions_B.astype(np.int32), step.inputs.tokens_BR[:, 0]
         return step.inputs.slots_BR[step.offsets_N == 0, 0], tokens_N, positions_N, step.counts_B
@@ -171,7 +173,7 @@ class SpeculativeBatch(DecodingBatch):
         return _StepInputs(inputs, counts_B, offsets_N, proposals_N)
 
     def _propose(self, beams: Beams) -> Sequence[Sequence[int]]:
-        """Tokens to go behind each sentence's next input."""
+        """A proposal for each sentence, behind its next input."""
         rooms_B = (beams.limits_B - beams.steps_B - 1).tolist()
         lengths = [min(sentence.proposal_length, room) for sentence, room in zip(beams.sentences_B.tolist(), rooms_B)]
         counts = fair_shares(lengths, max(0, MOST_ROWS - self.cache.slots))
@@ -184,7 +186,7 @@ class SpeculativeBatch(DecodingBatch):
         return [look_up(*pair) for pair in zip(tokens, counts)]
 
     def _accept(self, step: _StepInputs, log_probs_N1: np.ndarray, ids_N1: np.ndarray) -> None:
-        """Go on by what is chosen behind each input, as far as the inputs are what was chosen."""
+        """Move each sentence on by the choices behind its inputs, up to the first input that was not chosen."""
         beams = self.beams
         assert beams is not None
         offsets_N, proposals_N = step.offsets_N, step.proposals_N

@@ -38,14 +38,14 @@ from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Ticket
 from fastattn.scheduling.state import WorkerSlot
 
-FIRST_AHEAD = 3  # tokens that speculation proposes at first
-EXPECTED_ANSWER = 128  # tokens of a continuation: nothing tells
+FIRST_AHEAD = 3  # tokens of the first proposal
+EXPECTED_ANSWER = 128  # tokens of a continuation, which may have any length
 
 
 def expected_rows(job: Job) -> int:
     """About how many rows of the cache a sentence will fill."""
     beam = job.options.beam_size
-    if not len(job.source):  # the beams share what they begin with
+    if not len(job.source):  # the beams share the rows of start and prefix
         answer = 0 if job.only_scores else min(job.options.max_decoding_length or EXPECTED_ANSWER, EXPECTED_ANSWER)
         return len(job.start) + len(job.prefix) + beam * answer
     return beam * (len(job.source) * 5 // 4 + 16 + len(job.start) + len(job.prefix))
@@ -58,20 +58,19 @@ Trace: TypeAlias = tuple[float, "Trace"] | tuple[()]
 class Sentence:
     """A job in progress.
 
-    limit    the most tokens of its target
-    inputs_T  what the decoder reads before a token is chosen
-    cached     how many of the inputs of a prompt the cache has; -1: not even those that others have read
-    log_probs  of a scored job, so far
-    memory_slot  of the cache
-    slots_R  its slots in the cache, one for each of so many as ``beam``
-    key      of its random samples
-    subset   the outputs that it chooses from; None: all tokens
-    cache_rows  rows of the cache that it will about fill
-    last_start   the input position before the target's first token
+    limit        the most tokens of its target
+    inputs_T     the decoder's inputs before the first token that the search chooses
+    cached       how many inputs of a prompt the cache has; -1: it has not looked for those that others have read
+    log_probs    of the inputs of a job that only scores, so far
+    memory_slot, slots_R  its slots in the cache: one for its source, one for each of ``beam`` beams
+    key          of its random samples
+    subset       the outputs that it chooses from; None: all tokens
+    cache_rows   about how many rows of the cache it will fill
+    last_start   the position of the start's last token
     penalized_start  how many of the start's tokens penalties look back on
-    matcher  what the job's constraint has made
-    traces   of a traced job, for each beam: the log-probability of its last token, and the trace before that
-    proposal_length    how many tokens to propose next; proposed, accepted: as in Hypothesis
+    matcher      the one of the job's constraint
+    traces       of a job with log-probabilities, each beam's Trace
+    proposal_length  how many tokens the next proposal has; proposed, accepted: as in Hypothesis
     """
 
     memory_slot: int
@@ -81,7 +80,7 @@ class Sentence:
     matcher: Any = None
 
     def __init__(self, ticket: Ticket, scheduler: WorkerSlot, max_positions: int):
-        """A callback is shown the target's prefix, and may end it there."""
+        """Shows a callback the target's prefix; it may end the target there."""
         self.ticket, job = ticket, ticket.job
         self.job: Job = job
         self.limit = show_prefix(scheduler, ticket, job.limit(max_positions))
@@ -97,13 +96,13 @@ class Sentence:
 
     @property
     def unread(self) -> int:
-        """How many inputs are to be read."""
+        """How many inputs the cache lacks."""
         return len(self.inputs_T) - max(self.cached, 0)
 
 
 @dataclass
 class Beams:
-    """B sentences in progress with R beams each: one array for each property."""
+    """B sentences in progress with R beams each: an array for each property."""
 
     sentences_B: np.ndarray  # of Sentence
     slots_BR: np.ndarray  # of the cache
@@ -121,7 +120,7 @@ class Beams:
         return Beams(*(getattr(self, f.name)[chosen_B] for f in fields(self)))
 
     def later(self, tokens: int | np.ndarray) -> "Beams":
-        """So many tokens later, as far as rows and random numbers go."""
+        """The beams so many tokens later: their steps and positions, by which rows and random numbers are found."""
         return replace(self, steps_B=self.steps_B + tokens, positions_B=self.positions_B + tokens)
 
     def joined(self, more: "Beams") -> "Beams":
@@ -131,9 +130,9 @@ class Beams:
 def may_improve(
     options: DecodingOptions, beams: Beams, full_B: np.ndarray, scores_BR: np.ndarray, forced: bool
 ) -> np.ndarray:
-    """Which of the sentences ``full_B``, with as many ended hypotheses as beams, transformers' rules have go on.
+    """The sentences of ``full_B`` that go on by transformers' rules: they have as many ended hypotheses as beams.
 
-    scores_BR  sums of log-probabilities of what would go on, with a token more than in ``beams``
+    scores_BR  sums of log-probabilities of the beams that would go on, with a token more than in ``beams``
     forced     whether an end is forced behind the last token
     """
     improving_B, rules, penalty = np.zeros(len(full_B), bool), options.rules, options.length_penalty
@@ -145,19 +144,15 @@ def may_improve(
     return improving_B
 
 
-# Seconds of steps between two looks at the queue, at interrupts and at what has ended.
-AT_ONCE = 0.003
-FIRST_GUESS = 2e-11  # of these seconds, for a weight and a row
-MOST_TOKENS = 1024  # of all rows together, at once
-PROGRAMS = 16  # kept, of different numbers of rows
-COLUMNS = 512  # columns of subsets that there is room for are a multiple of this
+AT_ONCE = 0.003  # seconds of steps after which the queue, interrupts and ended sentences have their turn
+FIRST_GUESS = 2e-11  # seconds of a weight and a row
+MOST_TOKENS = 1024  # of all rows together, in AT_ONCE
+PROGRAMS = 16  # recordings that are kept, each for another number of rows
+COLUMNS = 512  # a recording has room for a multiple of so many columns of subsets
 
 
 class RecordedSteps:
-    """The steps of a batch of greedy search.
-
-    scored  whether log-probabilities are wanted
-    """
+    """The steps of a batch of greedy search; ``scored``: whether they give log-probabilities."""
 
     def __init__(self, model: Decoder, cache: KeyValueCache, choice: Candidates, scored: bool, recorder: Any):
         self.model, self.cache, self.choice, self.scored, self.recorder = model, cache, choice, scored, recorder
@@ -174,17 +169,17 @@ class RecordedSteps:
         return self.recorder.size
 
     def takes(self, steps_B: np.ndarray) -> bool:
-        """Whether sentences at these steps have one recording: all may end by now, or none."""
+        """Whether sentences at these steps have one recording: either all of them may end, or none."""
         early_B = steps_B < self.choice.options.min_decoding_length
         return bool(early_B.all() or not early_B.any())
 
     def run(self, beams: Beams, linear: Any, most: int | None = None) -> tuple[Beams, np.ndarray, np.ndarray] | None:
-        """One step or several: (beams before the last step of each, scores_B1 and ids_B1 that it gave).
+        """One step or several: (the beams before the last step, its scores_B1, its ids_B1).
 
-        linear  that of the sentences' OutputSubsets; None: they choose from all outputs
+        linear  of the sentences' OutputSubsets; None: they choose from all outputs
         most    steps; None: as many as fit the time
         Stops where a sentence ends, and before the first step at which one may. None if the step cannot be recorded.
-        Raises CheckpointError as ``Output.top_k``.
+        Raises CheckpointError as ``OutputProjection.top_k``.
         """
         B, first = len(beams.steps_B), int(beams.positions_B.max())
         R, cache = padded(B), self.cache
@@ -206,7 +201,7 @@ class RecordedSteps:
         return last_beams, rows.scores_R[:B, None].copy(), rows.chosen_R[:B, None].copy()
 
     def _steps_at_once(self, beams: Beams, R: int) -> int:
-        """How many steps fit the time, the sentences' limits and, if that is more than one, the cache as it is."""
+        """How many steps fit the time, the sentences' limits and the free rows of the cache; one at least."""
         sizes, B = self.model.sizes, len(beams.steps_B)
         seconds = self._seconds.get(R, FIRST_GUESS * sizes.layer_weights * R)
         room = self.cache.histories_RS.shape[1] - int(beams.positions_B.max())
@@ -219,7 +214,7 @@ class RecordedSteps:
         return int(beams.steps_B[0]) < self.choice.options.min_decoding_length
 
     def _load(self, beams: Beams, fresh_F: np.ndarray) -> StepRows:
-        """Take over where the sentences are. ``take_tokens`` moves each on, at the beginning of a step."""
+        """The rows of the sentences one token back: ``take_tokens`` moves each on, at the beginning of a step."""
         rows, B = self._rows, len(beams.steps_B)
         slots_B = beams.slots_BR[:, 0]
         rows.slots_R[:B], rows.steps_R[:B], rows.limits_R[:B] = slots_B, beams.steps_B - 1, beams.limits_B
@@ -234,8 +229,6 @@ class RecordedSteps:
         rows.counts[:] = 0
         rows.counts[LIVE], rows.counts[ENOUGH] = B, 1
         return rows
-
-    # recording
 
     def _program(self, R: int, columns: int, linear: Any, is_early: bool) -> Any:
         """The program for R rows; None if there can be none."""
@@ -258,7 +251,7 @@ class RecordedSteps:
             while len(self._programs) >= PROGRAMS:
                 del self._programs[next(iter(self._programs))]
         if program is not None:
-            self._programs[key] = program  # the last to be dropped
+            self._programs[key] = program  # drops it last
         return program
 
     def _record(self, rows: StepRows, linear: Any, is_early: bool) -> Any:
@@ -281,19 +274,19 @@ class RecordedSteps:
 
 
 def padded(rows: int) -> int:
-    """The number of rows of the recording for so many: few numbers, near those that are whole tiles."""
+    """How many rows the recording for so many has: one of few numbers, near those of whole tiles."""
     if rows <= 8:
         return rows if rows <= 4 else 6 if rows <= 6 else 8
     grain = 8 if rows <= 128 else 16
     return -(-rows // grain) * grain
 
 
-# Options in which the sentences of a batch may differ.
+# The sentences of a batch may differ in these options.
 _PER_SENTENCE = ("callback", "timeout", "seed", "max_decoding_length", "max_length_factor", "max_input_length")
 
 
 class DecodingBatch:
-    """The batch of one worker, whose model, cache and scheduler it uses."""
+    """The sentences of one worker that have the same options; its model, cache and scheduler are the worker's."""
 
     def __init__(self, model: Decoder, cache: KeyValueCache, scheduler: WorkerSlot, job: Job, end_id: int, unk_id: int):
         self.cache, self.scheduler, self.options = cache, scheduler, job.options
@@ -307,10 +300,10 @@ class DecodingBatch:
         self.recorded = self._recorded_steps(model)
         self.rules = self.options.rules if self.beam > 1 else None
         self._forces_end = self.options.rules is not None and self.options.rules.forced_end
-        self._last_match = self.options  # the last that were found to be as these
+        self._last_match = self.options  # the last that were equal to these
 
     def takes(self, job: Job) -> bool:
-        """Whether the sentence is decoded under the same options as those of this batch."""
+        """Whether a job belongs in this batch."""
         if job.options is not self._last_match:
             if _common_options(job.options) != _common_options(self.options):
                 return False
@@ -322,7 +315,7 @@ class DecodingBatch:
         return [] if self.beams is None else self.beams.sentences_B.tolist()
 
     def admit(self, sentence: Sentence, memory_slot: int | None = None) -> None:
-        """Prepare a sentence for this batch, with slots of its own in the cache if it has none yet."""
+        """Prepare a sentence for this batch; ``memory_slot``: give it slots in the cache, with this memory."""
         job = sentence.job
         if self.options.sampled:
             content = sentence_key(job.source, [*job.start, *job.prefix], job.salt)
@@ -332,10 +325,8 @@ class DecodingBatch:
             sentence.slots_R = self.cache.add_slots(memory_slot, self.beam, sentence.key)
         sentence.subset = self.choice.select_outputs(job)
 
-    # steps
-
     def _recorded_steps(self, model: Decoder) -> RecordedSteps | None:
-        """Steps without Python between kernels, where the options let them be recorded."""
+        """Steps without Python between kernels, where the options allow a recording."""
         options = self.options
         looks_back = self.choice.needs_past or options.biased or self.wants_attention
         is_recordable = options.greedy and not options.sampled and not looks_back and model.sizes.records
@@ -343,7 +334,7 @@ class DecodingBatch:
         return None if recorder is None else RecordedSteps(model, self.cache, self.choice, options.scored, recorder)
 
     def run(self) -> bool:
-        """Steps of this batch alone, until a sentence ends; False if they cannot be recorded now, so none was made."""
+        """Make steps of this batch alone, until a sentence ends; False, and none, if they cannot be recorded now."""
         beams, recorded = self.beams, self.recorded
         assert beams is not None
         if recorded is None or not recorded.takes(beams.steps_B):
@@ -358,7 +349,7 @@ class DecodingBatch:
         return True
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(slots_R, tokens_N, positions_N int32, counts_R) of the next step: each row's token, or several."""
+        """(slots_R, tokens_N, positions_N int32, counts_R) of the next step: one token for each slot, or several."""
         assert self.beams is not None
         positions_B = self.beams.positions_B.astype(np.int32)
         positions_R = positions_B if self.beam == 1 else np.repeat(positions_B, self.beam)
@@ -366,7 +357,7 @@ class DecodingBatch:
         return slots_R, self.beams.tokens_BR.ravel(), positions_R, np.ones(len(slots_R), np.int64)
 
     def begin(self, sentences: list[Sentence], hidden_BD: np.ndarray) -> None:
-        """The first step after start and prefix: one row a sentence, the last hidden state of its prefix."""
+        """The first step after start and prefix: one row a sentence, the hidden state of its last input."""
         jobs = [sentence.job for sentence in sentences]
         limits_B = np.array([sentence.limit for sentence in sentences], np.int64)
         if self._forces_end:
@@ -377,7 +368,6 @@ class DecodingBatch:
         )
         prefixed_B = np.array([len(job.prefix) > max(job.context, job.forced) for job in jobs])
         steps_B = np.array([min(len(job.prefix), limit - 1) for job, limit in zip(jobs, limits_B)], np.int64)
-        # Whether some sentence wants it.
         jobs += [sentence.job for sentence in self.sentences()]
         self._calls_back = any(job.options.callback is not None for job in jobs)
         self._stops = any(job.stop is not None for job in jobs)
@@ -400,7 +390,7 @@ class DecodingBatch:
                 [(0, 0, 0) if sentence.subset is None else sentence.subset.place for sentence in sentences], np.int64
             ),
         )
-        # Always with scores: NaN in the projection's weights shows here.
+        # Always with scores, which show NaN in the projection's weights.
         candidates = self._continuations(hidden_BD, beams, 1, scored=True)
         apply_prefix(*candidates[:2], self.end_ids, forced_B, prefixed_B)
         started = self._move_on(beams, *candidates, forced_B >= 0)
@@ -422,7 +412,7 @@ class DecodingBatch:
         return best_candidates(beams.scores_BR, log_probs_Rk.reshape(shape), ids_Rk.reshape(shape), self.candidates)
 
     def _rows(self, beams: Beams, width: int) -> CandidateRows:
-        """The inputs of the choice that the options need, row by row."""
+        """The inputs of the choice that the options need, for ``width`` rows of each sentence."""
         rows = CandidateRows(beams.steps_B if width == 1 else np.repeat(beams.steps_B, width))
         sentences: list[Sentence] = beams.sentences_B.tolist()
         if self.has_lists or self.choice.shortlist is not None:
@@ -452,11 +442,11 @@ class DecodingBatch:
         parents_BC: np.ndarray,
         shown_B: np.ndarray | None = None,
     ) -> Beams | None:
-        """The beams after this step: record hypotheses that end, close sentences that are done, advance the others.
+        """The beams after this step: records hypotheses that end, closes sentences that are done, advances the rest.
 
         parents_BC  the beam that each candidate continues
-        shown_B     sentences whose callbacks know their tokens
-        None when no sentence is left.
+        shown_B     sentences whose callbacks know their tokens already
+        None when no sentence goes on.
         """
         R, options = self.beam, self.options
         last_B = beams.steps_B + 1 >= beams.limits_B
@@ -467,17 +457,17 @@ class DecodingBatch:
             last_B |= self._show(beams, scores_BC, ids_BC, ends_BC[:, 0] | last_B, shown_B)
         log_probs_BC: np.ndarray | None = None
         if self._traces:
-            with np.errstate(invalid="ignore"):  # behind what is impossible: NaN
+            with np.errstate(invalid="ignore"):  # NaN where the beam's own score is -inf
                 log_probs_BC = scores_BC - np.take_along_axis(beams.scores_BR, parents_BC, axis=1)
 
         def close(b: int, c: int, forced: int = 0) -> None:
-            """Record what a candidate ends."""
+            """Record the hypothesis that ends with a candidate."""
             sentence, parent = beams.sentences_B[b], int(parents_BC[b, c])
             trace = () if log_probs_BC is None else (float(log_probs_BC[b, c]), sentence.traces[parent])
             token, score = int(ids_BC[b, c]), float(scores_BC[b, c])
             sentence.hypotheses.append(self._hypothesis(beams, b, parent, token, score, forced, trace))
 
-        closed_B = last_B & (self._forces_end and R > 1)  # those that go on get a forced end now
+        closed_B = last_B & (self._forces_end and R > 1)  # their beams that go on get a forced end now
         ended_BR = ends_BC[:, :R] | (last_B & ~closed_B)[:, None]
         done_B: np.ndarray | None = None
         continuing: Any = np.s_[:, :R]
@@ -534,17 +524,15 @@ class DecodingBatch:
         return next_beams
 
     def _are_done(self, last_B: np.ndarray, finished_B: np.ndarray, top_finished_B: np.ndarray) -> np.ndarray:
-        """Which sentences need go on no more."""
+        """Which sentences have all hypotheses that they need."""
         if self.options.greedy:
             return finished_B > 0
         if self.options.longer_is_worse and self.rules is None:  # later beams cannot overtake
             return last_B | (top_finished_B & (finished_B >= self.options.num_hypotheses))
         return last_B | (finished_B >= self.options.wanted)
 
-    # hypotheses
-
     def _stopped(self, beams: Beams, ids_BC: np.ndarray, parents_BC: np.ndarray) -> np.ndarray:
-        """Which candidates end by what else ends their sentences' targets."""
+        """Which candidates end by their jobs' Stop."""
         stopped_BC = np.zeros(ids_BC.shape, bool)
         for b, sentence in enumerate(beams.sentences_B.tolist()):
             stop = sentence.job.stop
@@ -558,7 +546,7 @@ class DecodingBatch:
     def _hypothesis(
         self, beams: Beams, b: int, parent: int, token: int, log_probability: float, forced: int, trace: Trace
     ) -> Hypothesis:
-        """The parent's tokens and the one that ends them; ``forced``: end tokens behind it, of probability 1."""
+        """The parent's tokens and the last one; ``forced``: how many end tokens of probability 1 stand behind it."""
         sentence: Sentence = beams.sentences_B[b]
         options = self.options
         slot, end = int(sentence.slots_R[parent]), int(beams.positions_B[b]) + 1
@@ -599,11 +587,11 @@ class DecodingBatch:
             slot = int(sentence.slots_R[0])
             self.cache.keep(slot, self.cache.length(slot))
         self.cache.release(sentence.memory_slot, sentence.slots_R)
-        # Greedy search has one hypothesis, which is repeated; a beam may end with fewer than were asked for.
+        # Greedy search repeats its one hypothesis; a beam may end with fewer than num_hypotheses.
         self.scheduler.finish(sentence.ticket, best * count if self.options.greedy else best)
 
     def remove(self, sentences: set[Sentence]) -> None:
-        """Remove these sentences, with no hypotheses."""
+        """Give up those of the sentences that are in this batch."""
         if self.beams is None:
             return
         staying_B = np.ones(len(self.beams.steps_B), bool)
@@ -613,14 +601,12 @@ class DecodingBatch:
                 give_up(sentence, self.cache, self.scheduler)
         self.beams = self.beams.select(staying_B) if staying_B.any() else None
 
-    # callbacks
-
     def _show(
         self, beams: Beams, scores_BC: np.ndarray, ids_BC: np.ndarray, last_B: np.ndarray, shown_B: np.ndarray | None
     ) -> np.ndarray:
-        """Pass the new tokens to the callbacks, except those ``shown_B`` before; returns which sentences are to end.
+        """Pass the new tokens to the callbacks, but for sentences of ``shown_B``; returns which sentences they end.
 
-        last_B  whose token is the last
+        last_B  sentences whose token is the last
         """
         stopped_B = np.zeros(len(ids_BC), bool)
         for b, sentence in enumerate(beams.sentences_B.tolist()):
@@ -633,7 +619,7 @@ class DecodingBatch:
 
 
 def show_prefix(scheduler: WorkerSlot, ticket: Ticket, limit: int) -> int:
-    """Pass the prefix to the callback; returns the sentence's limit, since the callback may end it there."""
+    """Pass the prefix to the callback; returns the sentence's limit, which is less if the callback ends it there."""
     if ticket.job.options.callback is not None:
         for position, token in enumerate(ticket.job.prefix[:limit]):
             if call_back(scheduler, ticket, position, token, 0.0, position + 1 == limit):
@@ -657,7 +643,7 @@ def call_back(
 
 
 def give_up(sentence: Sentence, cache: KeyValueCache, scheduler: WorkerSlot) -> None:
-    """Free what a sentence or a prompt has; it has no hypotheses."""
+    """Free a sentence's slots, and end its ticket without hypotheses."""
     cache.release(sentence.memory_slot, sentence.slots_R)
     if sentence.ticket.is_over:
         scheduler.release(sentence.ticket)
@@ -666,7 +652,7 @@ def give_up(sentence: Sentence, cache: KeyValueCache, scheduler: WorkerSlot) -> 
 
 
 def _common_options(options: DecodingOptions) -> dict[str, Any]:
-    # A callback is told log-probabilities, whether or not they are returned.
+    # ``scored``, since a callback gets log-probabilities, whether or not the call returns them.
     return {name: value for name, value in vars(options).items() if name not in _PER_SENTENCE} | {
         "scored": options.scored
     }
@@ -676,7 +662,7 @@ class ConstrainedOutput:
     """An OutputProjection onto the ids that each row may choose.
 
     allowed_RV  bool
-    end_id      what a row without any chooses, at a score worse than all others
+    end_id      the choice of a row that may choose none, at a score below all others
     """
 
     def __init__(self, output: OutputProjection, allowed_RV: np.ndarray, end_id: int):
@@ -685,7 +671,7 @@ class ConstrainedOutput:
     def all_log_probs(
         self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
     ) -> np.ndarray:
-        """log_probs_RV of every next token: a softmax over the allowed ones."""
+        """log_probs_RV of every next token: a softmax over each row's allowed ids."""
         log_probs_RV = np.array(self.output.all_log_probs(hidden_RD, edits, subsets_R))
         self.output.check(not np.isnan(log_probs_RV).any())
         for row_V, allowed_V in zip(log_probs_RV, self.allowed_RV):
@@ -718,9 +704,9 @@ class ConstrainedOutput:
 
 
 class ConstrainedBatch(DecodingBatch):
-    """A batch of sentences that have constraints, each its own.
+    """A batch of sentences each of which has its constraint.
 
-    A beam without enough allowed continuations goes on with placeholders, at -inf: they never end, and are no
+    A beam without enough allowed continuations goes on with placeholders, at -inf, which never end and give no
     hypotheses.
     """
 
@@ -730,7 +716,7 @@ class ConstrainedBatch(DecodingBatch):
         sentence.matcher = sentence.job.constraint()
 
     def _recorded_steps(self, model: Decoder) -> None:
-        """None: each step waits for what its tokens allow."""
+        """None: which ids a step allows is known behind the one before."""
 
     def _rows(self, beams: Beams, width: int) -> CandidateRows:
         rows, output = super()._rows(beams, width), self.choice.model.output

@@ -1,9 +1,9 @@
 """A decoding worker, with continuous batching: sentences join and leave between steps.
 
-A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; where
-there is no encoder, its prompt is read in chunks, one between two steps (``prompts.py``). Then
-it takes part in every step until it ends, and its room goes to one that waits. Each row has its own position, and each
-batch its own options, so sentences of any age and any options share a step.
+A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; a
+model without an encoder reads its prompt in chunks, one between two steps (``prompts.py``). Then the sentence takes part
+in every step until it ends, and its room goes to a sentence that waits. Each row has its own position, and each batch
+its own options, so sentences of any age and any options share a step.
 """
 
 from collections import Counter, deque
@@ -34,38 +34,37 @@ from fastattn.scheduling.state import WorkerSlot
 # A step costs one pass over the weights however few its rows, so each of many rows is cheaper; beyond this number there
 # is no gain, and the cache grows with every row.
 ROWS = 112
-# Of greedy search. 128 of zh-en on two threads: 1.41 s if all are taken at once, 1.32 s if shorter ones fill the room
+# Of greedy search. 128 of zh-en on two threads take 1.41 s if all enter at once, 1.32 s if shorter ones fill the room
 # that becomes free; on one thread 2.3 s with 48 at once and with 64.
 SENTENCES = 48
-# A light model's kernels are done before Python has prepared the next step: it takes this many times as many sentences.
+# A light model takes this many times as many sentences: its kernels are done before Python has prepared the next step.
 # Firefox's en-pt spends 21% of its steps' time outside kernels with 64 sentences, 13% with 256.
 LIGHT = 5
 LIGHT_WEIGHTS = 1 << 22  # of its decoder's layers at most
 # Cache rows that the admitted sentences are expected to fill: about 24 KB each for a base Transformer.
 TOKENS = 16384
-# A card takes this many times as many sentences, and cache rows, as far as a quarter of its free memory has room for
-# them: pools that double take half. 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of
-# tiles at a time.
+# A card takes this many times as many sentences and cache rows, within a quarter of its free memory: pools that double
+# take half. 48 rows fill one tile of 64, and all its multiprocessors together have hundreds of tiles at a time.
 ON_A_CARD = 8
-# Source tokens of sentences that are admitted together: about 50 ms of a base Transformer's encoder. Then the queue is
-# looked at again.
+# Source tokens of sentences that enter together, before the worker looks at the queue again: about 50 ms of a base
+# Transformer's encoder.
 ADMITTED = 1024
 # Rows of a pass over whole sequences; at 65,000 words their log-softmax would fill 500 MB were it ever stored whole.
 PASS_ROWS = 2048
-# Seconds that callers with nothing in progress wait for one another if there is little room: a pass over one sentence
-# costs about as much as over many.
+# With little room, callers with nothing in progress wait so many seconds for one another: a pass over one sentence
+# costs about as much as a pass over many.
 PATIENCE = 0.03
-# What a worker leaves to the next one: a cache and recorded steps of so many bytes at most, of so many workers.
+# Workers hand caches with recorded steps on to the next ones: of at most so many bytes each, and so many of them.
 SPARE_BYTES, MOST_SPARES = 1 << 23, 4
 # Seconds after which, with several callers, sentences in progress get a step though there is room for more.
 TURN = 0.03
 
 
 class Capacity:
-    """What a worker takes at once; ``free`` bytes of a card, None: it is the CPU's.
+    """How much a worker takes at once; ``free``: bytes of a card's memory, None on the CPU.
 
-    tokens   the most cache rows that sentences in progress are expected to fill
-    sources  source tokens admitted between two looks at the queue
+    tokens   sentences in progress are expected to fill at most so many cache rows
+    sources  sentences that enter together have at most so many source tokens
     """
 
     def __init__(self, sizes: DecoderSizes, free: int | None = None):
@@ -77,19 +76,19 @@ class Capacity:
         self.sources = min(self._scale, 2 if free is None else ON_A_CARD) * ADMITTED
 
     def sentences(self, beam: int) -> int:
-        """The most sentences of this beam size that are in progress."""
+        """How many sentences of this beam size may be in progress."""
         return max(1, min(self._scale * SENTENCES, self._scale * ROWS // beam))
 
 
 def is_over(job: Job) -> bool:
-    """Whether the job's time is used up."""
+    """Whether the time of the job's text is used up."""
     return job.allowance is not None and job.allowance.seconds <= 0
 
 
 def begin(
     model: Decoder, cache: KeyValueCache, sentences: Sequence[Sentence], batches: Sequence[DecodingBatch]
 ) -> None:
-    """Start each sentence in its batch, by a pass over what sentences share, and one over what is each one's own."""
+    """Start each sentence in its batch: one pass over beginnings that sentences share, one over the rest of each."""
     heads = [sentence.inputs_T[: sentence.job.shared or None] for sentence in sentences]
     keys = [_key(model, sentence.job, head_T) for sentence, head_T in zip(sentences, heads)]
     kept = [cache.memory_slot_of(key) if sentence.job.shared else None for sentence, key in zip(sentences, keys)]
@@ -121,7 +120,7 @@ def begin(
     if longer:
         tails = [sentences[b].inputs_T[len(heads[b]) :] for b in longer]
         parts.append(_run(model, cache, [sentences[b] for b in longer], tails, attention, None))
-    # The rows of the last inputs: one behind the other, those of the first part, then those of the second.
+    # The row behind each head and tail in the hidden states of both passes.
     ends = accumulate([*(len(heads[b]) for b in first), *(len(sentences[b].inputs_T) - len(heads[b]) for b in longer)])
     of_heads, of_tails = dict(zip(leaders, ends)), dict(zip(longer, ends))
     rows_B = np.array([of_tails[b] if b in of_tails else of_heads[key] for b, key in enumerate(keys)], np.int64) - 1
@@ -131,14 +130,14 @@ def begin(
 def begin_in(
     model: Decoder, batches: Sequence[DecodingBatch], sentences: Sequence[Sentence], hidden_ND: Any, rows_B: np.ndarray
 ) -> None:
-    """The first step of sentences in their batches; ``rows_B``: which hidden states are those of their last inputs."""
+    """The first step of each sentence in its batch, from the hidden state of its last input, row ``rows_B``."""
     for batch in dict.fromkeys(batches):
         rows_b = [b for b, candidate in enumerate(batches) if candidate is batch]
         batch.begin([sentences[b] for b in rows_b], model.ops.take_rows(hidden_ND, rows_B[rows_b]))
 
 
 def _key(model: Decoder, job: Job, head_T: np.ndarray) -> Hashable:
-    """Sentences with the same one can share their memory and the first inputs' rows in the cache."""
+    """Sentences with equal keys share their memory and the cache's rows of their heads."""
     sample = (job.options.seed, job.salt, job.hypothesis) if model.decoder.draws and job.options.sampled else ()
     return job.source.tobytes(), head_T.tobytes(), job.options.needs_attention, sample
 
@@ -151,7 +150,7 @@ def _run(
     attention: bool,
     memory: Memory | None,
 ) -> np.ndarray:
-    """hidden_ND of the sentences' next tokens; with a memory, the first ones of whole sentences."""
+    """hidden_ND of the sentences' next tokens; with a memory, the tokens are their first."""
     starts_B1, tokens_N = np.cumsum([0, *map(len, tokens)]), np.concatenate(tokens)
     slots_B = np.array([sentence.slots_R[0] for sentence in sentences], np.int64)
     firsts_B = np.array([cache.length(slot) for slot in slots_B], np.int64)
@@ -178,21 +177,21 @@ class DecodingWorker:
     """Decodes Jobs, and does Passes.
 
     end_id, unk_id  of the model's vocabulary
-    spares            caches, each with an empty batch perhaps, which workers of the model leave to one another
+    spares          caches that workers of the model hand on to one another, some with an empty batch
     """
 
     def __init__(self, model: Decoder, end_id: int, unk_id: int, scheduler: WorkerSlot, spares: Spares | None = None):
         self.model, self.end_id, self.unk_id, self.scheduler = model, end_id, unk_id, scheduler
         self._capacity = Capacity(model.sizes, model.ops.free_memory())  # before its own cache
         self._spares: Spares = [] if spares is None else spares
-        self._spare_batch: DecodingBatch | None = None  # of those, with this worker's cache
+        self._spare_batch: DecodingBatch | None = None  # the one that came with this worker's cache
         self.batches: list[DecodingBatch] = []
         self.cache: KeyValueCache | None = None
         self._admitted_at = 0.0  # when sentences were last admitted
-        self._is_timed = False  # whether some may have an allowance
-        self._pass_seconds = 0.0  # seconds that passes took in this call, which are no sentence's
+        self._is_timed = False  # whether sentences in progress may have an allowance
+        self._pass_seconds = 0.0  # of passes in this call of ``advance``, which no sentence pays for
         self._reader = PromptReader(model)
-        self.prompts = self._reader.prompts  # that are being read, where there is no encoder
+        self.prompts = self._reader.prompts  # not read whole; [] with an encoder
 
     def advance(self) -> bool:
         """Admit waiting sentences, then one token for all in progress; False if there was nothing to do."""
@@ -218,17 +217,15 @@ class DecodingWorker:
         return True
 
     def sentences(self) -> list[Sentence]:
-        """All sentences in progress, and prompts that are to be."""
+        """All sentences in progress, those whose prompts are not read whole among them."""
         return [*self.prompts, *(sentence for batch in self.batches for sentence in batch.sentences())]
 
     def drop(self) -> None:
-        """Leave the sentences whose requests are over."""
+        """Give up the sentences whose requests are over."""
         self._remove({sentence for sentence in self.sentences() if sentence.ticket.is_over})
 
-    # admitting sentences
-
     def _arrivals(self) -> Iterator[list[Ticket]]:
-        """Yield waiting sentences, some at a time, as far as there is room; waiting passes are done at once."""
+        """Yield tickets of waiting sentences, some at a time, while there is room; do waiting passes at once."""
         start = perf_counter()
         while self.scheduler.waiting() and (tickets := self._take()):
             self._admitted_at = perf_counter()
@@ -265,7 +262,7 @@ class DecodingWorker:
                 rows += job.length
                 return fits
             needed, part = expected_rows(job), 1 / room.sentences(job.options.beam_size)
-            # The longest does not count, which shall not keep others out.
+            # The longest sentence does not count, so that it keeps no others out.
             if expected and expected + needed - max(longest, needed) > room.tokens:
                 return False
             if tokens and tokens + len(job.source) > room.sources:
@@ -279,7 +276,7 @@ class DecodingWorker:
         return self.scheduler.take(has_room)
 
     def _read_on(self) -> None:
-        """Read a chunk of the prompts; the sentences of those that are read whole begin."""
+        """Read a chunk of the prompts; sentences whose prompt is whole now begin."""
         assert self.cache is not None
         ready, hidden_BD = self._reader.read_on(self.cache, self.scheduler)
         batches = [self._batch_of(sentence.job) for sentence in ready]
@@ -332,10 +329,8 @@ class DecodingWorker:
         self.batches.append(batch)
         return batch
 
-    # a step
-
     def _step(self) -> None:
-        """One token for every beam of every sentence in progress, or several for a batch that is alone."""
+        """One token for every beam of every sentence in progress; several, where there is one batch alone."""
         cache, batches = self.cache, self.batches
         assert cache is not None
         if len(batches) == 1 and batches[0].run():
@@ -353,10 +348,8 @@ class DecodingWorker:
             batch.advance(rows_ND)
         self._drop_empty()
 
-    # leaving early
-
     def _give_up_late(self, start: float) -> None:
-        """Charge the time since ``start`` to the sentences; close, with no hypotheses, those whose time is over."""
+        """Charge the time since ``start`` to the sentences' texts; give up sentences whose time is used up."""
         if self._is_timed:
             sentences = self.sentences()
             self._is_timed = any(sentence.job.allowance is not None for sentence in sentences)
@@ -376,7 +369,10 @@ class DecodingWorker:
         self._drop_empty()
 
     def _drop_empty(self) -> None:
-        """Leave what nothing is in, with the beginnings that are kept and recorded steps, to the next worker."""
+        """Drop batches without sentences; hand a cache without sentences on to the next worker.
+
+        With it go the beginnings that it keeps, and the last batch with its recorded steps.
+        """
         empty = [batch for batch in self.batches if batch.beams is None]
         if empty:
             self.batches = [batch for batch in self.batches if batch.beams is not None]
@@ -389,16 +385,16 @@ class DecodingWorker:
         small = steps is not None and cache.size + steps.size <= SPARE_BYTES
         if len(self._spares) < (1 if cache.keeps else MOST_SPARES) and (small or cache.keeps):
             self.cache = self._spare_batch = None
-            lets_go = batch is None or isinstance(batch.speculate, Decoder)  # of the draft model, which may be closed
+            lets_go = batch is None or isinstance(batch.speculate, Decoder)  # the draft model may be closed meanwhile
             self._spares.append((cache, None if steps is None or lets_go else batch))
 
 
-# With at least this many sentences a thread, threads take whole sentences; with fewer they share each product.
+# With at least so many sentences a thread, each thread has sentences of its own; with fewer all share each product.
 SENTENCES_A_THREAD = 4
 
 
 class DecodingService:
-    """A scheduler whose workers decode, and separate ones for calls that their own thread must compute.
+    """A scheduler whose workers decode, and a separate scheduler for each call that its own thread has to compute.
 
     end_id, unk_id  of the model's vocabulary
     threads         of all callers together
@@ -408,7 +404,7 @@ class DecodingService:
         self.model = model
         self._make_worker = partial(DecodingWorker, model, end_id, unk_id, spares=[])
         self.threads = threads
-        # Steps of a model without an encoder are bound by reading its weights, which one slot does once for all.
+        # Steps of a model without an encoder take as long as reading its weights, which one slot does once for all.
         self._scheduler = self._make_scheduler(threads if model.sizes.memory_widths else 1)
 
     def _make_scheduler(self, slots: int) -> Scheduler:
@@ -420,10 +416,10 @@ class DecodingService:
         return self._scheduler if options is None or options.callback is None else self._make_scheduler(1)
 
     def stream(self, job: Job) -> Iterator[Step]:
-        """The tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
+        """Yield the tokens of one sentence's greedy search, or of its samples, each as soon as it is known.
 
-        Nothing runs between two of them, so closing the iterator ends the work. Raises as ``search_plan`` does, and
-        SearchTimeout if its time is over.
+        Nothing runs between two tokens, so closing the iterator ends the work. Raises as ``search_plan``, and
+        SearchTimeout.
         """
         steps: list[Step] = []
         job = replace(job, options=replace(job.options, callback=steps.append))
@@ -440,10 +436,10 @@ class DecodingService:
             raise late_search(job.options)
 
 
-# Source tokens that are read ahead of a stream of texts: few at first, so that the first results come soon.
+# Streams of texts are read ahead in windows of so many source tokens, so that memory is bounded however many texts there
+# are: few tokens at first, so that the first results come soon.
 FIRST_WINDOW = 1024
-LAST_WINDOW = 16384
-WINDOW_A_THREAD = 8192  # where there are so many threads that this is more in all
+LAST_WINDOW, WINDOW_A_THREAD = 16384, 8192  # the greater of the first, and the second times the threads
 WINDOWS = 2  # in progress at once
 
 
@@ -457,9 +453,9 @@ def in_windows(
     """Yield the result of each text of a source of (tokens, text), in order.
 
     make_plan  (texts, the number of the first) -> the plan of their results
-    Errors come after the results before them; with return_exceptions a text's error takes its place.
-    After the first window, whose results come as soon as they can, the next one is read and begun before the results of
-    one are given out: neither the search nor the caller waits for the other.
+    An error is raised behind the results before it; with return_exceptions a text's error is yielded in its place.
+    The results of the first window come as soon as they can. Later a window's results are yielded when the next one has
+    begun, so that neither the search nor the caller waits for the other.
     """
     scheduler = service.scheduler(options)
     window, done, failure = FIRST_WINDOW, 0, None
@@ -471,7 +467,7 @@ def in_windows(
             if failure is None:
                 documents, _, failure = read_ahead(source, window)
                 plan = partial(make_plan, documents, done)
-                # A callback is this thread's to call, and the only window its own work.
+                # This thread calls a callback itself, and computes a window that is the only one.
                 if options.callback is not None or not done or failure is not None and not requests:
                     results = scheduler.run(plan)
                 elif documents:
@@ -492,7 +488,7 @@ def in_windows(
 
 
 def read_each(texts: Iterable[Any], read: Callable[[int, Any], tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """A source for ``in_windows``: what ``read`` makes of (number, text), (tokens, text), or its error for the text."""
+    """A source for ``in_windows``: the (tokens, text) that ``read`` makes of (number, text), or (1, its error)."""
     for number, text in enumerate(texts):
         try:
             item: tuple[int, Any] = read(number, text)
