@@ -83,7 +83,11 @@ class Sentence:
         """Shows a callback the target's prefix; it may end the target there."""
         self.ticket, job = ticket, ticket.job
         self.job: Job = job
-        self.limit = show_prefix(scheduler, ticket, job.limit(max_positions))
+        self.limit = job.limit(max_positions)
+        for position, token in enumerate(job.prefix[: self.limit]):
+            if call_back(scheduler, ticket, position, token, 0.0, position + 1 == self.limit):
+                self.limit = position + 1
+                break
         inputs = job.start[:-1] if job.only_scores else [*job.start, *job.prefix][: len(job.start) + self.limit - 1]
         self.inputs_T, self.cached = np.array(inputs, np.int32), -1
         self.log_probs: list[np.ndarray] = []
@@ -616,15 +620,6 @@ class DecodingBatch:
                 step = int(beams.steps_B[b])
                 stopped_B[b] = call_back(self.scheduler, sentence.ticket, step, token, log_probability, bool(last_B[b]))
         return stopped_B
-
-
-def show_prefix(scheduler: WorkerSlot, ticket: Ticket, limit: int) -> int:
-    """Pass the prefix to the callback; returns the sentence's limit, which is less if the callback ends it there."""
-    if ticket.job.options.callback is not None:
-        for position, token in enumerate(ticket.job.prefix[:limit]):
-            if call_back(scheduler, ticket, position, token, 0.0, position + 1 == limit):
-                return position + 1
-    return limit
 
 
 def call_back(

@@ -1,9 +1,9 @@
 """A decoding worker, with continuous batching: sentences join and leave between steps.
 
 A sentence enters by one pass over its start and target prefix, which fills the cache and chooses its first beams; a
-model without an encoder reads its prompt in chunks, one between two steps (``prompts.py``). Then the sentence takes part
-in every step until it ends, and its room goes to a sentence that waits. Each row has its own position, and each batch
-its own options, so sentences of any age and any options share a step.
+model without an encoder reads its prompt in chunks, one between two steps (``prompts.py``). Then the sentence is in
+every step until it ends, and its room goes to a sentence that waits. Each row has its own position, and each batch its
+own options, so sentences of any age and any options share a step.
 """
 
 from collections import Counter, deque
@@ -408,8 +408,7 @@ class DecodingService:
         self._scheduler = self._make_scheduler(threads if model.sizes.memory_widths else 1)
 
     def _make_scheduler(self, slots: int) -> Scheduler:
-        enough = SENTENCES_A_THREAD
-        return Scheduler(self._make_worker, self.threads, self.model.ops.use_threads, enough, slots)
+        return Scheduler(self._make_worker, self.threads, self.model.ops.use_threads, SENTENCES_A_THREAD, slots)
 
     def scheduler(self, options: DecodingOptions | None = None) -> Scheduler:
         """The scheduler for a call with these options: a separate one if this thread must call a callback."""
@@ -436,8 +435,8 @@ class DecodingService:
             raise late_search(job.options)
 
 
-# Streams of texts are read ahead in windows of so many source tokens, so that memory is bounded however many texts there
-# are: few tokens at first, so that the first results come soon.
+# Streams of texts are read ahead in windows of so many source tokens: memory is bounded for any number of texts. The
+# first window is short, so that the first results come soon.
 FIRST_WINDOW = 1024
 LAST_WINDOW, WINDOW_A_THREAD = 16384, 8192  # the greater of the first, and the second times the threads
 WINDOWS = 2  # in progress at once

@@ -1,4 +1,4 @@
-"""Calls to a Generator: their options, as given and as checked; their results."""
+"""Calls to a Generator: their options, as a caller writes them and as checked; their results."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fastattn.text.constraints import Constraint, Constraints
 
 Prompt: TypeAlias = str | Sequence[int]  # a text, or ids
 CONTEXTS = ("refuse", "cut")
-MOST_STOPS, LONGEST_STOP = 64, 1024  # strings, and their characters: each is looked for at every token
+MOST_STOPS, LONGEST_STOP = 64, 1024  # strings, and characters of each: every token is compared with all
 
 
 class GenerationSearch(DecoderOptions, total=False):
@@ -70,7 +70,7 @@ class GenerationResolver:
         self._constraints = Constraints(text.tokenizer, tokenizer.vocabulary)
 
     def call(self, options: GenerationOptions, details: bool = False) -> GenerationCall:
-        """A checked call; InputError for what an option cannot be."""
+        """A checked call; InputError for invalid options."""
         search: dict[str, Any] = {**options}
         stop = _checked_stop(search.pop("stop", ()))
         named = {name: search.pop(name) for name in ("context", *_FLAGS) if name in search}
@@ -96,7 +96,7 @@ class GenerationResolver:
         return call._replace(decoding=decoding, constraint=constraint, speculate=draft)
 
     def _draft_of(self, speculate: Any) -> Any:
-        """``Job.speculate`` of a call's; InputError for what it cannot be."""
+        """``Job.speculate`` from a call's ``speculate``; InputError for an invalid one."""
         tokenizer = getattr(speculate, "_tokenizer", None)
         if not isinstance(tokenizer, GeneratorTokenizer):
             if speculate is not None:
@@ -125,16 +125,16 @@ def _checked_stop(stop: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Generation:
-    """What a model says after a prompt: what ``generate(..., details=True)`` returns.
+    """A model's answer to a prompt: what ``generate(..., details=True)`` returns.
 
-    text           the answer, without special tokens, and before the stop string that ended it
-    tokens         its ids, without the end token; those of a stop string are here
+    text           the answer, without special tokens, up to the stop string that ended it
+    tokens         its ids, without the end token, with those of a stop string
     score          log-probability / length ** length_penalty, of the whole answer, the end token counted
     finish_reason  "stop": an end token, a stop string or the callback; "length": max_new_tokens, or the context
-    prompt_length  the ids of the prompt, as far as it was used
-    log_probs      if asked for: float32, of each of ``tokens``
-    proposed, accepted  with ``speculate``: how many tokens were proposed, and how many of the answer were among them
-    alternatives   the other answers, by rank, where num_hypotheses is above 1
+    prompt_length  how many ids of the prompt the model has read
+    log_probs      with return_log_probs: float32, of each of ``tokens``
+    proposed, accepted  with ``speculate``: how many tokens were proposed, and how many of these are in the answer
+    alternatives   the answers behind the best, by rank, where num_hypotheses is above 1
     """
 
     text: str

@@ -82,7 +82,7 @@ class Generator(ModelBase):
         vocabulary, positions = spec.decoder.vocabulary, spec.decoder.max_positions
         if any(not 0 <= end < vocabulary for end in text.end_ids):
             raise CheckpointError(f"end tokens should have ids from 0 to {vocabulary - 1}, got {list(text.end_ids)}")
-        # Of the tokenizer's limit and the model's, 0 for none, the nearer.
+        # The lesser of the tokenizer's limit and the model's; 0: no limit.
         self._context = min(filter(None, (text.max_length, positions)), default=0)
         self._tokenizer = GeneratorTokenizer(text, vocabulary)
         self._reader = ContextReader(self._tokenizer, self._context)
@@ -107,12 +107,12 @@ class Generator(ModelBase):
 
     @property
     def chat_template(self) -> ChatTemplate:
-        """What makes a prompt of a conversation; InputError for a checkpoint without one."""
+        """The template that makes a prompt of a conversation; InputError for a checkpoint without one."""
         return self._conversations.template
 
     @property
     def default_options(self) -> DecodingOptions:
-        """The options of a call that gives none: greedy search, but for the checkpoint's own settings.
+        """The options of a call without any: greedy search, but for the checkpoint's own settings.
 
         ``max_decoding_length`` is ``max_new_tokens`` here.
         """
@@ -284,9 +284,9 @@ class Generator(ModelBase):
     def _planned(
         self, prompts: Any, details: bool, options: GenerationOptions, submitted: bool = False
     ) -> tuple[Scheduler, Callable[[], Plan]]:
-        """(scheduler, function that makes the plan for it); arguments are checked here.
+        """(scheduler, function that makes its plan) of a call, after a check of its arguments.
 
-        submitted  have the plan read the prompts, which takes a while
+        submitted  the plan reads the prompts, which takes a while
         """
         prompts, options = self._conversations.rendered(prompts, options)
         call = self._resolver.call(options, details)
@@ -330,8 +330,7 @@ class Generator(ModelBase):
         scorable = [b for b, ids in enumerate(texts) if len(ids) > 1]
         jobs = [Job(NO_SOURCE, texts[b].tolist(), options=options, only_scores=True) for b in scorable]
         log_probs_of = dict(zip(scorable, (yield jobs)))
-        nothing = np.zeros(0, np.float32)
-        return [TextScore(ids.tolist(), log_probs_of.get(b, nothing)) for b, ids in enumerate(texts)]
+        return [TextScore(ids.tolist(), log_probs_of.get(b, np.zeros(0, np.float32))) for b, ids in enumerate(texts)]
 
     def _job(self, ids: np.ndarray, options: DecodingOptions, call: GenerationCall, answer: Any, allowance: Any) -> Job:
         room = self._context - len(ids)
@@ -361,7 +360,7 @@ class Generator(ModelBase):
         return Generation(text, tokens, hypothesis.score, *ending, (), hypothesis.proposed, hypothesis.accepted)
 
     def _with_texts(self, callback: Callable[[Step], Any], numbers: Sequence[int]) -> Callable[[Step], Any]:
-        """``callback`` for the decoder, which knows a job's number and token ids."""
+        """A callback for the decoder, which knows jobs' numbers and ids: it passes prompts' numbers and texts on."""
         token = self._tokenizer.token
 
         def call(step: Step) -> Any:
@@ -384,7 +383,7 @@ class Generator(ModelBase):
     def _begin_answer(
         self, ids: np.ndarray, call: GenerationCall, caller: Hashable, put: Callable[[Step | None], Any]
     ) -> RunningAnswer:
-        """An answer that is computed by others, who call ``put`` with each step, and with None behind the last."""
+        """An answer that other threads compute: they call ``put`` with each step, and with None behind the last."""
         answer, options = AnswerText(self._tokenizer, ids, call.stop), replace(call.decoding, callback=put)
         job = self._job(ids, options, call, answer, allowances([0], options).get(0))
         request = self._service.scheduler().submit(partial(search_plan, [job], self._service.model.sizes), caller)

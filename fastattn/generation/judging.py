@@ -1,4 +1,4 @@
-"""Answers that are no translations: what speaks against one, by simple rules. Nothing is changed."""
+"""Simple rules that find answers which are no translations. They change nothing."""
 
 import difflib
 import re
@@ -7,7 +7,7 @@ from collections import Counter
 
 from fastattn.text.languages import Language
 
-# What can be said of an answer, and what it means.
+# Remarks on an answer, and their meanings.
 REMARKS = {
     "empty": "it has no text",
     "echo": "it is the source or nearly so, or has all of it",
@@ -30,12 +30,12 @@ _AFTER = re.compile(
 )
 _BLANK_LINE = r"\n[^\S\n]*\n"
 _QUOTES = ('""', "''", "“”", "‘’", "«»", "„“", "「」", "『』", "《》", "``")
-LEAST_LETTERS, LEAST_WORDS = 8, 5  # of which it can be said in what script they are, or that they were not translated
-NEARLY, COMPARED = 0.9, 500  # how like the source an echo is; characters that are compared
+LEAST_LETTERS, LEAST_WORDS = 8, 5  # shorter texts get no remarks on their script, or on an echo
+NEARLY, COMPARED = 0.9, 500  # the least similarity of an echo; how many characters are compared
 
 
 def remarks(source: str, answer: str, languages: tuple[Language, Language], instruction: str = "") -> tuple[str, ...]:
-    """The names from ``REMARKS`` that hold for an answer. ``instruction``: a line of the prompt beside the source."""
+    """The names from ``REMARKS`` that hold for an answer. ``instruction``: the line of the prompt around the source."""
     source_lang, target_lang = languages
     if not source.strip():
         return ()

@@ -36,7 +36,7 @@ from fastattn.weights import download
 from fastattn.weights.containers.json_file import read_optional
 from fastattn.weights.folder import Directory
 
-LONGEST_PART = 1024  # tokens of a paragraph that is translated in one; its answer has twice as many at most
+LONGEST_PART = 1024  # tokens of a paragraph that is translated whole; its answer has at most twice as many
 _BLANK = re.compile(r"(\n[^\S\n]*\n\s*)")  # between paragraphs
 
 
@@ -44,10 +44,10 @@ _BLANK = re.compile(r"(\n[^\S\n]*\n\s*)")  # between paragraphs
 class MarkedTranslation:
     """What ``translate(..., details=True)`` returns.
 
-    text        the best translation, as the model gave it, but for spaces around paragraphs
+    text        the best translation: the model's own words, but for spaces around paragraphs
     hypotheses  the texts by rank, best first
-    scores      of each: the sum over parts of what ``Generation.score`` is
-    remarks     what speaks against its being a translation, names from ``generation.judging.REMARKS``; (): nothing
+    scores      of each: the sum of its parts' ``Generation.score``
+    remarks     why the text may be no translation: names from ``generation.judging.REMARKS``; (): no remarks
     parts       the answer for each paragraph
     """
 
@@ -59,7 +59,7 @@ class MarkedTranslation:
 
 
 class _Document(NamedTuple):
-    """A text: what is translated, the prompts for it, and what stands around: one more than there are parts."""
+    """A text: the parts to translate, their prompts, and the blanks around them: one gap more than parts."""
 
     parts: list[str]
     prompts: list[np.ndarray]
@@ -81,12 +81,12 @@ class LanguageModelTranslator:
     model        a path or name as ``Generator`` takes it, or a Generator, which may serve several pairs of languages
     source_lang, target_lang   codes (en, eng_Latn) or English names
     prompt       a name from ``generation.translating.PROMPTS``; None: by the model's names and its chat template
-    precision, threads, device, cache_precision   of the Generator, where none is given
+    precision, threads, device, cache_precision   of the Generator that is made for a path or name
 
-    Prompts are those the model was trained with. A paragraph is translated in one, unless it has more than 1,024
-    tokens or no room in the context; then it is cut at sentences. An answer that is no translation stays as it is:
+    Prompts are those of the model's training. A paragraph is translated whole, unless it has more than 1,024 tokens or
+    no room in the context; then it is cut at sentences. An answer that is no translation stays as it is:
     ``MarkedTranslation.remarks`` says what speaks against it. Raises CheckpointError as Generator does, InputError for
-    an unknown language, and where the prompt is not known.
+    an unknown language or an unknown prompt.
     """
 
     returns_attention = False  # with a translation, as a Translator's do
@@ -117,12 +117,12 @@ class LanguageModelTranslator:
         self.prompt = prompt or recognised(names, self._chat_template)
 
     def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
-        """The translation of a text, or a list of those of several: str, or MarkedTranslation with ``details``.
+        """The translation of a text, or a list of several texts' translations: str, or MarkedTranslation with details.
 
-        terms    {term: translation}, where the model was trained with such; context: what stands before the texts
+        terms    {term: translation}, where the model was trained with terms; context: the text before these texts
         options  of ``Generator.generate``, for the answer to each paragraph; max_new_tokens is twice the longest part's
                  tokens by default
-        Raises InputError for what an option cannot be, SearchTimeout.
+        Raises InputError for invalid options, SearchTimeout.
         """
         scheduler, make_plan = self._planned(texts, details, options)
         return scheduler.run(make_plan)
@@ -130,7 +130,7 @@ class LanguageModelTranslator:
     def submit(
         self, texts: str | Iterable[str], *, details: bool = False, caller: Hashable = None, **options: Any
     ) -> "Future[Any]":
-        """``translate`` as a Future, computed beside what else was submitted; as ``Translator.submit``."""
+        """``translate`` as a Future, which other threads compute; as ``Translator.submit``."""
         scheduler, make_plan = self._planned(texts, details, options)
         return scheduler.submit(make_plan, caller)
 
@@ -259,7 +259,7 @@ def _checked_terms(terms: Any) -> dict[str, str] | None:
 
 
 def _names(model: str | os.PathLike[str]) -> list[str]:
-    """Names by which a checkpoint's family may be known: those it was asked by, and those in its config."""
+    """Names that may tell a checkpoint's family: of its path, of its folder, and in its config."""
     folder = download.resolve(model)
     names = [Path(model).name, folder.name]
     if folder.is_dir():

@@ -39,16 +39,16 @@ def check_prompt(prompt: Any, number: int, vocabulary: int) -> str | np.ndarray:
 
 
 class ContextReader:
-    """Reads prompts for a model of ``context`` ids, prompt and answer together; 0: no limit.
+    """Reads prompts for a model with a context of so many ids, prompt and answer together; 0: no limit.
 
-    first  in its methods: the number of the first prompt, for errors
+    first  of its methods: the number of the first prompt, for errors
     """
 
     def __init__(self, tokenizer: GeneratorTokenizer, context: int, threads: int = 1):
         self._tokenizer, self._context, self.threads = tokenizer, context, threads
 
     def checked(self, prompts: Iterable[Any], first: int = 0) -> list[str | np.ndarray]:
-        """Texts, and ids as int32."""
+        """The prompts: texts as they are, ids as int32."""
         vocabulary = self._tokenizer.vocabulary
         return [check_prompt(prompt, number, vocabulary) for number, prompt in enumerate(prompts, first)]
 
@@ -85,7 +85,7 @@ class ContextReader:
         return len(ids), ids
 
     def _cut(self, ids: np.ndarray, count: int) -> np.ndarray:
-        """The last ids, behind the special tokens with which texts begin."""
+        """The last ids, behind the special tokens at the beginning."""
         start = self._tokenizer.start_ids
         if len(ids) <= count:
             return ids
@@ -101,16 +101,15 @@ class Conversations:
 
     @lazy
     def template(self) -> ChatTemplate:
-        """Raises InputError for a checkpoint without one, CheckpointError for one that is none."""
+        """Raises InputError for a checkpoint without a template, CheckpointError for an invalid one."""
         if not self.source:
             raise InputError("the checkpoint has no chat template: give prompts, not messages")
         return ChatTemplate(self.source, self._special_tokens)
 
     def split(self, prompts: Any, options: Any) -> tuple[Any, Callable[[Any], Any] | None, Any]:
-        """(prompts, None, options) of a call, or (conversations, what renders one as a prompt, the other options).
+        """(prompts, None, options) of a call; with ``messages`` (conversations, function to a prompt, further options).
 
-        A call may have ``messages`` instead of prompts, and ``template_variables``. A template writes the special
-        tokens itself, so that none are added but if they are asked for.
+        A template writes the special tokens itself, so the tokenizer adds none unless the call has special_tokens=True.
         """
         messages, variables = options.get("messages"), options.get("template_variables")
         search = {name: value for name, value in options.items() if name not in ("messages", "template_variables")}
@@ -125,7 +124,7 @@ class Conversations:
         return messages, partial(self.template.render, **variables or {}), {"special_tokens": False, **search}
 
     def rendered(self, prompts: Any, options: Any) -> tuple[Any, Any]:
-        """(prompts, options) of a call."""
+        """(prompts, options) of a call; its conversations are prompts now."""
         prompts, render, search = self.split(prompts, options)
         if render is None:
             return prompts, search

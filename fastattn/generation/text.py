@@ -1,4 +1,4 @@
-"""Prompts to ids, and ids of answers to text: whole, as far as a stop string, or piece by piece as tokens come."""
+"""Prompts to ids, and an answer's ids to text: whole, up to a stop string, or piece by piece as tokens come."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,10 +12,10 @@ from fastattn.errors import InputError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.text.huggingface import HuggingFaceTokenizer
 
-LONGEST = 2**31 - 1  # ids; what is too long for the model is refused or cut here
-# Tokens before others that decide how these read: a character has four bytes at most.
+LONGEST = 2**31 - 1  # ids: no limit of the tokenizer's, since ContextReader refuses or cuts long prompts
+# So many tokens before others decide how these read: a character has four bytes at most.
 CONTEXT = 4
-HALF = "\N{REPLACEMENT CHARACTER}"  # in the place of a character whose bytes are not all there
+HALF = "\N{REPLACEMENT CHARACTER}"  # stands for a character some of whose bytes are missing
 
 
 class GeneratorTokenizer:
@@ -28,7 +28,7 @@ class GeneratorTokenizer:
         self.token = self._tokenizer.token
 
     def agrees(self, other: "GeneratorTokenizer") -> bool:
-        """Whether the ids that both models have are the same tokens': one may have more rows, padding."""
+        """Whether ids that both models have mean the same tokens; one model may have more rows, padding."""
         rows = min(self.vocabulary, other.vocabulary)
         return self._tokenizer.fingerprint(rows) == other._tokenizer.fingerprint(rows)
 
@@ -42,7 +42,7 @@ class GeneratorTokenizer:
         return self._tokenizer.decode(ids, skip_special=True)
 
     def continuation(self, before: Sequence[int], ids: Sequence[int]) -> str:
-        """What ``ids`` add to the text of the ids before them."""
+        """The text that ``ids`` add to that of the ids before them."""
         head, whole = self.decode(before), self.decode([*before, *ids])
         return whole[len(head) :] if whole.startswith(head) else self.decode(ids)
 
@@ -57,15 +57,15 @@ class GeneratorTokenizer:
 class AnswerText:
     """The text of one prompt's answer, which ends before the first of some strings.
 
-    stop  for the search to end there; None where there are no strings
+    stop  the rule that ends the search there; None without strings
     """
 
     def __init__(self, tokenizer: GeneratorTokenizer, prompt: np.ndarray, strings: Sequence[str]):
         self.tokenizer, self.strings = tokenizer, strings
-        # Some decoders make nothing of a run of bytes that begins within a character.
+        # Some decoders give no text for bytes that begin within a character.
         last = (prompt[-count:].tolist() for count in range(CONTEXT, 2 * CONTEXT))
         self.before: list[int] = next((before for before in last if HALF not in tokenizer.decode(before)), [])
-        # A token adds a byte at least, but for special ones, which add nothing.
+        # Each token adds a byte at least; special tokens add nothing.
         tokens = max((len(string.encode()) for string in strings), default=0) + 2 * CONTEXT
         self.stop = Stop(tokens, self._is_over) if strings else None
 
@@ -90,7 +90,7 @@ class AnswerText:
 
 
 class TextStream:
-    """An answer's text in pieces, whose sum is the whole: never half a character, never a part of a stop string."""
+    """An answer's text in pieces that join to the whole: no half characters, no parts of a stop string."""
 
     def __init__(self, answer: AnswerText):
         self._answer, self._ids = answer, list(answer.before)
@@ -118,7 +118,7 @@ class TextStream:
         return decode(self._ids[self._first :])[len(decode(self._ids[self._first : self._shown])) :]
 
     def _release(self, piece: str) -> str:
-        """What of the text so far is no beginning of a stop string."""
+        """The text so far, without an end that may begin a stop string."""
         if self._over:
             return ""
         self._pending += piece
@@ -132,10 +132,10 @@ class TextStream:
 
 
 class RunningAnswer:
-    """An answer while it is computed, in pieces of its text.
+    """The text of an answer in pieces, while it is computed.
 
-    request  of the job's hypotheses, of which there is one
-    hypothesis    it, after ``end``
+    request     the Future of the job's hypotheses: one
+    hypothesis  its result, after ``end``
     """
 
     hypothesis: Hypothesis
@@ -161,5 +161,5 @@ class RunningAnswer:
 
 
 def _overlap(text: str, string: str) -> int:
-    """How many last characters of the text are the first ones of the string."""
+    """How many of the text's last characters are the string's first ones."""
     return next((n for n in range(min(len(text), len(string) - 1), 0, -1) if text.endswith(string[:n])), 0)

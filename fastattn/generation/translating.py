@@ -1,4 +1,4 @@
-"""The prompts that language models for translation are trained with, and which of them a checkpoint wants."""
+"""The prompts of language models' training to translate, and how a checkpoint's prompt is found."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,16 @@ from fastattn.text.languages import Language
 
 @dataclass(frozen=True)
 class TrainedPrompt:
-    """The prompt of one family of models. {source} and {target} are languages, {text} what is to be translated.
+    """The prompt of one family of models. {source} and {target} are languages, {text} the text to translate.
 
-    form         what the model is asked
-    chinese      the same where the source or the target is Chinese; names are then Chinese too
-    terms        with terms, {terms}; each is a line of ``term``
-    context      with what stands before the text, {context}
-    is_chat      whether the form is a message, for the chat template; else the model continues it
-    hints        a pattern of names: of the folder or file, and those in its config
-    structured   a word of chat templates that take the text and the languages as they are
-    stops        texts that end an answer of a model which would go on
+    form         the prompt
+    chinese      the prompt where the source or the target is Chinese; languages' names are then Chinese too
+    terms        the prompt with terms, {terms}: a line of ``term`` each
+    context      the prompt with the text before this one, {context}
+    is_chat      whether the prompt is a message for the chat template; else the model continues it
+    hints        a pattern that names of such models match: of the folder or file, or in the config
+    structured   a word in chat templates that take the text and the languages as they are
+    stops        texts that end an answer, for a model that would go on
     source       where the form is from
     """
 
@@ -104,7 +104,7 @@ PROMPTS = {
 
 
 def recognised(names: Sequence[str], chat_template: str) -> str:
-    """The prompt for a checkpoint, by its names and its chat template; InputError that lists those to choose from."""
+    """The prompt for a checkpoint, by its names and its chat template; InputError that lists all, if none fits."""
     for name, prompt in PROMPTS.items():
         if prompt.structured and prompt.structured in chat_template:
             return name
@@ -118,7 +118,7 @@ def recognised(names: Sequence[str], chat_template: str) -> str:
 class TranslationPrompt:
     """One family's prompt between two languages.
 
-    terms    a dict from terms to their translations; context: what stands before the texts
+    terms    a dict from terms to their translations; context: the text before these texts
     Raises InputError where the family was not trained with terms or context, or for both at once.
     """
 
@@ -145,7 +145,7 @@ class TranslationPrompt:
 
     @property
     def instruction(self) -> str:
-        """What stands around the text, by which an answer that repeats it is known: its longest line."""
+        """The longest line around the text, by which an answer that repeats the prompt is found."""
         lines = self._form.format(**self._named, text="\n").split("\n")
         return max(lines, key=len)
 

@@ -1,4 +1,4 @@
-"""Requests: Futures of plans, whose jobs are done in stages; and the queue of jobs that wait, fair to callers."""
+"""Requests, Futures of plans that have jobs done in stages; and the queue of waiting jobs, fair to callers."""
 
 import os
 import threading
@@ -11,17 +11,17 @@ from typing import Any
 
 from fastattn.errors import FastattnError
 
-# A generator that yields lists of jobs, is sent the list of their results, and returns the caller's result. It may
-# yield None, and is sent [], where it has much to do before its jobs are known: others have their turn then.
+# A generator that yields lists of jobs, gets the list of their results, and returns the caller's result. Where it has
+# much to do before its jobs are known, it may yield None, and gets []: other plans have their turn then.
 Plan = Generator[list[Any] | None, list[Any], Any]
 
 
 class Ticket:
     """A job that waits or is in progress.
 
-    queue  the queue in which it waits
-    slot   the slot that took it
-    lost   whether a worker that was at it is no more: it is tried once again, alone
+    queue  the queue in which it waits, else None
+    slot   the slot at which it is in progress, else None
+    lost   whether a worker's process ended with it: another worker tries it once more, alone
     """
 
     __slots__ = ("done", "job", "lost", "queue", "request", "result", "slot")
@@ -40,9 +40,9 @@ class Ticket:
 
 
 class Request(Future):
-    """The Future of a plan's outcome. It can be cancelled at any time, which removes its jobs from the work at once.
+    """The Future of a plan's outcome. It can be cancelled at any time; its jobs are given up at once.
 
-    make_plan  makes the plan; called again where the request has to begin again
+    make_plan  makes the plan, again if the request has to begin again
     caller     who asks: callers get equal shares
     on_cancel  called with the request when it is cancelled
     on_wait    called with the request before a thread waits for it
@@ -58,15 +58,15 @@ class Request(Future):
         super().__init__()
         self.make_plan, self.caller, self._on_cancel, self._on_wait = make_plan, caller, on_cancel, on_wait
         self.tickets: list[Ticket] = []  # of the stage that the plan is at
-        self.unfinished = 0  # how many of them are not done
-        self.planner: int | None = None  # the thread that runs the plan, until its tickets are in the queue
-        self.error: BaseException | None = None  # with which it ends when its plan would go on
+        self.unfinished = 0  # how many tickets are not done
+        self.planner: int | None = None  # the thread that runs the plan, until the stage's tickets are in the queue
+        self.error: BaseException | None = None  # the request ends with it where its plan would go on
         self._plan: Plan | None = None
         self._unnotified = [True]
         self._process = os.getpid()
 
     def go_on(self) -> list[Ticket]:
-        """Begin the plan, or continue it after a stage: the tickets of the next one; [] if it has ended, or pauses."""
+        """Begin the plan, or continue it after a stage: the next stage's tickets; [] if the plan ends, or pauses."""
         self.planner = threading.get_ident()
         jobs: list[Any] | None = []
         if self.error is not None:
@@ -86,7 +86,7 @@ class Request(Future):
         return self.tickets
 
     def _send(self) -> list[Any] | None:
-        """What the plan yields, given the results of the stage that is done."""
+        """The jobs that the plan yields when it gets the results of its last stage."""
         results: Any = None  # starts a generator
         if self._plan is None:
             self._plan = self.make_plan()
@@ -98,7 +98,7 @@ class Request(Future):
         return jobs
 
     def begin_again(self) -> None:
-        """Have the next ``go_on`` begin."""
+        """Have the next ``go_on`` begin the plan."""
         self.planner = self._plan = None
         self.tickets, self.unfinished = [], 0
 
@@ -108,11 +108,11 @@ class Request(Future):
             self.set_exception(error)
 
     def done(self) -> bool:
-        # Without the lock: workers ask often, and an interrupt might leave the lock held.
+        # Without the lock: workers ask often, and an interrupt might prevent its release.
         return self._state not in (PENDING, RUNNING)
 
     def free(self) -> None:
-        """Release the lock and wake waiting threads, which an interrupt of this thread may have prevented."""
+        """Release the lock and wake waiting threads, where an interrupt of this thread prevented both."""
         with suppress(RuntimeError):
             while True:
                 self._condition.release()
@@ -142,13 +142,13 @@ class Request(Future):
 
     def abandon(self) -> bool:
         """Cancel the request without telling the scheduler."""
-        if self._process != os.getpid():  # a thread that is not here may have its lock
+        if self._process != os.getpid():  # a thread of the parent's may hold its lock
             return self.cancelled()
         if not super().cancel():
             return False
         with suppress(IndexError):
-            self._unnotified.pop()  # by the first of those who cancel it
-            self.set_running_or_notify_cancel()  # which alone tells those who wait by concurrent.futures.wait
+            self._unnotified.pop()  # the first thread that cancels it succeeds
+            self.set_running_or_notify_cancel()  # else concurrent.futures.wait would not end
         return True
 
 
@@ -156,10 +156,10 @@ Room = Callable[[Ticket, bool], bool]
 
 
 class Queue:
-    """Waiting tickets, each caller's in order. Callers take turns; those with nothing in progress come first.
+    """Waiting tickets, each caller's in order. Callers take turns; callers with nothing in progress come first.
 
-    A caller has a line for each slot. Tickets are added to the lines in turn, so that every slot gets long and short
-    jobs alike; a slot whose line is empty takes from the others.
+    A caller has a line for each slot. Its tickets go to the lines in turn, so that every slot gets long and short jobs
+    alike; a slot whose line is empty takes from the caller's other lines.
     """
 
     def __init__(self, slots: int):
@@ -181,7 +181,7 @@ class Queue:
             self.waiting += 1
 
     def newcomers(self) -> list[Hashable]:
-        """The callers that wait with nothing in progress."""
+        """The waiting callers with nothing in progress."""
         return [caller for caller in self._callers if caller not in self._in_progress]
 
     def take(self, line: int, limit: int, has_room: Room) -> list[Ticket]:
@@ -209,12 +209,12 @@ class Queue:
         return tickets
 
     def _line(self, caller: Hashable, line: int) -> deque[Ticket]:
-        """The caller's line, or another of its lines if that is empty; its first ticket waits."""
+        """The caller's line, or another of its lines if that is empty. The line's first ticket waits."""
         lines = self._callers[caller]
         if lines[line] and lines[line][0].queue is self:
             return lines[line]
         for tickets in (lines[line], *lines):
-            while tickets and tickets[0].queue is not self:  # dropped
+            while tickets and tickets[0].queue is not self:  # ``drop`` has removed it
                 tickets.popleft()
             if tickets:
                 return tickets
@@ -241,26 +241,26 @@ class Queue:
             del self._in_progress[caller]
 
     def drop(self, tickets: Iterable[Ticket]) -> list[Ticket]:
-        """Remove the tickets from the queue; returns those that were in it."""
+        """Remove tickets from the queue; returns those that were in it."""
         dropped = [ticket for ticket in tickets if ticket.queue is self]
         for ticket in dropped:
-            self._remove(ticket)  # it leaves its line, which may be long, only when its turn comes
+            self._remove(ticket)  # its line, which may be long, still has it until its turn comes
         return dropped
 
 
 def read_ahead(
     source: Iterator[tuple[int, Any]], most: int, count: int | None = None, least: int = 0
 ) -> tuple[list[Any], int, Exception | None]:
-    """(items of a source of (length, item), their length, what ended it: StopIteration, an error or None).
+    """(items of a source of (length, item), their length, the StopIteration or error that ended the source, or None).
 
-    most   length from which no more is read; ``count``: items; ``least``: what an item counts as at least
+    most   ends at this length; ``count``: ends at so many items; ``least``: shorter items count as so long
     """
     items: list[Any] = []
     total = 0
     while total < most and (count is None or len(items) < count):
         try:
             length, item = next(source)
-        except Exception as error:  # noqa: BLE001  the caller's to raise again, after the results before it
+        except Exception as error:  # noqa: BLE001  the caller raises it again, behind the results before it
             return items, total, error
         items.append(item)
         total += max(least, length)
@@ -268,12 +268,12 @@ def read_ahead(
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an error is the main thread's: of a signal, which may come anywhere, and not of what it was doing."""
+    """Whether an error comes from a signal to the main thread, which may be anywhere, and not from its work."""
     return not isinstance(error, Exception) and threading.current_thread() is threading.main_thread()
 
 
 async def awaited(submit: Callable[..., Future], caller: Hashable) -> Any:
-    """The result of ``submit(caller=caller)`` for asyncio; a caller of None is the task."""
+    """The result of ``submit(caller=caller)`` for asyncio; None: the caller is the task."""
     import asyncio  # 25 ms; callers that await have imported it already
 
     return await asyncio.wrap_future(submit(caller=asyncio.current_task() if caller is None else caller))

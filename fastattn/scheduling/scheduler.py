@@ -1,15 +1,15 @@
-"""The scheduler: requests share steps, computed by callers that wait for results, or by threads where none waits.
+"""The scheduler: requests share steps, which callers compute that wait for results, or threads where no caller waits.
 
 A waiting caller's thread computes its own request, and with it other requests in progress at the same slot. When its
-request is done and the others are not, a new thread continues with them, and ends with the last. So an idle scheduler
-has no threads, which a fork would lose, and holds no memory.
+request is done and others are not, a new thread continues with these, and ends with the last. So an idle scheduler has
+no threads, which a fork would lose, and holds no memory.
 
-Plans go on, and results are set, between two steps: what a plan raises is its own request's, and a callback that waits
-for another result has its thread's slot handed over first. What is submitted begins there too, so that to submit takes
-no time; who waits begins by himself. ``state.py`` says which states there are, and the order of locks.
+Plans go on, and requests get results, between two steps: an error of a plan ends its own request, and before a callback
+waits for another result, its thread's slot is handed over. Submitted requests begin there too, so that ``submit`` takes
+no time; a waiting caller begins its own. ``state.py`` has the states of requests and slots, and the order of locks.
 
-A step that fails ends the requests in it only if it fails again for each of them alone; if there are none, its slot
-rests. An interrupt ends the request of the caller that it reaches: others in progress at that slot begin again.
+A step that fails ends a request in it only if it fails again for that request alone; if no request is in the step, its
+slot rests. An interrupt ends the request of the caller that it reaches; others in progress at that slot begin again.
 """
 
 import os
@@ -35,9 +35,9 @@ class Scheduler:
 
     make_worker  called with a WorkerSlot when a slot is taken
     threads      of all slots together, which share them equally
-    use_threads  that of Ops
-    enough       weight of jobs, waiting or in progress, that justifies a slot
-    most_slots   taken at the same time
+    use_threads  ``Ops.use_threads``
+    enough       a slot is taken for so much weight of jobs, waiting or in progress
+    most_slots   so many are taken at the same time
     Jobs have a ``weight`` and a ``length``; the longest jobs of a request come first.
     """
 
@@ -54,11 +54,9 @@ class Scheduler:
         self._reset()
 
     def _reset(self) -> None:
-        """Clear the state: at first, and in a forked child, where other threads are gone."""
+        """Clear the state: at first, and in a forked child, which has no other threads."""
         self._state = SchedulerState(self._threads, self._enough, self._most_slots)
         self._process = os.getpid()
-
-    # what callers do
 
     def run(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Any:
         """The result of the plan; this thread computes if a slot is free.
@@ -81,9 +79,9 @@ class Scheduler:
         return request.result()
 
     def run_alone(self, make_plan: Callable[[], Plan], do_jobs: Callable[[list[Any]], list[Any]]) -> Any:
-        """As ``run``, but if nobody else is here ``do_jobs`` computes each stage's results, without queue and worker.
+        """As ``run``; but without other callers ``do_jobs`` computes each stage's results, without queue and worker.
 
-        For one text's vector, which the queue would cost a tenth of a millisecond.
+        For one text's vector: the queue takes a tenth of a millisecond.
         """
         if self._process != os.getpid() or not self._state.is_free:
             return self.run(make_plan)
@@ -112,7 +110,7 @@ class Scheduler:
         return self.start(make_plan, caller)
 
     def start(self, make_plan: Callable[[], Plan], caller: Hashable = None) -> Request:
-        """``submit``, however many jobs wait: for who asks for no more before a result has come."""
+        """``submit``, however many jobs wait: for a caller that waits for a result before it asks for more."""
         request = self._new_request(make_plan, caller)
         try:
             self._state.enter(request, [])
@@ -123,14 +121,14 @@ class Scheduler:
         return request
 
     def steps(self, make_plan: Callable[[], Plan]) -> Iterator[None]:
-        """Compute the plan, one step for each ``next``. For a Scheduler with no other callers."""
+        """Compute the plan, one step for each ``next``. For a Scheduler without other callers."""
         request = self._new_request(make_plan, None)
         self._state.enter(request, request.go_on())
         for slot in self._state.take_slots():
             try:
                 while not request.done():
-                    slot.thread = threading.get_ident()  # any may ask for the next one
-                    with self._use_threads(self._threads):  # not while the caller runs in between
+                    slot.thread = threading.get_ident()  # any thread may ask for the next step
+                    with self._use_threads(self._threads):  # only during the step
                         self._step(slot)
                     yield
             finally:
@@ -138,29 +136,25 @@ class Scheduler:
                     self._state.free_slot(slot)
         request.result()
 
-    # requests
-
     def _new_request(self, make_plan: Callable[[], Plan], caller: Hashable) -> Request:
         if self._process != os.getpid():
-            with _resetting:  # once, however many threads of the child come first
+            with _resetting:  # several threads of the child may come at once
                 if self._process != os.getpid():
                     self._reset()
 
         def drop(request: Request) -> None:
-            self._state.drop(request)  # that of this process, which may be a child of the request's
+            self._state.drop(request)  # this process may be a child of the request's, with a state of its own
 
         return Request(make_plan, threading.get_ident() if caller is None else caller, drop, self._hand_over_to)
 
     def _hand_over_to(self, request: Request) -> None:
-        """Before this thread waits for a request: if it is between two steps, have another compute at its slot."""
+        """Before this thread waits for a request: hand its slot over to another thread, if it is between two steps."""
         for slot in list(self._state.slots):
             if self._state.has(slot) and slot.is_between and not self._start_thread(slot):
                 self._compute(slot, request)
 
-    # slots
-
     def _start_threads(self, slots: list[WorkerSlot]) -> None:
-        """Start a thread for each slot, as far as the system gives threads."""
+        """Start a thread for each slot; free slots for which the system gives none."""
         for slot in slots:
             if not self._start_thread(slot):
                 self._state.free_slot(slot)
@@ -194,13 +188,13 @@ class Scheduler:
             try:
                 self._compute_all(slot)
                 return
-            except BaseException as error:  # noqa: BLE001  no interrupt, which the main thread alone has
+            except BaseException as error:  # noqa: BLE001  no interrupt: only the main thread has these
                 if not self._state.has(slot):
                     return
                 self._isolate(slot, error)
 
     def _hand_over(self, slot: WorkerSlot) -> None:
-        """Have a thread continue with other requests in progress at this thread's slot."""
+        """Have a new thread continue with other requests in progress at this thread's slot."""
         if not self._state.free_if_idle(slot) and not self._start_thread(slot):
             self._compute_all(slot)
 
@@ -209,7 +203,7 @@ class Scheduler:
             self._compute(slot)
 
     def _compute(self, slot: WorkerSlot, request: Request | None = None) -> None:
-        """Steps, until the request is done, nothing is left to do, or this thread has the slot no more."""
+        """Make steps until the request is done, nothing is left to do, or another thread has the slot."""
         busy = True
         while busy:
             threads = self._state.threads_each
@@ -219,7 +213,7 @@ class Scheduler:
             busy = busy and (request is None or not request.done())
 
     def _step(self, slot: WorkerSlot) -> bool:
-        """A step of the slot's worker, and plans before and after it; False if nothing is left to do here."""
+        """Go on with plans, make a step of the slot's worker, go on with plans; False if nothing is left to do."""
         busy = self._go_on(slot)
         if not self._state.has(slot):
             return False
@@ -238,7 +232,7 @@ class Scheduler:
         return busy and self._state.has(slot)
 
     def _go_on(self, slot: WorkerSlot) -> bool:
-        """Go on with the plans that can, but for those that pause, or come meanwhile; False if there are none."""
+        """Go on once with each plan that is ready now; False if there is none."""
         count = len(self._state.plans)
         for _ in range(count):
             if not self._state.has(slot) or (request := self._state.next_plan()) is None:
@@ -250,7 +244,7 @@ class Scheduler:
         return count > 0
 
     def _worker(self, slot: WorkerSlot) -> Worker:
-        """The slot's worker, after it has left tickets that are over."""
+        """The slot's worker, after it has dropped tickets that are over."""
         if slot.worker is None:
             slot.worker = self._make_worker(slot)
         if slot.has_over:
@@ -258,12 +252,10 @@ class Scheduler:
             slot.worker.drop()
         return slot.worker
 
-    # what went wrong
-
     def _isolate(self, slot: WorkerSlot, error: BaseException) -> None:
-        """After a failed step: its one request ends with the error; several requests are run one by one from now on."""
+        """After a failed step: its only request ends with the error; several requests run one by one from now on."""
         slot.worker = None
-        for request in self._state.isolate(slot):  # without the lock, since it calls back
+        for request in self._state.isolate(slot):  # not under the lock, since ``fail`` calls callbacks
             request.fail(error)
             self._state.drop(request)
         if not self._state.has(slot):  # it rests
@@ -272,8 +264,8 @@ class Scheduler:
     def _recover(self, request: Request | None = None) -> None:
         """Restore the state after an interrupt, which may have come between any two lines of this thread.
 
-        The request is over. This thread leaves its slots; other requests in progress there wait again, and those whose
-        plan was interrupted begin again.
+        The request is over. This thread's slots are free; other requests in progress there wait again, or begin again
+        if the interrupt reached their plan.
         """
         interrupted = [] if request is None else [request]
         while True:
@@ -285,14 +277,14 @@ class Scheduler:
                 self._state.rebuild(threading.get_ident())
                 self._compute_waiting()
                 break
-            except KeyboardInterrupt:  # another one: the first is raised in the end
+            except KeyboardInterrupt:  # another one: the caller raises the first
                 continue
         while any(ticket.slot in self._state.slots for affected in interrupted for ticket in affected.tickets):
-            sleep(0.001)  # until workers have left them
+            sleep(0.001)  # until workers have dropped them
 
 
 def _outcome(plan: Plan, do_jobs: Callable[[list[Any]], list[Any]]) -> Any:
-    """What the plan returns, given the results of its jobs."""
+    """The plan's result, with its jobs' results from ``do_jobs``."""
     results: Any = None
     while True:
         try:

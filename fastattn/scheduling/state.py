@@ -1,16 +1,16 @@
-"""The state of a scheduler: what waits, what is in progress at which slot. Every change is made under one lock.
+"""The state of a scheduler: waiting jobs, and jobs in progress at slots. One lock guards every change.
 
 A request is in one of these states, from ``enter`` on:
-    to be planned  in ``plans``: new, or a stage of its is done, or it is to fail, or its plan has paused
-    planned        its ``planner`` is a thread, which calls back to users and so has no lock
+    to be planned  in ``plans``: it is new, a stage of its plan is done, its plan has paused, or it has an error
+    planned        its ``planner``, a thread, runs the plan, without the lock since this calls users' callbacks
     under way      its tickets are in the queue or at slots
-    over           done, or about to be: in ``requests`` no more
-A slot is taken, by a thread: it steps, or is between two steps; then plans go on and callbacks are called. It is left
-when there is nothing to do; or it rests, for a while in which nobody takes it, where its worker could do nothing. What
-waits is the other slots' then; only when all rest the requests fail.
+    over           done, or about to be: no longer in ``requests``
+A thread takes a slot: it makes a step, or is between two steps, where plans go on and callbacks are called. The slot is
+free again when there is nothing to do. If its worker can do nothing, it rests: for a while nobody takes it, and waiting
+jobs go to the other slots; requests fail only when all slots rest.
 
-Order of locks: this one, then the queue of a worker that a slot's ``wake`` puts something into. A request's own
-(a Future's) is never taken under this one, since it is held while users' callbacks are called.
+Order of locks: this one, then that of a worker's queue, into which a slot's ``wake`` puts something. A request's own
+lock (a Future's) is never taken under this one, since a thread may hold it while it calls users' callbacks.
 """
 
 import threading
@@ -23,14 +23,12 @@ from typing import Any, NamedTuple, Protocol
 
 from fastattn.scheduling.request import Queue, Request, Ticket
 
-# Seconds that a slot rests: twice as many each time, until it has done something.
+# Seconds that a slot rests: twice as many each time, until its worker finishes a job.
 FIRST_REST, LONGEST_REST = 0.1, 30.0
 
 
 class Rest(NamedTuple):
-    """until    when it may be tried again, in monotonic time
-    seconds  how long it is
-    """
+    """``until``: when the slot may be taken again, in monotonic time; ``seconds``: the length of the rest."""
 
     until: float
     seconds: float
@@ -42,25 +40,25 @@ class Worker(Protocol):
     def advance(self) -> bool:
         """Take waiting tickets, as far as there is room, and do a step; False if there was nothing to do.
 
-        What it raises is the fault of one of the tickets in progress; where there are none, it can do nothing at all.
+        An error is the fault of one of the tickets in progress; if there are none, the worker can do nothing at all.
         """
 
     def drop(self) -> None:
-        """Leave all tickets whose requests are over."""
+        """Release all tickets whose requests are over."""
 
 
 class WorkerSlot:
-    """A worker, the thread that runs it, and its tickets in progress. For the worker it stands for the scheduler.
+    """A worker, the thread that runs it, and its tickets in progress. The worker knows the scheduler by its slot alone.
 
-    index         its number, also that of its line in the queue
-    key           which no other worker has meanwhile, also in a scheduler beside this one
+    index         the slot's number, and its line's in the queue
+    key           no other worker has the same one at the same time, not even another scheduler's
     thread        the identifier of the thread that runs the worker
-    tickets       those in progress
-    isolated      lists of one request's tickets, to be run without others: a step that they shared failed
+    tickets       in progress
+    isolated      lists of one request's tickets each, to be run without others: a step that they shared failed
     has_over      whether a request in progress may be over
-    is_computing  whether that thread is the one to compute; False until a new thread has taken over from it
-    is_between    whether it is between two steps, so that another thread can take over
-    wake          called by any thread when there is something new: for a worker whose steps wait, which sets it
+    is_computing  False from when that thread has started a new one until the new one takes over
+    is_between    whether the thread is between two steps, so that another thread can take over
+    wake          any thread calls it when there is something new; a worker whose steps wait sets it
     """
 
     def __init__(self, state: "SchedulerState", index: int, thread: int):
@@ -72,14 +70,12 @@ class WorkerSlot:
         self.worker: Worker | None = None
         self.wake: Callable[[], None] = _wake_nobody
 
-    # for the worker
-
     def waiting(self) -> int:
         """How many tickets wait."""
         return self._state.queue.waiting or len(self.isolated)
 
     def newcomers(self) -> int:
-        """How many callers wait and have nothing in progress."""
+        """How many waiting callers have nothing in progress."""
         with self._state.lock:
             return len(self._state.queue.newcomers())
 
@@ -95,7 +91,7 @@ class WorkerSlot:
             if self.isolated:
                 return self._take_isolated()
             limit = state.queue.waiting
-            if len(state.slots) > 1:  # no more than the slot's share
+            if len(state.slots) > 1:  # the slot's share at most
                 total = limit + sum(len(slot.tickets) for slot in state.slots)
                 limit = -(-total // len(state.slots)) - len(self.tickets)
             tickets = state.queue.take(self.index, limit, has_room)
@@ -115,7 +111,7 @@ class WorkerSlot:
         return list(self.tickets)
 
     def finish(self, ticket: Ticket, result: Any) -> None:
-        """A job is done, with this result; if it is the last of its stage, the plan goes on."""
+        """End a ticket with its job's result; behind the last of a stage, the plan goes on."""
         state = self._state
         with state.lock:
             state.rests.pop(self.index, None)
@@ -126,13 +122,13 @@ class WorkerSlot:
                 state.plans.append(ticket.request)
 
     def fail(self, ticket: Ticket, error: BaseException) -> None:
-        """Have the ticket's request end with an error, after this step. The ticket is the worker's until it is left."""
+        """Have the ticket's request end with an error, after this step. The worker still has to release the ticket."""
         with self._state.lock:
             ticket.request.error = ticket.request.error or error
             self._state.plans.append(ticket.request)
 
     def release(self, ticket: Ticket) -> None:
-        """Give a ticket up: it is done, or its request is over."""
+        """End a ticket, which is done or whose request is over."""
         with self._state.lock:
             ticket.done = True
             self._state.weight -= ticket.job.weight
@@ -154,33 +150,29 @@ class WorkerSlot:
 
 
 def _wake_nobody() -> None:
-    """Steps that do not wait end soon."""
+    """For a worker whose steps do not wait: they end soon."""
 
 
 class SchedulerState:
     """Requests, their tickets, and slots.
 
-    threads     of all slots together, which share them equally
-    enough      weight of jobs, waiting or in progress, that justifies a slot
-    most_slots  taken at the same time
+    threads, enough, most_slots  as in Scheduler
     """
 
     def __init__(self, threads: int, enough: int, most_slots: int):
         self._threads, self._enough, self._most_slots = threads, enough, most_slots
-        # Reentrant: if an interrupt prevented its release, the thread that holds it can still take it.
+        # Reentrant: after an interrupt that prevented its release, the thread that holds it can still take it.
         self.lock = threading.RLock()
         self.queue = Queue(most_slots)
         self.plans: deque[Request] = deque()
         self.slots: list[WorkerSlot] = []
-        self.rests: dict[int, Rest] = {}  # by a slot's index, until its worker has done something
-        self.requests: dict[Request, None] = {}  # that are not over
-        self.weight = 0  # of what waits or is in progress
+        self.rests: dict[int, Rest] = {}  # by a slot's index, until its worker finishes a job
+        self.requests: dict[Request, None] = {}  # not over
+        self.weight = 0  # of jobs that wait or are in progress
         self.threads_each = threads
 
-    # requests and their tickets
-
     def enter(self, request: Request, tickets: list[Ticket]) -> None:
-        """Have the tickets of a request's next stage wait; without any, the request itself, for its plan to go on."""
+        """Put the tickets of a request's next stage into the queue; without any, the request into ``plans``."""
         with self.lock:
             request.planner = None
             if request.done():
@@ -193,14 +185,14 @@ class SchedulerState:
                     min(self.slots, key=lambda slot: len(slot.tickets)).wake()
                 return
             self.weight += sum(ticket.job.weight for ticket in tickets)
-            # The longest last longest, and neighbours have similar lengths.
+            # The longest jobs take longest, and neighbours have similar lengths.
             longest_first = sorted(tickets, key=lambda ticket: -ticket.job.length)
             self.queue.add(longest_first, self._slots_for(len(tickets)))
             for slot in sorted(self.slots, key=lambda slot: len(slot.tickets))[: len(tickets)]:
                 slot.wake()
 
     def next_plan(self) -> Request | None:
-        """A request whose plan this thread, and no other, goes on with."""
+        """A request whose plan this thread goes on with, and no other thread; None: there is none."""
         with self.lock:
             while self.plans:
                 request = self.plans.popleft()
@@ -210,7 +202,7 @@ class SchedulerState:
             return None
 
     def drop(self, request: Request) -> None:
-        """The request is over: remove its waiting tickets, and have workers leave those in progress."""
+        """The request is over: remove its waiting tickets, and have workers drop those in progress."""
         with self.lock:
             self.requests.pop(request, None)
             for ticket in self.queue.drop(request.tickets):
@@ -221,18 +213,16 @@ class SchedulerState:
                     ticket.slot.has_over = True
                     ticket.slot.wake()
 
-    # slots
-
     def _slots_for(self, tickets: int) -> int:
         return max(1, min(self._most_slots, tickets, self.weight // self._enough))
 
     @property
     def has_work(self) -> bool:
-        """Whether something waits."""
+        """Whether a ticket or a plan waits."""
         return bool(self.queue.waiting or self.plans)
 
     def take_slots(self) -> list[WorkerSlot]:
-        """Take as many more slots as there is work for, and return them."""
+        """Take more slots, as many as there is work for, and return them."""
         if not self.has_work or len(self.slots) == self._most_slots:
             return []
         with self.lock:
@@ -247,7 +237,7 @@ class SchedulerState:
             return slots
 
     def _free_slots(self) -> list[int]:
-        """The indices of slots that can be taken; where all rest, that of the shortest rest, so that somebody tries."""
+        """The indices of slots that can be taken; if all rest, the one whose rest ends first."""
         now, used = monotonic(), {slot.index for slot in self.slots}
         free = [index for index in range(self._most_slots) if index not in used]
         rested = [index for index in free if index not in self.rests or self.rests[index].until <= now]
@@ -255,11 +245,11 @@ class SchedulerState:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody computes, and nothing waits."""
+        """Whether no slot is taken, and nothing waits."""
         return not self.slots and not self.has_work
 
     def claim(self) -> WorkerSlot | None:
-        """Take the only slot; None if others are here."""
+        """Take a slot if none is taken and nothing waits; else None."""
         with self.lock:
             if not self.is_free:
                 return None
@@ -269,13 +259,13 @@ class SchedulerState:
             return slot
 
     def offer(self, slot: WorkerSlot) -> None:
-        """This thread computes there no more: it has started one that seizes the slot, or has seized it by now."""
+        """Stop computing at the slot: this thread has started another one, which seizes it, or has seized it by now."""
         with self.lock:
             if slot.thread == threading.get_ident():
                 slot.is_computing = False
 
     def seize(self, slot: WorkerSlot, starter: int) -> bool:
-        """Take the slot over from the thread that started this one; False if that has lost it to an interrupt."""
+        """Take the slot over from the thread that started this one; False if it lost the slot to an interrupt."""
         with self.lock:
             if slot not in self.slots or slot.thread != starter:
                 return False
@@ -283,18 +273,18 @@ class SchedulerState:
             return True
 
     def has(self, slot: WorkerSlot) -> bool:
-        """Whether this thread still has the slot: not handed over, not left, not lost to an interrupt."""
+        """Whether this thread has the slot: it is not handed over, not free, not lost to an interrupt."""
         return slot.is_computing and slot.thread == threading.get_ident() and slot in self.slots
 
     def free_slot(self, slot: WorkerSlot) -> None:
-        """The slot is free."""
+        """End the slot and its worker."""
         with self.lock:
             self.slots.remove(slot)
             self._share_threads()
-        slot.worker, slot.wake = None, _wake_nobody  # memory is free at once; the garbage collector would come later
+        slot.worker, slot.wake = None, _wake_nobody  # frees memory now; the garbage collector would do so later
 
     def free_if_idle(self, slot: WorkerSlot) -> bool:
-        """Leave the slot, unless there is something left to do; True where this thread has it no more."""
+        """Free the slot unless there is something to do; True where this thread no longer has it."""
         with self.lock:
             if not self.has(slot):
                 return True
@@ -306,10 +296,8 @@ class SchedulerState:
     def _share_threads(self) -> None:
         self.threads_each = self._threads // max(1, len(self.slots))
 
-    # what went wrong
-
     def isolate(self, slot: WorkerSlot) -> list[Request]:
-        """After a failed step of this thread: have requests run one by one from now on; returns those that fail."""
+        """After a failed step of this thread: have its requests run one by one; returns requests that fail."""
         with self.lock:
             tickets = list(slot.tickets)
             tickets_of: dict[Request, list[Ticket]] = {}
@@ -320,7 +308,7 @@ class SchedulerState:
                     tickets_of.setdefault(ticket.request, []).append(ticket)
             if not tickets:
                 return self._rest(slot)
-            if len({ticket.request for ticket in tickets}) > 1:  # it may be the error of one who is over
+            if len({ticket.request for ticket in tickets}) > 1:  # the error may be of a request that is over
                 slot.isolated.extend(tickets_of.values())
                 slot.tickets.clear()
                 return []
@@ -329,9 +317,9 @@ class SchedulerState:
             return list(tickets_of)
 
     def _rest(self, slot: WorkerSlot) -> list[Request]:
-        """The slot's worker can do nothing: leave it for a while.
+        """The slot's worker can do nothing: free the slot, which rests for a while.
 
-        Returns the requests that fail: all where no slot has done anything since it rested, else none.
+        Returns the requests that fail: all of them if every slot has rested and finished no job since, else none.
         """
         last = self.rests.get(slot.index)
         seconds = FIRST_REST if last is None else min(2 * last.seconds, LONGEST_REST)
@@ -347,7 +335,7 @@ class SchedulerState:
     def rebuild(self, me: int) -> None:
         """Rebuild queue and slots without the slots of thread ``me``, which an interrupt may have reached anywhere.
 
-        Requests whose plan it was running begin again.
+        Requests whose plan that thread was running begin again.
         """
         self.lock.acquire()
         try:
@@ -367,12 +355,12 @@ class SchedulerState:
                 if request.planner is None and (request.error is not None or not self._add_again(request)):
                     self.plans.append(request)
         finally:
-            with suppress(RuntimeError):  # however often this thread holds it
+            with suppress(RuntimeError):  # this thread may hold it several times
                 while True:
                     self.lock.release()
 
     def _add_again(self, request: Request) -> int:
-        """Put a request's tickets that are at no slot into the new queue; returns how many of its stage are left."""
+        """Put a request's tickets that are at no slot into the new queue; returns how many tickets are not done."""
         waiting = [ticket for ticket in request.tickets if not ticket.done and ticket.slot not in self.slots]
         for ticket in waiting:
             ticket.slot = None

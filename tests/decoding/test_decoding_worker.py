@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fastattn.decoding import worker
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import Allowance, Job, Scoring, allowances, score_plan, search_plan
+from fastattn.decoding.search import Allowance, AttentionMaps, Job, Scoring, allowances, score_plan, search_plan
 from fastattn.decoding.worker import DecodingWorker
 from fastattn.errors import InputError, SearchTimeout
 from fastattn.layers import key_value_cache
@@ -355,6 +355,21 @@ def test_what_others_have_scored_costs_a_search_no_time(monkeypatch):
     scheduler.submit(partial(score_plan, SOURCES[:1], [np.array([START, 5, 6], np.int32)]), "score")
     scheduler.finish_all()
     assert searched.result(0) != [[]]
+
+
+def test_scores_and_maps_of_attention_share_no_pass():
+    target, scheduler = np.array([START, 5, 6], np.int32), by_hand(MODEL, 1)
+
+    def maps():
+        return (yield [AttentionMaps(SOURCES[0], target)])
+
+    def both():
+        return (yield [Scoring(SOURCES[0], target), AttentionMaps(SOURCES[0], target)])
+
+    alone, together = (scheduler.submit(plan, "one") for plan in (maps, both))
+    scheduler.finish_all()
+    assert together.result(0)[0].shape == (2,)
+    assert np.array_equal(together.result(0)[1], alone.result(0)[0]) and alone.result(0)[0].ndim == 4
 
 
 GREEDY, BEAM = {"beam_size": 1}, {"beam_size": 3, "num_hypotheses": 2}
