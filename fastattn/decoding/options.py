@@ -296,7 +296,9 @@ class _Documentation:
 
 
 DecodingOptions.__doc__ = _Documentation()  # type: ignore[assignment]
-_CHECKS = [(one.name, one.default, one.metadata["check"]) for one in fields(DecodingOptions) if one.metadata]
+_CHECKS = [
+    (option.name, option.default, option.metadata["check"]) for option in fields(DecodingOptions) if option.metadata
+]
 SAMPLING = tuple(name for name, *_ in _CHECKS if name.startswith("sampling_"))
 
 

@@ -497,15 +497,18 @@ class DecodingBatch:
         diverged_BR = beams.diverged_BR
         if options.biased:  # by the beam's number, not by ancestry, as CTranslate2 has it
             diverged_BR = diverged_BR | (ids_BC[:, :R] != self._bias_tokens(beams)[:, None])
-        next_beams = replace(
-            beams,
-            steps_B=beams.steps_B + 1,
-            positions_B=beams.positions_B + 1,
-            finished_B=finished_B,
-            top_finished_B=top_finished_B,
-            scores_BR=scores_BC[continuing],
-            tokens_BR=ids_BC[continuing],
-            diverged_BR=diverged_BR,
+        next_beams = Beams(  # ``replace`` takes six times as long
+            beams.sentences_B,
+            beams.slots_BR,
+            beams.steps_B + 1,
+            beams.positions_B + 1,
+            beams.limits_B,
+            finished_B,
+            top_finished_B,
+            scores_BC[continuing],
+            ids_BC[continuing],
+            diverged_BR,
+            beams.subsets_B3,
         )
         parents_BR = parents_BC[continuing]
         if log_probs_BC is not None:

@@ -91,10 +91,12 @@ def begin(
     """Start each sentence in its batch: one pass over beginnings that sentences share, one over the rest of each."""
     heads = [sentence.inputs_T[: sentence.job.shared or None] for sentence in sentences]
     keys = [_key(model, sentence.job, head_T) for sentence, head_T in zip(sentences, heads)]
-    kept = [cache.memory_slot_of(key) if sentence.job.shared else None for sentence, key in zip(sentences, keys)]
+    memory_slots = [
+        cache.memory_slot_of(key) if sentence.job.shared else None for sentence, key in zip(sentences, keys)
+    ]
     leaders: dict[Hashable, int] = {}  # the first with each key whose beginning the cache does not have
     for b, key in enumerate(keys):
-        if kept[b] is None:
+        if memory_slots[b] is None:
             leaders.setdefault(key, b)
     first = list(leaders.values())
     memory, slot_of = None, dict[Hashable, int]()
@@ -103,7 +105,7 @@ def begin(
         memory_slots_B, rows_N = cache.add_memory_slots(memory.starts_B1)
         model.keep_memory(cache, rows_N, memory)
         slot_of = dict(zip(leaders, memory_slots_B.tolist()))
-    for sentence, batch, key, memory_slot in zip(sentences, batches, keys, kept):
+    for sentence, batch, key, memory_slot in zip(sentences, batches, keys, memory_slots):
         batch.admit(sentence, slot_of[key] if memory_slot is None else memory_slot)
     attention = any(sentence.job.options.needs_attention for sentence in sentences)
     parts = []
