@@ -372,10 +372,11 @@ class DecodingBatch:
         )
         prefixed_B = np.array([len(job.prefix) > max(job.context, job.forced) for job in jobs])
         steps_B = np.array([min(len(job.prefix), limit - 1) for job, limit in zip(jobs, limits_B)], np.int64)
-        jobs += [sentence.job for sentence in self.sentences()]
-        self._calls_back = any(job.options.callback is not None for job in jobs)
-        self._stops = any(job.stop is not None for job in jobs)
-        self._traces = any(job.with_log_probs for job in jobs)
+        if self.beams is None:
+            self._calls_back = self._stops = self._traces = False
+        self._calls_back |= any(job.options.callback is not None for job in jobs)
+        self._stops |= any(job.stop is not None for job in jobs)
+        self._traces |= any(job.with_log_probs for job in jobs)
         B = len(sentences)
         sentences_B = np.empty(B, object)
         sentences_B[:] = sentences

@@ -247,13 +247,14 @@ class DecodingWorker:
 
     def _take(self) -> list[Ticket]:
         """Take tickets that there is room for."""
-        room, in_progress = self._capacity, self.sentences()
-        used = sum(1 / room.sentences(sentence.beam) for sentence in in_progress)
+        room = self._capacity
+        used = sum(len(batch.sentences()) / room.sentences(batch.beam) for batch in self.batches)
+        used += sum(1 / room.sentences(prompt.beam) for prompt in self.prompts)
         # Admitting few sentences at a time would make small products; so room is filled a quarter at a time.
-        crowded = used > 0.75 + 1e-9
+        crowded = used > 0.75
         if crowded and (perf_counter() < self._admitted_at + PATIENCE or not self.scheduler.newcomers()):
             return []
-        rows_of_each = [sentence.cache_rows for sentence in in_progress]
+        rows_of_each = [sentence.cache_rows for sentence in self.sentences()]
         expected, longest, tokens, rows = sum(rows_of_each), max(rows_of_each, default=0), 0, 0
 
         def has_room(ticket: Ticket, newcomer: bool) -> bool:
