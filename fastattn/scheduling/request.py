@@ -73,7 +73,13 @@ class Request(Future):
             self.fail(self.error)
             return []
         try:
-            jobs = self._send()
+            if self._plan is None:
+                self._plan, results = self.make_plan(), None  # which starts a generator
+            else:
+                results = [ticket.result for ticket in self.tickets]
+            jobs = self._plan.send(results)  # type: ignore[arg-type]
+            while jobs is not None and not jobs:
+                jobs = self._plan.send([])
         except StopIteration as end:
             with suppress(InvalidStateError):  # cancelled meanwhile
                 self.set_result(end.value)
@@ -84,18 +90,6 @@ class Request(Future):
         self.tickets = [Ticket(self, job) for job in jobs or ()]
         self.unfinished = len(self.tickets)
         return self.tickets
-
-    def _send(self) -> list[Any] | None:
-        """The jobs that the plan yields when it gets the results of its last stage."""
-        results: Any = None  # starts a generator
-        if self._plan is None:
-            self._plan = self.make_plan()
-        else:
-            results = [ticket.result for ticket in self.tickets]
-        jobs = self._plan.send(results)
-        while jobs is not None and not jobs:
-            jobs = self._plan.send([])
-        return jobs
 
     def begin_again(self) -> None:
         """Have the next ``go_on`` begin the plan."""

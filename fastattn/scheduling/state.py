@@ -103,9 +103,9 @@ class WorkerSlot:
     def _take_isolated(self) -> list[Ticket]:
         if self.tickets:
             return []
-        taken = self.isolated.popleft()
-        self.tickets.update(dict.fromkeys(taken))
-        for ticket in taken:
+        tickets = self.isolated.popleft()
+        self.tickets.update(dict.fromkeys(tickets))
+        for ticket in tickets:
             if ticket.is_over:
                 self.release(ticket)
         return list(self.tickets)
