@@ -13,14 +13,7 @@ import numpy as np
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.search import Hypothesis, Job, allowances, late_search, search_plan
 from fastattn.decoding.worker import DecodingService, in_windows, read_each
-from fastattn.errors import (
-    CheckpointError,
-    FastattnError,
-    InputError,
-    check_bool,
-    check_several,
-    without_errors,
-)
+from fastattn.errors import CheckpointError, FastattnError, InputError, check_bool, check_several, without_errors
 from fastattn.generation.calls import (
     Generation,
     GenerationCall,
