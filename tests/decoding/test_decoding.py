@@ -17,15 +17,7 @@ from fastattn.arguments.steps import Edits
 from fastattn.decoding import search as searches
 from fastattn.decoding import worker
 from fastattn.decoding.options import DecodingOptions
-from fastattn.decoding.search import (
-    Job,
-    best_candidates,
-    completed_sequences,
-    edited,
-    edited_whole,
-    repeated_ngrams,
-    without_repeats,
-)
+from fastattn.decoding.search import Job, best_candidates, completed_sequences, repeated_ngrams, without_repeats
 from fastattn.decoding.step import may_improve
 from fastattn.decoding.worker import SENTENCES_A_THREAD
 from fastattn.errors import InputError
@@ -334,10 +326,10 @@ def test_edits_of_the_whole_vocabulary_and_of_its_best(penalty: float, renormali
     if renormalized:
         expected_RV -= np.log(np.exp(expected_RV).sum(axis=1, keepdims=True))
     edits, log_probs_RV = Edits(suppressed_RJ, penalized_RJ, penalty, amounts_RJ), log_probs_RV.astype(np.float32)
-    results = [edited_whole(log_probs_RV, edits, 5, renormalized)]
+    results = [searches.edited_whole(log_probs_RV, edits, 5, renormalized)]
     if penalty > 1 and not renormalized:
         best_Rk = np.argsort(-log_probs_RV, axis=1)[:, : 5 + 3 + 2].astype(np.int32)
-        results.append(edited(np.take_along_axis(log_probs_RV, best_Rk, axis=1), best_Rk, edits, 5))
+        results.append(searches.edited(np.take_along_axis(log_probs_RV, best_Rk, axis=1), best_Rk, edits, 5))
     for found_Rk, ids_Rk in results:
         np.testing.assert_array_equal(ids_Rk, np.argsort(-expected_RV, axis=1)[:, :5])
         np.testing.assert_allclose(found_Rk, -np.sort(-expected_RV, axis=1)[:, :5], atol=1e-5)
@@ -347,8 +339,8 @@ def test_edits_of_the_whole_vocabulary_and_of_its_best(penalty: float, renormali
     "penalty, renormalized, whole", [(0.8, False, 1), (1.3, True, 1), (1.3, False, 0), (1, True, 0)]
 )
 def test_which_searches_edit_the_whole_vocabulary(monkeypatch, penalty: float, renormalized: bool, whole: int) -> None:
-    calls: list[bool] = []
-    monkeypatch.setattr(searches, "edited_whole", lambda *given: calls.append(given[-1]) or edited_whole(*given))
+    calls, real = list[bool](), searches.edited_whole
+    monkeypatch.setattr(searches, "edited_whole", lambda *given: calls.append(given[-1]) or real(*given))
     options = {"repetition_penalty": penalty, "rules": SearchRules(renormalized=renormalized)}
     search(random_model(), random_sources(1), beam_size=2, max_decoding_length=3, **options)
     assert set(calls) == ({renormalized} if whole else set())

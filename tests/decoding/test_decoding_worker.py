@@ -358,18 +358,12 @@ def test_what_others_have_scored_costs_a_search_no_time(monkeypatch):
 
 
 def test_scores_and_maps_of_attention_share_no_pass():
-    target, scheduler = np.array([START, 5, 6], np.int32), by_hand(MODEL, 1)
+    def plan(*kinds):
+        return (yield [kind(SOURCES[0], np.array([START, 5, 6], np.int32)) for kind in kinds])
 
-    def maps():
-        return (yield [AttentionMaps(SOURCES[0], target)])
-
-    def both():
-        return (yield [Scoring(SOURCES[0], target), AttentionMaps(SOURCES[0], target)])
-
-    alone, together = (scheduler.submit(plan, "one") for plan in (maps, both))
-    scheduler.finish_all()
-    assert together.result(0)[0].shape == (2,)
-    assert np.array_equal(together.result(0)[1], alone.result(0)[0]) and alone.result(0)[0].ndim == 4
+    run = by_hand(MODEL, 1).run
+    (alone,), (scores, maps) = run(partial(plan, AttentionMaps)), run(partial(plan, Scoring, AttentionMaps))
+    assert scores.shape == (2,) and maps.ndim == 4 and np.array_equal(maps, alone)
 
 
 GREEDY, BEAM = {"beam_size": 1}, {"beam_size": 3, "num_hypotheses": 2}
