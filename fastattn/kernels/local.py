@@ -33,7 +33,6 @@ from fastattn.simd.vector import (
     minimum,
     splat,
     store,
-    store_first,
     store_part,
     store_scalar,
     sum_lanes,
@@ -180,10 +179,7 @@ def _add(scores, value, value_row, first, stop, width, out):
         for s in range(first, stop):
             weight = splat(load_scalar(scores + (s - first) * 4))
             total = fma(weight, load_part(value + s * value_row + k * 4, width - k, zero), total)
-        if width - k >= LANES:
-            store(total, out + k * 4)
-        else:
-            store_first(total, out + k * 4, width - k)
+        store_part(total, out + k * 4, width - k)
 
 
 @kernel

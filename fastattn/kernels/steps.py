@@ -15,6 +15,7 @@ from numba import prange, types
 
 from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 from fastattn.kernels.activation import relu, sigmoid
+from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import inner, inner_overload, kernel
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
@@ -29,29 +30,6 @@ from fastattn.simd.vector import (
     store_part,
     store_scalar,
 )
-
-ROW_BLOCK = 32  # rows of a task: 32 of 1,024 floats are 10 us
-
-
-def _make_rounding(store_first):
-    @inner
-    def write(values, target, width):
-        for d in range(0, width, LANES):
-            value = load_part(values + d * 4, width - d, splat(np.float32(0)))
-            store_first(value, target + d * 2, min(LANES, width - d))
-
-    return write
-
-
-# of the types of tables that values are rounded for
-ROUNDING = {types.uint16: _make_rounding(store_first_bfloat16), types.int16: _make_rounding(store_first_float16)}
-
-
-@inner_overload
-def write_row(table, values, target, width):
-    """``width`` floats to the address ``target`` in the type of ``table``."""
-    write = ROUNDING.get(table.dtype, copy_floats)
-    return lambda table, values, target, width: write(values, target, width)
 
 
 @inner
@@ -72,11 +50,20 @@ def write_heads(values, target, width, head_width):
 
 
 @inner_overload
-def write_row_of_heads(table, values, target, width, head_width):
-    """``write_row``, or of int8 ``write_heads``."""
+def write_row(table, values, target, width, head_width):
+    """``width`` floats to the address ``target`` in the type of ``table``."""
     if table.dtype == types.int8:
         return lambda table, values, target, width, head_width: write_heads(values, target, width, head_width)
-    return lambda table, values, target, width, head_width: write_row(table, values, target, width)
+    if table.dtype == types.float32:
+        return lambda table, values, target, width, head_width: copy_floats(values, target, width)
+    store_first = store_first_float16 if table.dtype == types.int16 else store_first_bfloat16
+
+    def rounded(table, values, target, width, head_width):
+        for d in range(0, width, LANES):
+            value = load_part(values + d * 4, width - d, splat(np.float32(0)))
+            store_first(value, target + d * 2, min(LANES, width - d))
+
+    return rounded
 
 
 @kernel
@@ -87,7 +74,7 @@ def _write(table_ME, rows_N, values_NE, first_column, head_width):
     for block in prange(0, -(-N // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
             source, target = values + n * E * 4, table + rows_N[n] * row
-            write_row_of_heads(table_ME, source, target, E - first_column, head_width)
+            write_row(table_ME, source, target, E - first_column, head_width)
 
 
 @kernel

@@ -66,26 +66,12 @@ def release(emitter: Emitter) -> None:
     _emit(emitter, "release")
 
 
-def zero(emitter: Emitter, register: int) -> None:
-    _emit(emitter, "zero", _I8(register))
+configure_tiles, release_tiles = as_intrinsic(types.void, types.intp)(configure), as_intrinsic(types.void)(release)
 
 
-def load(emitter: Emitter, register: int, address, distance) -> None:
-    """The rows at an address, ``distance`` bytes apart."""
-    _emit(emitter, "load", _I8(register), emitter.pointer(address, _I8), distance)
-
-
-def store(emitter: Emitter, register: int, address, distance) -> None:
-    _emit(emitter, "store", _I8(register), emitter.pointer(address, _I8), distance)
-
-
-def multiply(emitter: Emitter, precision: str, sums: int, a: int, b: int) -> None:
-    """Add the products of two registers to a third's sums: of unsigned by signed bytes, or of bfloat16.
-
-    Those of bfloat16 are summed in float32 from zero, even and odd values apart, then both are added to each other and
-    to the sum; numbers too small to be normal count as zero.
-    """
-    _emit(emitter, precision, _I8(sums), _I8(a), _I8(b))
+def _move(emitter: Emitter, instruction: str, register: int, address, distance) -> None:
+    """Load or store the rows at an address, ``distance`` bytes apart."""
+    _emit(emitter, instruction, _I8(register), emitter.pointer(address, _I8), distance)
 
 
 MOST_ROWS = 2 * TILE_ROWS
@@ -96,22 +82,25 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
 
     operands  (a, a_row, b, b_step): addresses and distances
     ahead     (address, bytes a block) of what is prefetched meanwhile, or None
+
+    Products of bfloat16 are summed in float32 from zero, even and odd values apart, then both are added to each other
+    and to the sum; numbers too small to be normal count as zero.
     """
     builder, (a, a_row, b, b_step), (first_sum, sums_row) = emitter.builder, operands, sums
     pairs = [(i, j) for i in range(rows) for j in range(len(columns))]
     for n in range(len(pairs)):
-        zero(emitter, n)
+        _emit(emitter, "zero", _I8(n))
 
     def multiply_block(block):
         at, below = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
             first = builder.mul(a_row, I64(i * TILE_ROWS))
-            load(emitter, SUMS + i, builder.add(builder.add(a, first), at), a_row)
+            _move(emitter, "load", SUMS + i, builder.add(builder.add(a, first), at), a_row)
         for j, column in enumerate(columns):
             place = builder.add(builder.add(b, I64(column * TILE_BYTES)), below)
-            load(emitter, SUMS + rows + j, place, b_step)
+            _move(emitter, "load", SUMS + rows + j, place, b_step)
         for n, (i, j) in enumerate(pairs):
-            multiply(emitter, precision, n, SUMS + i, SUMS + rows + j)
+            _emit(emitter, precision, _I8(n), _I8(SUMS + i), _I8(SUMS + rows + j))
         if ahead is not None:
             address, size = ahead
             prefetch_lines(emitter, builder.add(address, builder.mul(block, size)), size)
@@ -119,7 +108,7 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     emitter.each(blocks, 1, multiply_block)
     for n, (i, j) in enumerate(pairs):
         skip = builder.add(builder.mul(sums_row, I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
-        store(emitter, n, builder.add(first_sum, skip), sums_row)
+        _move(emitter, "store", n, builder.add(first_sum, skip), sums_row)
 
 
 def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, left, tile: LinearTile) -> None:
@@ -143,22 +132,16 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
             emit_products(emitter, precision, 1, columns, operands, blocks, sums, asked)
     whole = builder.icmp_signed(">", left, I64(MOST_ROWS))
     rows = builder.select(whole, I64(MOST_ROWS), left)
-    emitter.each(rows, 1, _make_row(emitter, arithmetic, vectors, sums, tile))
-
-
-def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums: Rows, tile: LinearTile):
-    """Make the body of the loop over rows, which makes outputs of their sums."""
-    builder, affine = emitter.builder, tile.affine
-    columns = [I64(n * TILE_BYTES) for n in range(vectors)]
+    skips = [I64(n * TILE_BYTES) for n in range(vectors)]
 
     def line(address, read=emitter.load):
-        return [read(builder.add(address, column)) for column in columns]
+        return [read(builder.add(address, skip)) for skip in skips]
 
-    biases, factors, corrections = line(affine.bias), [], []
+    biases, factors, corrections = line(tile.affine.bias), [], []
     if arithmetic.integer:
-        factors, corrections = line(affine.factors), line(affine.corrections, emitter.load_integers)
+        factors, corrections = line(tile.affine.factors), line(tile.affine.corrections, emitter.load_integers)
 
-    def row(i):
+    def finish_row(i):
         at, place, beside = (
             builder.add(start, builder.mul(i, step)) for start, step in (sums, tile.out, tile.residual)
         )
@@ -169,10 +152,10 @@ def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums: Rows
         else:
             values = [emitter.add(*pair) for pair in zip(line(at), biases)]
             values = [emitter.add(*pair) for pair in zip(values, line(beside))]
-        for column, value in zip(columns, values, strict=True):
-            emitter.store(value, builder.add(place, column))
+        for skip, value in zip(skips, values, strict=True):
+            emitter.store(value, builder.add(place, skip))
 
-    return row
+    emitter.each(rows, 1, finish_row)
 
 
 def make_amx_linear_tile(vectors: int = TARGET.vectors):
@@ -188,15 +171,3 @@ def make_amx_linear_tile(vectors: int = TARGET.vectors):
         emit_amx_linear_tile(emitter, arithmetic, vectors, left, LinearTile(*values))
 
     return make_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of, emit)
-
-
-@as_intrinsic(types.void, types.intp)
-def configure_tiles(emitter: Emitter, rows):
-    """Give registers of rows that many rows, 1 to 16."""
-    configure(emitter, rows)
-
-
-@as_intrinsic(types.void)
-def release_tiles(emitter: Emitter):
-    """Leave the tile registers empty."""
-    release(emitter)

@@ -180,29 +180,25 @@ class Emitter:
         """The float32 at an address."""
         return self.read(address, F32)
 
-    def _load_halves(self, address, count):
-        """LANES 16-bit values; with a ``count`` (i64) only the first are read, the rest is zero."""
+    def _load_narrow(self, address, count, bits: int):
+        """LANES integers of 8 or 16 bits; with a ``count`` (i64) only the first are read, the rest is zero."""
+        kind, align = ir.VectorType(ir.IntType(bits), self.target.lanes), bits // 8
         if count is None:
-            return self.read(address, self.halves, 2)
-        return self.load_first(address, count, ir.Constant(self.halves, [0] * self.target.lanes), 2)
+            return self.read(address, kind, align)
+        return self.load_first(address, count, ir.Constant(kind, [0] * self.target.lanes), align)
 
     def load_bfloat16(self, address, count=None):
         """LANES values of bfloat16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
-        wide = self.builder.zext(self._load_halves(address, count), self.integers)
+        wide = self.builder.zext(self._load_narrow(address, count, 16), self.integers)
         return self.builder.bitcast(self.builder.shl(wide, self.integer(16)), self.vector)
 
     def load_int8(self, address, count=None):
         """As ``load_bfloat16``, of int8."""
-        kind = ir.VectorType(ir.IntType(8), self.target.lanes)
-        if count is None:
-            value = self.read(address, kind, 1)
-        else:
-            value = self.load_first(address, count, ir.Constant(kind, [0] * self.target.lanes), 1)
-        return self.builder.sitofp(value, self.vector)
+        return self.builder.sitofp(self._load_narrow(address, count, 8), self.vector)
 
     def load_float16(self, address, count=None):
         """As ``load_bfloat16``, of float16."""
-        value = self.builder.bitcast(self._load_halves(address, count), self.float16)
+        value = self.builder.bitcast(self._load_narrow(address, count, 16), self.float16)
         return self.builder.fpext(value, self.vector)
 
     def widen_float16(self, bits):

@@ -191,8 +191,9 @@ def ramp(emitter: Emitter, start):
     return start
 
 
-def rounded(a: LaneEmitter, name: str, x):
-    return a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
+def by_intrinsic(name: str) -> Callable:
+    """LLVM's intrinsic of one float."""
+    return lambda a, x: a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
 
 
 def floor_divided(a: LaneEmitter, x, y):
@@ -202,7 +203,7 @@ def floor_divided(a: LaneEmitter, x, y):
     """
     b, zero = a.builder, a.constant(0.0)
     rest = b.frem(x, y, flags=EXACT)
-    quotient = rounded(a, "rint", a.divide(a.subtract(x, rest), y))
+    quotient = by_intrinsic("rint")(a, a.divide(a.subtract(x, rest), y))
     signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (rest, y)))
     below = b.and_(b.fcmp_ordered("!=", rest, zero, flags=EXACT), signs_differ)
     quotient = b.select(below, a.subtract(quotient, a.constant(1.0)), quotient)
@@ -214,17 +215,29 @@ def is_nan(a: LaneEmitter, x):
     return a.builder.fcmp_unordered("uno", x, x)
 
 
-def extreme(symbol: str) -> tuple[Callable, Callable]:
-    """The larger or smaller; NaN if either is, as in NumPy."""
+def compared(symbol: str) -> tuple[Callable, Callable]:
+    """Of floats and of whole numbers; NaN is unequal to all and neither above nor below."""
 
     def floats(a: LaneEmitter, x, y):
-        first = a.builder.or_(a.builder.fcmp_ordered(symbol, x, y, flags=EXACT), is_nan(a, x))
-        return a.builder.select(first, x, y)
+        compare = a.builder.fcmp_unordered if symbol == "!=" else a.builder.fcmp_ordered
+        return compare(symbol, x, y, flags=EXACT)
 
-    def wholes(a: LaneEmitter, x, y):
-        return a.builder.select(a.builder.icmp_signed(symbol, x, y), x, y)
+    return floats, lambda a, x, y: a.builder.icmp_signed(symbol, x, y)
 
-    return floats, wholes
+
+def extreme(symbol: str) -> tuple[Callable, Callable]:
+    """The larger or smaller; NaN if either is, as in NumPy."""
+    floats_above, wholes_above = compared(symbol)
+
+    def floats(a: LaneEmitter, x, y):
+        return a.builder.select(a.builder.or_(floats_above(a, x, y), is_nan(a, x)), x, y)
+
+    return floats, lambda a, x, y: a.builder.select(wholes_above(a, x, y), x, y)
+
+
+def absolute_whole(a: LaneEmitter, x):
+    negative = a.builder.icmp_signed("<", x, a.whole(0))
+    return a.builder.select(negative, a.builder.sub(a.whole(0), x), x)
 
 
 def to_wholes(a: LaneEmitter, x):

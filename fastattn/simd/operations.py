@@ -15,7 +15,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin
 
 from fastattn.simd import elementary, lanes
-from fastattn.simd.emit import EXACT, I32, I64
+from fastattn.simd.emit import I32, I64
 from fastattn.simd.lanes import (
     FALL,
     IN_LANES,
@@ -251,32 +251,15 @@ _add("add", "ring", 2, LaneEmitter.add, lanes.by_builder("add"), special=_add_ru
 _add("subtract", "ring", 2, LaneEmitter.subtract, lanes.by_builder("sub"), special=_subtract_run)
 _add("multiply", "ring", 2, LaneEmitter.multiply, lanes.by_builder("mul"))
 _add("divide", "float", 2, LaneEmitter.divide)
-for _part, _name in enumerate(("floor_divide", "remainder")):
-    _add(
-        _name,
-        "number",
-        2,
-        lambda a, x, y, part=_part: lanes.floor_divided(a, x, y)[part],
-        lambda a, x, y, part=_part: a.floor_divided(x, y)[part],
-    )
+_add("floor_divide", "number", 2, lambda a, *xy: lanes.floor_divided(a, *xy)[0], lambda a, *xy: a.floor_divided(*xy)[0])
+_add("remainder", "number", 2, lambda a, *xy: lanes.floor_divided(a, *xy)[1], lambda a, *xy: a.floor_divided(*xy)[1])
 _add("power", "float", 2, elementary.power)
 MOST_EXPONENT = 16  # of which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
-    _add(
-        f"power_{_n}",
-        "number",
-        1,
-        lanes.repeated(LaneEmitter.multiply, _n),
-        lanes.repeated(lambda a, x, y: a.builder.mul(x, y), _n),
-    )
+    _powers = (lanes.repeated(multiply, _n) for multiply in (LaneEmitter.multiply, lanes.by_builder("mul")))
+    _add(f"power_{_n}", "number", 1, *_powers)
 _add("negative", "number", 1, lanes.negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
-_add(
-    "absolute",
-    "number",
-    1,
-    lambda a, x: a.call(f"llvm.fabs.v{a.lanes}f32", a.vector, x),
-    lambda a, x: a.builder.select(a.builder.icmp_signed("<", x, a.whole(0)), a.builder.sub(a.whole(0), x), x),
-)
+_add("absolute", "number", 1, lanes.by_intrinsic("fabs"), lanes.absolute_whole)
 _add("maximum", "number", 2, *lanes.extreme(">"))
 _add("minimum", "number", 2, *lanes.extreme("<"))
 _add("where", "where", 3, lanes.select, lanes.select, lanes.select)
@@ -284,18 +267,7 @@ for _name, _symbol in (
     ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
     ("not_equal", "!="),
 ):  # fmt: skip
-    _add(
-        _name,
-        "compare",
-        2,
-        lambda a, x, y, way=_symbol: (
-            a.builder.fcmp_unordered(way, x, y, flags=EXACT)
-            if way == "!="
-            else a.builder.fcmp_ordered(way, x, y, flags=EXACT)
-        ),
-        lambda a, x, y, way=_symbol: a.builder.icmp_signed(way, x, y),
-        special=_compare_with_scalar(_symbol),
-    )
+    _add(_name, "compare", 2, *lanes.compared(_symbol), special=_compare_with_scalar(_symbol))
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
     _add(_name, "bits", 2, None, lanes.by_builder(_symbol), lanes.by_builder(_symbol))
 _add("and", "bits", 2, lanes.last_if_true, lanes.last_if_true, lanes.by_builder("and_"))
@@ -315,10 +287,8 @@ _add("log", "float", 1, elementary.log)
 _add("log2", "float", 1, elementary.log2)
 _add("tanh", "float", 1, elementary.accurate_tanh)
 _add("erf", "float", 1, elementary.erf)
-_add("sqrt", "float", 1, lambda a, x: lanes.rounded(a, "sqrt", x))
-_add("floor", "float", 1, lambda a, x: lanes.rounded(a, "floor", x))
-_add("ceil", "float", 1, lambda a, x: lanes.rounded(a, "ceil", x))
-_add("round", "float", 1, lambda a, x: lanes.rounded(a, "rint", x))
+for _name, _intrinsic in (("sqrt", "sqrt"), ("floor", "floor"), ("ceil", "ceil"), ("round", "rint")):
+    _add(_name, "float", 1, lanes.by_intrinsic(_intrinsic))
 _add("is_nan", "compare", 1, lanes.is_nan, lambda a, x: a.truth(False))
 
 
@@ -332,7 +302,7 @@ def _to_whole(rounding: str | None) -> Callable:
             return _wholes(x.kind == VECTOR, False)
         a = LaneEmitter(builder, x.kind == VECTOR)
         value = a.as_floats(*x)
-        return a.result(lanes.to_wholes(a, lanes.rounded(a, rounding, value) if rounding else value))
+        return a.result(lanes.to_wholes(a, lanes.by_intrinsic(rounding)(a, value) if rounding else value))
 
     return special
 

@@ -46,10 +46,7 @@ def prefetch_row(emitter, address, size):
     prefetch_lines(emitter, address, size, 3)
 
 
-@as_intrinsic(types.void, types.intp, types.intp)
-def prefetch_row_far(emitter, address, size):
-    """Prefetch the cache lines of ``size`` bytes from an address on into L2."""
-    prefetch_lines(emitter, address, size)
+prefetch_row_far = as_intrinsic(types.void, types.intp, types.intp)(prefetch_lines)  # into L2
 
 
 def _interleave(emitter: Emitter, a, b, width: int) -> tuple:

@@ -136,6 +136,10 @@ COMPARISONS = {
 }
 
 
+def comparison_of(staged):
+    return COMPARISONS[staged.dtype]
+
+
 def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead) -> list:
     """Emit the loop along the rows; returns the sums of each query with all rows, and of the rows with themselves.
 
@@ -186,32 +190,6 @@ def _float_key(emitter: Emitter, value):
     return b.select(b.fcmp_unordered("uno", value, value, flags=EXACT), emitter.integer(NO_KEY), key)
 
 
-def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, measured: bool, arguments):
-    """Emit one tile; see make_score_tile."""
-    builder = emitter.builder
-    table, query, width, terms, thresholds, out, ahead = arguments
-    queries_at = emitter.row_addresses(query.address, query.distance, queries)
-    places, in_step = _row_places(emitter, table, rows), rows if queries > 1 else IN_STEP
-    parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
-    sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
-    bits = ir.Constant(I64, 0)
-    for n, total in enumerate(sums):
-        skip = I64(n * SIZE)
-        scale = _inverse_norm(emitter, squares[n]) if measured else _row_scales(emitter, terms.scales, rows, n)
-        if comparison.integer:
-            total = builder.add(total, emitter.load_integers(builder.add(terms.starts, skip)))
-            product = emitter.multiply(builder.sitofp(total, emitter.vector), scale)
-            wanted = builder.icmp_signed("!=", terms.scaled, I64(0))
-            key = builder.select(wanted, _float_key(emitter, product), total)
-        else:
-            key = _float_key(emitter, emitter.multiply(total, scale))
-        emitter.store(key, builder.add(out, skip))
-        above = builder.icmp_signed(">", key, emitter.load_integers(builder.add(thresholds, skip)))
-        found = builder.zext(builder.bitcast(above, ir.IntType(LANES)), I64)
-        bits = builder.or_(bits, builder.shl(found, I64(n * LANES)))
-    return bits
-
-
 def _emit_parts(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead, in_step: int) -> tuple:
     """(sums of products, sums of squares) of rows of which so many are read side by side."""
     products, own = [], []
@@ -252,11 +230,6 @@ def _emit_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
     emitter.store(_inverse_norm(emitter, *_lane_sums(emitter, comparison, squares)), out)
 
 
-def _comparison_of(staged):
-    """By the type of an array of staged queries."""
-    return COMPARISONS[staged.dtype]
-
-
 def make_score_tile(rows: int, queries: int, measured: bool = False):
     """The intrinsic ``tile(staged, table, query, width, terms, thresholds, out, ahead)``: keys of rows with queries.
 
@@ -272,11 +245,31 @@ def make_score_tile(rows: int, queries: int, measured: bool = False):
     Returns a bit for each key, from the lowest on: whether it is greater than its threshold.
     """
 
-    def emit(comparison, emitter, *arguments):
-        return _emit_tile(emitter, comparison, rows, queries, measured, arguments)
+    def emit(comparison, emitter, table, query, width, terms, thresholds, out, ahead):
+        builder = emitter.builder
+        queries_at = emitter.row_addresses(query.address, query.distance, queries)
+        places, in_step = _row_places(emitter, table, rows), rows if queries > 1 else IN_STEP
+        parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
+        sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
+        bits = ir.Constant(I64, 0)
+        for n, total in enumerate(sums):
+            skip = I64(n * SIZE)
+            scale = _inverse_norm(emitter, squares[n]) if measured else _row_scales(emitter, terms.scales, rows, n)
+            if comparison.integer:
+                total = builder.add(total, emitter.load_integers(builder.add(terms.starts, skip)))
+                product = emitter.multiply(builder.sitofp(total, emitter.vector), scale)
+                scaled = builder.icmp_signed("!=", terms.scaled, I64(0))
+                key = builder.select(scaled, _float_key(emitter, product), total)
+            else:
+                key = _float_key(emitter, emitter.multiply(total, scale))
+            emitter.store(key, builder.add(out, skip))
+            above = builder.icmp_signed(">", key, emitter.load_integers(builder.add(thresholds, skip)))
+            lanes_above = builder.zext(builder.bitcast(above, ir.IntType(LANES)), I64)
+            bits = builder.or_(bits, builder.shl(lanes_above, I64(n * LANES)))
+        return bits
 
     forms = None, Rows, RowWidth, Terms, None, None, None
-    return make_array_routine(f"scores_{rows}_{queries}_{measured}", forms, _comparison_of, emit, types.intp)
+    return make_array_routine(f"scores_{rows}_{queries}_{measured}", forms, comparison_of, emit, types.intp)
 
 
-inverse_norms = make_array_routine("norms", (None, RowWidth, None, None), _comparison_of, _emit_norms)
+inverse_norms = make_array_routine("norms", (None, RowWidth, None, None), comparison_of, _emit_norms)

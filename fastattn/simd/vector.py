@@ -138,25 +138,21 @@ maximum, minimum, larger_magnitude = (
 exp, exp2, erf, tanh = (
     as_intrinsic(_V, _V)(emit) for emit in (elementary.exp, elementary.exp2, elementary.erf, elementary.tanh)
 )
-load_scalar, store_scalar = as_intrinsic(_F, _A)(Emitter.load_scalar), as_intrinsic(types.void, _F, _A)(Emitter.store)
+load_scalar = as_intrinsic(_F, _A)(Emitter.load_scalar)
+store_scalar, store_integer = (as_intrinsic(types.void, kind, _A)(Emitter.store) for kind in (_F, _A))
 
 
-@as_intrinsic(_F, _V)
-def sum_lanes(emitter, vector):
-    """The sum of all lanes, in a fixed order."""
-    return emitter.fold(vector, emitter.add)
+def _make_fold(combine):
+    @as_intrinsic(_F, _V)
+    def fold(emitter, vector):
+        """All lanes combined, in a fixed order."""
+        return emitter.fold(vector, partial(combine, emitter))
+
+    return fold
 
 
-@as_intrinsic(_F, _V)
-def max_lanes(emitter, vector):
-    """The largest lane."""
-    return emitter.fold(vector, emitter.maximum)
-
-
-@as_intrinsic(_F, _V)
-def largest_magnitude(emitter, vector):
-    """The largest of non-negative lanes, or NaN."""
-    return emitter.fold(vector, emitter.larger_magnitude)
+# the last: the largest of non-negative lanes, or NaN
+sum_lanes, max_lanes, largest_magnitude = map(_make_fold, (Emitter.add, Emitter.maximum, Emitter.larger_magnitude))
 
 
 @as_intrinsic(types.boolean, _V, _V)
@@ -176,12 +172,6 @@ def lane(emitter, vector):
 def load_integer(emitter, address):
     """The int64 at an address."""
     return emitter.read(address, I64)
-
-
-@as_intrinsic(types.void, _A, _A)
-def store_integer(emitter, value, address):
-    """Write an int64 to an address."""
-    emitter.store(value, address)
 
 
 @as_intrinsic(_A, _A)

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.user_functions import modify_scores, tile_state, write_seen
+from fastattn.kernels.attention.masks import modify_scores, tile_state, write_seen
 from fastattn.runtime.jit import kernel
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES

@@ -84,7 +84,7 @@ class ScoreArguments(NamedTuple):
     from_start: int
     sinks_H: np.ndarray  # logits times log2(e)
     function: Any  # a compiled score_mod, or NO_FUNCTION
-    product: Any  # what is computed of a query and a key, with its details: see products.py
+    product: Any  # what is computed of a query and a key, with its details: see tiles.py
     details: np.ndarray
 
 

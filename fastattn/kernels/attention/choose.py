@@ -1,6 +1,6 @@
 """Hard attention's most probable key of each query (Xu 2015), in one pass over the keys: no weights, no values.
 
-Tiles of scores, products or additive, as in blocks.py; of each row the greatest score and its key are kept.
+Tiles of scores, products or additive, as in sentences.py; of each row the greatest score and its key are kept.
 """
 
 import numpy as np
@@ -18,9 +18,16 @@ from fastattn.kernels.attention.arguments import (
     Tile,
 )
 from fastattn.kernels.attention.masks import seen_by_tile, seen_here
-from fastattn.kernels.attention.products import add_keys, exponentiate, exponentiate_keys
 from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row, vectors_of
-from fastattn.kernels.attention.tiles import multiply_keys, pack_keys, row_maxima, tiles_of
+from fastattn.kernels.attention.tiles import (
+    add_keys,
+    exponentiate,
+    exponentiate_keys,
+    multiply_keys,
+    pack_keys,
+    row_maxima,
+    tiles_of,
+)
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.vector import address, load_scalar, store_integer, store_scalar
 

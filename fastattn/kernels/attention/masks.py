@@ -3,21 +3,59 @@
 Ranges are (first key, stop), of the keys of a sentence; earlier keys below ``sinks`` are seen too. Bytes come from the
 caller's array, from the caller's function, and from a table of blocks, whose states say where the function need not be
 asked.
+
+A user's function changes a row of scores, clears bytes of hidden keys, or answers for a whole tile. It is the handle of
+``compile_function``, or NO_FUNCTION, for which nothing is compiled. A row is that of query t of head h of sentence b;
+b, h, t and the first key s are int64. Scores are float32 times log2(e) in memory that may be read and written in whole
+vectors.
 """
 
-from numba import prange
+from numba import prange, types
 
 from fastattn.arguments.attention import ALL, NONE, SOME
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, PIECE, ROWS, Tile
 from fastattn.kernels.attention.tiles import columns_of
-from fastattn.kernels.attention.user_functions import any_function, tile_state, write_seen
-from fastattn.runtime.jit import inner, kernel, take_part
+from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.attention import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
 from fastattn.simd.vector import load_integer
 
 MIXED = 3  # the state of a tile, beside NONE, SOME and ALL: of blocks in several of these
 
 any_column = make_any_byte(ROWS, COLUMNS)
+
+
+def _is_none(function) -> bool:
+    return isinstance(function, types.Integer) or function == types.Tuple(())
+
+
+@inner_overload
+def any_function(function):
+    """Whether there is one; known when the kernel is compiled."""
+    return (lambda function: False) if _is_none(function) else (lambda function: True)
+
+
+@inner_overload
+def modify_scores(function, score, b, h, t, s, count):
+    """score = score_mod(score, b, h, t, s) at the address ``score``, for the keys s to s + count - 1."""
+    if _is_none(function):
+        return lambda function, score, b, h, t, s, count: None
+    return function.modify_loop()
+
+
+@inner_overload
+def write_seen(function, target, b, h, t, s, count):
+    """Set the bytes at ``target`` to 0 for the hidden ones of the keys s to s + count - 1, and touch no others."""
+    if _is_none(function):
+        return lambda function, target, b, h, t, s, count: None
+    return function.write_loop()
+
+
+@inner_overload
+def tile_state(function, b, h, t_first, t_last, s_first, s_last):
+    """Of these queries and keys, the last ones included: NONE, SOME or ALL of them are shown by mask_mod."""
+    if _is_none(function):
+        return lambda function, b, h, t_first, t_last, s_first, s_last: ALL
+    return function.state_of_ranges()
 
 
 @inner

@@ -154,11 +154,3 @@ def total_of(lanes):
     """(the total of a row's lanes, its inverse, 0 for 0)."""
     total = sum_lanes(load(lanes))
     return total, np.float32(0) if total == np.float32(0) else np.float32(1) / total
-
-
-@inner
-def finish_row(sums, total, out, width):
-    """out = sums / total, zeros for a total of 0; returns 1 / total, or 0."""
-    _, inverse = total_of(total)
-    multiply_row(sums, inverse, out, width)
-    return inverse

@@ -35,11 +35,11 @@ from fastattn.kernels.attention.arguments import (
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
-    finish_row,
     head_biases,
     hide_from,
     multiply_row,
     softmax_shift,
+    total_of,
     vectors_of,
 )
 from fastattn.runtime.jit import inner, kernel, take_part
@@ -139,7 +139,8 @@ def take_softmax(score, keys, softcap, biases, head, maximum, total):
 @inner
 def finish_head(score, count, sums, total, width, out, weight):
     """Write a head's output from its sums, and its softmax weights to the address ``weight`` unless that is 0."""
-    inverse = finish_row(sums, total, out, width)
+    _, inverse = total_of(total)
+    multiply_row(sums, inverse, out, width)
     if weight != 0:
         for s in range(0, count, LANES):
             store(load(score + s * 4) * splat(inverse), score + s * 4)
