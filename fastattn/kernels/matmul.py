@@ -328,20 +328,15 @@ def find_task(task, blocks, rows, panels):
 
 
 @inner
-def panels_together(count, p, end, outputs):
-    """How many panels from p on ``count`` rows take at once: GROUP or one.
+def multiply_task(weights, rows, task, affine, activation, target, scratch):
+    """``multiply_panels`` of all panels of a Task, of few rows GROUP at once.
 
     Panels that are not whole go alone: their residual is added last, however many rows there are.
     """
-    return GROUP if count < 4 and p + GROUP <= end and (p + GROUP) * NR <= outputs else 1
-
-
-@inner
-def multiply_task(weights, rows, task, affine, activation, target, scratch):
-    """``multiply_panels`` of all panels of a Task."""
-    p = task.panel
+    p, outputs = task.panel, target.distance // 4
     while p < task.end_panel:
-        width = panels_together(task.rows, p, task.end_panel, target.distance // 4)
+        group = task.rows < 4 and p + GROUP <= task.end_panel and (p + GROUP) * NR <= outputs
+        width = GROUP if group else 1
         multiply_panels(weights, rows, task.rows, p, width, affine, activation, target, scratch)
         p += width
 

@@ -153,35 +153,30 @@ def quantize_row_by(scale, x, width, staged):
     return np.float32(1) / scale + sum_lanes(faults)
 
 
-@inner
-def round_row(x, width, staged):
-    """Round ``width`` floats to bfloat16 operands, padded to whole vectors."""
-    zero = splat(np.float32(0))
-    whole = width - width % LANES
-    for d in range(0, whole, LANES):
-        store_bfloat16(load(x + d * 4), staged + d * BFLOAT16_BYTES)
-    if whole < width:
-        store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
-
-
 INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
-
-
-@inner
-def clear_rest(width, staged, row):
-    """Zeros behind a staged row of bfloat16, whose whole vectors may be less than ``row`` bytes.
-
-    What was there may be no number, nor would its product with the panel's zeros be one.
-    """
-    if BFLOAT16_BLOCK > LANES * BFLOAT16_BYTES:
-        for at in range(whole_blocks(width, LANES) * BFLOAT16_BYTES, row, LANES * BFLOAT16_BYTES):
-            store_bfloat16(splat(np.float32(0)), staged + at)
 
 
 @inner
 def whole_blocks(size, block):
     """The least multiple of ``block`` that is not less than ``size``."""
     return (size + block - 1) // block * block
+
+
+@inner
+def round_row(x, width, staged, row):
+    """Round ``width`` floats to bfloat16 operands in ``row`` bytes, whose end becomes zeros.
+
+    What was there may be no number, nor would its product with the panel's zeros be one.
+    """
+    zero = splat(np.float32(0))
+    whole = width - width % LANES
+    for d in range(0, whole, LANES):
+        store_bfloat16(load(x + d * 4), staged + d * BFLOAT16_BYTES)
+    if whole < width:
+        store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
+    if BFLOAT16_BLOCK > LANES * BFLOAT16_BYTES:
+        for at in range(whole_blocks(width, LANES) * BFLOAT16_BYTES, row, LANES * BFLOAT16_BYTES):
+            store_bfloat16(zero, staged + at)
 
 
 @inner
@@ -204,8 +199,7 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
     def bfloat16(weights, staging, x, count, width, scratch, room):
         row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, STAGED_START)
         for r in range(count):
-            round_row(x + r * width * 4, width, first + r * row)
-            clear_rest(width, first + r * row, row)
+            round_row(x + r * width * 4, width, first + r * row, row)
         return StagedRows(first, row, first)
 
     def int8(weights, staging, x, count, width, scratch, room):

@@ -62,15 +62,6 @@ FAR = np.float32(3e38)  # more than a logit's distance from its cap
 STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them
 
 
-@inner
-def cap_logits(line, columns, cap):
-    """cap tanh(z / cap) of logits in whole vectors; -inf stays, which is that of columns without an output."""
-    size, inverse, far = splat(cap), splat(np.float32(1) / cap), splat(FAR)
-    for j in range(0, columns, LANES):
-        logit = load(line + j * 4)
-        store(minimum(logit + far, size * tanh(logit * inverse)), line + j * 4)  # in this order NaN stays
-
-
 def make_edit(find):
     """Make the helper ``edit(line, row, outputs, columns, edits)``, which edits a row's logits at an address.
 
@@ -82,8 +73,11 @@ def make_edit(find):
     @inner
     def edit(line, row, outputs, columns, edits):
         suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, targets_R, logits_R = edits
-        if cap != 0:
-            cap_logits(line, columns, cap)
+        if cap != 0:  # cap tanh(z / cap); -inf stays, which columns without an output have
+            size, inverse, far = splat(cap), splat(np.float32(1) / cap), splat(FAR)
+            for j in range(0, columns, LANES):
+                value = load(line + j * 4)
+                store(minimum(value + far, size * tanh(value * inverse)), line + j * 4)  # in this order NaN stays
         for j in range(penalized_RJ.shape[1]):
             at = find(penalized_RJ[row, j], outputs)
             if at >= 0:

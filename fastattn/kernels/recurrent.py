@@ -250,15 +250,6 @@ def end_sentence(layer, share, room, k, row, after_MW):
 
 
 @inner
-def take_others(layer, share, room, count, step):
-    """What the other parts made of the states in the step before."""
-    for k in range(count):
-        row = load_integer(room.rows + k * 8) - step
-        at = k * layer.units * 4
-        copy_floats(layer.hidden.address + row * layer.hidden.distance, room.now + at, layer.units)
-
-
-@inner
 def run_share(weights, arrays, layer, share, room, sentences, states, by_steps, tile):
     """All steps of a part's sentences, or the next one."""
     starts_B1, order_B = sentences
@@ -277,8 +268,11 @@ def run_share(weights, arrays, layer, share, room, sentences, states, by_steps, 
         elif by_steps and t > first:
             break
         else:
-            if by_steps and t > 0:
-                take_others(layer, share, room, count, step)
+            if by_steps and t > 0:  # what the other parts made of the states in the step before
+                for k in range(count):
+                    row = load_integer(room.rows + k * 8) - step
+                    source = layer.hidden.address + row * layer.hidden.distance
+                    copy_floats(source, room.now + k * layer.units * 4, layer.units)
             begin_task(weights, count)
             take_phase(weights, arrays, layer, share, room, count, layer.cell, t, fresh, tile)
             if layer.cell == GRU_RESET_BEFORE:

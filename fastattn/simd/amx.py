@@ -25,7 +25,7 @@ from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import prefetch_lines
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import LINEAR_TILE, add_affine, arithmetic_of
-from fastattn.simd.vector import as_intrinsic, make_array_routine
+from fastattn.simd.vector import as_array_routine, as_intrinsic
 
 SUMS, REST = 4, 5  # the first register after those of sums; the first that always has TILE_ROWS rows
 
@@ -39,11 +39,11 @@ INSTRUCTIONS = {
     "int8": "llvm.x86.tdpbusd",
     "bfloat16": "llvm.x86.tdpbf16ps",
 }
-_I8, _VOID = ir.IntType(8), ir.VoidType()
+_I8 = ir.IntType(8)
 
 
 def _emit(emitter: Emitter, instruction: str, *arguments) -> None:
-    emitter.call(INSTRUCTIONS[instruction], _VOID, *arguments)
+    emitter.call(INSTRUCTIONS[instruction], ir.VoidType(), *arguments)
 
 
 def configure(emitter: Emitter, rows) -> None:
@@ -170,4 +170,4 @@ def make_amx_linear_tile(vectors: int = TARGET.vectors):
     def emit(arithmetic, emitter, left, *values):
         emit_amx_linear_tile(emitter, arithmetic, vectors, left, LinearTile(*values))
 
-    return make_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of, emit)
+    return as_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of)(emit)

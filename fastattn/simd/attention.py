@@ -19,7 +19,7 @@ from fastattn.simd.elementary import accurate_tanh, exp2, tanh
 from fastattn.simd.emit import F32, I64, Emitter
 from fastattn.simd.rows import Element, emit_along, emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import as_intrinsic, make_array_routine, make_routine
+from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
 _I, _BYTE = types.intp, ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
@@ -119,10 +119,11 @@ def make_row_maxima(rows: int):
         for place, value in zip(places, emitter.loop(size, SIZE, before, body), strict=True):
             builder.store(emitter.fold(value, emitter.maximum), place)
 
-    return make_routine(f"row_maxima_{rows}", (types.intp,) * 4, emit)
+    return as_routine(f"row_maxima_{rows}", *[_I] * 4)(emit)
 
 
-def _cap_row(emitter: Emitter, x, size, cap):
+@as_routine("cap_row", _I, _I, types.float32, rare=True)
+def cap_row(emitter: Emitter, x, size, cap):
     """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
 
     NaN if x is NaN or infinite, so that an overflow shows as it does without a cap.
@@ -137,9 +138,6 @@ def _cap_row(emitter: Emitter, x, size, cap):
         emitter.store(emitter.fma(value, zero, capped), place)
 
     emitter.each(size, SIZE, body)
-
-
-cap_row = make_routine("cap_row", (types.intp, types.intp, types.float32), _cap_row, rare=True)
 
 
 def make_exponentials(rows: int):
@@ -168,7 +166,7 @@ def make_exponentials(rows: int):
         for place, value in zip(totals, sums, strict=True):
             emitter.store(value, place)
 
-    return make_routine(f"exponentials_{rows}", (types.intp,) * 5, emit)
+    return as_routine(f"exponentials_{rows}", *[_I] * 5)(emit)
 
 
 SHARED = 2  # terms of a division
@@ -249,11 +247,12 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
             emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), place)
 
     name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
-    return make_routine(name, (types.intp,) * 8, emit)
+    return as_routine(name, *[_I] * 8)(emit)
 
 
-def _emit_additive(element: Element, emitter: Emitter, query, vector, rows, row_size, index, width, out):
-    """See ``additive_rows``."""
+@as_array_routine("additive_rows", [None] * 7, Element)
+def additive_rows(element: Element, emitter: Emitter, query, vector, rows, row_size, index, width, out):
+    """``dot_rows`` of one query for additive attention: v . tanh(query + row), times log2(e)."""
 
     def add(sums, keys, parts):
         own, factor = parts
@@ -262,8 +261,3 @@ def _emit_additive(element: Element, emitter: Emitter, query, vector, rows, row_
     rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(LANES)]
     sums = emit_along(element, emitter, rows_at, [query, vector], width, [emitter.constant(0.0)] * LANES, add)
     emitter.store(emitter.multiply(emit_lane_sums(emitter, sums, emitter.add), emitter.constant(LOG2_E)), out)
-
-
-# additive_rows(table, query, vector, rows, row_size, index, width, out): ``dot_rows`` of one query for additive
-# attention: v . tanh(query + row), times log2(e).
-additive_rows = make_array_routine("additive_rows", [None] * 7, Element, _emit_additive)

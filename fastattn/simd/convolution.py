@@ -6,7 +6,7 @@ from fastattn.simd.arguments import Panels, Rows
 from fastattn.simd.emit import I64
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import arithmetic_of, emit_sums
-from fastattn.simd.vector import make_array_routine, make_routine
+from fastattn.simd.vector import as_array_routine, as_routine
 
 
 def make_run_tile(rows: int, vectors: int = TARGET.vectors):
@@ -38,7 +38,7 @@ def make_run_tile(rows: int, vectors: int = TARGET.vectors):
         for value, place in zip(sums, places, strict=True):
             emitter.store(value, place)
 
-    return make_array_routine(f"run_{rows}_{vectors}", [None, None, None, Panels, Rows, None], arithmetic_of, emit)
+    return as_array_routine(f"run_{rows}_{vectors}", [None, None, None, Panels, Rows, None], arithmetic_of)(emit)
 
 
 def make_filter_tile(rows: int):
@@ -81,7 +81,7 @@ def make_filter_tile(rows: int):
                 sums_by(lambda address, j: emitter.load_first(address, builder.sub(left, I64(j * lanes)), zero))
 
     forms = [None, None, None, None, Rows, None, Rows]
-    return make_array_routine(f"filter_{rows}", forms, arithmetic_of, emit)
+    return as_array_routine(f"filter_{rows}", forms, arithmetic_of)(emit)
 
 
 # Transforms of 3x3 convolutions of stride 1: 2x2 places of 4x4 pixels by 16 products instead of 36.
@@ -95,8 +95,9 @@ def _both_ways(transform, square) -> list[list]:
     return [list(row) for row in zip(*columns)]
 
 
-def _emit_patch(emitter, table, size, out, distance) -> None:
-    """tile(table, size, out, distance): ``size`` bytes of the 16 numbers of a patch, ``distance`` bytes apart.
+@as_routine("patch", *[types.intp] * 4)
+def patch_tile(emitter, table, size, out, distance) -> None:
+    """``size`` bytes of the 16 numbers of a patch, ``distance`` bytes apart.
 
     table  addresses of its pixels, int64 [4, 4]
     """
@@ -116,8 +117,9 @@ def _emit_patch(emitter, table, size, out, distance) -> None:
     emitter.each(size, emitter.target.lanes * 4, body)
 
 
-def _emit_places(emitter, products, distance, size, bias, out, row) -> None:
-    """tile(products, distance, size, bias, out, row): ``size`` bytes of 2x2 places, rows at out, from 16 products."""
+@as_routine("places", *[types.intp] * 6)
+def place_tile(emitter, products, distance, size, bias, out, row) -> None:
+    """``size`` bytes of 2x2 places, rows at out, from 16 products."""
     b = emitter.builder
     sources = [[b.add(products, b.mul(distance, I64(PIXELS * i + j))) for j in range(4)] for i in range(4)]
 
@@ -131,7 +133,3 @@ def _emit_places(emitter, products, distance, size, bias, out, row) -> None:
             emitter.store(emitter.add(value, start), b.add(place, at))
 
     emitter.each(size, emitter.target.lanes * 4, body)
-
-
-patch_tile = make_routine("patch", (types.intp,) * 4, _emit_patch)
-place_tile = make_routine("places", (types.intp,) * 6, _emit_places)

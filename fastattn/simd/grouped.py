@@ -25,14 +25,13 @@ from fastattn.simd.arguments import (
     STAGED_GROUP,
     Affine,
     GroupedPanel,
-    LinearTile,
     Rows,
     StagedRows,
 )
 from fastattn.simd.arithmetic import I8, I16, MADD, add_signed, add_unsigned
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
-from fastattn.simd.vector import as_intrinsic, make_array_routine
+from fastattn.simd.vector import as_array_routine, as_intrinsic
 
 WORDS = GROUP_INPUTS // 8  # vectors of words of a group, half a byte an input
 GROUPED_TILE = StagedRows, GroupedPanel, None, Rows, Affine, Rows
@@ -172,86 +171,82 @@ NUMBERS = {
 }
 
 
-def emit_grouped_tile(
-    numbers: GroupedNumbers, product: NibbleProduct, emitter: Emitter, rows: int, blocks: int, tile: LinearTile
-) -> None:
-    """Emit the tile of ``rows`` rows and ``blocks`` vectors of columns; ``tile.steps`` are groups."""
-    builder, lanes = emitter.builder, emitter.target.lanes
-    columns = [I64(n * lanes * 4) for n in range(blocks)]
-    a_rows = emitter.row_addresses(tile.rows.address, tile.rows.distance, rows)
-
-    def vectors(address):
-        return [emitter.load(builder.add(address, column)) for column in columns]
-
-    def operands(n, block, group):
-        at = builder.add(tile.panels.numbers, builder.mul(group, I64(numbers.group)))
-        place = builder.add(at, I64(4 * (n * emitter.target.columns + block * lanes)))
-        return numbers.split(product, emitter, n, emitter.read(place, emitter.integers))
-
-    def add_products(row, parts, sums):
-        for place, n, operand in parts:
-            word = emitter.read(builder.add(row, I64(4 * n)), I32)
-            sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
-
-    def add_floats(row, sums, scale, minimum, value):
-        total = product.total(emitter, sums[LOW])
-        if HIGH in sums:
-            total = builder.add(total, builder.shl(product.total(emitter, sums[HIGH]), emitter.integer(HIGH)))
-        step, row_sum = (
-            emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
-        )
-        value = emitter.fma(minimum, row_sum, value)
-        # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
-        return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
-
-    def add_one(group, values):
-        """Of one row, word by word, so that memory is read in order: 24 to 27 GB/s of a Zen 4 core by its prefetchers.
-
-        Asking for what comes 2 KB later, it is 19 to 21 of 4 bits, and 26 instead of 24 of 8; block by block 28 and 15.
-        """
-        row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
-        for n in range(numbers.words):
-            for block in range(blocks):
-                add_products(row, operands(n, block, group), sums[block])
-        halves = [numbers.halves(emitter, tile.panels, block * lanes, group) for block in range(blocks)]
-        return [add_floats(row, *each) for each in zip(sums, *zip(*halves), values)]
-
-    def add(group, values):
-        a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
-        new = []
-        for block in range(blocks):
-            parts = [part for n in range(numbers.words) for part in operands(n, block, group)]
-            scale, minimum = numbers.halves(emitter, tile.panels, block * lanes, group)
-            for row, value in zip(a_group, values[block * rows : (block + 1) * rows]):
-                sums: dict[int, Any] = {}
-                add_products(row, parts, sums)
-                new.append(add_floats(row, sums, scale, minimum, value))
-        return new
-
-    residual_rows = emitter.row_addresses(tile.residual.address, tile.residual.distance, rows)
-    starts = [
-        emitter.add(bias, beside)
-        for column, bias in zip(columns, vectors(tile.affine.bias))
-        for beside in (emitter.load(builder.add(row, column)) for row in residual_rows)
-    ]
-    results = iter(emitter.loop(tile.steps, 1, starts, add_one if rows == 1 else add))
-    out_rows = emitter.row_addresses(tile.out.address, tile.out.distance, rows)
-    for column in columns:
-        for row in out_rows:
-            emitter.store(next(results), builder.add(row, column))
-
-
 def make_grouped_tile(rows: int, blocks: int):
-    """The intrinsic ``tile(weights, rows, panel, groups, out, affine, residual)``.
+    """The intrinsic ``tile(weights, staged, panel, groups, out, affine, residual)``.
 
-    panel  GroupedPanel
+    staged  StagedRows, ``rows`` of them
+    panel   GroupedPanel
     The others are make_linear_tile's, of ``blocks`` vectors each.
     """
+    product = product_for()
 
-    def emit(numbers, emitter, *values):
-        emit_grouped_tile(numbers, product_for(), emitter, rows, blocks, LinearTile(*values))
+    def emit(numbers, emitter, staged, panel, groups, out, affine, residual):
+        builder, lanes = emitter.builder, emitter.target.lanes
+        columns = [I64(n * lanes * 4) for n in range(blocks)]
+        a_rows = emitter.row_addresses(staged.address, staged.distance, rows)
 
-    return make_array_routine(f"grouped_{rows}_{blocks}", GROUPED_TILE, lambda weights: NUMBERS[weights.dtype], emit)
+        def vectors(address):
+            return [emitter.load(builder.add(address, column)) for column in columns]
+
+        def operands(n, block, group):
+            at = builder.add(panel.numbers, builder.mul(group, I64(numbers.group)))
+            place = builder.add(at, I64(4 * (n * emitter.target.columns + block * lanes)))
+            return numbers.split(product, emitter, n, emitter.read(place, emitter.integers))
+
+        def add_products(row, parts, sums):
+            for place, n, operand in parts:
+                word = emitter.read(builder.add(row, I64(4 * n)), I32)
+                sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
+
+        def add_floats(row, sums, scale, minimum, value):
+            total = product.total(emitter, sums[LOW])
+            if HIGH in sums:
+                total = builder.add(total, builder.shl(product.total(emitter, sums[HIGH]), emitter.integer(HIGH)))
+            step, row_sum = (
+                emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
+            )
+            value = emitter.fma(minimum, row_sum, value)
+            # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
+            return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
+
+        def add_one(group, values):
+            """Word by word, so that memory is read in order: 24 to 27 GB/s of a Zen 4 core by its own prefetching.
+
+            Software that prefetches 2 KB ahead gets 19 to 21 of 4 bits, and 26 instead of 24 of 8; block by block it is
+            28 and 15.
+            """
+            row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
+            for n in range(numbers.words):
+                for block in range(blocks):
+                    add_products(row, operands(n, block, group), sums[block])
+            halves = [numbers.halves(emitter, panel, block * lanes, group) for block in range(blocks)]
+            return [add_floats(row, *each) for each in zip(sums, *zip(*halves), values)]
+
+        def add(group, values):
+            a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
+            new = []
+            for block in range(blocks):
+                parts = [part for n in range(numbers.words) for part in operands(n, block, group)]
+                scale, minimum = numbers.halves(emitter, panel, block * lanes, group)
+                for row, value in zip(a_group, values[block * rows : (block + 1) * rows]):
+                    sums: dict[int, Any] = {}
+                    add_products(row, parts, sums)
+                    new.append(add_floats(row, sums, scale, minimum, value))
+            return new
+
+        residual_rows = emitter.row_addresses(residual.address, residual.distance, rows)
+        starts = [
+            emitter.add(bias, beside)
+            for column, bias in zip(columns, vectors(affine.bias))
+            for beside in (emitter.load(builder.add(row, column)) for row in residual_rows)
+        ]
+        results = iter(emitter.loop(groups, 1, starts, add_one if rows == 1 else add))
+        out_rows = emitter.row_addresses(out.address, out.distance, rows)
+        for column in columns:
+            for row in out_rows:
+                emitter.store(next(results), builder.add(row, column))
+
+    return as_array_routine(f"grouped_{rows}_{blocks}", GROUPED_TILE, lambda weights: NUMBERS[weights.dtype])(emit)
 
 
 @as_intrinsic(types.float32, types.intp, types.intp)

@@ -211,10 +211,6 @@ def floor_divided(a: LaneEmitter, x, y):
     return quotient, b.select(below, a.add(rest, y), rest)
 
 
-def is_nan(a: LaneEmitter, x):
-    return a.builder.fcmp_unordered("uno", x, x)
-
-
 def compared(symbol: str) -> tuple[Callable, Callable]:
     """Of floats and of whole numbers; NaN is unequal to all and neither above nor below."""
 
@@ -230,7 +226,8 @@ def extreme(symbol: str) -> tuple[Callable, Callable]:
     floats_above, wholes_above = compared(symbol)
 
     def floats(a: LaneEmitter, x, y):
-        return a.builder.select(a.builder.or_(floats_above(a, x, y), is_nan(a, x)), x, y)
+        first = a.builder.or_(floats_above(a, x, y), a.builder.fcmp_unordered("uno", x, x))
+        return a.builder.select(first, x, y)
 
     return floats, lambda a, x, y: a.builder.select(wholes_above(a, x, y), x, y)
 
@@ -238,10 +235,6 @@ def extreme(symbol: str) -> tuple[Callable, Callable]:
 def absolute_whole(a: LaneEmitter, x):
     negative = a.builder.icmp_signed("<", x, a.whole(0))
     return a.builder.select(negative, a.builder.sub(a.whole(0), x), x)
-
-
-def to_wholes(a: LaneEmitter, x):
-    return a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, x)
 
 
 def shift_left(a: LaneEmitter, x, n):
@@ -269,10 +262,6 @@ def first_if_true(a: LaneEmitter, x, y):
 
 def negated(a: LaneEmitter, x):
     return a.builder.xor(x, a.truth(True))
-
-
-def negative_float(a: LaneEmitter, x):
-    return a.subtract(a.constant(-0.0), x)
 
 
 def select(a: LaneEmitter, condition, x, y):

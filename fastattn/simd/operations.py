@@ -258,7 +258,7 @@ MOST_EXPONENT = 16  # of which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
     _powers = (lanes.repeated(multiply, _n) for multiply in (LaneEmitter.multiply, lanes.by_builder("mul")))
     _add(f"power_{_n}", "number", 1, *_powers)
-_add("negative", "number", 1, lanes.negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
+_add("negative", "number", 1, lambda a, x: a.subtract(a.constant(-0.0), x), lambda a, x: a.builder.sub(a.whole(0), x))
 _add("absolute", "number", 1, lanes.by_intrinsic("fabs"), lanes.absolute_whole)
 _add("maximum", "number", 2, *lanes.extreme(">"))
 _add("minimum", "number", 2, *lanes.extreme("<"))
@@ -289,7 +289,7 @@ _add("tanh", "float", 1, elementary.accurate_tanh)
 _add("erf", "float", 1, elementary.erf)
 for _name, _intrinsic in (("sqrt", "sqrt"), ("floor", "floor"), ("ceil", "ceil"), ("round", "rint")):
     _add(_name, "float", 1, lanes.by_intrinsic(_intrinsic))
-_add("is_nan", "compare", 1, lanes.is_nan, lambda a, x: a.truth(False))
+_add("is_nan", "compare", 1, lambda a, x: a.builder.fcmp_unordered("uno", x, x), lambda a, x: a.truth(False))
 
 
 def _to_whole(rounding: str | None) -> Callable:
@@ -302,7 +302,8 @@ def _to_whole(rounding: str | None) -> Callable:
             return _wholes(x.kind == VECTOR, False)
         a = LaneEmitter(builder, x.kind == VECTOR)
         value = a.as_floats(*x)
-        return a.result(lanes.to_wholes(a, lanes.by_intrinsic(rounding)(a, value) if rounding else value))
+        value = lanes.by_intrinsic(rounding)(a, value) if rounding else value
+        return a.result(a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, value))
 
     return special
 

@@ -10,7 +10,7 @@ from numba import types
 from fastattn.simd.arguments import LINE, SIZE
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import as_intrinsic, make_array_routine, make_routine
+from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
 
 @as_intrinsic(types.void, types.intp, types.intp, types.intp)
@@ -96,7 +96,7 @@ def _make_transpose(whole: bool):
             emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
 
     name = "transpose" if whole else "transpose_first"
-    return make_routine(name, (types.intp,) * 6, emit)
+    return as_routine(name, *[types.intp] * 6)(emit)
 
 
 # transpose(source, source_row, rows, columns, target, target_row): a square of LANES rows and columns. Only ``rows``
@@ -188,7 +188,7 @@ def make_dot_rows(queries: int):
         for q, place in enumerate(emitter.row_addresses(out, out_row, queries)):
             emitter.store(emitter.pick(result, range(q * keys, (q + 1) * keys)), place)
 
-    return make_array_routine(f"dot_rows_{queries}", [None] * 8, Element, emit_dots)
+    return as_array_routine(f"dot_rows_{queries}", [None] * 8, Element)(emit_dots)
 
 
 def make_add_rows(sums: int, vectors: int):
@@ -240,7 +240,7 @@ def make_add_rows(sums: int, vectors: int):
         emitter.each(first, chunk * 4, add_chunk)
         emitter.each(rest, SIZE, add_vector)
 
-    return make_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element, emit_sums)
+    return as_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element)(emit_sums)
 
 
 def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
@@ -250,7 +250,8 @@ def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
     return builder.add(rows, builder.mul(builder.sext(number, I64), row_size))
 
 
-def _widen_row(element: Element, emitter: Emitter, source, target, width):
+@as_array_routine("widen_row", [None] * 3, Element)
+def widen_row(element: Element, emitter: Emitter, source, target, width):
     """Write ``width`` values of the type of the table, narrow ones, as float32."""
     builder = emitter.builder
 
@@ -260,9 +261,6 @@ def _widen_row(element: Element, emitter: Emitter, source, target, width):
         emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
 
     emitter.each(width, LANES, widen)
-
-
-widen_row = make_array_routine("widen_row", [None] * 3, Element, _widen_row)
 
 
 AHEAD = 32  # rows: those so much further on are prefetched
@@ -294,4 +292,4 @@ def make_dot_columns(queries: int):
         for value, place in zip(sums, emitter.row_addresses(out, out_row, queries)):
             emitter.store(value, place)
 
-    return make_array_routine(f"dot_columns_{queries}", [None] * 8, Element, emit_dots)
+    return as_array_routine(f"dot_columns_{queries}", [None] * 8, Element)(emit_dots)

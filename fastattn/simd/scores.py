@@ -15,7 +15,7 @@ from fastattn.simd.arithmetic import INT8, add_both, load_words
 from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import make_array_routine
+from fastattn.simd.vector import as_array_routine
 
 NO_KEY = -(1 << 31)  # of NaN
 LEAST_NORM = 1e-12
@@ -223,7 +223,8 @@ def _row_places(emitter: Emitter, table, rows: int) -> list:
     return [emitter.read(emitter.builder.add(table, I64(8 * r)), I64, 8) for r in range(rows)]
 
 
-def _emit_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
+@as_array_routine("norms", (None, RowWidth, None, None), comparison_of)
+def inverse_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
     """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. The others as make_score_tile's."""
     places = _row_places(emitter, table, LANES)
     _, squares = _emit_parts(emitter, comparison, places, width, (), True, ahead, IN_STEP)
@@ -269,7 +270,4 @@ def make_score_tile(rows: int, queries: int, measured: bool = False):
         return bits
 
     forms = None, Rows, RowWidth, Terms, None, None, None
-    return make_array_routine(f"scores_{rows}_{queries}_{measured}", forms, comparison_of, emit, types.intp)
-
-
-inverse_norms = make_array_routine("norms", (None, RowWidth, None, None), comparison_of, _emit_norms)
+    return as_array_routine(f"scores_{rows}_{queries}_{measured}", forms, comparison_of, types.intp)(emit)

@@ -83,7 +83,9 @@ class _LookUp(AbstractTemplate):
 
 
 def _found(table, index):
-    if not isinstance(table, Table) or not index or not all(map(_is_index, index)):
+    if not isinstance(table, Table) or not index:
+        return None
+    if not all(is_whole(kind) or is_truth(kind) or kind == RANGE for kind in index):
         return None
     wide, element = any(kind in IN_LANES for kind in index), ELEMENTS[table.element]
     if any(kind in IN_RANGES for kind in index):
@@ -93,10 +95,6 @@ def _found(table, index):
     if len(index) > table.ndim:
         return None
     return element.lanes if wide else element.scalar
-
-
-def _is_index(kind) -> bool:
-    return is_whole(kind) or is_truth(kind) or kind == RANGE
 
 
 def _fault(table, index) -> str:

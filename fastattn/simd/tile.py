@@ -21,7 +21,7 @@ from fastattn.simd.arithmetic import Arithmetic, BFloat, arithmetic_for
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import VECTOR, as_intrinsic, make_array_routine, make_routine
+from fastattn.simd.vector import VECTOR, as_array_routine, as_intrinsic, as_routine
 
 GROUPED = {types.uint8: "int4", types.int16: "int8_groups"}  # see fastattn.simd.grouped
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"} | GROUPED
@@ -117,7 +117,7 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
             emitter.store(value, place)
 
     name = f"tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}_{precision}"
-    return make_routine(name, (types.intp,) * 7, emit)
+    return as_routine(name, *[types.intp] * 7)(emit)
 
 
 def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, tile) -> None:
@@ -182,12 +182,20 @@ def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
     def emit(arithmetic, emitter, *values):
         emit_linear_tile(emitter, arithmetic, rows, groups, vectors, LinearTile(*values))
 
-    return make_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of, emit)
+    return as_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of)(emit)
 
 
-def _emit_linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out, affine) -> None:
-    """See ``linear_dots``."""
-    builder = emitter.builder
+@as_array_routine("linear_dots", [StagedRow, Rows, None, None, Affine], arithmetic_of)
+def linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out, affine) -> None:
+    """LANES outputs of a linear layer for one row, in the precision of the weights.
+
+    row     a StagedRow
+    rows    Rows of the weights, whole vectors of LANES steps each
+    index   address of LANES int32: the rows' numbers
+    out     address of a vector of float32, written
+    affine  Affine: of a vector each, of the outputs in ``index``
+    """
+    builder, arithmetic = emitter.builder, arithmetic.alone or arithmetic
     rows_at = [emit_row_address(emitter, rows.address, rows.distance, index, I64(4 * j)) for j in range(LANES)]
     zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
 
@@ -207,23 +215,6 @@ def _emit_linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index
     else:
         value = emitter.add(emit_lane_sums(emitter, sums, emitter.add), emitter.load(affine.bias))
     emitter.store(value, out)
-
-
-def _arithmetic_of_rows(weights) -> Arithmetic:
-    arithmetic = arithmetic_of(weights)
-    return arithmetic.alone or arithmetic
-
-
-# linear_dots(weights, row, rows, index, out, affine): LANES outputs of a linear layer for one row, in the precision of
-# ``weights``, an array of rows.
-#   row     a StagedRow
-#   rows    Rows of the weights, whole vectors of LANES steps each
-#   index   address of LANES int32: the rows' numbers
-#   out     address of a vector of float32, written
-#   affine  Affine: of a vector each, of the outputs in ``index``
-linear_dots = make_array_routine(
-    "linear_dots", [StagedRow, Rows, None, None, Affine], _arithmetic_of_rows, _emit_linear_dots
-)
 
 
 INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")

@@ -81,36 +81,41 @@ def _with_parameters(name, count, typer, documentation):
     return intrinsic(space[name])
 
 
-def make_routine(name, parameters, emit, rare=False):
+def as_routine(name, *parameters, rare=False):
     """``as_intrinsic`` for long code without a result: a kernel calls it as a function, see ``Emitter.call_once``."""
 
-    def call(emitter, *arguments):
-        emitter.call_once(f"fastattn.{name}", arguments, emit, rare=rare)
+    def make(emit):
+        def call(emitter, *arguments):
+            emitter.call_once(f"fastattn.{name}", arguments, emit, rare=rare)
 
-    call.__name__, call.__doc__ = name, emit.__doc__
-    return as_intrinsic(types.void, *parameters)(call)
+        call.__name__, call.__doc__ = name, emit.__doc__
+        return as_intrinsic(types.void, *parameters)(call)
+
+    return make
 
 
-def make_array_routine(name, forms, prepare, emit, result=types.void):
-    """``make_routine`` of an array, of which only the type is used, and of integers or tuples of them.
+def as_array_routine(name, forms, prepare, result=types.void):
+    """``as_routine`` of an array, of which only the type is used, and of integers or tuples of them.
 
     forms    the class of each tuple, or None: a number
     prepare  (Numba type of the array) -> the first argument of ``emit(prepared, emitter, *values)``
     """
     kinds = [types.NamedUniTuple(types.intp, len(form._fields), form) if form else types.intp for form in forms]
 
-    def typer(typing_context, array, *actual):
-        prepared = prepare(array)
+    def make(emit):
+        def typer(typing_context, array, *actual):
+            body = partial(emit, prepare(array))
 
-        def generate(context, builder, kind, arguments):
-            called, returned = f"fastattn.{name}_{array.dtype}", None if result == types.void else I64
-            _, *values = arguments
-            value = Emitter(builder, TARGET).call_once(called, values, partial(emit, prepared), returned, forms=forms)
-            return context.get_dummy_value() if returned is None else value
+            def generate(context, builder, kind, arguments):
+                called, returned = f"fastattn.{name}_{array.dtype}", None if result == types.void else I64
+                value = Emitter(builder, TARGET).call_once(called, arguments[1:], body, returned, forms=forms)
+                return context.get_dummy_value() if returned is None else value
 
-        return result(array, *kinds), generate
+            return result(array, *kinds), generate
 
-    return _with_parameters(name, 1 + len(forms), typer, emit.__doc__)
+        return _with_parameters(name, 1 + len(forms), typer, emit.__doc__)
+
+    return make
 
 
 @intrinsic

@@ -61,13 +61,6 @@ layout_of_slot = inner(slot_layout)
 
 
 @inner
-def copy_index(index, count, target):
-    """Copy the row numbers, int32, of LANES keys from address to address; the last replaces those beyond ``count``."""
-    for n in range(LANES):
-        store_index(load_index(index + min(n, count - 1) * 4), target + n * 4)
-
-
-@inner
 def prefetch_index_rows(index, first, last, rows, row_bytes, size):
     """Prefetch into L2 ``size`` bytes of the rows that an index lists from ``first`` to ``last``."""
     for n in range(first, last):
@@ -85,8 +78,9 @@ def score_keys(arrays, together, query, score, slot, listed, heads):
     most = LANES // TOGETHER if together and arrays.vector == 0 else LANES
     for s in range(listed.first, listed.stop, most):
         index = listed.index + s * 4
-        if s + most > listed.stop:
-            copy_index(index, listed.stop - s, listed.tail)
+        if s + most > listed.stop:  # the last key stands for those beyond it
+            for n in range(LANES):
+                store_index(load_index(index + min(n, listed.stop - s - 1) * 4), listed.tail + n * 4)
             index = listed.tail
         for h in range(heads.first, heads.last):
             rows = keys.address + h // heads.group * size

@@ -138,15 +138,6 @@ def multiply_keys(query, keys, width, span, score):
             half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
 
 
-@inner
-def multiply_values(score, values, span, sums, columns):
-    """Add the packed values of a span, weighted by a tile's exponentials, to the rows' sums."""
-    for c in range(0, columns, COLUMNS):
-        panel = values + (c * KEYS + span.front * COLUMNS) * 4
-        count = span.stop - span.front
-        value_tile(score + span.front * 4, KEYS * 4, panel, COLUMNS * 4, count, sums + c * 4, columns * 4)
-
-
 # Products in bfloat16, whose operands take the first half of the room that those in float32 had.
 
 
@@ -165,37 +156,6 @@ def narrow_panels(panels, count, size, steps):
             source, target = panel + k * COLUMNS * 4, panel + k * COLUMNS * 2
             for j in range(0, COLUMNS, LANES):
                 store(pair_bfloat16(load(source + j * 4), load(source + (COLUMNS + j) * 4)), target + j * 4)
-
-
-@inner
-def narrow_values(values, count, columns):
-    """``narrow_panels`` of ``count`` packed values; behind an odd one is a row of zeros."""
-    for c in range(0, columns, COLUMNS):
-        if count % 2 == 1:
-            for j in range(0, COLUMNS, LANES):
-                store(splat(np.float32(0)), values + (c * KEYS + count * COLUMNS + j) * 4)
-    narrow_panels(values, columns // COLUMNS, KEYS * COLUMNS * 4, count)
-
-
-@inner
-def multiply_narrow_keys(query, keys, width, span, score):
-    """``multiply_keys`` of whole vectors."""
-    for c in range(span.front, span.stop, COLUMNS):
-        panel, target = keys + c * width * 4, score + c * 4
-        if span.stop - c > LANES:
-            narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
-        else:
-            half_narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
-
-
-@inner
-def multiply_narrow_values(score, values, span, sums, columns):
-    """``multiply_values`` of a span of all packed keys; the exponentials are rounded in place."""
-    for n in range(ROWS):
-        narrow_row(score + n * KEYS * 4, span.whole)
-    for c in range(0, columns, COLUMNS):
-        steps = (span.stop + 1) // 2
-        narrow_value_tile(score, KEYS * 4, values + c * KEYS * 4, COLUMNS * 4, steps, sums + c * 4, columns * 4)
 
 
 @inner
@@ -367,16 +327,6 @@ def add_keys(query, keys, width, span, score, head):
 
 
 @inner
-def distances_of_head(tables_XHP, layout_L, h):
-    """A head's part of ``PackedDistances``."""
-    _, H, P = tables_XHP.shape
-    first = address(tables_XHP) + h * P * 4
-    keys = first if layout_L[0] != 0 else 0
-    queries = first + layout_L[0] * H * P * 4 if layout_L[1] != 0 else 0
-    return DistanceHead(keys, queries, layout_L[2], layout_L[3], layout_L[4])
-
-
-@inner
 def within(distance, bound):
     """The distance, or the farthest of the same rows."""
     return max(min(distance, bound), -bound)
@@ -482,11 +432,20 @@ def is_dot(product):
 @inner_overload
 def product_head(product, details, b, h):
     """A head's part of the details: an AdditiveHead or a DistanceHead."""
+
+    def disentangled(product, details, b, h):
+        (_, H, P), layout_L = product.shape, details
+        first = address(product) + h * P * 4
+        keys = first if layout_L[0] != 0 else 0
+        queries = first + layout_L[0] * H * P * 4 if layout_L[1] != 0 else 0
+        return DistanceHead(keys, queries, layout_L[2], layout_L[3], layout_L[4])
+
+    def additive(product, details, b, h):
+        return AdditiveHead(address(product) + h * product.shape[1] * 4, details[b, h] != 0)
+
     if _is_dot(product):
         return lambda product, details, b, h: AdditiveHead(0, False)
-    if _is_disentangled(product):
-        return lambda product, details, b, h: distances_of_head(product, details, h)
-    return lambda product, details, b, h: AdditiveHead(address(product) + h * product.shape[1] * 4, details[b, h] != 0)
+    return disentangled if _is_disentangled(product) else additive
 
 
 @inner_overload
@@ -494,14 +453,12 @@ def prepare_queries(product, head, rows, count):
     """Make exponentials of ``count`` floats of queries, where the head's are; or round them."""
     if _is_narrow(product):
         return lambda product, head, rows, count: narrow_row(rows, count)
-    if not _is_additive(product):
-        return lambda product, head, rows, count: None
 
     def run(product, head, rows, count):
         if head.exponential:
             exponentiate(rows, count)
 
-    return run
+    return run if _is_additive(product) else lambda product, head, rows, count: None
 
 
 @inner_overload
@@ -511,66 +468,87 @@ def prepare_keys(product, head, keys, count, width):
         return lambda product, head, keys, count, width: narrow_panels(
             keys, columns_of(count) // COLUMNS, width * COLUMNS * 4, width
         )
-    if not _is_additive(product):
-        return lambda product, head, keys, count, width: None
 
     def run(product, head, keys, count, width):
         if head.exponential:
             exponentiate_keys(keys, count, width)
 
-    return run
+    return run if _is_additive(product) else lambda product, head, keys, count, width: None
 
 
 @inner_overload
 def prepare_values(product, values, count, columns):
-    """Round packed values, where products are narrow."""
-    if _is_narrow(product):
-        return lambda product, values, count, columns: narrow_values(values, count, columns)
-    return lambda product, values, count, columns: None
+    """Round packed values, where products are narrow; behind an odd one is a row of zeros."""
+
+    def rounded(product, values, count, columns):
+        for c in range(0, columns, COLUMNS):
+            if count % 2 == 1:
+                for j in range(0, COLUMNS, LANES):
+                    store(splat(np.float32(0)), values + (c * KEYS + count * COLUMNS + j) * 4)
+        narrow_panels(values, columns // COLUMNS, KEYS * COLUMNS * 4, count)
+
+    return rounded if _is_narrow(product) else lambda product, values, count, columns: None
 
 
 @inner_overload
 def add_values(product, score, values, span, sums, columns):
-    """Add the packed values of a span, weighted by a tile's exponentials, to the rows' sums."""
-    if _is_narrow(product):
-        return lambda product, score, values, span, sums, columns: multiply_narrow_values(
-            score, values, span, sums, columns
-        )
-    return lambda product, score, values, span, sums, columns: multiply_values(score, values, span, sums, columns)
+    """Add the packed values of a span, weighted by a tile's exponentials, to the rows' sums.
+
+    Where products are narrow, the span has all packed keys, and the exponentials are rounded in place.
+    """
+
+    def rounded(product, score, values, span, sums, columns):
+        for n in range(ROWS):
+            narrow_row(score + n * KEYS * 4, span.whole)
+        for c in range(0, columns, COLUMNS):
+            steps = (span.stop + 1) // 2
+            narrow_value_tile(score, KEYS * 4, values + c * KEYS * 4, COLUMNS * 4, steps, sums + c * 4, columns * 4)
+
+    def exact(product, score, values, span, sums, columns):
+        for c in range(0, columns, COLUMNS):
+            panel = values + (c * KEYS + span.front * COLUMNS) * 4
+            count = span.stop - span.front
+            value_tile(score + span.front * 4, KEYS * 4, panel, COLUMNS * 4, count, sums + c * 4, columns * 4)
+
+    return rounded if _is_narrow(product) else exact
 
 
 @inner_overload
 def prepare_rows(product, block, i, s, count):
     """Compute what the tiles of a strip of rows, the block's from i on, take from its spare scratch for some keys."""
-    if not _is_disentangled(product):
-        return lambda product, block, i, s, count: None
 
     def run(product, block, i, s, count):
         if block.scores.head.queries != 0 and i % STRIP == 0:
             write_strip(block.scores.head, i, block.rows, s, count, block.key, block.scratch.spare)
 
-    return run
+    return run if _is_disentangled(product) else lambda product, block, i, s, count: None
 
 
 @inner_overload
 def score_keys(product, head, query, keys, width, span, scores, position, spare):
     """Write the scores of a tile's rows and the packed keys of a span, as ``multiply_keys`` does."""
+
+    def rounded(product, head, query, keys, width, span, scores, position, spare):
+        query -= position.row * width * 2
+        for c in range(span.front, span.stop, COLUMNS):
+            panel, target = keys + c * width * 4, scores + c * 4
+            if span.stop - c > LANES:
+                narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
+            else:
+                half_narrow_score_tile(query, width * 2, panel, COLUMNS * 4, width // 2, target, KEYS * 4)
+
+    def exact(product, head, query, keys, width, span, scores, position, spare):
+        multiply_keys(query, keys, width, span, scores)
+
+    def disentangled(product, head, query, keys, width, span, scores, position, spare):
+        multiply_keys(query, keys, width, span, scores)
+        add_distances(head, position, query, span, scores, spare)
+
+    def additive(product, head, query, keys, width, span, scores, position, spare):
+        add_keys(query, keys, width, span, scores, head)
+
     if _is_narrow(product):
-        return lambda product, head, query, keys, width, span, scores, position, spare: multiply_narrow_keys(
-            query - position.row * width * 2, keys, width, span, scores
-        )
+        return rounded
     if _is_dot(product):
-        return lambda product, head, query, keys, width, span, scores, position, spare: multiply_keys(
-            query, keys, width, span, scores
-        )
-    if _is_disentangled(product):
-
-        def multiply_more(product, head, query, keys, width, span, scores, position, spare):
-            multiply_keys(query, keys, width, span, scores)
-            add_distances(head, position, query, span, scores, spare)
-
-        return multiply_more
-
-    return lambda product, head, query, keys, width, span, scores, position, spare: add_keys(
-        query, keys, width, span, scores, head
-    )
+        return exact
+    return disentangled if _is_disentangled(product) else additive
