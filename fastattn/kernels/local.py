@@ -39,8 +39,6 @@ from fastattn.simd.vector import (
 )
 
 RUN = 64  # neighbours that are summed up by themselves: in one sum, thousands would lose digits
-
-
 # A node's neighbours in the list of all.
 EdgeSpan = namedtuple("EdgeSpan", "first stop")
 

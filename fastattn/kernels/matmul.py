@@ -55,6 +55,14 @@ tile_narrow = make_linear_tile(MR, vectors=1)
 grouped_tile, grouped_tile_8 = make_grouped_tile(GROUPED_ROWS, 1), make_grouped_tile(8, 1)
 grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET.vectors) for rows in (4, 2, 1))
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
+tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
+
+# Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent.
+Destination = namedtuple("Destination", "y multiply residual distance")
+# Addresses of a tile and of a row of zeros.
+TileScratch = namedtuple("TileScratch", "tile zeros")
+# Rows of a product, and panels.
+Task = namedtuple("Task", "first rows panel end_panel")
 
 
 def _least_rows(weights) -> int:
@@ -234,17 +242,6 @@ def multiply_tile(weights, rows, left, panels, count, columns, out, affine, star
         return by_vectors(weights, rows, left, panels, count, columns, out, affine, start)
 
     return (_by_vectors, _in_registers)[least] if least < 2 else by_either
-
-
-tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
-
-
-# Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent.
-Destination = namedtuple("Destination", "y multiply residual distance")
-# Addresses of a tile and of a row of zeros.
-TileScratch = namedtuple("TileScratch", "tile zeros")
-# Rows of a product, and panels.
-Task = namedtuple("Task", "first rows panel end_panel")
 
 
 @inner

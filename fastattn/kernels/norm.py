@@ -27,6 +27,7 @@ from fastattn.simd.vector import (
 
 # Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
+TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # below it the inverse of a number would overflow
 
 
 @inner
@@ -129,9 +130,6 @@ def _softmax(x_NS, y_NS):
     for block in prange(0, -(-len(x_NS) // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NS))):
             soften_row(x + n * S * 4, y + n * S * 4, S)
-
-
-TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # below it the inverse of a number would overflow
 
 
 @inner

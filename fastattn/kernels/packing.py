@@ -44,6 +44,8 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
+INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
+
 
 @kernel
 def _interleave(values_FD, group, panels_PSN, sums):
@@ -151,9 +153,6 @@ def quantize_row_by(scale, x, width, staged):
         faults = fma(value, zero, faults)
         store_cut(value, factor, staged + whole * INT8_BYTES)
     return np.float32(1) / scale + sum_lanes(faults)
-
-
-INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
 
 
 @inner

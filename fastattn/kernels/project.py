@@ -60,6 +60,19 @@ from fastattn.simd.vector import (
 
 FAR = np.float32(3e38)  # more than a logit's distance from its cap
 STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them
+logits_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
+state_scratch, subset_state_scratch = make_scratch(VOCABULARY_ROWS * STATE), make_scratch(STATE)
+
+# A row's ``k`` best: addresses of values and ids.
+Best = namedtuple("Best", "values ids k")
+# Ids in a row.
+Run = namedtuple("Run", "first number")
+# What is kept of the logits of a task's rows, from ``first_row`` on, in lists from ``first_list`` on.
+Chosen = namedtuple("Chosen", "edits lists first_row first_list states summed")
+# The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them.
+Peaks = namedtuple("Peaks", "owners_N address distance")
+# Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset.
+Words = namedtuple("Words", "address number columns")
 
 
 def make_edit(find):
@@ -94,10 +107,6 @@ def make_edit(find):
                 logits_R[row] = load_scalar(line + at * 4)
 
     return edit
-
-
-# A row's ``k`` best: addresses of values and ids.
-Best = namedtuple("Best", "values ids k")
 
 
 @inner
@@ -186,16 +195,6 @@ def scan_row(logits, columns, first_id, state, summed, best):
                     one = load_scalar(logits + i * 4)
                     if one > worst(best):
                         insert(one, first_id + i, best)
-
-
-logits_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
-state_scratch, subset_state_scratch = make_scratch(VOCABULARY_ROWS * STATE), make_scratch(STATE)
-
-
-# Ids in a row.
-Run = namedtuple("Run", "first number")
-# What is kept of the logits of a task's rows, from ``first_row`` on, in lists from ``first_list`` on.
-Chosen = namedtuple("Chosen", "edits lists first_row first_list states summed")
 
 
 @inner
@@ -303,10 +302,6 @@ def _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R):
         log_sums_R[r] = log_sum(peak, total)
 
 
-# The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them.
-Peaks = namedtuple("Peaks", "owners_N address distance")
-
-
 @inner
 def raise_peaks(line, r, first, columns, peaks):
     """Take a row's outputs into its sentence's maxima."""
@@ -334,10 +329,6 @@ def _project_peaks(x_ND, owners_N, panels_PSN, arrays, scratch_PB, peaks_BF):
             for g in range(first_group, end):
                 take_peaks(panels_PSN, rows, count, g * GROUP, affine, scratch, peaks)
             end_task(panels_PSN, count)
-
-
-# Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset.
-Words = namedtuple("Words", "address number columns")
 
 
 @inner

@@ -16,6 +16,8 @@ from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, fma, load_part, splat, store_part
 
+AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
+
 
 @kernel
 def _add(x_ND, y_ND, z_ND):
@@ -27,9 +29,6 @@ def _add(x_ND, y_ND, z_ND):
                 left = (n + 1) * D - at // 4
                 total = load_part(address(x_ND) + at, left, zero) + load_part(address(y_ND) + at, left, zero)
                 store_part(total, address(z_ND) + at, left)
-
-
-AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
 
 
 @kernel

@@ -38,7 +38,6 @@ measured_tile = make_score_tile(ROWS_OF_ONE, 1, measured=True)
 keys_scratch = make_scratch(KEYS * 4)
 table_scratch, scales_scratch = make_scratch(MOST_ROWS * 8), make_scratch(MOST_ROWS * 4)
 
-
 # Heaps of the queries' k best: the address of the first, k, and how many queries there are.
 Heaps = namedtuple("Heaps", "address k queries")
 # Of a tile: the id of its first row, the end of ids, beyond which is no row, and how many rows it has.

@@ -28,6 +28,7 @@ from fastattn.simd.tile import LINEAR_TILE, add_affine, arithmetic_of
 from fastattn.simd.vector import as_array_routine, as_intrinsic
 
 SUMS, REST = 4, 5  # the first register after those of sums; the first that always has TILE_ROWS rows
+MOST_ROWS = 2 * TILE_ROWS
 
 # What test code replaces to run tiles where there are none.
 INSTRUCTIONS = {
@@ -72,9 +73,6 @@ configure_tiles, release_tiles = as_intrinsic(types.void, types.intp)(configure)
 def _move(emitter: Emitter, instruction: str, register: int, address, distance) -> None:
     """Load or store the rows at an address, ``distance`` bytes apart."""
     _emit(emitter, instruction, _I8(register), emitter.pointer(address, _I8), distance)
-
-
-MOST_ROWS = 2 * TILE_ROWS
 
 
 def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int], operands, blocks, sums, ahead):

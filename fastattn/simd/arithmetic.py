@@ -16,6 +16,7 @@ from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
+MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 class BFloat(ir.types.Type):
@@ -174,9 +175,6 @@ def _widen_pairs(emitter: Emitter, address):
     """Pairs of int8, widened to int16: they cannot saturate, and one widening serves all rows of a tile."""
     stored = emitter.read(address, _vector(emitter, I8, 2), 1)
     return emitter.builder.sext(stored, _vector(emitter, I16, 2))
-
-
-MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 def _add_pairs(emitter: Emitter, spread, operand, total):

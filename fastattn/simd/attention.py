@@ -23,6 +23,9 @@ from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
 _I, _BYTE = types.intp, ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
+SHARED = 2  # terms of a division
+RUN = 16  # terms that are summed up by themselves: in one long sum more digits are lost
+MOST = 2.0**60
 
 
 @as_intrinsic(_I, _I)
@@ -167,11 +170,6 @@ def make_exponentials(rows: int):
             emitter.store(value, place)
 
     return as_routine(f"exponentials_{rows}", *[_I] * 5)(emit)
-
-
-SHARED = 2  # terms of a division
-RUN = 16  # terms that are summed up by themselves: in one long sum more digits are lost
-MOST = 2.0**60
 
 
 def _emit_shared(emitter: Emitter, factors: list, numbers: list):

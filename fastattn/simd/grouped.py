@@ -36,6 +36,7 @@ from fastattn.simd.vector import as_array_routine, as_intrinsic
 WORDS = GROUP_INPUTS // 8  # vectors of words of a group, half a byte an input
 GROUPED_TILE = StagedRows, GroupedPanel, None, Rows, Affine, Rows
 LOW, HIGH = 0, 4  # bits below each half of a byte
+MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
 
 
 class NibbleProduct(NamedTuple):
@@ -62,9 +63,6 @@ def _zero_halves(emitter: Emitter):
 
 def _as_bytes(emitter: Emitter, words):
     return emitter.builder.bitcast(words, ir.VectorType(I8, 4 * emitter.target.lanes))
-
-
-MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
 
 
 def _add_byte_pairs(emitter: Emitter, words, word, sums):

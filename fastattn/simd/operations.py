@@ -41,6 +41,15 @@ _RULES: dict[str, "_Operation"] = {}
 FAILURES: list[str] = []  # what could not be typed, latest last; whoever compiles clears it
 _FLOAT = {True: VECTOR, False: types.float32}
 _TRUTH = {True: MASK, False: types.boolean}
+_WORDS = {
+    "decide": "an if or while cannot depend on",
+    "count": "a range cannot be of",
+    "scalar": "a function that only Numba knows takes no",
+    "truths_in_lanes": "a mask cannot be of",
+    "floats_in_lanes": "a score cannot be of",
+}
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+_FAR = 2**62  # beyond it no position is
 
 
 class _Operation:
@@ -157,15 +166,6 @@ def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None
     OPERATIONS[name], _RULES[name] = stub, operation
 
 
-_WORDS = {
-    "decide": "an if or while cannot depend on",
-    "count": "a range cannot be of",
-    "scalar": "a function that only Numba knows takes no",
-    "truths_in_lanes": "a mask cannot be of",
-    "floats_in_lanes": "a score cannot be of",
-}
-
-
 def name_of(kind) -> str:
     """A type in the words of whoever wrote the function."""
     names = {VECTOR: "floats in lanes", MASK: "truth values in lanes", LONG: "int64"}
@@ -204,10 +204,6 @@ def _subtract_run(builder, x: _Operand, y: _Operand):
         turned = FALL if y.kind == RAMP else RAMP
         return turned if builder is None else builder.sub(_int64(builder, x), y.value)
     return None
-
-
-_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
-_FAR = 2**62  # beyond it no position is
 
 
 def _compare_with_scalar(symbol: str) -> Callable:

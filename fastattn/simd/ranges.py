@@ -16,13 +16,11 @@ from fastattn.simd.vector import PlainType
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
 
-
 # A number's range, as LLVM values.
 Ends = namedtuple("Ends", "least greatest")
 # Whether something may be true and whether it may be false, as LLVM values.
 Chances = namedtuple("Chances", "true false")
 _ALL, _NARROW = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
-
 
 _PAIR = ir.LiteralStructType([I64, I64])
 RANGE, TRUTH = PlainType("range of int64", _PAIR), PlainType("truth of a range", I8)

@@ -12,6 +12,8 @@ from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
+AHEAD = 32  # rows: those so much further on are prefetched
+
 
 @as_intrinsic(types.void, types.intp, types.intp, types.intp)
 def copy_floats(emitter: Emitter, source, target, width):
@@ -261,9 +263,6 @@ def widen_row(element: Element, emitter: Emitter, source, target, width):
         emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
 
     emitter.each(width, LANES, widen)
-
-
-AHEAD = 32  # rows: those so much further on are prefetched
 
 
 def make_dot_columns(queries: int):

@@ -25,9 +25,9 @@ from fastattn.simd.vector import VECTOR, as_array_routine, as_intrinsic, as_rout
 
 GROUPED = {types.uint8: "int4", types.int16: "int8_groups"}  # see fastattn.simd.grouped
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"} | GROUPED
-
-
 LINEAR_TILE = StagedRows, Panels, None, Rows, Affine, Rows  # classes of the fields of LinearTile
+INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
+INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
 
 
 def arithmetic_of(weights) -> Arithmetic:
@@ -215,10 +215,6 @@ def linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out,
     else:
         value = emitter.add(emit_lane_sums(emitter, sums, emitter.add), emitter.load(affine.bias))
     emitter.store(value, out)
-
-
-INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
-INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
 
 
 @as_intrinsic(types.void, VECTOR, types.intp)

@@ -30,6 +30,7 @@ WIDE = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
 LONG = STRIP + DISTANCE_KEYS + 2 * COLUMNS  # of a row of a chunk's
 
 TOGETHER = 4  # rows of a step that are processed together over shared keys
+NO_FUNCTION = 0  # in the place of a user's function
 
 
 def whole_columns(width):
@@ -54,9 +55,6 @@ def slot_layout(heads, width, value_width, stride):
     queries = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
     size = queries + (heads * ((width + LANES - 1) // LANES * SIZE) + 63) // 64 * 64
     return SlotLayout(totals, sums, queries, size)
-
-
-# What operations pass
 
 
 class ShapeArguments(NamedTuple):
@@ -203,6 +201,3 @@ KeyList = namedtuple("KeyList", "index first stop")
 # Some keys of a list that are read; the address of space for LANES row numbers, ``tail``; the address of a list whose
 # rows are prefetched meanwhile, and the length of that.
 ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
-
-
-NO_FUNCTION = 0

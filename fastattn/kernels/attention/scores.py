@@ -28,8 +28,6 @@ from fastattn.simd.vector import (
 )
 
 LN_2 = math.log(2.0)
-
-
 vectors_of = inner(whole_vectors)
 
 

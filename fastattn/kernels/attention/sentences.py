@@ -100,6 +100,10 @@ from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
+# While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of
+# adjacent ones may be far apart, too far for the hardware's prefetcher.
+AHEAD = 2
+
 
 @inner
 def cut_scratch(keys, limit, width, value_width):
@@ -339,11 +343,6 @@ def attend_block(block, ahead):
             prepare_rows(scores.product, block, i, s, count)
             attend_tile(block, Tile(i, i + ROWS), s, count, masked, finishing)
     return finish_block(block)
-
-
-# While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of
-# adjacent ones may be far apart, too far for the hardware's prefetcher.
-AHEAD = 2
 
 
 @inner

@@ -91,6 +91,16 @@ narrow_value_tile = make_tile(ROWS, VECTORS, accumulate=True, precision="bfloat1
 TOGETHER = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
 exponentials, exponentials_of_one = make_exponentials(TOGETHER), make_exponentials(1)
+FEW = 4  # rows; more are quicker with packed keys
+VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # of each sum, in registers
+dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
+add_rows, add_rows_of_few = make_add_rows(1, VALUE_VECTORS), make_add_rows(FEW, VALUE_VECTORS)
+# e**(2 x) of these is a float32, and so is its inverse. Beyond, x is cut: tanh(a + b) is still 1 where a is cut to 44
+# and no b is below -35.
+CUT = 44.0
+PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
+exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
+plain_tile, half_plain_tile = (make_tanh_tile(PART, vectors, False) for vectors in (VECTORS, 1))
 
 columns_of, tiles_of = inner(whole_columns), inner(whole_tiles)
 
@@ -233,13 +243,6 @@ def write_row(like, source, factor, target, width):
     return narrow
 
 
-FEW = 4  # rows; more are quicker with packed keys
-VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # of each sum, in registers
-
-dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
-add_rows, add_rows_of_few = make_add_rows(1, VALUE_VECTORS), make_add_rows(FEW, VALUE_VECTORS)
-
-
 @inner
 def write_indices(indices):
     """Write the numbers of KEYS adjacent rows."""
@@ -278,15 +281,6 @@ def prefetch_values(like, rows, step, width):
     """Prefetch LANES rows of values."""
     for n in range(LANES):
         prefetch_row(rows + n * step, width * like.itemsize)
-
-
-# e**(2 x) of these is a float32, and so is its inverse. Beyond, x is cut: tanh(a + b) is still 1 where a is cut to 44
-# and no b is below -35.
-CUT = 44.0
-PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
-
-exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
-plain_tile, half_plain_tile = (make_tanh_tile(PART, vectors, False) for vectors in (VECTORS, 1))
 
 
 @inner
