@@ -124,8 +124,7 @@ Ahead = namedtuple("Ahead", "query key value out")
 HeadBiases = namedtuple("HeadBiases", "bias bias_head bias_row bias_key slopes table table_head from_start")
 HeadScores = namedtuple("HeadScores", "factor softcap sinks function biases product head")
 HeadMask = namedtuple(
-    "HeadMask",
-    "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function",
+    "HeadMask", "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function"
 )
 HeadOutputs = namedtuple("HeadOutputs", "weights weights_head weights_row logs logs_head logs_row")
 # Additive attention: ``vector_factors``, 0: scores are products; whether queries and keys are exponentials.
