@@ -87,16 +87,16 @@ FUNCTIONS = {
 
 
 @inner
-def _leave(code, source, target, rows, size):
+def _no_activation(code, source, target, rows, size):
     """For the code of no activation."""
 
 
 def _make_choice(name, function, otherwise):
-    own = ACTIVATION_CODES[name]
+    activation_code = ACTIVATION_CODES[name]
 
     @inner
     def activate(code, source, target, rows, size):
-        if code == own:
+        if code == activation_code:
             for i in range(rows):
                 row, out = source.address + i * source.distance, target.address + i * target.distance
                 for at in range(0, size, SIZE):
@@ -109,6 +109,6 @@ def _make_choice(name, function, otherwise):
 
 # activate_all(code, source, target, rows, size): the activation of ``size`` bytes (whole vectors) of each of some rows,
 # from source to target, Rows, which may be the same.
-activate_all = _leave
+activate_all = _no_activation
 for _name, _function in reversed(FUNCTIONS.items()):
     activate_all = _make_choice(_name, _function, activate_all)

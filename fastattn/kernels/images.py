@@ -74,28 +74,28 @@ def address_runs(x_ND, grid, window, out, part, n, zeros, spare, table):
     for i in range(height):
         in_height = 0 <= y + i * down and y + i * down < grid.height
         for j in range(runs):
-            x, found = left + j * across, row + j * across * D * 4
+            x, source = left + j * across, row + j * across * D * 4
             if not whole:
                 if not in_height or x + part.taps <= 0 or x >= grid.width:
-                    found = zeros
+                    source = zeros
                 elif x < 0 or x + part.taps > grid.width:
-                    copy_inside(found, x, grid.width, part, spare)
-                    found = spare
-            store_integer(found, place)
+                    copy_inside(source, x, grid.width, part, spare)
+                    source = spare
+            store_integer(source, place)
             place += table.distance
             spare += size
         row += down * grid.width * D * 4
 
 
 @inner
-def copy_inside(found, x, width, part, target):
+def copy_inside(run, x, width, part, target):
     """Copy the taps of a run from column x on, zeros where the column is none of the image's."""
     zero = splat(ZERO)
     for tap in range(part.taps):
         inside = 0 <= x + tap and x + tap < width
         for c in range(0, part.channels, LANES):
-            left, at = part.channels - c, (tap * part.channels + c) * 4
-            store_part(load_part(found + at, left, zero) if inside else zero, target + at, left)
+            channels, at = part.channels - c, (tap * part.channels + c) * 4
+            store_part(load_part(run + at, channels, zero) if inside else zero, target + at, channels)
 
 
 @inner
@@ -120,8 +120,8 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
         table = spare + part.rows * size
         for r in range((count + MR - 1) // MR * MR):
             n = first + min(r, count - 1)  # a tile's rows beyond the last are that again
-            found = Rows(table + (r // MR * runs * MR + r % MR) * 8, MR * 8)
-            address_runs(x_ND, grid, window, out, part, n, zeros, spare + r * size, found)
+            entries = Rows(table + (r // MR * runs * MR + r % MR) * 8, MR * 8)
+            address_runs(x_ND, grid, window, out, part, n, zeros, spare + r * size, entries)
         return StagedRows(table, runs * 8, table)
 
     def gathered(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
@@ -132,30 +132,30 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
             target = rows + r * width * 4
             address_runs(x_ND, grid, window, out, part, first + r, zeros, target, Rows(table, 8))
             for at in range(0, width, length):
-                found = load_integer(table + at // length * 8)
-                if found != target + at * 4:
+                source = load_integer(table + at // length * 8)
+                if source != target + at * 4:
                     for c in range(0, length, LANES):
-                        store_part(load_part(found + c * 4, length - c, zero), target + (at + c) * 4, length - c)
+                        store_part(load_part(source + c * 4, length - c, zero), target + (at + c) * 4, length - c)
         return stage_rows(weights, staging, rows, count, width, table + width // length * 8, part.rows)
 
     return addresses if PRECISIONS[weights.dtype] == "float32" else gathered
 
 
 @inner_overload
-def convolve_tile(weights, rows, left, panels, columns, out, affine, zeros):
-    """One tile of at most ``left`` places times a panel, plus bias, to ``out``; how many places it took."""
+def convolve_tile(weights, rows, remaining, panels, columns, out, affine, zeros):
+    """One tile of at most ``remaining`` places times a panel, plus bias, to ``out``; how many places it took."""
 
-    def by_addresses(weights, rows, left, panels, columns, out, affine, zeros):
+    def by_addresses(weights, rows, remaining, panels, columns, out, affine, zeros):
         runs = rows.distance // 8
         steps = weights.shape[1] // runs
         if columns <= LANES:
             run_tile_narrow(weights, rows.address, runs, steps, panels, out, affine.bias)
         else:
             run_tile(weights, rows.address, runs, steps, panels, out, affine.bias)
-        return min(left, MR)
+        return min(remaining, MR)
 
-    def by_rows(weights, rows, left, panels, columns, out, affine, zeros):
-        return multiply_tile(weights, rows, left, panels, 1, columns, out, affine, zeros)
+    def by_rows(weights, rows, remaining, panels, columns, out, affine, zeros):
+        return multiply_tile(weights, rows, remaining, panels, 1, columns, out, affine, zeros)
 
     return by_addresses if PRECISIONS[weights.dtype] == "float32" else by_rows
 
@@ -198,13 +198,14 @@ def _convolve(x_ND, grid, window, out, panels_PSN, arrays, part, residual_NF, sc
                 ahead, column = panel + distance, skip_columns(affine, p * NR * 4)
                 while r < count:
                     panels, at = Panels(panel, distance, ahead, step), ((first + r) * F + part.output + p * NR) * 4
-                    y, beside, direct = address(y_NF) + at, residual + at, plain and columns == NR and count - r >= MR
+                    y, addend = address(y_NF) + at, residual + at
+                    direct = plain and columns == NR and count - r >= MR
                     sums = Rows(y, F * 4) if direct else tile  # from the registers to y where nothing follows
                     source = rows_from(rows, r)
-                    took = convolve_tile(panels_PSN, source, count - r, panels, columns, sums, column, zeros)
+                    height = convolve_tile(panels_PSN, source, count - r, panels, columns, sums, column, zeros)
                     if not direct:
-                        finish_places(tile, took, columns, part.activation, beside, has_residual, y, F * 4)
-                    r += took
+                        finish_places(tile, height, columns, part.activation, addend, has_residual, y, F * 4)
+                    r += height
                     ahead += step * panels_PSN.shape[1]
             end_task(panels_PSN, count)
 
@@ -223,10 +224,10 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
         for first in range(first_task * part.rows, end, PLACES):
             count = min(PLACES, end - first)
             for r in range(PLACES):
-                found = Rows(table + r * 8, PLACES * 8)
-                address_runs(x_ND, grid, window, out, part, first + min(r, count - 1), zeros, spare, found)
+                entries = Rows(table + r * 8, PLACES * 8)
+                address_runs(x_ND, grid, window, out, part, first + min(r, count - 1), zeros, spare, entries)
                 # of the places that follow: what they see last, and where they go
-                last = load_integer(found.address + (runs - 1) * found.distance) + PLACES * across
+                last = load_integer(entries.address + (runs - 1) * entries.distance) + PLACES * across
                 for i in range(window.stride[0]):
                     prefetch_row_far(last - i * grid.width * D * 4, across)
                 prefetch_row_far(address(y_ND) + (first + PLACES + r) * D * 4, D * 4)
@@ -253,7 +254,7 @@ def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual
     for number in prange(0, len(scratch_PB)):
         spare, first_task, last_task = take_part(scratch_PB, number, tasks)
         scratch, (zeros, table) = clear_zeros(TileScratch(tile_scratch(), zeros_scratch())), clear_run(part, spare)
-        nothing, affine = Rows(scratch.zeros, 0), Affine(scratch.zeros, 0, 0)
+        zero_rows, affine = Rows(scratch.zeros, 0), Affine(scratch.zeros, 0, 0)
         residual, has_residual = address(residual_NF), residual_NF.size > 0
         values = table + 16 * 8
         products = values + 16 * room
@@ -271,7 +272,7 @@ def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual
                     while r < count:
                         sums, at = Rows(products + (k * part.rows + r) * NR * 4, NR * 4), rows_from(rows, r)
                         panels = Panels(panel, distance, ahead, step)
-                        r += multiply_tile(panels_PSN, at, count - r, panels, 1, columns, sums, affine, nothing)
+                        r += multiply_tile(panels_PSN, at, count - r, panels, 1, columns, sums, affine, zero_rows)
                         ahead += step * D
                 for r in range(count):
                     start = address(bias) + p * NR * 4
@@ -281,8 +282,8 @@ def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual
                     for i in range(min(2, out.height - y)):
                         tile = Rows(scratch.tile + 2 * i * NR * 4, NR * 4)
                         at = (((line + y + i) * out.width + x) * F + p * NR) * 4
-                        beside, place = residual + at, address(y_NF) + at
-                        finish_places(tile, width, columns, part.activation, beside, has_residual, place, F * 4)
+                        addend, place = residual + at, address(y_NF) + at
+                        finish_places(tile, width, columns, part.activation, addend, has_residual, place, F * 4)
 
 
 @kernel
@@ -323,12 +324,12 @@ def _sample(x_ND, grid, points_N2, edge, y_ND):
             last_y, last_x = np.float32(grid.height - 1), np.float32(grid.width - 1)
             if edge:
                 y, x = min(max(y, ZERO), last_y), min(max(x, ZERO), last_x)
-            near = y > -ONE and y < last_y + ONE and x > -ONE and x < last_x + ONE
-            top, left = int(np.floor(y)) if near else 0, int(np.floor(x)) if near else 0
+            inside = y > -ONE and y < last_y + ONE and x > -ONE and x < last_x + ONE
+            top, left = int(np.floor(y)) if inside else 0, int(np.floor(x)) if inside else 0
             down, right = y - np.float32(top), x - np.float32(left)
             for d in range(0, D, LANES):
                 total = zero
-                for corner in range(4 if near else 0):
+                for corner in range(4 if inside else 0):
                     i, j = top + corner // 2, left + corner % 2
                     if 0 <= i and i < grid.height and 0 <= j and j < grid.width:
                         share = (down if corner > 1 else ONE - down) * (right if corner % 2 > 0 else ONE - right)

@@ -120,7 +120,7 @@ def step_ahead(weights, rows):
         steps, tiles = weights.shape[1], (rows + MR - 1) // MR
         return min(LINE, weights.strides[0] // (steps * tiles) + 1) if rows > MR else 0
 
-    def nothing(weights, rows):
+    def no_bytes(weights, rows):
         return 0
 
     def by_tiles(weights, rows):
@@ -128,49 +128,49 @@ def step_ahead(weights, rows):
         return weights.strides[0] // (weights.shape[1] * tiles) if rows > TILE_ROWS else 0
 
     if weights.dtype in GROUPED:
-        return nothing
+        return no_bytes
     return by_tiles if _least_rows(weights) else by_vectors
 
 
-def _by_vectors(weights, rows, left, panels, count, columns, out, affine, start):
+def _by_vectors(weights, rows, remaining, panels, count, columns, out, affine, start):
     steps = weights.shape[1]
     if count == GROUP:
-        if left < 2:
+        if remaining < 2:
             tile_1_group(weights, rows, panels, steps, out, affine, start)
             return 1
         for half in range(0, GROUP, 2):
             skip = half * NR * 4
             pair = Panels(panels.address + half * panels.distance, panels.distance, panels.ahead, 0)
-            beside = skip_bytes(start, skip)
-            tile_2_pair(weights, rows, pair, steps, skip_bytes(out, skip), skip_columns(affine, skip), beside)
+            part_start = skip_bytes(start, skip)
+            tile_2_pair(weights, rows, pair, steps, skip_bytes(out, skip), skip_columns(affine, skip), part_start)
         return 2
-    if left >= MR and columns <= LANES:
+    if remaining >= MR and columns <= LANES:
         tile_narrow(weights, rows, panels, steps, out, affine, start)
         return MR
-    if left >= MR:
+    if remaining >= MR:
         tile_full(weights, rows, panels, steps, out, affine, start)
         return MR
-    if left >= 4:
+    if remaining >= 4:
         tile_4(weights, rows, panels, steps, out, affine, start)
         return 4
-    if left >= 2:
+    if remaining >= 2:
         tile_2(weights, rows, panels, steps, out, affine, start)
         return 2
     tile_1(weights, rows, panels, steps, out, affine, start)
     return 1
 
 
-def _in_registers(weights, rows, left, panels, count, columns, out, affine, start):
+def _in_registers(weights, rows, remaining, panels, count, columns, out, affine, start):
     steps = weights.shape[1]
     for q in range(count):
         skip = q * NR * 4
         panel = Panels(panels.address + q * panels.distance, panels.distance, panels.ahead, panels.ahead_step)
-        place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
+        out_q, start_q, affine_q = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
         if columns <= LANES:
-            amx_tile_narrow(weights, left, rows, panel, steps, place, column, beside)
+            amx_tile_narrow(weights, remaining, rows, panel, steps, out_q, affine_q, start_q)
         else:
-            amx_tile(weights, left, rows, panel, steps, place, column, beside)
-    return min(left, AMX_ROWS)
+            amx_tile(weights, remaining, rows, panel, steps, out_q, affine_q, start_q)
+    return min(remaining, AMX_ROWS)
 
 
 @inner_overload
@@ -188,46 +188,46 @@ def grouped_panel(weights, panel, j):
 
 
 @inner
-def rows_of_block(left):
+def rows_of_block(remaining):
     """How many rows a tile of one column block takes of those left; 0: they are too few for one.
 
     8 in two tiles of 4 take 18% longer than in one, 16 as 12 and 4 take 5% longer than as 8 and 8.
     """
-    if GROUPED_ROWS > 8 and (8 <= left < GROUPED_ROWS or left == 16):
+    if GROUPED_ROWS > 8 and (8 <= remaining < GROUPED_ROWS or remaining == 16):
         return 8
-    return GROUPED_ROWS if left >= GROUPED_ROWS else 0
+    return GROUPED_ROWS if remaining >= GROUPED_ROWS else 0
 
 
-def _by_groups(weights, rows, left, panels, count, columns, out, affine, start):
+def _by_groups(weights, rows, remaining, panels, count, columns, out, affine, start):
     groups, blocks = weights.shape[1], (columns + LANES - 1) // LANES
-    most = rows_of_block(left)
+    most = rows_of_block(remaining)
     if most > 0:
         for j in range(blocks):
             skip, block = j * SIZE, grouped_panel(weights, panels.address, j)
-            place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
+            out_j, start_j, affine_j = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
             if most == GROUPED_ROWS:
-                grouped_tile(weights, rows, block, groups, place, column, beside)
+                grouped_tile(weights, rows, block, groups, out_j, affine_j, start_j)
             else:
-                grouped_tile_8(weights, rows, block, groups, place, column, beside)
+                grouped_tile_8(weights, rows, block, groups, out_j, affine_j, start_j)
         return most
     for q in range(count):
         skip, panel = q * NR * 4, grouped_panel(weights, panels.address + q * panels.distance, 0)
-        place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
-        if left >= 4:
-            grouped_tile_4(weights, rows, panel, groups, place, column, beside)
-        elif left >= 2:
-            grouped_tile_2(weights, rows, panel, groups, place, column, beside)
+        out_q, start_q, affine_q = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
+        if remaining >= 4:
+            grouped_tile_4(weights, rows, panel, groups, out_q, affine_q, start_q)
+        elif remaining >= 2:
+            grouped_tile_2(weights, rows, panel, groups, out_q, affine_q, start_q)
         else:
-            grouped_tile_1(weights, rows, panel, groups, place, column, beside)
-    return 4 if left >= 4 else 2 if left >= 2 else 1
+            grouped_tile_1(weights, rows, panel, groups, out_q, affine_q, start_q)
+    return 4 if remaining >= 4 else 2 if remaining >= 2 else 1
 
 
 by_vectors, in_registers = inner(_by_vectors), inner(_in_registers)
 
 
 @inner_overload
-def multiply_tile(weights, rows, left, panels, count, columns, out, affine, start):
-    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
+def multiply_tile(weights, rows, remaining, panels, count, columns, out, affine, start):
+    """One tile of at most ``remaining`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
 
     Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
     ``make_linear_tile`` takes: rows, panels, out, affine and the residual, from which the sums start.
@@ -236,10 +236,10 @@ def multiply_tile(weights, rows, left, panels, count, columns, out, affine, star
         return _by_groups
     least = _least_rows(weights)
 
-    def by_either(weights, rows, left, panels, count, columns, out, affine, start):
-        if left >= least:
-            return in_registers(weights, rows, left, panels, count, columns, out, affine, start)
-        return by_vectors(weights, rows, left, panels, count, columns, out, affine, start)
+    def by_either(weights, rows, remaining, panels, count, columns, out, affine, start):
+        if remaining >= least:
+            return in_registers(weights, rows, remaining, panels, count, columns, out, affine, start)
+        return by_vectors(weights, rows, remaining, panels, count, columns, out, affine, start)
 
     return (_by_vectors, _in_registers)[least] if least < 2 else by_either
 
@@ -260,12 +260,12 @@ def finish_tile(tile, rows, columns, target):
     if target.multiply != 0 or target.residual != 0:
         for i in range(rows):
             for j in range(0, columns, LANES):
-                left, at, place = columns - j, i * target.distance + j * 4, tile.address + i * tile.distance + j * 4
+                count, at, place = columns - j, i * target.distance + j * 4, tile.address + i * tile.distance + j * 4
                 value = load(place)
                 if target.multiply != 0:
-                    value = value * load_part(target.multiply + at, left, zero)
+                    value = value * load_part(target.multiply + at, count, zero)
                 if target.residual != 0:
-                    value = value + load_part(target.residual + at, left, zero)
+                    value = value + load_part(target.residual + at, count, zero)
                 store(value, place)
     for i in range(rows):
         for j in range(0, columns, LANES):
@@ -296,14 +296,14 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
         out = Rows(y + at, y_row) if direct else tile
         start = Rows(residual + at, y_row) if direct and residual != 0 else zeros
         panels = Panels(panel, distance, ahead, step)
-        took = multiply_tile(weights, rows_from(rows, r), count - r, panels, width, columns, out, panel_affine, start)
+        height = multiply_tile(weights, rows_from(rows, r), count - r, panels, width, columns, out, panel_affine, start)
         if whole and multiply == 0 and residual == 0:
-            activate_all(activation, out, Rows(y + at, y_row), took, tile.distance)
+            activate_all(activation, out, Rows(y + at, y_row), height, tile.distance)
         elif not direct:
-            activate_all(activation, tile, tile, took, tile.distance)
+            activate_all(activation, tile, tile, height, tile.distance)
             times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0
-            finish_tile(tile, took, columns, Destination(y + at, times, plus, y_row))
-        r += took
+            finish_tile(tile, height, columns, Destination(y + at, times, plus, y_row))
+        r += height
         ahead += step * weights.shape[1]
 
 
@@ -380,7 +380,7 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
             # Few rows read the one after the other, each in order.
             run = max(1, task.end_panel - task.panel) if task.rows < 4 else 1
             for p in range(task.panel, task.end_panel, run):
-                some = Task(task.first, task.rows, p, p + run)
-                multiply_task(gate_PSN, gate_rows, some, gate_affine, 0, first, scratch)
-                multiply_task(panels_PSN, rows, some, affine, activation, product, scratch)
+                run_task = Task(task.first, task.rows, p, p + run)
+                multiply_task(gate_PSN, gate_rows, run_task, gate_affine, 0, first, scratch)
+                multiply_task(panels_PSN, rows, run_task, affine, activation, product, scratch)
             end_task(panels_PSN, task.rows)

@@ -59,13 +59,13 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
                 store_part(value, y + at + d * 4, D - d)
                 total = total + value
             mean = splat(sum_lanes(total) / np.float32(D)) if centred else zero
-            rest, squares = sum_deviations(y + at, D, mean)
+            error, squares = sum_deviations(y + at, D, mean)
             variance = squares / np.float32(D)
             if centred:
                 # what rounding left in the mean: it matters where the mean is large beside the deviations
-                rest = rest / np.float32(D)
-                variance -= rest * rest
-                mean = mean + splat(rest)
+                error = error / np.float32(D)
+                variance -= error * error
+                mean = mean + splat(error)
             scale = splat(np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
             for d in range(0, D, LANES):
                 value = (load_part(y + at + d * 4, D - d, zero) - mean) * scale
@@ -100,8 +100,8 @@ def soften_row(x, y, count):
     """y = softmax of ``count`` floats at the address x, zeros if all are -inf."""
     hidden, base = splat(np.float32(-np.inf)), splat(np.float32(LOG2_E))
     whole = count - count % LANES
-    left, end = count - whole, whole * 4  # only the tail: a masked load is slow even for a whole vector
-    tail = load_first(x + end, left, hidden) if left > 0 else hidden
+    remaining, end = count - whole, whole * 4  # only the tail: a masked load is slow even for a whole vector
+    tail = load_first(x + end, remaining, hidden) if remaining > 0 else hidden
     top = maximum(tail, hidden)  # in this order it passes over NaN
     for s in range(0, end, SIZE):
         top = maximum(load(x + s), top)
@@ -113,14 +113,14 @@ def soften_row(x, y, count):
         value = exp2((load(x + s) - shift) * base)
         store(value, y + s)
         total = total + value
-    everything = sum_lanes(total)
-    if everything != np.float32(0):
-        everything = np.float32(1) / everything
-    inverse = splat(everything)
+    scale = sum_lanes(total)
+    if scale != np.float32(0):
+        scale = np.float32(1) / scale
+    inverse = splat(scale)
     for s in range(0, end, SIZE):
         store(load(y + s) * inverse, y + s)
-    if left > 0:
-        store_first(tail * inverse, y + end, left)
+    if remaining > 0:
+        store_first(tail * inverse, y + end, remaining)
 
 
 @kernel

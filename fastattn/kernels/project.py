@@ -68,7 +68,7 @@ Best = namedtuple("Best", "values ids k")
 # Ids in a row.
 Run = namedtuple("Run", "first number")
 # What is kept of the logits of a task's rows, from ``first_row`` on, in lists from ``first_list`` on.
-Chosen = namedtuple("Chosen", "edits lists first_row first_list states summed")
+Selection = namedtuple("Selection", "edits lists first_row first_list states summed")
 # The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them.
 Peaks = namedtuple("Peaks", "owners_N address distance")
 # Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset.
@@ -192,9 +192,9 @@ def scan_row(logits, columns, first_id, state, summed, best):
         for j in range(0, columns, LANES):
             if any_above(load(logits + j * 4), splat(worst(best))):
                 for i in range(j, j + LANES):
-                    one = load_scalar(logits + i * 4)
-                    if one > worst(best):
-                        insert(one, first_id + i, best)
+                    logit = load_scalar(logits + i * 4)
+                    if logit > worst(best):
+                        insert(logit, first_id + i, best)
 
 
 @inner
@@ -207,14 +207,14 @@ edit_run = make_edit(find_in_run)
 
 
 def make_take_group(finish):
-    """Make the helper ``take_group(weights, rows, count, first, affine, scratch, kept)``.
+    """Make the helper ``take_group(weights, rows, count, first, affine, scratch, results)``.
 
     It takes ``count`` rows through GROUP panels from the ``first`` on, or the last ones, and hands the logits of each
-    to ``finish(line, r, first id, columns, kept)``: at the address ``line``, of row r.
+    to ``finish(line, r, first id, columns, results)``: at the address ``line``, of row r.
     """
 
     @inner
-    def take_group(weights, rows, count, first, affine, scratch, kept):
+    def take_group(weights, rows, count, first, affine, scratch, results):
         distance, steps, panels = weights.strides[0], weights.shape[1], min(GROUP, len(weights) - first)
         columns, r = panels * NR, 0
         # the group of panels goes through one tile where the rows are few, else panel by panel
@@ -222,28 +222,29 @@ def make_take_group(finish):
         start, step = address(weights) + first * distance, step_ahead(weights, count)
         ahead = start + panels * distance
         while r < count:
-            place, took = ahead, 0
+            place, height = ahead, 0
             for q in range(0, panels, width):
-                some, skip = Panels(start + q * distance, distance, place, step), q * NR * 4
+                group, skip = Panels(start + q * distance, distance, place, step), q * NR * 4
                 out, zeros = Rows(scratch.tile + skip, columns * 4), Rows(scratch.zeros, 0)
                 column = skip_columns(affine, first * NR * 4 + skip)
-                left, mine = count - r, width * NR
-                took = multiply_tile(weights, rows_from(rows, r), left, some, width, mine, out, column, zeros)
+                height = multiply_tile(
+                    weights, rows_from(rows, r), count - r, group, width, width * NR, out, column, zeros
+                )
                 place += step * steps
-            for i in range(took):
-                finish(scratch.tile + i * columns * 4, r + i, first * NR, columns, kept)
-            r += took
+            for i in range(height):
+                finish(scratch.tile + i * columns * 4, r + i, first * NR, columns, results)
+            r += height
             ahead += panels * step * steps
 
     return take_group
 
 
 @inner
-def choose_logits(line, r, first, columns, kept):
+def choose_logits(line, r, first, columns, selection):
     """Take a row's logits into its softmax and its k best."""
-    edit_run(line, kept.first_row + r, Run(first, columns), columns, kept.edits)
-    best = best_of(kept.lists, kept.first_list + r)
-    scan_row(line, columns, first, kept.states + r * STATE, kept.summed, best)
+    edit_run(line, selection.first_row + r, Run(first, columns), columns, selection.edits)
+    best = best_of(selection.lists, selection.first_list + r)
+    scan_row(line, columns, first, selection.states + r * STATE, selection.summed, best)
 
 
 take_group = make_take_group(choose_logits)
@@ -266,16 +267,16 @@ def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, 
         for task in range(first_task, last_task):
             chunk, first = task % chunks, task // chunks * VOCABULARY_ROWS
             count, x = min(R - first, VOCABULARY_ROWS), address(x_RD) + first * D * 4
-            chosen = Chosen(edits, lists, first, chunk * R + first, states, summed)
+            selection = Selection(edits, lists, first, chunk * R + first, states, summed)
             rows = stage_rows(panels_PSN, arrays, x, count, D, staged, min(R, VOCABULARY_ROWS))
             for i in range(count):
-                clear_best(best_of(lists, chosen.first_list + i))
+                clear_best(best_of(lists, selection.first_list + i))
             begin_task(panels_PSN, count)
             for segment in range(chunk * S // chunks, (chunk + 1) * S // chunks):
                 for i in range(count):
                     clear_state(states + i * STATE)
                 for p in range(segment * SEGMENT, min(P, segment * SEGMENT + SEGMENT), GROUP):
-                    take_group(panels_PSN, rows, count, p, affine, scratch, chosen)
+                    take_group(panels_PSN, rows, count, p, affine, scratch, selection)
                 for i in range(count):
                     row = first + i
                     peaks_SR[segment, row], sums_SR[segment, row] = fold_state(states + i * STATE)

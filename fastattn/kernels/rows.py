@@ -26,9 +26,9 @@ def _add(x_ND, y_ND, z_ND):
         zero = splat(np.float32(0))
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, N)):
             for at in range(n * D * 4, (n + 1) * D * 4, 4 * LANES):
-                left = (n + 1) * D - at // 4
-                total = load_part(address(x_ND) + at, left, zero) + load_part(address(y_ND) + at, left, zero)
-                store_part(total, address(z_ND) + at, left)
+                count = (n + 1) * D - at // 4
+                total = load_part(address(x_ND) + at, count, zero) + load_part(address(y_ND) + at, count, zero)
+                store_part(total, address(z_ND) + at, count)
 
 
 @kernel
@@ -48,8 +48,8 @@ def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N
             word, source = ids_N[n], x + n * D * 4
             if as_it_is:
                 source = table.ctypes.data + word * row_bytes
-                following = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
-                prefetch_row_far(following, D * 4)
+                next_row = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
+                prefetch_row_far(next_row, D * 4)
             elif word >= 0:
                 # multiplied by itself first, as the table would have been, then by the scale
                 multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
@@ -79,15 +79,15 @@ def turn_halves(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NE))):
             row, angles = address(x_NE) + (n * x_NE.shape[1] + column) * 4, positions_N[n] * half * 4
             for k in range(0, half, LANES):
-                left = half - k
-                cos = load_part(address(cos_PK2) + angles + k * 4, left, zero)
-                sin = load_part(address(sin_PK2) + angles + k * 4, left, zero)
+                count = half - k
+                cos = load_part(address(cos_PK2) + angles + k * 4, count, zero)
+                sin = load_part(address(sin_PK2) + angles + k * 4, count, zero)
                 for h in range(heads):
                     first = row + (h * head_width + k) * 4
                     second = first + half * 4
-                    a, b = load_part(first, left, zero), load_part(second, left, zero)
-                    store_part(a * cos - b * sin, first, left)
-                    store_part(b * cos + a * sin, second, left)
+                    a, b = load_part(first, count, zero), load_part(second, count, zero)
+                    store_part(a * cos - b * sin, first, count)
+                    store_part(b * cos + a * sin, second, count)
 
 
 @kernel

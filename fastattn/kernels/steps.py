@@ -89,12 +89,12 @@ def _round_in_place(values_NE, first_column):
 
 
 @inner
-def load_state(states, row, row_bytes, at, left):
+def load_state(states, row, row_bytes, at, count):
     """A part of the state in ``row``, zeros where that is negative."""
     zero = splat(np.float32(0))
     if row < 0:
         return zero
-    return load_part(states + row * row_bytes + at, left, zero)
+    return load_part(states + row * row_bytes + at, count, zero)
 
 
 @kernel
@@ -106,13 +106,13 @@ def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
         zero = splat(np.float32(0))
         for n in range(N):
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                left, at, place = D - d, d * 4, (n * D + d) * 4
-                value = load_part(values + n * D * 8 + at, left, zero)
-                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, left, zero))
-                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+                count, at, place = D - d, d * 4, (n * D + d) * 4
+                value = load_part(values + n * D * 8 + at, count, zero)
+                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, count, zero))
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, count)
                 cell = fma(forget, before - value, value)
-                store_part(cell, states + np.int64(rows_N[n]) * state_row + at, left)
-                store_part(relu(cell) + load_part(residual + place, left, zero), y + place, left)
+                store_part(cell, states + np.int64(rows_N[n]) * state_row + at, count)
+                store_part(relu(cell) + load_part(residual + place, count, zero), y + place, count)
 
 
 @kernel
@@ -123,13 +123,13 @@ def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, 
     for block in prange(0, -(-D // columns)):
         zero = splat(np.float32(0))
         for n in range(N):
-            count = splat(np.float32(positions_N[n] + 1))
+            divisor = splat(np.float32(positions_N[n] + 1))
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                left, at, place = D - d, d * 4, (n * D + d) * 4
-                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
-                total = before + load_part(x + place, left, zero)
-                store_part(total, states + np.int64(rows_N[n]) * state_row + at, left)
-                store_part(total / count, y + place, left)
+                count, at, place = D - d, d * 4, (n * D + d) * 4
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, count)
+                total = before + load_part(x + place, count, zero)
+                store_part(total, states + np.int64(rows_N[n]) * state_row + at, count)
+                store_part(total / divisor, y + place, count)
 
 
 @kernel

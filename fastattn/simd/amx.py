@@ -53,8 +53,8 @@ def configure(emitter: Emitter, rows) -> None:
     with builder.goto_entry_block():
         place = builder.alloca(ir.ArrayType(I64, 8))
     place.align = 8
-    same, rest = sum(1 << 8 * n for n in range(REST)), sum(TILE_ROWS << 8 * n for n in range(REST, 8))
-    by_register = builder.or_(builder.mul(rows, I64(same)), I64(rest))
+    low, high = sum(1 << 8 * n for n in range(REST)), sum(TILE_ROWS << 8 * n for n in range(REST, 8))
+    by_register = builder.or_(builder.mul(rows, I64(low)), I64(high))
     wide = I64(sum(TILE_BYTES << 16 * n for n in range(4)))
     # byte 0: the palette; from 16 on 16 bits a register, the bytes of a row; from 48 on 8 bits each, the rows
     for n, word in enumerate([I64(1), I64(0), wide, wide, I64(0), I64(0), by_register, I64(0)]):
@@ -109,8 +109,8 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
         _move(emitter, "store", n, builder.add(first_sum, skip), sums_row)
 
 
-def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, left, tile: LinearTile) -> None:
-    """Emit the tile of at most ``left`` (i64) rows, with one panel."""
+def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, remaining, tile: LinearTile) -> None:
+    """Emit the tile of at most ``remaining`` (i64) rows, with one panel."""
     builder, precision, panels = emitter.builder, "int8" if arithmetic.integer else "bfloat16", tile.panels
     with builder.goto_entry_block():
         scratch = builder.alloca(ir.ArrayType(ir.IntType(8), MOST_ROWS * vectors * TILE_BYTES))
@@ -119,17 +119,17 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
     b_step = I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
     operands = tile.rows.address, tile.rows.distance, panels.address, b_step
     blocks = builder.udiv(tile.steps, I64(TILE_STEPS))
-    asked = panels.ahead, builder.mul(panels.ahead_step, I64(TILE_STEPS))
+    ahead = panels.ahead, builder.mul(panels.ahead_step, I64(TILE_STEPS))
     columns = list(range(vectors))
-    with builder.if_else(builder.icmp_signed(">", left, I64(TILE_ROWS))) as (many, few):
+    with builder.if_else(builder.icmp_signed(">", remaining, I64(TILE_ROWS))) as (many, few):
         with many:
-            emit_products(emitter, precision, 2, columns[:2], operands, blocks, sums, asked)
+            emit_products(emitter, precision, 2, columns[:2], operands, blocks, sums, ahead)
             if vectors > 2:
                 emit_products(emitter, precision, 2, columns[2:], operands, blocks, sums, None)
         with few:
-            emit_products(emitter, precision, 1, columns, operands, blocks, sums, asked)
-    whole = builder.icmp_signed(">", left, I64(MOST_ROWS))
-    rows = builder.select(whole, I64(MOST_ROWS), left)
+            emit_products(emitter, precision, 1, columns, operands, blocks, sums, ahead)
+    whole = builder.icmp_signed(">", remaining, I64(MOST_ROWS))
+    rows = builder.select(whole, I64(MOST_ROWS), remaining)
     skips = [I64(n * TILE_BYTES) for n in range(vectors)]
 
     def line(address, read=emitter.load):
@@ -140,32 +140,32 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
         factors, corrections = line(tile.affine.factors), line(tile.affine.corrections, emitter.load_integers)
 
     def finish_row(i):
-        at, place, beside = (
+        sums_at, out_at, residual_at = (
             builder.add(start, builder.mul(i, step)) for start, step in (sums, tile.out, tile.residual)
         )
         if arithmetic.integer:
-            totals = [builder.add(*pair) for pair in zip(line(at, emitter.load_integers), corrections)]
+            totals = [builder.add(*pair) for pair in zip(line(sums_at, emitter.load_integers), corrections)]
             factor = emitter.splat(emitter.load_scalar(builder.add(tile.rows.factors, builder.mul(i, I64(4)))))
-            values = add_affine(emitter, totals, factor, factors, biases, line(beside))
+            values = add_affine(emitter, totals, factor, factors, biases, line(residual_at))
         else:
-            values = [emitter.add(*pair) for pair in zip(line(at), biases)]
-            values = [emitter.add(*pair) for pair in zip(values, line(beside))]
+            values = [emitter.add(*pair) for pair in zip(line(sums_at), biases)]
+            values = [emitter.add(*pair) for pair in zip(values, line(residual_at))]
         for skip, value in zip(skips, values, strict=True):
-            emitter.store(value, builder.add(place, skip))
+            emitter.store(value, builder.add(out_at, skip))
 
     emitter.each(rows, 1, finish_row)
 
 
 def make_amx_linear_tile(vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(weights, left, rows, panels, steps, out, affine, residual)``.
+    """The intrinsic ``tile(weights, remaining, rows, panels, steps, out, affine, residual)``.
 
-    left      rows that there are; the first 32 at most are taken.
-    steps     of the inner dimension, whole blocks of TILE_STEPS.
+    remaining  rows that there are; the first 32 at most are taken.
+    steps      of the inner dimension, whole blocks of TILE_STEPS.
     The others are make_linear_tile's; the registers have been configured for the task's rows, 16 at most. Staged rows
     are of whole blocks; rows that fill a register of the configured height can be read.
     """
 
-    def emit(arithmetic, emitter, left, *values):
-        emit_amx_linear_tile(emitter, arithmetic, vectors, left, LinearTile(*values))
+    def emit(arithmetic, emitter, remaining, *values):
+        emit_amx_linear_tile(emitter, arithmetic, vectors, remaining, LinearTile(*values))
 
     return as_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of)(emit)

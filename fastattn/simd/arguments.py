@@ -45,7 +45,7 @@ Affine = namedtuple("Affine", "bias factors corrections")
 # what emitters of linear tiles take: StagedRows, Panels, the number of steps, Rows, Affine, Rows; see make_linear_tile
 LinearTile = namedtuple("LinearTile", "rows panels steps out affine residual")
 # bytes of a row's whole vectors, 4-byte words that are left, and the address of a mask of these
-RowWidth = namedtuple("RowWidth", "whole left mask")
+RowWidth = namedtuple("RowWidth", "whole tail mask")
 # what makes scores of sums: int32 added to sums of integers, of each row of each query; a float32 factor of each row;
 # whether integers are multiplied by it, as floats always are
 Terms = namedtuple("Terms", "starts scales scaled")
@@ -88,8 +88,8 @@ _BFLOAT16 = (
 )
 FORMATS = {
     "float32": {"float32": _FLOAT32},
-    "int8": {each.name: each for each in _INT8},
-    "bfloat16": {each.name: each for each in _BFLOAT16},
+    "int8": {form.name: form for form in _INT8},
+    "bfloat16": {form.name: form for form in _BFLOAT16},
 }
 
 

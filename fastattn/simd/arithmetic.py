@@ -78,7 +78,7 @@ def load_words(emitter: Emitter, address):
     return emitter.read(address, emitter.integers, 1)
 
 
-def _both(emitter: Emitter, pair):
+def _spread_pair(emitter: Emitter, pair):
     """Each of two numbers in every lane."""
     return [emitter.pick(pair, [n] * emitter.target.lanes) for n in (0, 1)]
 
@@ -86,7 +86,7 @@ def _both(emitter: Emitter, pair):
 # bfloat16 widened to float32: a step of bfloat16 is two of float32
 def _spread_two(emitter: Emitter, address):
     if emitter.target.by_lane:
-        return _both(emitter, emitter.read(address, ir.VectorType(F32, 2), 1))
+        return _spread_pair(emitter, emitter.read(address, ir.VectorType(F32, 2), 1))
     return _spread_float(emitter, address), _spread_float(emitter, emitter.builder.add(address, I64(4)))
 
 
@@ -113,7 +113,7 @@ def _spread_narrow(emitter: Emitter, address):
     return _widened_halves(emitter, _spread_word(emitter, address))
 
 
-def add_both(emitter: Emitter, spread, operand, total):
+def add_pairwise(emitter: Emitter, spread, operand, total):
     """The products of two vectors of float32 with two others, added one after the other."""
     for pair in zip(spread, operand):
         total = emitter.fma(*pair, total)
@@ -138,7 +138,7 @@ def _part_pairs(emitter: Emitter, pairs):
 
 
 def _spread_parted(emitter: Emitter, address):
-    return _both(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
+    return _spread_pair(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
 
 
 def _parted_abreast(emitter: Emitter, address):
@@ -156,8 +156,8 @@ def _widen_parted(emitter: Emitter, address):
 
 def _add_long(emitter: Emitter, spread, operand, total):
     """smlal and smlal2: products of the lower, and of the upper halves of vectors of int16."""
-    for one, other in zip(spread, _halves(emitter, operand), strict=True):
-        product = emitter.builder.mul(*(emitter.builder.sext(half, emitter.integers) for half in (one, other)))
+    for halves in zip(spread, _halves(emitter, operand), strict=True):
+        product = emitter.builder.mul(*(emitter.builder.sext(half, emitter.integers) for half in halves))
         total = emitter.builder.add(total, product)
     return total
 
@@ -226,9 +226,9 @@ _BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, load_words, load_words, 
 BFLOAT16 = {
     "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_halves),
     "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_arm_matrices, 2, _BFDOT),
-    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, add_both),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, add_pairwise),
     # rows as tile registers take them; what else reads those, dot products with single rows of weights, widens them
-    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_both),
+    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_pairwise),
 }
 
 

@@ -163,7 +163,7 @@ def make_exponentials(rows: int):
             results = [exp2(emitter, value) for value in values]
             for place, result in zip(places, results, strict=True):
                 emitter.store(result, place)
-            return [emitter.add(one, result) for one, result in zip(sums, results, strict=True)]
+            return [emitter.add(sum_before, result) for sum_before, result in zip(sums, results, strict=True)]
 
         sums = emitter.loop(size, SIZE, [emitter.load(place) for place in totals], body)
         for place, value in zip(totals, sums, strict=True):
@@ -195,7 +195,7 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
 
     def emit(emitter, query, query_row, panel, panel_row, steps, factors, out, out_row):
         builder, lanes = emitter.builder, emitter.target.lanes
-        one, most = emitter.constant(1.0), emitter.constant(MOST)
+        unit, most = emitter.constant(1.0), emitter.constant(MOST)
         starts = emitter.row_addresses(query, query_row, rows)
         size = builder.mul(steps, I64(4))
 
@@ -211,7 +211,7 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
                 for operands in keys:
                     total = sums[len(new)]
                     if exponential:
-                        numbers = [emitter.fma(a, b, one) for a, b in zip(values, operands)]
+                        numbers = [emitter.fma(a, b, unit) for a, b in zip(values, operands)]
                         numbers = [emitter.minimum(most, number) for number in numbers]  # in this order NaN passes
                         total = emitter.add(total, _emit_shared(emitter, weights, numbers))
                     else:
@@ -228,18 +228,18 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
             first = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
 
         def add_run(start, sums):
-            left = builder.sub(whole, start)
-            size = builder.select(builder.icmp_signed("<", left, I64(4 * RUN)), left, I64(4 * RUN))
-            nothing = [emitter.constant(0.0)] * len(sums)
+            remaining = builder.sub(whole, start)
+            size = builder.select(builder.icmp_signed("<", remaining, I64(4 * RUN)), remaining, I64(4 * RUN))
+            zeros = [emitter.constant(0.0)] * len(sums)
             run = emitter.loop(
-                size, 4 * shared, nothing, lambda offset, sums: add(builder.add(start, offset), sums, shared)
+                size, 4 * shared, zeros, lambda offset, sums: add(builder.add(start, offset), sums, shared)
             )
             return [emitter.add(total, part) for total, part in zip(sums, run)]
 
         sums = emitter.loop(whole, 4 * RUN, [first] * (rows * vectors), add_run)
         if shared > 1:
-            rest = builder.mul(tail, I64(4))
-            sums = emitter.loop(rest, 4, sums, lambda offset, sums: add(builder.add(whole, offset), sums, 1))
+            tail_size = builder.mul(tail, I64(4))
+            sums = emitter.loop(tail_size, 4, sums, lambda offset, sums: add(builder.add(whole, offset), sums, 1))
         for n, value in enumerate(sums):
             place = builder.add(out, builder.add(builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)))
             emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), place)
@@ -253,8 +253,8 @@ def additive_rows(element: Element, emitter: Emitter, query, vector, rows, row_s
     """``dot_rows`` of one query for additive attention: v . tanh(query + row), times log2(e)."""
 
     def add(sums, keys, parts):
-        own, factor = parts
-        return [emitter.fma(factor, tanh(emitter, emitter.add(own, key)), total) for key, total in zip(keys, sums)]
+        q, factor = parts
+        return [emitter.fma(factor, tanh(emitter, emitter.add(q, key)), total) for key, total in zip(keys, sums)]
 
     rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(LANES)]
     sums = emit_along(element, emitter, rows_at, [query, vector], width, [emitter.constant(0.0)] * LANES, add)

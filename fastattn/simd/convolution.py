@@ -42,17 +42,17 @@ def make_run_tile(rows: int, vectors: int = TARGET.vectors):
 
 
 def make_filter_tile(rows: int):
-    """The intrinsic ``tile(weights, table, taps, skip, left, filters, bias, out)`` of filters of single channels.
+    """The intrinsic ``tile(weights, table, taps, skip, channels, filters, bias, out)`` of filters of single channels.
 
-    weights  an array of float32, for its dtype only.
-    table    addresses of pixels, int64 [taps, rows].
-    skip     bytes of the first channel in a pixel, in a row of filters and in the bias.
-    left     how many channels there are from it on; of those of a panel that are not there, zeros are made.
-    filters  Rows: one a tap.
-    out      Rows, written: a panel's columns each.
+    weights   an array of float32, for its dtype only.
+    table     addresses of pixels, int64 [taps, rows].
+    skip      bytes of the first channel in a pixel, in a row of filters and in the bias.
+    channels  how many channels there are from it on; of those of a panel that are not there, zeros are made.
+    filters   Rows: one a tap.
+    out       Rows, written: a panel's columns each.
     """
 
-    def emit(_, emitter, table, taps, skip, left, filters, bias, out):
+    def emit(_, emitter, table, taps, skip, channels, filters, bias, out):
         builder, lanes, vectors = emitter.builder, emitter.target.lanes, emitter.target.vectors
         zero = emitter.constant(0.0)
 
@@ -74,11 +74,11 @@ def make_filter_tile(rows: int):
                 for j, value in enumerate(sums[n * vectors : (n + 1) * vectors]):
                     emitter.store(value, builder.add(row, I64(j * lanes * 4)))
 
-        with builder.if_else(builder.icmp_signed(">=", left, I64(emitter.target.columns))) as (whole, part):
+        with builder.if_else(builder.icmp_signed(">=", channels, I64(emitter.target.columns))) as (whole, part):
             with whole:
                 sums_by(lambda address, _: emitter.load(address))
             with part:
-                sums_by(lambda address, j: emitter.load_first(address, builder.sub(left, I64(j * lanes)), zero))
+                sums_by(lambda address, j: emitter.load_first(address, builder.sub(channels, I64(j * lanes)), zero))
 
     forms = [None, None, None, None, Rows, None, Rows]
     return as_array_routine(f"filter_{rows}", forms, arithmetic_of)(emit)

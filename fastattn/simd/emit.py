@@ -28,8 +28,8 @@ def float32_constant(value: float) -> float:
 
 def nested(values, forms) -> list:
     """The values in tuples of these classes; None: a value without a tuple."""
-    given = iter(values)
-    return [form(*islice(given, len(form._fields))) if form else next(given) for form in forms]
+    fields = iter(values)
+    return [form(*islice(fields, len(form._fields))) if form else next(fields) for form in forms]
 
 
 class Emitter:
@@ -59,17 +59,17 @@ class Emitter:
         function = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(function, arguments)
 
-    def pick(self, vector, lanes, other=None):
-        """The lanes with these numbers; those of ``other``, a second vector, are numbered on."""
+    def pick(self, vector, lanes, second=None):
+        """The lanes with these numbers; those of ``second``, a second vector, are numbered on."""
         order = list(lanes)
         indices = ir.Constant(ir.VectorType(I32, len(order)), order)
-        return self.builder.shuffle_vector(vector, vector if other is None else other, indices)
+        return self.builder.shuffle_vector(vector, vector if second is None else second, indices)
 
     def splat(self, scalar):
         """A scalar of any type in every lane."""
         undefined = ir.Constant(ir.VectorType(scalar.type, self.target.lanes), ir.Undefined)
-        one = self.builder.insert_element(undefined, scalar, I32(0))
-        return self.pick(one, [0] * self.target.lanes, undefined)
+        single = self.builder.insert_element(undefined, scalar, I32(0))
+        return self.pick(single, [0] * self.target.lanes, undefined)
 
     def row_addresses(self, first, distance, count: int) -> list:
         """Of ``count`` rows, ``distance`` bytes apart."""
@@ -246,25 +246,25 @@ class Emitter:
         lanes = ir.Constant(self.integers, list(range(self.target.lanes)))
         return self.builder.icmp_signed("<", lanes, self.splat(self.builder.trunc(count, I32)))
 
-    def load_part(self, address, left, fill):
-        """``load`` if ``left`` (i64) is LANES or more, else ``load_first``, which is slow even for a whole vector."""
-        with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
+    def load_part(self, address, count, fill):
+        """``load`` if ``count`` (i64) is LANES or more, else ``load_first``, which is slow even for a whole vector."""
+        with self.builder.if_else(self.builder.icmp_signed(">=", count, I64(self.target.lanes))) as (whole, part):
             with whole:
                 all_lanes, after_all = self.load(address), self.builder.block
             with part:
-                some_lanes, after_some = self.load_first(address, left, fill), self.builder.block
+                some_lanes, after_some = self.load_first(address, count, fill), self.builder.block
         value = self.builder.phi(self.vector)
         value.add_incoming(all_lanes, after_all)
         value.add_incoming(some_lanes, after_some)
         return value
 
-    def store_part(self, value, address, left):
-        """Write a whole vector, or its first ``left`` lanes."""
-        with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
+    def store_part(self, value, address, count):
+        """Write a whole vector, or its first ``count`` lanes."""
+        with self.builder.if_else(self.builder.icmp_signed(">=", count, I64(self.target.lanes))) as (whole, part):
             with whole:
                 self.store(value, address)
             with part:
-                self.store_first(value, address, left)
+                self.store_first(value, address, count)
 
     def fold(self, value, combine):
         """Combine all lanes pairwise, halves first, in a fixed order; returns a scalar."""
@@ -293,10 +293,10 @@ class Emitter:
         offset = builder.phi(I64)
         values = [builder.phi(value.type) for value in initial]
         new = body(offset, values)
-        following = builder.add(offset, I64(step))
-        builder.cbranch(builder.icmp_signed("<", following, size), block, done)
+        next_offset = builder.add(offset, I64(step))
+        builder.cbranch(builder.icmp_signed("<", next_offset, size), block, done)
         last = builder.block
-        for phi, start, end in zip([offset, *values], [I64(0), *initial], [following, *new], strict=True):
+        for phi, start, end in zip([offset, *values], [I64(0), *initial], [next_offset, *new], strict=True):
             phi.add_incoming(start, entry)
             phi.add_incoming(end, last)
         builder.position_at_end(done)

@@ -218,7 +218,7 @@ def make_grouped_tile(rows: int, blocks: int):
                 for block in range(blocks):
                     add_products(row, operands(n, block, group), sums[block])
             halves = [numbers.halves(emitter, panel, block * lanes, group) for block in range(blocks)]
-            return [add_floats(row, *each) for each in zip(sums, *zip(*halves), values)]
+            return [add_floats(row, *terms) for terms in zip(sums, *zip(*halves), values)]
 
         def add(group, values):
             a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
@@ -234,9 +234,9 @@ def make_grouped_tile(rows: int, blocks: int):
 
         residual_rows = emitter.row_addresses(residual.address, residual.distance, rows)
         starts = [
-            emitter.add(bias, beside)
+            emitter.add(bias, addend)
             for column, bias in zip(columns, vectors(affine.bias))
-            for beside in (emitter.load(builder.add(row, column)) for row in residual_rows)
+            for addend in (emitter.load(builder.add(row, column)) for row in residual_rows)
         ]
         results = iter(emitter.loop(groups, 1, starts, add_one if rows == 1 else add))
         out_rows = emitter.row_addresses(out.address, out.distance, rows)
@@ -272,8 +272,8 @@ def stage_groups(emitter: Emitter, x, groups, staged):
         for n, value in enumerate(values):
             integers = emitter.round_to_integers(emitter.multiply(value, factor))
             emitter.store_narrow(integers, b.add(target, I64(n * SIZE // 4)), 8)
-            kept = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))  # as stored, if it is no number
-            total = b.add(total, kept)
+            stored = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))  # as stored, if it is no number
+            total = b.add(total, stored)
         row_sum = emitter.multiply(b.sitofp(emitter.fold(total, b.add), F32), step)
         for skip, number in enumerate((step, row_sum)):
             emitter.store(number, b.add(target, I64(GROUP_INPUTS + 4 * skip)))

@@ -29,16 +29,16 @@ class Long(types.Type):
     def __init__(self):
         super().__init__(name="long int64")
 
-    def unify(self, typingctx, other):
-        if isinstance(other, (types.Integer, types.Boolean)):
+    def unify(self, typingctx, kind):
+        if isinstance(kind, (types.Integer, types.Boolean)):
             return self
-        return types.float64 if isinstance(other, types.Float) else None
+        return types.float64 if isinstance(kind, types.Float) else None
 
-    def can_convert_to(self, typingctx, other):
-        return Conversion.unsafe if isinstance(other, types.Float) else None
+    def can_convert_to(self, typingctx, kind):
+        return Conversion.unsafe if isinstance(kind, types.Float) else None
 
-    def can_convert_from(self, typingctx, other):
-        return Conversion.safe if isinstance(other, (types.Integer, types.Boolean)) else None
+    def can_convert_from(self, typingctx, kind):
+        return Conversion.safe if isinstance(kind, (types.Integer, types.Boolean)) else None
 
 
 INTEGERS, LONGS = (PlainType(f"int{bits}x{LANES}", ir.VectorType(ir.IntType(bits), LANES)) for bits in (32, 64))
@@ -150,12 +150,12 @@ class LaneEmitter(Emitter):
         special = b.or_(none, minus)
         y = b.select(special, self.whole(1), y)
         quotient = b.sdiv(x, y)
-        rest = b.sub(x, b.mul(quotient, y))
-        below = b.and_(b.icmp_signed("!=", rest, zero), b.icmp_signed("<", b.xor(rest, y), zero))
+        remainder = b.sub(x, b.mul(quotient, y))
+        below = b.and_(b.icmp_signed("!=", remainder, zero), b.icmp_signed("<", b.xor(remainder, y), zero))
         quotient = b.sub(quotient, b.zext(below, self.wholes))
-        rest = b.add(rest, b.select(below, y, zero))
+        remainder = b.add(remainder, b.select(below, y, zero))
         quotient = b.select(none, zero, b.select(minus, b.sub(zero, x), quotient))
-        return quotient, b.select(special, zero, rest)
+        return quotient, b.select(special, zero, remainder)
 
 
 def _as_int64(builder, value, kind):
@@ -172,17 +172,17 @@ def clip(builder, value, low, high):
 
 
 @as_intrinsic(types.void, MASK, types.intp, types.intp)
-def keep_bytes(emitter: Emitter, mask, address, left):
-    """Set bytes to 0 where the mask is false: LANES of them, or the first ``left``; no others are touched."""
+def keep_bytes(emitter: Emitter, mask, address, count):
+    """Set bytes to 0 where the mask is false: LANES of them, or the first ``count``; no others are touched."""
     builder, zero = emitter.builder, ir.Constant(ir.VectorType(_BYTE, LANES), [0] * LANES)
-    with builder.if_else(builder.icmp_signed(">=", left, I64(LANES))) as (whole, part):
+    with builder.if_else(builder.icmp_signed(">=", count, I64(LANES))) as (whole, part):
         with whole:
             value = emitter.read(address, zero.type, 1)
             emitter.store(builder.select(mask, value, zero), address, 1)
         with part:
-            count = clip(builder, left, I64(0), I64(LANES))
-            value = emitter.load_first(address, count, zero, 1)
-            emitter.store_first(builder.select(mask, value, zero), address, count, 1)
+            first = clip(builder, count, I64(0), I64(LANES))
+            value = emitter.load_first(address, first, zero, 1)
+            emitter.store_first(builder.select(mask, value, zero), address, first, 1)
 
 
 @as_intrinsic(RAMP, types.int64)
@@ -202,13 +202,13 @@ def floor_divided(a: LaneEmitter, x, y):
     The C library's fmod does it, lane by lane.
     """
     b, zero = a.builder, a.constant(0.0)
-    rest = b.frem(x, y, flags=EXACT)
-    quotient = by_intrinsic("rint")(a, a.divide(a.subtract(x, rest), y))
-    signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (rest, y)))
-    below = b.and_(b.fcmp_ordered("!=", rest, zero, flags=EXACT), signs_differ)
+    remainder = b.frem(x, y, flags=EXACT)
+    quotient = by_intrinsic("rint")(a, a.divide(a.subtract(x, remainder), y))
+    signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (remainder, y)))
+    below = b.and_(b.fcmp_ordered("!=", remainder, zero, flags=EXACT), signs_differ)
     quotient = b.select(below, a.subtract(quotient, a.constant(1.0)), quotient)
     quotient = b.select(b.fcmp_ordered("==", y, zero, flags=EXACT), a.divide(x, y), quotient)
-    return quotient, b.select(below, a.add(rest, y), rest)
+    return quotient, b.select(below, a.add(remainder, y), remainder)
 
 
 def compared(symbol: str) -> tuple[Callable, Callable]:

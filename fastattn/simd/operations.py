@@ -88,8 +88,8 @@ class _Operation:
     def is_long(self, kinds) -> bool:
         """Whether whole numbers have 64 bits in lanes, too: for operands that have, or a scalar shifted by lanes."""
         if self.rule == "shift":
-            shifted, by = kinds
-            if is_scalar_whole(shifted) and by in IN_LANES:
+            shifted, shift = kinds
+            if is_scalar_whole(shifted) and shift in IN_LANES:
                 return True
         kinds = kinds[1:] if self.rule == "where" else kinds
         return LONGS in kinds or LONG in kinds
@@ -134,8 +134,8 @@ def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None
     stub.__name__ = stub.__qualname__ = name
 
     def of_special(kinds):
-        wanted = special and len(kinds) == operation.count
-        return special(None, *(_Operand(None, kind) for kind in kinds)) if wanted else None
+        applies = special and len(kinds) == operation.count
+        return special(None, *(_Operand(None, kind) for kind in kinds)) if applies else None
 
     def resolve(kinds):
         if any(kind in IN_RANGES for kind in kinds):

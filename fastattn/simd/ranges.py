@@ -70,11 +70,11 @@ def emit_range(name: str, builder: ir.IRBuilder, kinds: tuple, values: tuple):
         return r.compare(name, *(r.ends(*pair) for pair in pairs))
     if name == "where":
         condition, *pairs = pairs
-        may = r.chances(*condition)
+        truth = r.chances(*condition)
         if all(_is_truth(kind) for _, kind in pairs):
-            return r.where_truth(may, *(r.chances(*pair) for pair in pairs))
+            return r.where_truth(truth, *(r.chances(*pair) for pair in pairs))
         ends = [r.ends(*pair) for pair in pairs]
-        return r.number(r.where_range(may, *ends), ends)
+        return r.number(r.where_range(truth, *ends), ends)
     if name in _NUMBERS:
         ends = [r.ends(*pair) for pair in pairs]
         return r.number(getattr(r, name)(*ends), ends)
@@ -110,14 +110,14 @@ class _Ranges:
     def below(self, x, y):
         return self.builder.icmp_signed("<", x, y)
 
-    def least(self, first, *others):
-        for other in others:
-            first = self.builder.select(self.below(other, first), other, first)
+    def least(self, first, *values):
+        for value in values:
+            first = self.builder.select(self.below(value, first), value, first)
         return first
 
-    def greatest(self, first, *others):
-        for other in others:
-            first = self.builder.select(self.below(first, other), other, first)
+    def greatest(self, first, *values):
+        for value in values:
+            first = self.builder.select(self.below(first, value), value, first)
         return first
 
     def number(self, result: Ends, operands):
@@ -152,7 +152,7 @@ class _Ranges:
         return Ends(self.builder.sub(x.least, y.greatest), self.builder.sub(x.greatest, y.least))
 
     def multiply(self, x: Ends, y: Ends) -> Ends:
-        products = [self.builder.mul(one, other) for one in x for other in y]
+        products = [self.builder.mul(a, b) for a in x for b in y]
         return Ends(self.least(*products), self.greatest(*products))
 
     def negative(self, x: Ends) -> Ends:
@@ -199,16 +199,16 @@ class _Ranges:
         b = self.builder
         return self.truth(*(b.or_(b.and_(condition.true, p), b.and_(condition.false, q)) for p, q in zip(x, y)))
 
-    def truths(self, name, one: Chances, other: Chances | None = None):
+    def truths(self, name, x: Chances, y: Chances | None = None):
         b = self.builder
-        if other is None:
-            return self.truth(one.false, one.true) if name in _NOT else self.truth(*one)
+        if y is None:
+            return self.truth(x.false, x.true) if name in _NOT else self.truth(*x)
         if name in _AND:
-            return self.truth(b.and_(one.true, other.true), b.or_(one.false, other.false))
+            return self.truth(b.and_(x.true, y.true), b.or_(x.false, y.false))
         if name in _OR:
-            return self.truth(b.or_(one.true, other.true), b.and_(one.false, other.false))
-        differ = b.or_(b.and_(one.true, other.false), b.and_(one.false, other.true))
-        return self.truth(differ, b.or_(b.and_(one.true, other.true), b.and_(one.false, other.false)))
+            return self.truth(b.or_(x.true, y.true), b.and_(x.false, y.false))
+        differ = b.or_(b.and_(x.true, y.false), b.and_(x.false, y.true))
+        return self.truth(differ, b.or_(b.and_(x.true, y.true), b.and_(x.false, y.false)))
 
 
 @intrinsic

@@ -229,18 +229,18 @@ def make_add_rows(sums: int, vectors: int):
 
         chunk = vectors * LANES
         whole = builder.sub(width, builder.urem(width, I64(chunk)))
-        rest = builder.mul(builder.sub(width, whole), I64(4))
+        tail_size = builder.mul(builder.sub(width, whole), I64(4))
         first = builder.mul(whole, I64(4))
 
         def add_chunk(offset):
             add_part(offset, vectors, element.load)
 
         def add_vector(offset):
-            left = builder.sdiv(builder.sub(rest, offset), I64(4))
-            add_part(builder.add(first, offset), 1, partial(element.load_first, count=left))
+            count_left = builder.sdiv(builder.sub(tail_size, offset), I64(4))
+            add_part(builder.add(first, offset), 1, partial(element.load_first, count=count_left))
 
         emitter.each(first, chunk * 4, add_chunk)
-        emitter.each(rest, SIZE, add_vector)
+        emitter.each(tail_size, SIZE, add_vector)
 
     return as_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element)(emit_sums)
 
@@ -258,9 +258,9 @@ def widen_row(element: Element, emitter: Emitter, source, target, width):
     builder = emitter.builder
 
     def widen(offset):
-        left = builder.sub(width, offset)
-        value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), left)
-        emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
+        count = builder.sub(width, offset)
+        value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), count)
+        emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), count)
 
     emitter.each(width, LANES, widen)
 

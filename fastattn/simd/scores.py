@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import SIZE, WHOLE, Rows, RowWidth, Terms
-from fastattn.simd.arithmetic import INT8, add_both, load_words
+from fastattn.simd.arithmetic import INT8, add_pairwise, load_words
 from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET
@@ -55,7 +55,7 @@ class _Halves(_Floats):
         return [emitter.load(place) for place in (address, emitter.builder.add(address, I64(SIZE)))]
 
     def add(self, emitter: Emitter, row, query, total):
-        return add_both(emitter, row, query, total)
+        return add_pairwise(emitter, row, query, total)
 
 
 class _Bits:
@@ -121,8 +121,8 @@ class _Integers:
 
     def _add_halves(self, emitter: Emitter, row, query, total):
         arithmetic = INT8["pairs" if TARGET.int8 in ("pairs", "vnni") else "widened"]
-        for one, other in zip(row, query, strict=True):
-            total = arithmetic.add(emitter, one, other, total)
+        for halves in zip(row, query, strict=True):
+            total = arithmetic.add(emitter, *halves, total)
         return total
 
 
@@ -166,14 +166,14 @@ def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool
     def add_whole(offset, sums):
         return add(offset, [load_words(emitter, place) for place in places_at(offset)], sums)
 
-    def add_left(_, sums):
-        kept, zero = emitter.load_integers(width.mask), emitter.integer(0)
-        words = [emitter.load_first(place, width.left, zero, 1) for place in places_at(width.whole)]
-        return add(width.whole, [builder.and_(word, kept) for word in words], sums)
+    def add_tail(_, sums):
+        mask, zero = emitter.load_integers(width.mask), emitter.integer(0)
+        words = [emitter.load_first(place, width.tail, zero, 1) for place in places_at(width.whole)]
+        return add(width.whole, [builder.and_(word, mask) for word in words], sums)
 
     start = emitter.integer(0) if comparison.integer else emitter.constant(0.0)
     sums = emitter.loop(width.whole, SIZE, [start] * (len(rows) * (len(queries) + squares)), add_whole)
-    return emitter.loop(width.left, LANES, sums, add_left)
+    return emitter.loop(width.tail, LANES, sums, add_tail)
 
 
 def _lane_sums(emitter: Emitter, comparison, sums) -> list:
@@ -192,13 +192,13 @@ def _float_key(emitter: Emitter, value):
 
 def _emit_parts(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead, in_step: int) -> tuple:
     """(sums of products, sums of squares) of rows of which so many are read side by side."""
-    products, own = [], []
+    products, square_sums = [], []
     for n in range(0, len(rows), in_step):
-        some = rows[n : n + in_step]
-        sums = _emit_sums(emitter, comparison, some, width, queries, squares, ahead)
-        products += sums[: len(some) * len(queries)]
-        own += sums[len(some) * len(queries) :]
-    return products, own
+        group = rows[n : n + in_step]
+        sums = _emit_sums(emitter, comparison, group, width, queries, squares, ahead)
+        products += sums[: len(group) * len(queries)]
+        square_sums += sums[len(group) * len(queries) :]
+    return products, square_sums
 
 
 def _inverse_norm(emitter: Emitter, square):

@@ -136,7 +136,7 @@ def _lower_look_up(context, builder, signature, values):
         return unknown(result)
     look, pairs = _LookingUp(builder, table, address_and_shape), list(zip(numbers, index))
     if isinstance(result, Table):
-        return look.rest(pairs)
+        return look.sub_table(pairs)
     if result not in IN_LANES:
         return look.scalar(pairs)
     if index[-1] in RUNS and not any(kind in IN_LANES for kind in index[:-1]):
@@ -181,7 +181,7 @@ class _LookingUp:
         value.set_metadata("invariant.load", self.builder.module.add_metadata([]))
         return value
 
-    def rest(self, pairs):
+    def sub_table(self, pairs):
         b = self.builder
         shape = self.shape[len(pairs) :]
         result = ir.Constant(ir.ArrayType(I64, 1 + len(shape)), ir.Undefined)
@@ -242,6 +242,6 @@ class _LookingUp:
         addresses = b.add(a.splat(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))
         pointers = b.inttoptr(addresses, ir.VectorType(self.memory.as_pointer(), LANES))
         kind = ir.VectorType(self.memory, LANES)
-        everywhere, nothing = a.truth(True), ir.Constant(kind, ir.Undefined)
+        everywhere, undefined = a.truth(True), ir.Constant(kind, ir.Undefined)
         name = f"llvm.masked.gather.v{LANES}{suffix(self.memory)}.v{LANES}p0"
-        return a.call(name, kind, pointers, I32(self.bytes), everywhere, nothing)
+        return a.call(name, kind, pointers, I32(self.bytes), everywhere, undefined)

@@ -92,11 +92,11 @@ def _to_rows(emitter: Emitter, blocks: list, across: int) -> list:
     return rows
 
 
-def _exchange_halves(emitter: Emitter, one, other) -> list:
+def _exchange_halves(emitter: Emitter, first, second) -> list:
     """Two vectors: the lower halves of both, and the upper halves of both."""
     lanes = emitter.target.lanes
     lower = [n + skip for skip in (0, lanes) for n in range(lanes // 2)]
-    return [emitter.pick(one, order, other) for order in (lower, [n + lanes // 2 for n in lower])]
+    return [emitter.pick(first, order, second) for order in (lower, [n + lanes // 2 for n in lower])]
 
 
 def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False, precision: str = "float32"):
@@ -161,8 +161,8 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
 def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
     """A row's integer sums times their factors, plus bias and residual: the outputs of every tile of integers."""
     values = []
-    for total, own, bias, residual in zip(sums, factors, biases, residuals, strict=True):
-        scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, own), bias)
+    for total, scale, bias, residual in zip(sums, factors, biases, residuals, strict=True):
+        scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, scale), bias)
         values.append(emitter.add(scaled, residual))
     return values
 
@@ -243,8 +243,8 @@ def pair_bfloat16(emitter: Emitter, first, second):
     """The nearest bfloat16 of both, side by side in each lane; for CPUs that have instructions for them."""
     builder, lanes = emitter.builder, emitter.target.lanes
     kinds = ir.VectorType(BFloat(), lanes), ir.VectorType(ir.IntType(16), lanes)
-    one, other = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))
-    pairs = emitter.pick(one, [n + skip for n in range(lanes) for skip in (0, lanes)], other)
+    low, high = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))
+    pairs = emitter.pick(low, [n + skip for n in range(lanes) for skip in (0, lanes)], high)
     return builder.bitcast(pairs, emitter.vector)
 
 

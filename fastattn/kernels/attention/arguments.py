@@ -117,7 +117,7 @@ class OutputArguments(NamedTuple):
 # and from row to row; then the same of a sentence, from a head on; then a later head's addresses, to be prefetched.
 BatchRows = namedtuple("BatchRows", "address batch_step head_step row_step")
 HeadRows = namedtuple("HeadRows", "address head_step row_step")
-Ahead = namedtuple("Ahead", "query key value out")
+PrefetchRows = namedtuple("PrefetchRows", "query key value out")
 
 # The arguments for the heads of a sentence, from head h of sentence b on. Of biases, ``bias_key`` is 0 or 4, ``table``
 # the entry for a distance of 0; of scores, ``head`` is that head's part of the product's details.
@@ -194,7 +194,7 @@ StepArrays = namedtuple("StepArrays", "like query key value out vector")
 # Heads from the first to the last of all: ``group`` to a key head, their scores ``stride`` floats apart.
 StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
 # Rows that are processed together, and how many first keys they share.
-Together = namedtuple("Together", "first stop shared")
+RowGroup = namedtuple("RowGroup", "first stop shared")
 # What a query sees: the address of the keys' row numbers, int32; the first one's position and the stop.
 KeyList = namedtuple("KeyList", "index first stop")
 # Some keys of a list that are read; the address of space for LANES row numbers, ``tail``; the address of a list whose

@@ -35,11 +35,11 @@ from fastattn.simd.vector import address, load_scalar, store_integer, store_scal
 @inner
 def _keep_best(row, front, s, maximum, new_maximum, best):
     """Where a row's greatest score has grown, keep it, and the number of the first key that has it."""
-    now = load_scalar(new_maximum)
-    if now > load_scalar(maximum):
-        store_scalar(now, maximum)
+    greatest = load_scalar(new_maximum)
+    if greatest > load_scalar(maximum):
+        store_scalar(greatest, maximum)
         k = front
-        while load_scalar(row + k * 4) != now:
+        while load_scalar(row + k * 4) != greatest:
             k += 1
         store_integer(s + k, best)
 

@@ -123,9 +123,9 @@ def state_of_tile(mask, tile, rows, first, stop):
     if mask.states != 0:
         state = state_of_blocks(mask, head, t, first, stop)
         for n in range(tile.first + 1, tile.stop):
-            other_head, other = query_of_row(rows, n)
-            if other_head != head or other // mask.block_queries != t // mask.block_queries:
-                if state_of_blocks(mask, other_head, other, first, stop) != state:
+            row_head, row_query = query_of_row(rows, n)
+            if row_head != head or row_query // mask.block_queries != t // mask.block_queries:
+                if state_of_blocks(mask, row_head, row_query, first, stop) != state:
                     state = MIXED
     if state == SOME and head == last_head and any_function(mask.function):
         return tile_state(mask.function, mask.b, mask.h + head, t, last, first, stop - 1)
@@ -188,17 +188,17 @@ def mask_tile(mask, tile, rows, s, front, stop, seen):
 @inner
 def state_of_row(function, b, h, t, first, stop, seen):
     """The state of query t and the keys from ``first`` to ``stop``, piece by piece until it is mixed."""
-    found = found_none = 0
+    any_seen = any_hidden = 0
     for s in range(first, stop, PIECE):
         count = min(PIECE, stop - s)
         fill_bytes(1, seen, count)
         write_seen(function, seen, b, h, t, s, count)
         for k in range(count):
-            found |= load_byte(seen + k)
-            found_none |= 1 - load_byte(seen + k)
-        if found and found_none:
+            any_seen |= load_byte(seen + k)
+            any_hidden |= 1 - load_byte(seen + k)
+        if any_seen and any_hidden:
             return SOME
-    return ALL if found else NONE
+    return ALL if any_seen else NONE
 
 
 @inner

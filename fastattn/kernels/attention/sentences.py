@@ -32,11 +32,11 @@ from fastattn.kernels.attention.arguments import (
     INTEGERS,
     KEYS,
     ROWS,
-    Ahead,
     BatchRows,
     HeadMask,
     HeadOutputs,
     HeadRows,
+    PrefetchRows,
     QueryRows,
     RowBlock,
     Scratch,
@@ -374,7 +374,7 @@ def rows_ahead(query, key, value, out, batch, shape, b, g):
         b, g = b + 1, g - shape.key_heads
     g = min(g, shape.key_heads - 1)
     q, k, h = batch.query_starts_B1[b], batch.key_starts_B1[b], g * (shape.heads // shape.key_heads)
-    return Ahead(
+    return PrefetchRows(
         head_rows(query, b, q, h).address,
         head_rows(key, b, k, g).address,
         head_rows(value, b, k, g).address,
@@ -435,7 +435,7 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
     query_array, key_array, value_array, out_array = arrays
     query, key = batch_rows(query_array, *steps[:4]), batch_rows(key_array, *steps[4:8])
     value, out = batch_rows(value_array, *steps[8:12]), batch_rows(out_array, *steps[12:])
-    part, parts, everything = share
+    part, parts, total_cost = share
     together = heads_together(shape, scores.product)
     places = cut_scratch(aligned(scratch), shape.limit, shape.width, shape.value_width)
     invalid = done = 0
@@ -447,7 +447,7 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
             g = h // (shape.heads // shape.key_heads)
             for first in range(0, queries * together, shape.limit):
                 count = min(shape.limit, queries * together - first)
-                owner = min(done * parts // max(everything, 1), parts - 1)
+                owner = min(done * parts // max(total_cost, 1), parts - 1)
                 done += block_cost(first, count, queries, keys, ranges)
                 if owner != part:
                     continue
@@ -484,10 +484,10 @@ def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, inval
     invalid_P  written: the number of rows of each part that see a key and have a total of 0 or NaN
     """
     sentences = RaggedBatch(*batch)
-    everything = whole_cost(sentences, shape, heads_together(shape, scores.product))
+    total_cost = whole_cost(sentences, shape, heads_together(shape, scores.product))
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
-        share = part, len(scratch_PN), everything
+        share = part, len(scratch_PN), total_cost
         invalid_P[part] = attend_share(arrays, steps, sentences, shape, mask, scores, outputs, share, scratch)
 
 

@@ -27,9 +27,9 @@ from fastattn.kernels.attention.arguments import (
     HeadRows,
     KeyList,
     ListedKeys,
+    RowGroup,
     StepArrays,
     StepHeads,
-    Together,
     slot_layout,
 )
 from fastattn.kernels.attention.scores import (
@@ -158,12 +158,12 @@ def keys_to_read(keys, rows, i, row_bytes, tail):
 
     That is the next row's list; of a long row, where that would be evicted before it is read, its own a few keys later.
     """
-    mine = keys_of(keys, rows.first + max(i, 0))
-    first, stop = (0, rows.shared) if i < 0 else (rows.shared, mine.stop - mine.first)
+    row_keys = keys_of(keys, rows.first + max(i, 0))
+    first, stop = (0, rows.shared) if i < 0 else (rows.shared, row_keys.stop - row_keys.first)
     if stop * row_bytes > LARGE:
-        return ListedKeys(mine.index, first, stop, tail, mine.index + AHEAD * 4, stop - AHEAD)
-    following = keys_of(keys, rows.stop) if rows.stop < len(keys.stops_N) else KeyList(mine.index, 0, 0)
-    return ListedKeys(mine.index, first, stop, tail, following.index, following.stop - following.first)
+        return ListedKeys(row_keys.index, first, stop, tail, row_keys.index + AHEAD * 4, stop - AHEAD)
+    next_keys = keys_of(keys, rows.stop) if rows.stop < len(keys.stops_N) else KeyList(row_keys.index, 0, 0)
+    return ListedKeys(row_keys.index, first, stop, tail, next_keys.index, next_keys.stop - next_keys.first)
 
 
 @inner
@@ -180,35 +180,35 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
     sums_head = vectors_of(value_width) * 4
     # the last row replaces missing ones, whose results are not read
     for i in range(TOGETHER if rows.shared > 0 else rows.stop - rows.first):
-        line, mine = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
+        line, row_scratch = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
         column = heads.first * query.head_step
         count = (heads.last - heads.first) * heads.width
-        multiply_row(line + column, scores.factor, mine + slot.queries + column, count)
+        multiply_row(line + column, scores.factor, row_scratch + slot.queries + column, count)
         for k in range(heads.first * sums_head, heads.last * sums_head, SIZE):
-            store(splat(np.float32(0)), mine + slot.sums + k)
+            store(splat(np.float32(0)), row_scratch + slot.sums + k)
 
     # first the keys that all rows share, then the other keys of each
     for i in range(-1, rows.stop - rows.first):
-        mine, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
-        score_keys(arrays, i < 0, mine + slot.queries, mine, slot.size, listed, heads)
+        row_scratch, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        score_keys(arrays, i < 0, row_scratch + slot.queries, row_scratch, slot.size, listed, heads)
     for i in range(rows.stop - rows.first):
-        mine, seen = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        row_scratch, row_keys = scratch + i * slot.size, keys_of(keys, rows.first + i)
         biases = head_biases(scores, rows.first + i, 0)
         for h in range(heads.first, heads.last):
-            score, total = mine + h * heads.stride * 4, mine + slot.totals + h * SIZE
-            take_softmax(score, seen, scores.softcap, biases, h, maximum, total)
+            score, total = row_scratch + h * heads.stride * 4, row_scratch + slot.totals + h * SIZE
+            take_softmax(score, row_keys, scores.softcap, biases, h, maximum, total)
     for i in range(-1, rows.stop - rows.first):
-        mine, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
-        add_values(like, i < 0, mine, mine + slot.sums, slot.size, arrays.value, listed, heads)
+        row_scratch, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        add_values(like, i < 0, row_scratch, row_scratch + slot.sums, slot.size, arrays.value, listed, heads)
     for i in range(rows.stop - rows.first):
-        mine, seen = scratch + i * slot.size, keys_of(keys, rows.first + i)
-        line = weights.address + (rows.first + i) * weights.row_step + seen.first * 4
+        row_scratch, row_keys = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        line = weights.address + (rows.first + i) * weights.row_step + row_keys.first * 4
         for h in range(heads.first, heads.last):
             finish_head(
-                mine + h * heads.stride * 4,
-                seen.stop - seen.first,
-                mine + slot.sums + h * sums_head,
-                mine + slot.totals + h * SIZE,
+                row_scratch + h * heads.stride * 4,
+                row_keys.stop - row_keys.first,
+                row_scratch + slot.sums + h * sums_head,
+                row_scratch + slot.totals + h * SIZE,
                 value_width,
                 out.address + (rows.first + i) * out.row_step + h * out.head_step,
                 line + h * weights.head_step if weights.address != 0 else 0,
@@ -219,13 +219,13 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
 def find_end(keys, first):
     """The end of the rows from ``first`` on, at most TOGETHER, with the same first key at the same position."""
     end = first + 1
-    mine = keys_of(keys, first)
-    if mine.stop > mine.first:
+    first_keys = keys_of(keys, first)
+    if first_keys.stop > first_keys.first:
         limit = min(first + TOGETHER, len(keys.stops_N))
         while end < limit:
-            other = keys_of(keys, end)
-            is_empty = other.stop <= other.first
-            if other.first != mine.first or is_empty or load_index(other.index) != load_index(mine.index):
+            row_keys = keys_of(keys, end)
+            differs = row_keys.first != first_keys.first or row_keys.stop <= row_keys.first
+            if differs or load_index(row_keys.index) != load_index(first_keys.index):
                 break
             end += 1
     return end
@@ -234,14 +234,14 @@ def find_end(keys, first):
 @inner
 def count_shared(keys, first, end):
     """The number of first keys that all of the rows have in common; 0 for a single row."""
-    mine = keys_of(keys, first)
-    shared = mine.stop - mine.first if end - first > 1 else 0
+    first_keys = keys_of(keys, first)
+    shared = first_keys.stop - first_keys.first if end - first > 1 else 0
     for r in range(first + 1, end):
-        other = keys_of(keys, r)
-        s, most = 1, min(shared, other.stop - other.first)
-        if other.index == mine.index:  # a next query of the same list
+        row_keys = keys_of(keys, r)
+        s, most = 1, min(shared, row_keys.stop - row_keys.first)
+        if row_keys.index == first_keys.index:  # a next query of the same list
             s = most
-        while s < most and load_index(other.index + s * 4) == load_index(mine.index + s * 4):
+        while s < most and load_index(row_keys.index + s * 4) == load_index(first_keys.index + s * 4):
             s += 1
         shared = s
     return shared
@@ -272,8 +272,8 @@ def cost_of(keys, first, end):
     """Roughly the number of scores that one head of some rows computes."""
     cost = 0
     for n in range(first, end):
-        seen = keys_of(keys, n)
-        cost += seen.stop - seen.first + 16
+        row_keys = keys_of(keys, n)
+        cost += row_keys.stop - row_keys.first + 16
     return cost
 
 
@@ -281,7 +281,7 @@ def cost_of(keys, first, end):
 def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop, scratch, stride):
     """Compute a thread's part of all rows and heads, ``begin`` to ``stop`` in cost; others as in ``attend_rows``."""
     heads, group, width, value_width = shape
-    placed = step_arrays(arrays, columns, width, value_width)
+    step_rows = step_arrays(arrays, columns, width, value_width)
     head_step = weights_NHS.shape[2] * 4
     address_of_weights = address(weights_NHS) if weights_NHS.size > 0 else 0
     weights = HeadRows(address_of_weights, head_step, weights_NHS.shape[1] * head_step)
@@ -294,9 +294,9 @@ def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop,
         last_head = min(max((stop - done + cost - 1) // cost, 0), heads)
         done += cost * heads
         if first_head < last_head:
-            together = Together(first, end, count_shared(keys, first, end))
-            mine = StepHeads(first_head, last_head, heads, group, width, value_width, stride)
-            attend_together(placed, keys, together, mine, scores, weights, aligned(scratch))
+            row_group = RowGroup(first, end, count_shared(keys, first, end))
+            step_heads = StepHeads(first_head, last_head, heads, group, width, value_width, stride)
+            attend_together(step_rows, keys, row_group, step_heads, scores, weights, aligned(scratch))
         first = end
 
 
@@ -311,8 +311,8 @@ def attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, s
     scores   ScoreArguments, with each query as a sentence
     """
     heads, _, _, _ = shape
-    listed = KeyIndex(*keys)
-    everything = cost_of(listed, 0, len(listed.stops_N)) * heads
+    key_index = KeyIndex(*keys)
+    total_cost = cost_of(key_index, 0, len(key_index.stops_N)) * heads
     for part in prange(0, len(scratch_PN)):
-        scratch, begin, stop = take_part(scratch_PN, part, everything)
-        attend_share(arrays, listed, shape, columns, scores, weights_NHS, begin, stop, scratch, stride)
+        scratch, begin, stop = take_part(scratch_PN, part, total_cost)
+        attend_share(arrays, key_index, shape, columns, scores, weights_NHS, begin, stop, scratch, stride)

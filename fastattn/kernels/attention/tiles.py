@@ -176,14 +176,14 @@ def take_exponentials(score, size, count, new_maxima, maxima, totals, sums, colu
     row of ``sums`` has ``columns`` floats; the others are addresses for the first row.
     """
     for n in range(count):
-        now, before = load_scalar(new_maxima + n * 4), load_scalar(maxima + n * 4)
-        if now != before:
-            store_scalar(now, maxima + n * 4)
-            if before != np.float32(-np.inf):  # else the sums are still empty
-                shrink = lane(exp2(splat(before - now)))
+        maximum, previous = load_scalar(new_maxima + n * 4), load_scalar(maxima + n * 4)
+        if maximum != previous:
+            store_scalar(maximum, maxima + n * 4)
+            if previous != np.float32(-np.inf):  # else the sums are still empty
+                shrink = lane(exp2(splat(previous - maximum)))
                 multiply_row(totals + n * SIZE, shrink, totals + n * SIZE, LANES)
                 multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
-        if now == np.float32(-np.inf):
+        if maximum == np.float32(-np.inf):
             store_scalar(np.float32(0), new_maxima + n * 4)  # from here on it is what is subtracted
     if count == ROWS:
         for n in range(0, ROWS, TOGETHER):
@@ -391,13 +391,13 @@ def add_distances(head, position, query, span, score, scratch):
     strip = scratch + (ROWS * WIDE + position.row % STRIP * KEYS) * 4
     for n in range(ROWS):
         line, m = score + n * KEYS * 4, min(n, position.last_query - t)
-        row, near = scratch + (n * WIDE + reach - first // COLUMNS * COLUMNS) * 4, strip + m * KEYS * 4
+        row, strip_row = scratch + (n * WIDE + reach - first // COLUMNS * COLUMNS) * 4, strip + m * KEYS * 4
         for c in range(front, whole, LANES):
             total = load(line + c * 4)
             if head.keys != 0:
                 total = total + load(row + within(s + c - t - m, bound) * 4)
             if head.queries != 0:
-                total = total + load(near + c * 4)
+                total = total + load(strip_row + c * 4)
             store(total, line + c * 4)
 
 
