@@ -1,7 +1,7 @@
 """LLVM IR for vector arithmetic, for the intrinsics of vector.py and tile.py.
 
-It needs a builder and a Target only, no Numba, so the same code can be generated for another CPU.
-Operations carry the flag ``nsz`` because Numba's fast-math pass adds its flags where there are none.
+An Emitter needs a builder and a Target, no Numba, so it can generate code for another CPU. Operations carry the flag
+``nsz`` because Numba's fast-math pass adds its flags to those that have none.
 """
 
 import struct
@@ -13,11 +13,11 @@ from fastattn.simd.target import Target
 
 F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 EXACT = ("nsz",)
-SHIFT = 1.5 * 2**23  # added to a number it rounds it to an integer, which is then in the low bits
+SHIFT = 1.5 * 2**23  # number + SHIFT has the nearest integer in its low bits
 
 
 def suffix(kind) -> str:
-    """How the names of LLVM's intrinsics have a number's type."""
+    """A number's type in the names of LLVM's intrinsics."""
     return "f32" if kind == F32 else f"i{kind.width}"
 
 
@@ -27,7 +27,7 @@ def float32_constant(value: float) -> float:
 
 
 def nested(values, forms) -> list:
-    """The values in tuples of these classes; None: a value without a tuple."""
+    """The values, grouped into tuples of these classes; None: a value without a tuple."""
     fields = iter(values)
     return [form(*islice(fields, len(form._fields))) if form else next(fields) for form in forms]
 
@@ -60,7 +60,7 @@ class Emitter:
         return self.builder.call(function, arguments)
 
     def pick(self, vector, lanes, second=None):
-        """The lanes with these numbers; those of ``second``, a second vector, are numbered on."""
+        """The lanes with these numbers; the numbers of the lanes of ``second`` follow those of ``vector``."""
         order = list(lanes)
         indices = ir.Constant(ir.VectorType(I32, len(order)), order)
         return self.builder.shuffle_vector(vector, vector if second is None else second, indices)
@@ -72,7 +72,7 @@ class Emitter:
         return self.pick(single, [0] * self.target.lanes, undefined)
 
     def row_addresses(self, first, distance, count: int) -> list:
-        """Of ``count`` rows, ``distance`` bytes apart."""
+        """The addresses of ``count`` rows, ``distance`` bytes apart."""
         return [self.builder.add(first, self.builder.mul(distance, I64(n))) for n in range(count)]
 
     def prefetch(self, address, locality: int = 2) -> None:
@@ -81,11 +81,11 @@ class Emitter:
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 
     def call_once(self, name: str, arguments, emit, result=None, rare=False, forms=None):
-        """Call a function of that name; ``emit(emitter, *arguments)`` writes its body if there is none yet.
+        """Call a function of that name; ``emit(emitter, *arguments)`` writes its body if the module has none yet.
 
-        For long code, so that a kernel contains and compiles it once; the name must include all that it depends on.
-        A ``rare`` call is moved out of the way of other code: attention of short sentences takes 7% longer with a call
-        in it that is never made.
+        So a kernel contains and compiles long code once; the name must include all that the code depends on. LLVM moves
+        a ``rare`` call out of the way of other code: attention of short sentences takes 7% longer with a call in it
+        that never happens.
 
         forms  for each argument the class of a tuple, an array to LLVM, or None: a number
         """
@@ -132,7 +132,7 @@ class Emitter:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=EXACT), a, b)
 
     def larger_magnitude(self, a, b):
-        """The larger of two non-negative values, NaN if either is: their bits are in the values' order, NaN last."""
+        """The larger of two non-negative values, NaN if either is: their bits have the values' order, NaN last."""
         a, b = self.builder.bitcast(a, self.integers), self.builder.bitcast(b, self.integers)
         return self.builder.bitcast(self.builder.select(self.builder.icmp_signed(">", a, b), a, b), self.vector)
 
@@ -149,7 +149,7 @@ class Emitter:
         return self.builder.inttoptr(address, pointee.as_pointer())
 
     def read(self, address, kind, align: int = 4):
-        """A value of an LLVM type."""
+        """The value of an LLVM type at an address."""
         value = self.builder.load(self.pointer(address, kind))
         value.align = align
         return value
@@ -159,7 +159,7 @@ class Emitter:
         self.builder.store(value, self.pointer(address, value.type)).align = align
 
     def load_first(self, address, count, fill, align: int = 4):
-        """The first ``count`` lanes from memory, the rest from ``fill``, a vector; nothing past them is read."""
+        """The first ``count`` lanes from memory, the others from the vector ``fill``; reads nothing past the former."""
         name = f"llvm.masked.load.v{self.target.lanes}{suffix(fill.type.element)}.p0"
         return self.call(name, fill.type, self.pointer(address, fill.type), I32(align), self.first_lanes(count), fill)
 
@@ -181,14 +181,14 @@ class Emitter:
         return self.read(address, F32)
 
     def _load_narrow(self, address, count, bits: int):
-        """LANES integers of 8 or 16 bits; with a ``count`` (i64) only the first are read, the rest is zero."""
+        """LANES integers of 8 or 16 bits; with a ``count`` (i64) it reads only the first, and the others are zero."""
         kind, align = ir.VectorType(ir.IntType(bits), self.target.lanes), bits // 8
         if count is None:
             return self.read(address, kind, align)
         return self.load_first(address, count, ir.Constant(kind, [0] * self.target.lanes), align)
 
     def load_bfloat16(self, address, count=None):
-        """LANES values of bfloat16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
+        """LANES values of bfloat16 as float32; ``count`` as in ``_load_narrow``."""
         wide = self.builder.zext(self._load_narrow(address, count, 16), self.integers)
         return self.builder.bitcast(self.builder.shl(wide, self.integer(16)), self.vector)
 
@@ -202,7 +202,7 @@ class Emitter:
         return self.builder.fpext(value, self.vector)
 
     def widen_float16(self, bits):
-        """LANES values of float16, i16, as float32; without an instruction for it by shifts, and exactly so too."""
+        """LANES values of float16, i16, as float32; CPUs without an instruction for it shift, exactly too."""
         if self.target.float16:
             return self.builder.fpext(self.builder.bitcast(bits, self.float16), self.vector)
         b = self.builder
@@ -225,7 +225,7 @@ class Emitter:
         return self.low_bits(self.add(value, self.constant(SHIFT)))
 
     def low_bits(self, shifted):
-        """The integers of numbers to which SHIFT was added, which rounds them."""
+        """The integers in numbers + SHIFT."""
         return self.builder.sub(self.builder.bitcast(shifted, self.integers), self.integer(0x4B400000))
 
     def store_narrow(self, integers, address, bits: int):
@@ -247,7 +247,7 @@ class Emitter:
         return self.builder.icmp_signed("<", lanes, self.splat(self.builder.trunc(count, I32)))
 
     def load_part(self, address, count, fill):
-        """``load`` if ``count`` (i64) is LANES or more, else ``load_first``, which is slow even for a whole vector."""
+        """``load`` if ``count`` (i64) is at least LANES, else ``load_first``, which is slow even for a whole vector."""
         with self.builder.if_else(self.builder.icmp_signed(">=", count, I64(self.target.lanes))) as (whole, part):
             with whole:
                 all_lanes, after_all = self.load(address), self.builder.block

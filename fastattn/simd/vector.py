@@ -1,6 +1,6 @@
 """A vector of LANES float32 as a Numba type, with operators and the kernels' intrinsics.
 
-Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is checked: a kernel bounds its own tiles.
+Addresses are plain integers (``array.ctypes.data`` plus bytes). Nothing checks them: a kernel bounds its own tiles.
 """
 
 import operator
@@ -19,7 +19,7 @@ from fastattn.simd.target import LANES, TARGET
 
 
 def register_form(kind: type[types.Type], form: Any) -> None:
-    """Have values of a Numba type be of one LLVM type; ``form`` is that, or says it of the type."""
+    """Give the values of a Numba type an LLVM type: ``form``, or what ``form(type)`` returns."""
 
     @register_model(kind)
     class Model(models.PrimitiveModel):
@@ -28,7 +28,7 @@ def register_form(kind: type[types.Type], form: Any) -> None:
 
 
 class PlainType(types.Type):
-    """A Numba type that is no more than a name and the LLVM type of its values."""
+    """A Numba type with a name and the LLVM type of its values."""
 
     def __init__(self, name: str, form: ir.Type):
         super().__init__(name=name)
@@ -57,7 +57,7 @@ _register_operator(operator.truediv, Emitter.divide)
 
 
 def as_intrinsic(result, *parameters):
-    """Make an intrinsic of fixed types, and of its name, of a function ``emit(emitter, *llvm values)``."""
+    """Make an intrinsic of these types from a function ``emit(emitter, *llvm values)``, under its name."""
 
     def make(emit):
         def typer(typing_context, *actual):
@@ -73,7 +73,7 @@ def as_intrinsic(result, *parameters):
 
 
 def _with_parameters(name, count, typer, documentation):
-    """The intrinsic of ``typer(typing_context, *types)``, of so many types; Numba reads the number from a function."""
+    """The intrinsic of ``typer(typing_context, *types)`` with ``count`` types; Numba counts a function's parameters."""
     names = ", ".join(f"a{i}" for i in range(count))
     space = {"typer": typer}
     exec(f"def {name}(typing_context{', ' if names else ''}{names}): return typer(typing_context, {names})", space)  # noqa: S102
@@ -95,7 +95,7 @@ def as_routine(name, *parameters, rare=False):
 
 
 def as_array_routine(name, forms, prepare, result=types.void):
-    """``as_routine`` of an array, of which only the type is used, and of integers or tuples of them.
+    """``as_routine`` whose first argument is an array, read for its type alone; the others are integers, or tuples.
 
     forms    the class of each tuple, or None: a number
     prepare  (Numba type of the array) -> the first argument of ``emit(prepared, emitter, *values)``
@@ -120,7 +120,7 @@ def as_array_routine(name, forms, prepare, result=types.void):
 
 @intrinsic
 def address(typing_context, array):
-    """The address of an array's first element, int64: ``ctypes.data`` is uint64, whose sum with an int64 is a float."""
+    """The address of an array's first element, int64: ``ctypes.data`` is uint64, and plus an int64 a float."""
 
     def generate(context, builder, kind, arguments):
         (value,) = arguments
@@ -162,7 +162,7 @@ sum_lanes, max_lanes, largest_magnitude = map(_make_fold, (Emitter.add, Emitter.
 
 @as_intrinsic(types.boolean, _V, _V)
 def any_above(emitter, a, b):
-    """Whether any lane of a is greater than b's."""
+    """Whether any lane of a is greater than the same lane of b."""
     bits = emitter.builder.bitcast(emitter.builder.fcmp_ordered(">", a, b, flags=EXACT), ir.IntType(LANES))
     return emitter.builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
