@@ -1,17 +1,16 @@
 """Intel's tile registers (AMX): their instructions, as calls that LLVM knows, and the tile of a linear layer in them.
 
-Eight registers hold up to 16 rows of 64 bytes each, as a configuration says that a thread loads first. An instruction
-multiplies 16 rows of A, of 16 words each, by 16 steps of B, of 16 columns each, into 16 x 16 sums; a word is a step of
-a column: four int8 or two bfloat16. Registers are named by constants, and LLVM allots none by itself.
+Eight registers hold up to 16 rows of 64 bytes each; a thread first loads a configuration of these numbers. An
+instruction multiplies 16 rows of A, of 16 words each, by 16 steps of B, of 16 columns each, into 16 x 16 sums; a word
+is a step of a column: four int8 or two bfloat16. Constants name the registers; LLVM allots none by itself.
 
-A tile is 32 rows at most times a panel. Staged rows and panels are read as they lie: 64 bytes of 16 rows are one
-register, 16 steps of 16 of a panel's columns another. Two registers of rows meet two of columns, so that four loads
-serve four products; a panel's third column of registers goes alone, and so do up to 16 rows, with all three. The sums
-are stored to a scratch of 6 KB in L1, where bias, factors and residual are added.
+A tile is 32 rows at most times a panel. It loads staged rows and panels as they lie: 64 bytes of 16 rows are one
+register, 16 steps of 16 of a panel's columns another. Two registers of rows meet two of columns, so four loads serve
+four products; a panel's third column of registers goes alone, and up to 16 rows go alone with all three. The sums go to
+a scratch of 6 KB in L1, where the tile adds bias, factors and residual.
 
-Sums of int8 are exact, so they have the bits of any other instruction. Those of bfloat16 have an order of their own, of
-blocks of 32 values, whatever the number of rows. Rows of a register do not mix: what lies behind the last row may be
-anything.
+Sums of int8 are exact, so they have the bits of any other instruction. Sums of bfloat16 have an order of their own, of
+blocks of 32 values, whatever the number of rows. Rows of a register do not mix, so any bytes may lie behind the last.
 
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBUSD, TDPBF16PS.
 """
@@ -30,7 +29,7 @@ from fastattn.simd.vector import as_array_routine, as_intrinsic
 SUMS, REST = 4, 5  # the first register after those of sums; the first that always has TILE_ROWS rows
 MOST_ROWS = 2 * TILE_ROWS
 
-# What test code replaces to run tiles where there are none.
+# Tests replace these to run tiles on CPUs without them.
 INSTRUCTIONS = {
     "configure": "llvm.x86.ldtilecfg",
     "release": "llvm.x86.tilerelease",
@@ -63,7 +62,7 @@ def configure(emitter: Emitter, rows) -> None:
 
 
 def release(emitter: Emitter) -> None:
-    """Leave the registers empty, so that the system need not keep them for this thread."""
+    """Empty the registers, so that the system need not save them for this thread."""
     _emit(emitter, "release")
 
 
@@ -79,7 +78,7 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     """Emit one pass: ``rows`` registers of rows times some columns of registers, to ``sums``, (address, row).
 
     operands  (a, a_row, b, b_step): addresses and distances
-    ahead     (address, bytes a block) of what is prefetched meanwhile, or None
+    ahead     (address, bytes a block) of what the pass prefetches, or None
 
     Products of bfloat16 are summed in float32 from zero, even and odd values apart, then both are added to each other
     and to the sum; numbers too small to be normal count as zero.
@@ -159,10 +158,10 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
 def make_amx_linear_tile(vectors: int = TARGET.vectors):
     """The intrinsic ``tile(weights, remaining, rows, panels, steps, out, affine, residual)``.
 
-    remaining  rows that there are; the first 32 at most are taken.
+    remaining  the number of rows, of which the tile takes the first 32 at most.
     steps      of the inner dimension, whole blocks of TILE_STEPS.
-    The others are make_linear_tile's; the registers have been configured for the task's rows, 16 at most. Staged rows
-    are of whole blocks; rows that fill a register of the configured height can be read.
+    The other arguments are make_linear_tile's. The registers are configured for the task's rows, 16 at most. Staged
+    rows have whole blocks, and the tile may read as many rows as fill a register of the configured height.
     """
 
     def emit(arithmetic, emitter, remaining, *values):

@@ -1,14 +1,14 @@
-"""The loops of attention over scores in memory: bytes that say which keys are seen, the softmax, additive scores.
+"""The loops of attention over scores in memory: bytes of visible keys, the softmax, additive scores.
 
-Addresses are plain integers, and nothing is checked, as in vector.py.
+Addresses are plain integers. Nothing checks them, as in vector.py.
 
-Tiles of additive attention are sums of v tanh(a + b) over the inner dimension, in a product's place, so a tile has the
-shape of one: rows of queries by packed keys. tanh(a + b) is 1 - 2 / (1 + A B) where A = e**2a and B = e**2b, which are
-computed once a query and once a key. A division takes as long as several multiply-adds, so two terms share one:
+Tiles of additive attention are sums of v tanh(a + b) over the inner dimension; like a product's tile, one has rows of
+queries by packed keys. tanh(a + b) is 1 - 2 / (1 + A B), where A = e**2a is computed once a query and B = e**2b once a
+key. A division takes as long as several multiply-adds, so two terms share one:
 
     v / p + w / q = (v q + w p) / (p q)
 
-Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32: p q does not overflow.
+Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32, so that p q does not overflow.
 """
 
 from llvmlite import ir
@@ -24,7 +24,7 @@ from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 _I, _BYTE = types.intp, ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
 SHARED = 2  # terms of a division
-RUN = 16  # terms that are summed up by themselves: in one long sum more digits are lost
+RUN = 16  # terms of a partial sum: one long sum loses more digits
 MOST = 2.0**60
 
 
@@ -54,10 +54,7 @@ def fill_bytes(emitter: Emitter, byte, target, count):
 
 @as_intrinsic(types.void, _I, _I, _I)
 def copy_bytes(emitter: Emitter, source, target, count):
-    """Copy ``count`` bytes from one address to another.
-
-    The last LANES bytes are copied whole, over some that have been, so that none beyond ``count`` is read.
-    """
+    """Copy ``count`` bytes from one address to another, and read none beyond them: the last vector overlaps others."""
     builder = emitter.builder
     last = builder.sub(count, I64(LANES))
 
@@ -74,7 +71,7 @@ def copy_bytes(emitter: Emitter, source, target, count):
 
 @as_intrinsic(types.void, _I, _I, _I)
 def hide_unseen(emitter: Emitter, score, seen, size):
-    """Set to -inf the scores, ``size`` bytes of whole vectors, whose byte is 0."""
+    """Set to -inf the scores whose byte in ``seen`` is 0, of ``size`` bytes of scores, whole vectors."""
     builder = emitter.builder
     hidden, none_of_them = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
 
@@ -88,8 +85,7 @@ def hide_unseen(emitter: Emitter, score, seen, size):
 
 
 def make_any_byte(rows: int, columns: int):
-    """The intrinsic ``any_byte(address, row)``: whether any of ``columns`` bytes of so many rows, ``row`` bytes apart,
-    is not 0."""
+    """The intrinsic ``any_byte(address, row)``: whether a byte is not 0, of ``rows`` x ``columns``, ``row`` apart."""
     kind, number = ir.VectorType(_BYTE, columns), ir.IntType(8 * columns)
 
     @as_intrinsic(types.boolean, _I, _I)
@@ -106,7 +102,7 @@ def make_any_byte(rows: int, columns: int):
 def make_row_maxima(rows: int):
     """The intrinsic ``row_maxima(x, x_row, size, top)``: top[i] = max(top[i], x[i, :]), float32.
 
-    x  rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are read. NaN is ignored.
+    x  rows are x_row bytes apart; it reads their first ``size`` bytes, whole vectors, and ignores NaN.
     """
 
     def emit(emitter: Emitter, x, x_row, size, top):
@@ -127,9 +123,9 @@ def make_row_maxima(rows: int):
 
 @as_routine("cap_row", _I, _I, types.float32, rare=True)
 def cap_row(emitter: Emitter, x, size, cap):
-    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
+    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x; NaN for NaN and infinity.
 
-    NaN if x is NaN or infinite, so that an overflow shows as it does without a cap.
+    So an overflow shows as it does without a cap.
     """
     most, zero = emitter.splat(cap), emitter.constant(0.0)
     inverse = emitter.divide(emitter.constant(1.0), most)
@@ -146,9 +142,9 @@ def cap_row(emitter: Emitter, x, size, cap):
 def make_exponentials(rows: int):
     """The intrinsic ``exponentials(x, x_row, size, shift, total)``: x[i, :] = 2**(x[i, :] - shift[i]), float32.
 
-    x      rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are replaced.
-    total  adjacent vectors, one a row: the results are added to it lane by lane.
-    Eight rows together are quicker than one by one where vectors, sums and constants fit the registers.
+    x      rows are x_row bytes apart; it replaces their first ``size`` bytes, whole vectors.
+    total  adjacent vectors, one a row, to which it adds the results lane by lane.
+    Eight rows together are quicker than eight calls where vectors, sums and constants fit the registers.
     """
 
     def emit(emitter: Emitter, x, x_row, size, shift, total):

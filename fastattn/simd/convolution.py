@@ -10,7 +10,7 @@ from fastattn.simd.vector import as_array_routine, as_routine
 
 
 def make_run_tile(rows: int, vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(weights, table, runs, steps, panels, out, bias)`` of rows that lie in runs; float32 alone.
+    """The intrinsic ``tile(weights, table, runs, steps, panels, out, bias)`` of rows that lie in runs; only float32.
 
     weights  an array of packed weights, for its dtype only.
     table    addresses, int64 [runs, rows]: a row of A is made of ``runs`` runs of ``steps`` numbers each.
@@ -47,7 +47,7 @@ def make_filter_tile(rows: int):
     weights   an array of float32, for its dtype only.
     table     addresses of pixels, int64 [taps, rows].
     skip      bytes of the first channel in a pixel, in a row of filters and in the bias.
-    channels  how many channels there are from it on; of those of a panel that are not there, zeros are made.
+    channels  the number of channels from it on; the tile takes zeros for those that a panel has beyond.
     filters   Rows: one a tap.
     out       Rows, written: a panel's columns each.
     """

@@ -29,7 +29,7 @@ LOG = (
 
 
 def scale_by_power(e: Emitter, p, n):
-    """p 2**n for integers n, in two factors so that neither leaves the exponent's range."""
+    """p 2**n for integers n, in two factors, each within the exponent's range."""
     b = e.builder
     half = b.ashr(n, e.integer(1))
     for part in (half, b.sub(n, half)):
@@ -86,8 +86,8 @@ def exp2(e: Emitter, x):
 def erf(e: Emitter, x):
     """erf(x), relative error below 4e-7: x P(x^2) with x clipped to the bound, where erf is 1.
 
-    It avoids the division of a rational function, which takes as long as ten multiplications. P's argument is
-    mapped to -1 .. 1, which keeps its coefficients small.
+    A rational function would need a division, which takes as long as ten multiplications. P's argument is mapped to
+    -1 .. 1, so that its coefficients are small.
     """
     # in this order NaN passes
     x = e.minimum(e.constant(ERF_BOUND), e.maximum(e.constant(-ERF_BOUND), x))
@@ -104,9 +104,9 @@ def tanh(e: Emitter, x):
 
 
 def accurate_tanh(e: Emitter, x):
-    """tanh(x) as a caller's own libraries have it: relative error below 4e-7, and 1.2e-7 from 1/2 on.
+    """tanh(x) close to that of a caller's own libraries: relative error below 4e-7, from 1/2 on below 1.2e-7.
 
-    There it is 1 - 2 t / (1 + t) of the magnitude, with t = e**-2x, which ends at 1. NaN stays.
+    From there it is 1 - 2 t / (1 + t) of the magnitude, with t = e**-2x, which ends at 1. NaN stays.
     """
     b, unit = e.builder, e.constant(1.0)
     magnitude = e.absolute(x)
@@ -132,7 +132,7 @@ def _reduced(e: Emitter, x):
 
 
 def _ends(e: Emitter, x, value):
-    """A logarithm where it is no number: -inf at 0, NaN below, x itself for inf and NaN."""
+    """A logarithm's value, but -inf at 0, NaN below 0, and x itself for inf and NaN."""
     b, zero, infinity = e.builder, e.constant(0.0), e.constant(float("inf"))
     value = b.select(b.fcmp_unordered("<", x, infinity, flags=EXACT), value, x)
     value = b.select(b.fcmp_ordered("==", x, zero, flags=EXACT), e.constant(float("-inf")), value)
@@ -163,7 +163,7 @@ def exp2_of_any(e: Emitter, x):
 def power(e: Emitter, x, y):
     """x**y as 2**(y log2 x): a relative error of about 1e-7 times the result's exponent.
 
-    Of x < 0 it has a value for whole y only, else NaN; x**0 and 1**y are 1 for any x and y.
+    For x < 0 it has a value for whole y only, else NaN; x**0 and 1**y are 1 for any x and y.
     """
     b, zero, unit = e.builder, e.constant(0.0), e.constant(1.0)
     value = exp2_of_any(e, e.multiply(y, log2(e, e.absolute(x))))

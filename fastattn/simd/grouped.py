@@ -1,13 +1,13 @@
-"""Products with 4-bit or 8-bit weights in groups of 32 inputs: how rows are staged for them, and the tile.
+"""Products with 4-bit or 8-bit weights in groups of 32 inputs: staged rows, and the tile.
 
-A staged row has for each group 32 int8, multiples of ``peak / 127`` of the group, that step as float32, and the step
-times the numbers' sum, by which a weight's minimum is multiplied. A panel holds group after group, so that memory is
-read in order: 4 vectors of words for all its columns, then their scales and minima. Byte i of word w of a column holds
-the inputs 4 w + i and 16 + 4 w + i, so that half a byte of a whole vector is one operand of the instruction that
-multiplies bytes by fours. Of 8 bits each group has 8 vectors of words, byte i of word w being the weight of input
-4 w + i plus 128, and the scales lie behind all groups; a minimum is -128 scales.
+A staged row has for each group 32 int8, multiples of the group's ``peak / 127``; this step as float32; and the step
+times the numbers' sum, a factor of a weight's minimum. A panel holds group after group, in the order in which a tile
+reads memory: 4 vectors of words for all its columns, then their scales and minima. Byte i of word w of a column holds
+the inputs 4 w + i and 16 + 4 w + i, so the low halves of a vector's bytes are one operand of the instruction that
+multiplies bytes by fours, and the high halves another. Of 8 bits each group has 8 vectors of words: byte i of word w is
+the weight of input 4 w + i plus 128. The scales lie behind all groups; a minimum is -128 scales.
 
-The sum of a group is exact in int32, whoever computes it: at most 32 * 255 * 127. Then each output adds, group after
+The sum of a group is exact in int32, by any instruction: at most 32 * 255 * 127. Then each output adds, group after
 group, minimum * (step * sum of the row) and (sum * scale) * step, by the same operations in every tile, so its bits
 depend on its row alone. Of twelve operations of a group, eight are products.
 """
@@ -40,7 +40,7 @@ MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.51
 
 
 class NibbleProduct(NamedTuple):
-    """How bytes meet a row's int8: those below 16 alone, unless ``whole``.
+    """How an instruction multiplies bytes by a row's int8: bytes below 16 alone, unless ``whole``.
 
     zero    (emitter) -> sums of nothing
     add     (emitter, LANES words of weights, the row's word, i32, sums) -> the sums plus the products
@@ -105,7 +105,7 @@ def _by_fours(add: Callable, whole: bool) -> NibbleProduct:
 
 
 def product_for(target: Target = TARGET) -> NibbleProduct:
-    """The best of the target's instructions; all give the same sums."""
+    """The fastest of the target's instructions; all give the same sums."""
     if target.int8 == "vnni":
         return _by_fours(add_unsigned, True)
     if target.int8 in ("sdot", "smmla"):
@@ -119,9 +119,9 @@ class GroupedNumbers(NamedTuple):
     """How a panel holds the numbers of a group.
 
     words   vectors of words of a column block
-    group   bytes of a group, of all columns, that are read in order
-    split   (product, emitter, the n-th vector of words) -> [(the operand's place in the sums, which of the row's words
-            it meets, operand)]
+    group   adjacent bytes of a group, of all columns
+    split   (product, emitter, n, the n-th vector of words) -> [(the operand's place in the sums, the number of the
+            row's word that it meets, operand)]
     halves  (emitter, GroupedPanel, column, group) -> (scales, minima) of LANES columns
     """
 
@@ -204,7 +204,7 @@ def make_grouped_tile(rows: int, blocks: int):
                 emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
             )
             value = emitter.fma(minimum, row_sum, value)
-            # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
+            # not scale * step first: LLVM moves that to the group's start, where each takes a register, and spills
             return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
 
         def add_one(group, values):
@@ -255,7 +255,7 @@ def float16_of(emitter: Emitter, address, lane):
 
 @as_intrinsic(types.void, types.intp, types.intp, types.intp)
 def stage_groups(emitter: Emitter, x, groups, staged):
-    """Round that many groups of 32 floats to int8; a group with a NaN or an infinity gives NaN."""
+    """Round ``groups`` groups of 32 floats to int8; a group with a NaN or an infinity gives NaN."""
     b = emitter.builder
 
     def stage(group):
@@ -265,14 +265,15 @@ def stage_groups(emitter: Emitter, x, groups, staged):
         peaks = emitter.absolute(values[0])
         for value in values[1:]:
             peaks = emitter.larger_magnitude(emitter.absolute(value), peaks)
-        # in scalars: LLVM 22 takes lanes that are no sums where a sum of all is spread again
+        # in scalars: LLVM 22 takes wrong lanes where a sum of all lanes is spread again
         peak, total = emitter.fold(peaks, emitter.larger_magnitude), emitter.integer(0)
         step, inverse = emitter.divide(peak, F32(127.0)), emitter.divide(F32(127.0), peak)
         factor = emitter.splat(b.select(b.fcmp_unordered("une", peak, F32(0.0)), inverse, F32(0.0)))
         for n, value in enumerate(values):
             integers = emitter.round_to_integers(emitter.multiply(value, factor))
             emitter.store_narrow(integers, b.add(target, I64(n * SIZE // 4)), 8)
-            stored = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))  # as stored, if it is no number
+            # the byte in memory, which differs from a NaN's integer
+            stored = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))
             total = b.add(total, stored)
         row_sum = emitter.multiply(b.sitofp(emitter.fold(total, b.add), F32), step)
         for skip, number in enumerate((step, row_sum)):

@@ -1,11 +1,11 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
-In lanes truth values are a MASK, whole numbers int32 (INTEGERS), or int64 (LONGS, in two registers) where what comes
-from an array of int64 takes part, and wrap around; outside lanes they are int64, and LONG what comes from such an
-array. A RAMP is a run of positions s, s + 1 and so on, kept as the int64 s: what is added to it or compared with it
-costs a scalar. A FALL is s, s - 1 and so on: a distance from a RAMP.
+In lanes truth values are a MASK and whole numbers INTEGERS, int32, which wrap around; a number from an array of int64
+makes them LONGS, int64 in two registers. Outside lanes whole numbers are int64, and those from such an array LONG. A
+RAMP is a run of positions s, s + 1 and so on, stored as the int64 s: to add to it or to compare it costs a scalar. A
+FALL is s, s - 1 and so on: a distance from a RAMP.
 
-What operations emit, they emit from a LaneEmitter and operands of one kind, for lanes and for one alone.
+The functions below emit an operation from a LaneEmitter and operands of one kind, for lanes and for a scalar alike.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ I1, _BYTE = ir.IntType(1), ir.IntType(8)
 
 
 class Long(types.Type):
-    """An int64 that makes those that it meets in lanes int64."""
+    """An int64 that makes whole numbers in lanes int64, where an operation has both."""
 
     def __init__(self):
         super().__init__(name="long int64")
@@ -78,9 +78,9 @@ def is_truth(kind) -> bool:
 
 
 class LaneEmitter(Emitter):
-    """Operations on LANES values, or on one: a scalar is a vector of one lane, so that both give the same bits.
+    """Operations on LANES values if ``wide``, else on a vector of one lane for a scalar: both give the same bits.
 
-    Whole numbers have 32 bits in lanes that are not ``long``, 64 else.
+    Whole numbers have 32 bits in lanes that are not ``long``, else 64.
     """
 
     def __init__(self, builder: ir.IRBuilder, wide: bool, long: bool = False):
@@ -102,7 +102,7 @@ class LaneEmitter(Emitter):
         return ir.Constant(self.wholes, list(range(self.lanes)))
 
     def result(self, value):
-        """A value as Numba has it: of one lane, the scalar."""
+        """The value for Numba: of a vector of one lane, the scalar."""
         return value if self.wide else self.builder.extract_element(value, I32(0))
 
     def as_floats(self, value, kind):
@@ -118,7 +118,7 @@ class LaneEmitter(Emitter):
         return b.sitofp(value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind), self.vector)
 
     def as_wholes(self, value, kind, wrapped: bool = False):
-        """A scalar that does not fit the lanes becomes the nearest, or is ``wrapped``."""
+        """A scalar that does not fit the lanes becomes the nearest number that does, or is ``wrapped``."""
         b = self.builder
         if kind in (INTEGERS, LONGS):
             return b.sext(value, self.wholes)
@@ -144,7 +144,7 @@ class LaneEmitter(Emitter):
         return b.icmp_signed("!=", value, ir.Constant(value.type, [0] * self.lanes))
 
     def floor_divided(self, x, y):
-        """(quotient, remainder) of whole numbers, rounded down; 0 and 0 where y is 0: the CPU's division would trap."""
+        """(quotient, remainder) of whole numbers, rounded down; (0, 0) where y is 0: the CPU's division would trap."""
         b, zero = self.builder, self.whole(0)
         none, minus = b.icmp_signed("==", y, zero), b.icmp_signed("==", y, self.whole(-1))
         special = b.or_(none, minus)
@@ -173,7 +173,7 @@ def clip(builder, value, low, high):
 
 @as_intrinsic(types.void, MASK, types.intp, types.intp)
 def keep_bytes(emitter: Emitter, mask, address, count):
-    """Set bytes to 0 where the mask is false: LANES of them, or the first ``count``; no others are touched."""
+    """Set LANES bytes to 0 where the mask is false, or the first ``count`` of them, and touch no others."""
     builder, zero = emitter.builder, ir.Constant(ir.VectorType(_BYTE, LANES), [0] * LANES)
     with builder.if_else(builder.icmp_signed(">=", count, I64(LANES))) as (whole, part):
         with whole:
@@ -187,7 +187,7 @@ def keep_bytes(emitter: Emitter, mask, address, count):
 
 @as_intrinsic(RAMP, types.int64)
 def ramp(emitter: Emitter, start):
-    """The positions from one on."""
+    """The positions from ``start`` on."""
     return start
 
 
@@ -197,9 +197,9 @@ def by_intrinsic(name: str) -> Callable:
 
 
 def floor_divided(a: LaneEmitter, x, y):
-    """(quotient, remainder) of floats as NumPy has them, the remainder exact; floor(x / y) is often one too large.
+    """(quotient, remainder) of floats as in NumPy; the remainder is exact, by the C library's fmod, lane by lane.
 
-    The C library's fmod does it, lane by lane.
+    floor(x / y) as the quotient would often be 1 too large.
     """
     b, zero = a.builder, a.constant(0.0)
     remainder = b.frem(x, y, flags=EXACT)
@@ -212,7 +212,7 @@ def floor_divided(a: LaneEmitter, x, y):
 
 
 def compared(symbol: str) -> tuple[Callable, Callable]:
-    """Of floats and of whole numbers; NaN is unequal to all and neither above nor below."""
+    """The comparisons of floats and of whole numbers; NaN is unequal to all and neither above nor below."""
 
     def floats(a: LaneEmitter, x, y):
         compare = a.builder.fcmp_unordered if symbol == "!=" else a.builder.fcmp_ordered

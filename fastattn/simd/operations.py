@@ -1,9 +1,9 @@
-"""Operations on numbers in lanes and on scalars, mixed as one likes, as functions that compiled code calls.
+"""Operations on numbers in lanes and on scalars, in any mixture, as functions that compiled code calls.
 
-``OPERATIONS["add"](a, b)`` and so on are typed by these rules, whichever of the operands are in lanes: a result is in
-lanes if an operand is; numbers are float32 if an operand is a float, of whatever width, or else whole; true counts as
-1. Nothing raises, and nothing is undefined: what is divided by 0 is 0 as a whole number, and a float that fits no whole
-number becomes the nearest, NaN 0. Each is emitted once for lanes and for a lane alone, so that both give the same bits.
+``OPERATIONS["add"](a, b)`` and so on follow these rules: a result is in lanes if an operand is; a number is float32 if
+an operand is a float, of any width, else whole; true counts as 1. Nothing raises, and nothing is undefined: a whole
+number divided by 0 is 0, and a float that fits no whole number becomes the nearest, NaN 0. The same code emits an
+operation for lanes and for a scalar, so both give the same bits.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ from fastattn.simd.ranges import IN_RANGES, emit_range, range_result
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
 
-OPERATIONS: dict[str, Callable] = {}  # what compiled code calls
+OPERATIONS: dict[str, Callable] = {}  # name -> the function that compiled code calls
 _RULES: dict[str, "_Operation"] = {}
-FAILURES: list[str] = []  # what could not be typed, latest last; whoever compiles clears it
+FAILURES: list[str] = []  # why operations have no type, latest last; the compiler of a function clears it
 _FLOAT = {True: VECTOR, False: types.float32}
 _TRUTH = {True: MASK, False: types.boolean}
 _WORDS = {
@@ -53,19 +53,20 @@ _FAR = 2**62  # beyond it no position is
 
 
 class _Operation:
-    """How an operation is typed and emitted.
+    """The types and the code of an operation.
 
-    rule    "number": whole for whole operands, else float32; "ring": likewise, and true of what wraps around; "float":
-            always float32; "compare": true or false; "truth": of truth values; "bits": of truth values if all are,
-            else a number; "shift": whole; "where": as the second and third operand
-    floats, wholes, truths  emit it from an LaneEmitter and operands of that kind; None: there is none
+    rule    of the result's type. "number": whole for whole operands, else float32; "ring": likewise, and right for
+            wrapped operands; "float": always float32; "compare": a truth value; "truth": the same, of truth values;
+            "bits": a truth value if all operands are, else a number; "shift": whole; "where": as the second and third
+            operand
+    floats, wholes, truths  emit it from a LaneEmitter and operands of that kind; None: it takes no such operands
     """
 
     def __init__(self, rule: str, count: int, floats=None, wholes=None, truths=None):
         self.rule, self.count, self.floats, self.wholes, self.truths = rule, count, floats, wholes, truths
 
     def form(self, kinds) -> str | None:
-        """Which of floats, wholes and truths computes it for these types."""
+        """The attribute that computes it for these types: floats, wholes or truths; None: there is none."""
         if len(kinds) != self.count or not all(is_float(k) or is_whole(k) or is_truth(k) for k in kinds):
             return None
         values = kinds[1:] if self.rule == "where" else kinds
@@ -86,7 +87,7 @@ class _Operation:
         return _wholes(wide, self.is_long(kinds))
 
     def is_long(self, kinds) -> bool:
-        """Whether whole numbers have 64 bits in lanes, too: for operands that have, or a scalar shifted by lanes."""
+        """Whether whole numbers have 64 bits in lanes too: where an operand has, or where lanes shift a scalar."""
         if self.rule == "shift":
             shifted, shift = kinds
             if is_scalar_whole(shifted) and shift in IN_LANES:
@@ -108,7 +109,7 @@ class _Operation:
 
 
 class _Operand(NamedTuple):
-    """A value of a Numba type; None where only the type of a result is asked for."""
+    """A value of a Numba type; None where the caller wants only the type of a result."""
 
     value: Any
     kind: types.Type
@@ -122,9 +123,9 @@ def _wholes(wide: bool, long: bool):
 
 
 def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
-    """Make an operation and what compiled code calls.
+    """Define an operation and the function that compiled code calls.
 
-    special  (builder, *operands) emits it where it can, and with no builder says the type; else None
+    special  (builder, *operands) -> the result for operands that it takes, else None; without a builder, its type
     """
     operation = _Operation(rule, count, floats, wholes, truths)
 
@@ -167,7 +168,7 @@ def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None
 
 
 def name_of(kind) -> str:
-    """A type in the words of whoever wrote the function."""
+    """A type in words for the author of a function."""
     names = {VECTOR: "floats in lanes", MASK: "truth values in lanes", LONG: "int64"}
     names |= dict.fromkeys((INTEGERS, LONGS), "integers in lanes")
     names |= dict.fromkeys(RUNS, "positions in lanes")
@@ -175,7 +176,7 @@ def name_of(kind) -> str:
 
 
 def result_of(name: str, *kinds):
-    """The type that an operation has for operands of these types; None: it has none."""
+    """The type of an operation's result for operands of these types; None: it takes no such operands."""
     return _RULES[name].resolve(kinds)
 
 
@@ -207,7 +208,7 @@ def _subtract_run(builder, x: _Operand, y: _Operand):
 
 
 def _compare_with_scalar(symbol: str) -> Callable:
-    """Compare a run, or int32 in lanes, with a scalar of 64 bits; none is widened."""
+    """Compare a run, or int32 in lanes, with a scalar of 64 bits, without widening the lanes."""
 
     def special(builder, x: _Operand, y: _Operand):
         lanes, scalar, way = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
@@ -215,7 +216,7 @@ def _compare_with_scalar(symbol: str) -> Callable:
             return None
         if builder is None:
             return MASK
-        # of a scalar that is the same for a whole row, what depends on it alone is computed once
+        # LLVM computes what depends on the scalar alone once a row, if the scalar is the same for the row
         number = _int64(builder, scalar)
         if lanes.kind == INTEGERS:
             return _compare_narrow(builder, way, lanes.value, number)
@@ -225,7 +226,7 @@ def _compare_with_scalar(symbol: str) -> Callable:
 
 
 def _compare_narrow(builder, way: str, x, scalar):
-    """Of one that is no int32, any int32 is on the same side as 0."""
+    """A scalar beyond int32 has every int32 on the side on which it has 0."""
     a, narrow = LaneEmitter(builder, True), builder.trunc(scalar, I32)
     fits = builder.icmp_signed("==", builder.sext(narrow, I64), scalar)
     near = builder.icmp_signed(way, x, a.splat(narrow))
@@ -233,7 +234,7 @@ def _compare_narrow(builder, way: str, x, scalar):
 
 
 def _compare_run(builder, way: str, run: _Operand, scalar):
-    """The scalar's distance from the first position with 0, 1, 2 and so on."""
+    """Compare 0, 1, 2 and so on with the scalar's distance from the first position."""
     a, scalar = LaneEmitter(builder, True), clip(builder, scalar, I64(-_FAR), I64(_FAR))
     if run.kind == FALL:  # start - n < scalar where n > start - scalar
         distance, way = builder.sub(run.value, scalar), _MIRRORED[way]
@@ -289,7 +290,7 @@ _add("is_nan", "compare", 1, lambda a, x: a.builder.fcmp_unordered("uno", x, x),
 
 
 def _to_whole(rounding: str | None) -> Callable:
-    """``int`` and its like have a whole result of float operands, for which there is no rule."""
+    """``int`` and its like: they have a whole result of a float operand, which no rule covers."""
 
     def special(builder, x: _Operand):
         if not is_float(x.kind):
@@ -309,7 +310,7 @@ for _name, _rounding in (("to_whole", None), ("floor_whole", "floor"), ("ceil_wh
 
 
 def _decide(builder, x: _Operand):
-    """The condition of an ``if`` that stays one: a truth value that all lanes share."""
+    """The condition of an ``if`` that remains a branch: a truth value that all lanes share."""
     if x.kind in IN_LANES:
         return None
     return types.boolean if builder is None else _RULES["truth"].emit(builder, [x.kind], [x.value])
@@ -323,14 +324,14 @@ def _count(builder, x: _Operand):
 
 
 def _scalar(builder, x: _Operand):
-    """An operand of what Numba knows, and lanes do not."""
+    """An operand of a function that only Numba knows."""
     if is_float(x.kind) and x.kind != VECTOR:
         return types.float32 if builder is None else _RULES["to_float"].emit(builder, [x.kind], [x.value])
     return _count(builder, x)
 
 
 def _widen(result):
-    """What a function returned, in lanes."""
+    """The result of a user's function, in lanes."""
 
     def special(builder, x: _Operand):
         if not (is_float(x.kind) or is_whole(x.kind) or is_truth(x.kind)):

@@ -1,7 +1,7 @@
-"""Operations on ranges of whole numbers: what a mask says of a whole tile of queries and keys at once.
+"""Operations on ranges of whole numbers, by which a mask answers for a whole tile of queries and keys at once.
 
-A RANGE holds a number's least and greatest value, a TRUTH whether it may be true (1) and whether it may be false (2).
-Numbers in lanes wrap around beyond 32 bits; a range that leaves them therefore becomes that of all numbers.
+A RANGE holds a number's least and greatest value, a TRUTH whether a condition may be true (1) and may be false (2).
+Numbers in lanes wrap around beyond 32 bits, so a range that exceeds 32 bits becomes the range of all numbers.
 """
 
 from collections import namedtuple
@@ -16,9 +16,8 @@ from fastattn.simd.vector import PlainType
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
 
-# A number's range, as LLVM values.
+# LLVM values: a number's least and greatest value; whether a condition may be true, and whether it may be false.
 Ends = namedtuple("Ends", "least greatest")
-# Whether something may be true and whether it may be false, as LLVM values.
 Chances = namedtuple("Chances", "true false")
 _ALL, _NARROW = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
 
@@ -34,7 +33,7 @@ _TRUTHS = _AND | _OR | _XOR | _NOT | _SAME
 
 
 def unknown(kind):
-    """Of all numbers, or of either truth."""
+    """The RANGE of all numbers, or the TRUTH of what may be either."""
     return I8(3) if kind == TRUTH else ir.Constant(_PAIR, _ALL)
 
 
@@ -47,7 +46,7 @@ def _is_truth(kind) -> bool:
 
 
 def range_result(name: str, kinds: tuple):
-    """The type of an operation with a range or its truth among the operands; None where there is none."""
+    """The type of an operation with a RANGE or a TRUTH among the operands; None where there is no such operation."""
     if name in COMPARISONS and all(map(_is_number, kinds)):
         return TRUTH
     if _NUMBERS.get(name) == len(kinds) and all(map(_is_number, kinds)):
@@ -64,7 +63,7 @@ def range_result(name: str, kinds: tuple):
 
 
 def emit_range(name: str, builder: ir.IRBuilder, kinds: tuple, values: tuple):
-    """The operation that ``range_result`` has typed."""
+    """Emit the operation whose type ``range_result`` gives."""
     r, pairs = _Ranges(builder), list(zip(values, kinds))
     if name in COMPARISONS:
         return r.compare(name, *(r.ends(*pair) for pair in pairs))
@@ -121,7 +120,7 @@ class _Ranges:
         return first
 
     def number(self, result: Ends, operands):
-        """The RANGE of a result: all numbers if it or an operand does not fit 32 bits."""
+        """The RANGE of a result: that of all numbers if the result or an operand does not fit 32 bits."""
         b, fits = self.builder, I1(1)
         for least, greatest in (result, *operands):
             inside = b.icmp_signed(">=", least, _NARROW.least), b.icmp_signed("<=", greatest, _NARROW.greatest)
@@ -143,7 +142,7 @@ class _Ranges:
         differ = b.icmp_signed("!=", self.least(x.least, y.least), self.greatest(x.greatest, y.greatest))
         return self.truth(meet, differ) if name == "equal" else self.truth(differ, meet)
 
-    # Operands of more than 32 bits give whatever they give: ``number`` replaces it.
+    # For operands of more than 32 bits any result is right: ``number`` replaces it.
 
     def add(self, x: Ends, y: Ends) -> Ends:
         return Ends(self.builder.add(x.least, y.least), self.builder.add(x.greatest, y.greatest))
@@ -172,7 +171,7 @@ class _Ranges:
         return Ends(self.least(x.least, y.least), self.least(x.greatest, y.greatest))
 
     def _divided(self, x: Ends, divisor) -> tuple[Ends, Ends]:
-        """Of both ends, divided by a scalar, the quotients and the remainders."""
+        """The quotients and the remainders of both ends, divided by a scalar."""
         a = self.scalars
         parts = [a.floor_divided(a.splat(end), a.splat(divisor)) for end in x]
         quotients, remainders = (Ends(*map(a.result, part)) for part in zip(*parts))
@@ -223,7 +222,7 @@ def make_range(typing_context, first, last):
 
 @intrinsic
 def truth_bits(typing_context, truth):
-    """1 if it may be true, 2 if it may be false, 3 if either; of a TRUTH or a plain truth value."""
+    """1 if a TRUTH or a plain truth value may be true, 2 if it may be false, 3 if it may be either."""
 
     def generate(context, builder, kind, values):
         r, (value,) = _Ranges(builder), values

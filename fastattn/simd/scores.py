@@ -1,8 +1,8 @@
-"""Scores of stored rows against queries, as LLVM vector IR; the rows are read where they lie, not packed.
+"""Scores of stored rows against queries, as LLVM vector IR; rows stay where they lie, unpacked.
 
-A row is read along its length, a vector at a time, and each vector meets every query of the tile. Sums stay in lanes
-until the row's end, so a sum's order, and with it its bits, depend on its row and its query alone. A score is a key: an
-int32 in the order of the scores, with NaN below all of them, so that floats and integers are compared alike.
+A tile reads a row along its length, a vector at a time, and each vector meets every query of the tile. Sums stay in
+lanes until the row's end, so a sum's order and bits depend on its row and its query alone. A score is a key: an int32
+in the order of the scores, with NaN below all of them, so that comparisons of floats and integers are the same.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from fastattn.simd.vector import as_array_routine
 
 NO_KEY = -(1 << 31)  # of NaN
 LEAST_NORM = 1e-12
-IN_STEP = 4  # rows of a tile of one query that are read side by side: of 16 memory is read a tenth slower
+IN_STEP = 4  # rows that a tile of one query reads side by side: with 16 it reads memory a tenth slower
 
 _BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), 2 * LANES)
 
@@ -43,7 +43,7 @@ class _Floats:
 
 
 class _Halves(_Floats):
-    """Rows of float16, widened as they are read; queries are float32, two vectors of them for one of a row."""
+    """Rows of float16, widened when read; queries are float32, two vectors of them for one of a row."""
 
     query_bytes = 2
 
@@ -74,15 +74,15 @@ class _Bits:
         return emitter.builder.sub(total, emitter.call(f"llvm.ctpop.v{LANES}i32", emitter.integers, differing))
 
     def add_square(self, emitter: Emitter, row, total):
-        return total  # bits have no length, and nobody asks for it
+        return total  # bits have no length, and no caller wants it
 
 
 @dataclass(frozen=True)
 class _Integers:
-    """Rows of int8 or uint8; scores are dot products. A row is its words and what is multiplied with a query.
+    """Rows of int8 or uint8; scores are dot products. A row is its words and its operand for a product with a query.
 
-    vpdpbusd multiplies unsigned bytes by signed ones: the rows have 128 added to them, or taken off, which the sums'
-    starts make good.
+    vpdpbusd multiplies unsigned bytes by signed ones: the operand is the row plus or minus 128, which the sums' starts
+    make good.
     """
 
     signed: bool
@@ -126,7 +126,7 @@ class _Integers:
         return total
 
 
-# By the dtype of staged queries; they are float32 for float16, too, and only seen as another.
+# By the dtype of staged queries: for rows of float16 they are float32, viewed as another type.
 COMPARISONS = {
     types.float32: _Floats(),
     types.uint16: _Halves(),
@@ -143,7 +143,7 @@ def comparison_of(staged):
 def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead) -> list:
     """Emit the loop along the rows; returns the sums of each query with all rows, and of the rows with themselves.
 
-    ahead  how many bytes behind each row's place memory is prefetched
+    ahead  bytes from what the loop reads of a row to what it prefetches
     """
     builder = emitter.builder
 
@@ -191,7 +191,7 @@ def _float_key(emitter: Emitter, value):
 
 
 def _emit_parts(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead, in_step: int) -> tuple:
-    """(sums of products, sums of squares) of rows of which so many are read side by side."""
+    """(sums of products, sums of squares) of the rows, ``in_step`` of them side by side."""
     products, square_sums = [], []
     for n in range(0, len(rows), in_step):
         group = rows[n : n + in_step]
@@ -202,7 +202,7 @@ def _emit_parts(emitter: Emitter, comparison, rows, width, queries, squares: boo
 
 
 def _inverse_norm(emitter: Emitter, square):
-    """1 / length, from the sum of squares; NaN where that is infinite, since such a row has no cosine."""
+    """1 / length, from the sum of squares; NaN where the sum is infinite, since such a row has no cosine."""
     if square.type != emitter.vector:
         square = emitter.builder.sitofp(square, emitter.vector)
     root = emitter.call(f"llvm.sqrt.v{LANES}f32", emitter.vector, square)
@@ -225,7 +225,7 @@ def _row_places(emitter: Emitter, table, rows: int) -> list:
 
 @as_array_routine("norms", (None, RowWidth, None, None), comparison_of)
 def inverse_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
-    """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. The others as make_score_tile's."""
+    """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. See make_score_tile."""
     places = _row_places(emitter, table, LANES)
     _, squares = _emit_parts(emitter, comparison, places, width, (), True, ahead, IN_STEP)
     emitter.store(_inverse_norm(emitter, *_lane_sums(emitter, comparison, squares)), out)
@@ -234,15 +234,15 @@ def inverse_norms(comparison, emitter: Emitter, table, width, out, ahead) -> Non
 def make_score_tile(rows: int, queries: int, measured: bool = False):
     """The intrinsic ``tile(staged, table, query, width, terms, thresholds, out, ahead)``: keys of rows with queries.
 
-    staged      the array of staged queries, for its dtype only. The others are addresses, or in bytes:
+    staged      the array of staged queries, for its dtype only. The others are addresses or bytes:
     table       of the ``rows`` rows' addresses.
     query       Rows: the queries.
     width       RowWidth.
     terms       Terms.
     thresholds  int32, of each row of each query.
     out         keys, the rows of one query after another, written.
-    ahead       bytes between a row's place and what is prefetched.
-    A ``measured`` tile, of one query, finds the factors itself, 1 / length of each row, and reads no scales.
+    ahead       from what the tile reads of a row to what it prefetches.
+    A ``measured`` tile, of one query, computes the factors itself, 1 / length of each row, and reads no scales.
     Returns a bit for each key, from the lowest on: whether it is greater than its threshold.
     """
 

@@ -4,13 +4,15 @@ A tile holds rows x (groups * vectors) accumulators in registers and adds ``step
 
     c[i, :] (+)= sum over p of a[i, p] * b[p, :]
 
-in one of the precisions of ``fastattn.simd.arithmetic``. Each element is summed over p in order, so its bits do not
-depend on the tile it falls into. The loop broadcasts elements of A and reads B in vectors.
+in one of the precisions of ``fastattn.simd.arithmetic``. Each element is a sum over p in order, so its bits do not
+depend on its tile. The loop broadcasts elements of A and reads B in vectors.
 
 Dot products with selected rows of weights read LANES rows of B along their whole length, a vector of each at a time,
-with the same arithmetic: the words of a vector belong to one row there, not to one column each. A sum is kept in lanes
+with the same arithmetic: the words of a vector belong to one row there, not to one column each. A sum stays in lanes
 until the end, so integer sums equal a tile's, and float sums differ only in their order, which depends on the width
-only. Operands are written from float32 in the form that the arithmetic of the target defines.
+alone.
+
+The functions at the end write operands from float32 in the form that the target's arithmetic takes.
 """
 
 from llvmlite import ir
@@ -31,7 +33,7 @@ INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
 
 
 def arithmetic_of(weights) -> Arithmetic:
-    """The arithmetic of the target for an array of weights, of a Numba type."""
+    """The target's arithmetic for the Numba type of an array of weights."""
     return arithmetic_for(PRECISIONS[weights.dtype])
 
 
@@ -40,7 +42,7 @@ def emit_sums(
 ) -> list:
     """Emit the loop over the inner dimension; returns ``starts``, row by row, plus the products.
 
-    ahead  (address, bytes a step) of memory to prefetch meanwhile.
+    ahead  (address, bytes a step) of memory that the loop prefetches.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
     b_vector = lanes * arithmetic.group * arithmetic.b_bytes // arithmetic.rows
@@ -61,7 +63,7 @@ def emit_sums(
         a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
         new = []
         for first in range(0, len(a_rows), arithmetic.rows):
-            # beside an odd row stands the row itself
+            # the last of an odd number of rows stands twice
             at = [builder.add(row, a_offset) for row in a_rows[first : first + arithmetic.rows]] * arithmetic.rows
             spread = arithmetic.spread(emitter, *at[: arithmetic.rows])
             for operand in operands:
@@ -73,7 +75,7 @@ def emit_sums(
 
 
 def _to_blocks(emitter: Emitter, sums: list, across: int) -> list:
-    """Sums row by row, ``across`` vectors each, as blocks of two rows: of the first vectors of both rows, and so on."""
+    """Turn sums row by row, ``across`` vectors each, into blocks of two rows, vector by vector."""
     blocks = []
     for first in range(0, len(sums), 2 * across):
         upper, lower = sums[first : first + across], sums[first + across : first + 2 * across]
@@ -100,12 +102,12 @@ def _exchange_halves(emitter: Emitter, first, second) -> list:
 
 
 def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False, precision: str = "float32"):
-    """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)``; all are addresses or strides in bytes.
+    """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)`` of addresses and strides in bytes.
 
-    a        first row of A; rows a_row apart; elements of a row are adjacent.
-    b        first row of B; rows b_step apart.
-    steps    the length of the sums; 0 sets c to zero (or leaves it if ``accumulate``).
-    c        written (added to if ``accumulate``), float32; rows c_row apart, ``vectors`` vectors each.
+    a      first row of A; rows a_row apart; elements of a row are adjacent.
+    b      first row of B; rows b_step apart.
+    steps  the length of the sums; 0 sets c to zero (or leaves it if ``accumulate``).
+    c      written (added to if ``accumulate``), float32; rows c_row apart, ``vectors`` vectors each.
     """
     arithmetic = arithmetic_for(precision)
 
@@ -123,10 +125,10 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
 def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, tile) -> None:
     """Emit one tile of a linear layer; ``tile`` is a LinearTile.
 
-    vectors  how many of the first vectors of each of the ``groups`` panels.
+    vectors  the number of first vectors of each of the ``groups`` panels.
 
-    Float sums start from bias + residual. Integer sums start from ``corrections``; at the end they are multiplied by
-    their row's and their column's factor, and bias and residual are added.
+    Float sums start from bias + residual. Integer sums start from ``corrections``; at the end the tile multiplies them
+    by their row's and their column's factor and adds bias and residual.
     """
     builder, panels, affine = emitter.builder, tile.panels, tile.affine
     columns = [I64(n * emitter.target.lanes * 4) for n in range(groups * vectors)]
@@ -144,7 +146,7 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
     else:
         biases = line(affine.bias)
         starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
-    # several panels at once are already bound by memory
+    # memory already bounds several panels at once
     ahead = (panels.ahead, panels.ahead_step) if groups == 1 else None
     sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, tile.steps, starts, vectors, ahead)
     by_rows = [sums[n : n + len(columns)] for n in range(0, len(sums), len(columns))]
@@ -159,7 +161,7 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
 
 
 def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
-    """A row's integer sums times their factors, plus bias and residual: the outputs of every tile of integers."""
+    """The outputs of every integer tile: a row's sums times their factors, plus bias and residual."""
     values = []
     for total, scale, bias, residual in zip(sums, factors, biases, residuals, strict=True):
         scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, scale), bias)
@@ -227,7 +229,7 @@ def store_int8(emitter: Emitter, value, address):
 @as_intrinsic(types.void, VECTOR, types.intp)
 def store_bfloat16(emitter: Emitter, value, address):
     """Write the nearest bfloat16 operands."""
-    if emitter.target.bfloat16 == "dot":  # whose CPUs have an instruction
+    if emitter.target.bfloat16 == "dot":  # such CPUs have an instruction
         halves = ir.VectorType(BFloat(), emitter.target.lanes)
         emitter.store(emitter.builder.fptrunc(value, halves), address, 2)
         return
@@ -240,7 +242,7 @@ def store_bfloat16(emitter: Emitter, value, address):
 
 @as_intrinsic(VECTOR, VECTOR, VECTOR)
 def pair_bfloat16(emitter: Emitter, first, second):
-    """The nearest bfloat16 of both, side by side in each lane; for CPUs that have instructions for them."""
+    """The nearest bfloat16 of both, side by side in each lane; only for CPUs with instructions for bfloat16."""
     builder, lanes = emitter.builder, emitter.target.lanes
     kinds = ir.VectorType(BFloat(), lanes), ir.VectorType(ir.IntType(16), lanes)
     low, high = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))
