@@ -1,6 +1,6 @@
-"""Activation functions on vectors, and the codes by which the epilogue of a product chooses one.
+"""Activation functions on vectors, and the choice of one by its code in the epilogue of a product.
 
-One compiled product serves all activations, which saves start-up time; the choice is made once a tile.
+One compiled product serves all activations, which saves start-up time; it chooses once a tile.
 """
 
 import math
@@ -72,7 +72,7 @@ def mish(x):
     return x * (above / (above + splat(TWO)))
 
 
-# in the order in which they are tried
+# in the order in which ``activate_all`` compares their codes
 FUNCTIONS = {
     "relu": relu,
     "gelu": gelu,
@@ -107,8 +107,8 @@ def _make_choice(name, function, otherwise):
     return activate
 
 
-# activate_all(code, source, target, rows, size): the activation of ``size`` bytes (whole vectors) of each of some rows,
-# from source to target, Rows, which may be the same.
+# activate_all(code, source, target, rows, size): the activation of the first ``size`` bytes (whole vectors) of ``rows``
+# rows, from source to target, Rows, which may be the same.
 activate_all = _no_activation
 for _name, _function in reversed(FUNCTIONS.items()):
     activate_all = _make_choice(_name, _function, activate_all)

@@ -58,9 +58,9 @@ run_tile, run_tile_narrow = make_run_tile(MR), make_run_tile(MR, vectors=1)
 
 @inner
 def address_runs(x_ND, grid, window, out, part, n, zeros, spare, table):
-    """Write where the runs of place n's taps are: in the image, the address of a row of zeros, a copy at ``spare``.
+    """Write the addresses of the runs of place n's taps: in the image, of zeros, or of a copy at ``spare``.
 
-    spare  the address of room for the whole window, of which only what is partly outside the image is written
+    spare  the address of room for the whole window; only the runs that lie partly outside the image are copied there
     table  Rows of one address each
     """
     D, (height, width), (down, across) = x_ND.shape[1], window.size, window.dilation
@@ -89,7 +89,7 @@ def address_runs(x_ND, grid, window, out, part, n, zeros, spare, table):
 
 @inner
 def copy_inside(run, x, width, part, target):
-    """Copy the taps of a run from column x on, zeros where the column is none of the image's."""
+    """Copy the taps of a run from column x on, with zeros for columns outside the image."""
     zero = splat(ZERO)
     for tap in range(part.taps):
         inside = 0 <= x + tap and x + tap < width
@@ -100,7 +100,7 @@ def copy_inside(run, x, width, part, target):
 
 @inner
 def clear_run(part, scratch):
-    """(the address of a run of zeros, which ``scratch`` begins with, and of what comes after it)."""
+    """Clear a run at the start of ``scratch``; returns its address, and that of what follows it."""
     size = (part.taps * part.channels + LANES - 1) // LANES * SIZE
     for at in range(0, size, SIZE):
         store(splat(ZERO), scratch + at)
@@ -111,7 +111,7 @@ def clear_run(part, scratch):
 def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
     """The StagedRows of ``count`` places from the ``first`` on; in float32 addresses of runs, [tiles, runs, MR].
 
-    scratch  the address of room for a run, for part.rows windows and their addresses, then for what is staged
+    scratch  the address of room for a run, for part.rows windows and their addresses, then for the staged rows
     """
 
     def addresses(weights, staging, x_ND, grid, window, out, part, first, count, scratch):
@@ -119,7 +119,7 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
         runs = weights.shape[1] // (part.taps * part.channels)
         table = spare + part.rows * size
         for r in range((count + MR - 1) // MR * MR):
-            n = first + min(r, count - 1)  # a tile's rows beyond the last are that again
+            n = first + min(r, count - 1)  # the last place again for a tile's rows beyond it
             entries = Rows(table + (r // MR * runs * MR + r % MR) * 8, MR * 8)
             address_runs(x_ND, grid, window, out, part, n, zeros, spare + r * size, entries)
         return StagedRows(table, runs * 8, table)
@@ -143,7 +143,7 @@ def stage_places(weights, staging, x_ND, grid, window, out, part, first, count, 
 
 @inner_overload
 def convolve_tile(weights, rows, remaining, panels, columns, out, affine, zeros):
-    """One tile of at most ``remaining`` places times a panel, plus bias, to ``out``; how many places it took."""
+    """One tile of at most ``remaining`` places times a panel, plus bias, to ``out``; returns its number of places."""
 
     def by_addresses(weights, rows, remaining, panels, columns, out, affine, zeros):
         runs = rows.distance // 8
@@ -226,7 +226,7 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
             for r in range(PLACES):
                 entries = Rows(table + r * 8, PLACES * 8)
                 address_runs(x_ND, grid, window, out, part, first + min(r, count - 1), zeros, spare, entries)
-                # of the places that follow: what they see last, and where they go
+                # for the places that follow: the end of their windows, and their outputs
                 last = load_integer(entries.address + (runs - 1) * entries.distance) + PLACES * across
                 for i in range(window.stride[0]):
                     prefetch_row_far(last - i * grid.width * D * 4, across)
@@ -244,8 +244,8 @@ def _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residu
 def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual_NF, scratch_PB, y_NF):
     """3x3 convolutions of stride 1 by patches of 4x4 pixels, the window ``patches``: see fastattn.simd.convolution.
 
-    panels_PSN  those of all 16 products, one after another; channels and outputs are whole vectors
-    part        part.rows patches are a task's
+    panels_PSN  of all 16 products, one after another; channels and outputs are whole vectors
+    part        part.rows patches are a task
     """
     D, F, P = x_ND.shape[1], y_NF.shape[1], len(panels_PSN) // 16
     tiles = PixelGrid(out.images, (out.height + 1) // 2, (out.width + 1) // 2)
@@ -288,7 +288,7 @@ def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual
 
 @kernel
 def _pool(x_ND, grid, out, rows_Y3, columns_X3, maximal, taps, y_ND):
-    """The maximum, or the sum over ``taps`` (0: over as many as there are), of the pixels of each place's area.
+    """The maximum of the pixels of each place's area, or their sum over ``taps`` (0: over their number).
 
     rows_Y3, columns_X3  first, end and step of an area's pixels
     """
@@ -310,7 +310,7 @@ def _pool(x_ND, grid, out, rows_Y3, columns_X3, maximal, taps, y_ND):
                         value = load_part(row + j * pixel, D - d, zero)
                         total = maximum(total, value) if maximal else total + value
                         peak = larger_magnitude(absolute(value), peak) if maximal else peak
-                # a maximum forgets a NaN before its last number, no magnitude is less than it
+                # the maximum loses a NaN before the last pixel; the greatest magnitude is NaN then, and else no less
                 store_part(minimum(total, peak) if maximal else total / divisor, y + d * 4, D - d)
 
 

@@ -1,13 +1,13 @@
 """Attention to a few keys of each query's own: a graph's neighbours, or a window around a place.
 
-A graph's neighbours are listed one node after another (CSR); Velickovic 2018. A task is a run of nodes, of about as
-many neighbours in each, taken node by node: scores of all heads in scratch, [neighbours, heads], their softmax along
-the neighbours, and the weighted sum, which stays in a register. Bound by reading the neighbours' rows; each is read for
-all heads while it is in L1.
+A graph lists the neighbours of one node after another (CSR); Velickovic 2018. A task is a run of nodes; all tasks have
+about as many neighbours. It goes node by node: scores of all heads in scratch, [neighbours, heads], their softmax along
+the neighbours, and the weighted sum, which stays in a register. Reading the neighbours' rows bounds the speed; a task
+reads each for all heads while it is in L1.
 
 Windows around places: Luong 2015, local-p, equations 7 to 10. O(T D) for windows of 2 D + 1 keys. A task is a block of
-queries of one sentence; each head's window is taken whole: scores in scratch, their softmax, the Gaussian, the weighted
-sum. Addresses are in bytes.
+queries of one sentence; each head's window goes as a whole through scores in scratch, their softmax, the Gaussian, the
+weighted sum. Addresses are in bytes.
 """
 
 from collections import namedtuple
@@ -38,7 +38,7 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
-RUN = 64  # neighbours that are summed up by themselves: in one sum, thousands would lose digits
+RUN = 64  # neighbours of a partial sum: one sum of thousands loses digits
 # A node's neighbours in the list of all.
 EdgeSpan = namedtuple("EdgeSpan", "first stop")
 
@@ -142,7 +142,7 @@ def _attend_nodes(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, facto
 
 @inner
 def _score(query, key, key_row, first, stop, width, factor, scores):
-    """Scores of the keys of a window, filled up with -inf to whole vectors; returns the greatest."""
+    """Scores of the keys of a window, and -inf up to whole vectors; returns the greatest score."""
     hidden, top = splat(np.float32(-np.inf)), np.float32(-np.inf)
     count = stop - first
     store(hidden, scores + (count - 1) // LANES * SIZE)

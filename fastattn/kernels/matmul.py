@@ -1,20 +1,20 @@
 """Matrix products with packed weights: y = activation(x W' + b) * multiply + residual.
 
 W is packed once into panels of NR columns, [panels, inputs, NR], so that a tile reads it in order. A tile of the
-target's rows x NR holds its sums in registers for the whole length of the inner dimension, which is not split for the
-caches: a panel streams from L2 behind the arithmetic, at 96% of what a tile alone does, and the next one is asked for
-meanwhile. Its sums start from bias and residual and go straight to y or, where more follows, to a scratch of a few
-kilobytes in L1, from which the epilogue writes y once. A gate is a second product of the same rows: its panel goes to y
-first, where the epilogue finds it.
+target's rows x NR holds its sums in registers for the whole inner dimension, which is not split for the caches: a panel
+streams from L2 behind the arithmetic, at 96% of the speed of a tile alone, while the tile prefetches the next panel.
+The sums start from bias and residual and go straight to y or, where more follows, to a scratch of a few kilobytes in
+L1, from which the epilogue writes y once. A gate is a second product of the same rows: its panel goes to y first, where
+the epilogue reads it.
 
-A tile is computed by vectors, or in the CPU's tile registers (AMX). With tile registers every row of bfloat16 takes
-them, since they have an order of sums of their own: bits never depend on how many rows there are. Sums of int8 are
-exact whoever computes them, so there few rows go by vectors, which take no longer for one row than it needs. Weights
-in groups have tiles of their own (fastattn.simd.grouped), of one column block for many rows.
+Vectors compute a tile, or the CPU's tile registers (AMX). With tile registers every row of bfloat16 takes them, since
+they have an order of sums of their own: bits never depend on the number of rows. Sums of int8 are exact by either, so
+few rows of int8 take vectors, which spend no time on missing rows. Weights in groups have tiles of their own
+(fastattn.simd.grouped), of one column block for many rows.
 
 AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 and 87 in the same run.
-344 -> 377  GOP/s in int8 of 48 rows whose weights, 1 MB, are not in L2: the next panel asked for
-380 -> 400  GOP/s in int8 at 1024 cubed: the last panel, of 16 columns, by a tile as narrow
+344 -> 377  GOP/s in int8 of 48 rows whose weights, 1 MB, are not in L2: prefetching the next panel
+380 -> 400  GOP/s in int8 at 1024 cubed: a narrow tile for the last panel, of 16 columns
 """
 
 from collections import namedtuple
@@ -44,8 +44,8 @@ from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
 from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part
 
-MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # that one tile takes
-# In int8 a row by vectors takes 24 cycles for 16 steps of a panel at best, a register of rows 48, however many it has.
+MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # of a tile
+# In int8 a row by vectors takes at best 24 cycles for 16 steps of a panel, a register of any number of rows 48.
 LEAST_AMX_ROWS = 8
 
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
@@ -57,16 +57,16 @@ grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
 tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
-# Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent.
+# Addresses of outputs, of their factors and of what is added to them, in rows of one distance; 0: absent.
 Destination = namedtuple("Destination", "y multiply residual distance")
 # Addresses of a tile and of a row of zeros.
 TileScratch = namedtuple("TileScratch", "tile zeros")
-# Rows of a product, and panels.
+# A range of the rows and one of the panels of a product.
 Task = namedtuple("Task", "first rows panel end_panel")
 
 
 def _least_rows(weights) -> int:
-    """From how many rows on tile registers take products with an array of weights, of a Numba type; 0: never."""
+    """The least number of rows for which products with weights of a Numba type take tile registers; 0: none."""
     precision = PRECISIONS[weights.dtype]
     if precision not in TARGET.tiles:
         return 0
@@ -87,7 +87,7 @@ def skip_bytes(rows, skip):
 
 @inner_overload
 def begin_task(weights, rows):
-    """Configure this thread's tile registers for a task of so many rows, where they are used; ``end_task`` after it."""
+    """Configure this thread's tile registers for a task of that many rows, if it uses them, until ``end_task``."""
     least = _least_rows(weights)
 
     def configure(weights, rows):
@@ -99,7 +99,7 @@ def begin_task(weights, rows):
 
 @inner_overload
 def end_task(weights, rows):
-    """Release the tile registers of a task of so many rows."""
+    """Release the tile registers of a task of that many rows."""
     least = _least_rows(weights)
 
     def release(weights, rows):
@@ -111,9 +111,9 @@ def end_task(weights, rows):
 
 @inner_overload
 def step_ahead(weights, rows):
-    """Bytes of the next panel that a step asks for, so that it is there when the rows are through with this one.
+    """Bytes of the next panel that a step prefetches, so that the panel is there when the rows are done with this one.
 
-    Nothing for a single tile, which the hardware's own prefetching serves better.
+    0 for a single tile, which the hardware's own prefetching serves better.
     """
 
     def by_vectors(weights, rows):
@@ -175,7 +175,7 @@ def _in_registers(weights, rows, remaining, panels, count, columns, out, affine,
 
 @inner_overload
 def first_halves(weights):
-    """Where in a panel in groups the first float16 lies."""
+    """The offset in bytes of the first float16 in a panel in groups."""
     if PRECISIONS[weights.dtype] == "int4":
         return lambda weights: GROUP_INPUTS // 2 * NR
     return lambda weights: weights.shape[1] * GROUP_INPUTS * NR
@@ -189,7 +189,7 @@ def grouped_panel(weights, panel, j):
 
 @inner
 def rows_of_block(remaining):
-    """How many rows a tile of one column block takes of those left; 0: they are too few for one.
+    """The rows that the next tile of one column block takes of the ``remaining``; 0: they are too few for one.
 
     8 in two tiles of 4 take 18% longer than in one, 16 as 12 and 4 take 5% longer than as 8 and 8.
     """
@@ -227,10 +227,10 @@ by_vectors, in_registers = inner(_by_vectors), inner(_in_registers)
 
 @inner_overload
 def multiply_tile(weights, rows, remaining, panels, count, columns, out, affine, start):
-    """One tile of at most ``remaining`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
+    """One tile of at most ``remaining`` rows times 1 or GROUP panels, plus bias and residual; returns its rows.
 
-    Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
-    ``make_linear_tile`` takes: rows, panels, out, affine and the residual, from which the sums start.
+    It writes at least ``columns`` results of each row. ``weights`` is the array of panels, ``start`` the residual, from
+    which the sums start; the other arguments are those of ``make_linear_tile``.
     """
     if weights.dtype in GROUPED:
         return _by_groups
@@ -254,7 +254,7 @@ def affine_at(arrays):
 def finish_tile(tile, rows, columns, target):
     """Rows of a tile to y, times multiply, plus residual; target as for ``multiply_panels``.
 
-    All that is read is read before y is written, for the reason that multiply_panels gives.
+    It reads everything before it writes y, for the reason in multiply_panels.
     """
     zero = splat(np.float32(0))
     if target.multiply != 0 or target.residual != 0:
@@ -286,7 +286,7 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
     tile, zeros = Rows(scratch.tile, width * NR * 4), Rows(scratch.zeros, 0)
-    # A whole tile goes from the registers to y if nothing follows. What does follow reads it from a scratch: rows of y
+    # A whole tile goes from the registers to y if nothing follows. Later operations read it from a scratch: rows of y
     # may lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
     whole = columns == width * NR
     direct = whole and multiply == 0 and activation == 0
@@ -309,7 +309,7 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
 
 @inner
 def clear_zeros(scratch):
-    """The TileScratch, whose row of zeros becomes one."""
+    """Clear the zeros of a TileScratch, and return it."""
     for j in range(0, GROUP * NR, LANES):
         store(splat(np.float32(0)), scratch.zeros + j * 4)
     return scratch
@@ -317,7 +317,7 @@ def clear_zeros(scratch):
 
 @inner
 def find_task(task, blocks, rows, panels):
-    """The Task of that number: all rows by a column block, then by the next, of which each thread has one."""
+    """The Task of that number: all rows by a column block, then by the next; each thread has one column block."""
     row_blocks = (rows + blocks.rows - 1) // blocks.rows
     first, block = task % row_blocks * blocks.rows, task // row_blocks
     count = min(rows - first, blocks.rows)
@@ -326,9 +326,9 @@ def find_task(task, blocks, rows, panels):
 
 @inner
 def multiply_task(weights, rows, task, affine, activation, target, scratch):
-    """``multiply_panels`` of all panels of a Task, of few rows GROUP at once.
+    """``multiply_panels`` of all panels of a Task; for few rows GROUP at once.
 
-    Panels that are not whole go alone: their residual is added last, however many rows there are.
+    Panels that are not whole go alone, so that for any number of rows their residual is added last.
     """
     p, outputs = task.panel, target.distance // 4
     while p < task.end_panel:
@@ -340,7 +340,7 @@ def multiply_task(weights, rows, task, affine, activation, target, scratch):
 
 @kernel
 def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
-    """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
+    """The tasks, a row block times a column block each, in runs, one a part; see linear."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
@@ -362,7 +362,7 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
 
 @kernel
 def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, scratch_PB, y_NF):
-    """``_linear`` with a second product of the same rows, which y holds until it is multiplied; see gated."""
+    """``_linear`` times a second product of the same rows, which y holds until then; see gated."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
@@ -377,7 +377,7 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
             gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.rows, D, staged + half, blocks.rows)
             begin_task(panels_PSN, task.rows)
             first, product = Destination(y, 0, 0, F * 4), Destination(y, y, 0, F * 4)
-            # Few rows read the one after the other, each in order.
+            # Few rows read first all panels of the gate, then all of the product, each in order.
             run = max(1, task.end_panel - task.panel) if task.rows < 4 else 1
             for p in range(task.panel, task.end_panel, run):
                 run_task = Task(task.first, task.rows, p, p + run)

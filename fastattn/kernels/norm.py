@@ -25,9 +25,9 @@ from fastattn.simd.vector import (
     sum_lanes,
 )
 
-# Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
+# Rows of a task, here and in other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
-TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # below it the inverse of a number would overflow
+TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # the inverse of a number below TINY may overflow
 
 
 @inner
@@ -62,7 +62,7 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
             error, squares = sum_deviations(y + at, D, mean)
             variance = squares / np.float32(D)
             if centred:
-                # what rounding left in the mean: it matters where the mean is large beside the deviations
+                # the mean's rounding error matters where the mean is large beside the deviations
                 error = error / np.float32(D)
                 variance -= error * error
                 mean = mean + splat(error)

@@ -1,20 +1,20 @@
-"""The output layer: logits live for one tile, in L1, and a log-softmax, the k best or maxima are kept of them.
+"""The output layer: logits exist for one tile, in L1; what remains of them is a log-softmax, the k best, or maxima.
 
-A task takes some rows through a range of the vocabulary's panels, a few at a time, and keeps for each row a running
-softmax and the k best. Each segment of fixed size has its own sums, which are merged in order, so the bits depend on
-neither batch nor threads. The softmax keeps the maximum and the sum of exponentials lane by lane (online: Milakov and
-Gimelshein 2018; in base 2, which saves half of their instructions).
+``_project``: a task takes some rows through a range of the vocabulary's panels, a few at a time, and keeps for each row
+a running softmax and the k best. Each segment of fixed size has its own sums, which ``_merge`` adds in order, so the
+bits depend on neither batch nor threads. The softmax keeps the maximum and the sum of exponentials lane by lane
+(online: Milakov and Gimelshein 2018; in base 2, which saves half of their instructions).
 
-Or each sentence keeps the largest outputs alone: SPLADE's vectors are maxima of logits (Formal 2021), ColBERT's scores
-sums of maxima (Khattab and Zaharia 2020). There a task takes all rows through a run of panels; the largest of several
-numbers is the same in any order.
+``_project_peaks``: each sentence keeps only its largest outputs. SPLADE's vectors are maxima of logits (Formal 2021),
+ColBERT's scores sums of maxima (Khattab and Zaharia 2020). A task takes all rows through a run of panels; a maximum is
+the same in any order.
 
-Or each sentence has its own subset of the vocabulary. The words of a shortlist are spread over the vocabulary, so
-weights are read row by row in place: a sentence costs no memory and no time when it is admitted, and all threads share
-one matrix in the CPU's caches. With 1,034 words of 256 int8 each, the mean of an English sentence with a Firefox model,
-a row takes 7 us with 64 sentences at once, 6 with 128. Panels copied for each sentence, for 85 us at its admission,
-take 6 and 12; all 32,000 words 53; the 14,000 words of 64 sentences together, with a mask, 23. Beams profit more from
-panels: four rows a sentence take 4.3 us each here, 2.8 there.
+``_choose``: each sentence has its own subset of the vocabulary. The words of a shortlist are spread over the
+vocabulary, so a task reads weights row by row in place: to admit a sentence costs no memory and no time, and all
+threads share one matrix in the CPU's caches. With 1,034 words of 256 int8 each, the mean of an English sentence with a
+Firefox model, a row takes 7 us with 64 sentences at once, 6 with 128. Panels copied for each sentence, for 85 us at its
+admission, take 6 and 12; all 32,000 words 53; the 14,000 words of 64 sentences together, with a mask, 23. Beams profit
+more from panels: four rows a sentence take 4.3 us each here, 2.8 there.
 """
 
 from collections import namedtuple
@@ -63,15 +63,15 @@ STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponen
 logits_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch, subset_state_scratch = make_scratch(VOCABULARY_ROWS * STATE), make_scratch(STATE)
 
-# A row's ``k`` best: addresses of values and ids.
+# The addresses of a row's ``k`` best values and of their ids.
 Best = namedtuple("Best", "values ids k")
 # Ids in a row.
 Run = namedtuple("Run", "first number")
-# What is kept of the logits of a task's rows, from ``first_row`` on, in lists from ``first_list`` on.
+# Where a task puts the results of its rows, from ``first_row`` on: lists from ``first_list`` on, and running softmaxes.
 Selection = namedtuple("Selection", "edits lists first_row first_list states summed")
 # The sentence of each row of a task, and the sentences' maxima: an address, and the distance between them.
 Peaks = namedtuple("Peaks", "owners_N address distance")
-# Ascending ids: where they lie, their number, and the columns of the table that they begin; see OutputSubset.
+# The address of ascending ids, their number, and the columns of the table that they begin; see OutputSubset.
 Words = namedtuple("Words", "address number columns")
 
 
@@ -133,7 +133,7 @@ def worst(best):
 
 @inner
 def insert(value, token, best):
-    """Insert into the k best a value that belongs there; equal values go behind, so ties keep the lower id."""
+    """Insert a value into the k best, behind equal ones, so that ties keep the lower id; it must be above the worst."""
     values, ids, k = best
     j = k - 1
     while j > 0 and load_scalar(values + (j - 1) * 4) < value:
@@ -147,7 +147,7 @@ def insert(value, token, best):
 @inner
 def log_sum(peak, total):
     """peak + ln(total), total a float64."""
-    # not of 0, whose logarithm from -inf is NaN, where every logit is ruled out
+    # where every logit is suppressed, -inf + ln(0) would be NaN
     return np.float32(np.float64(peak) + np.log(TINY if total == 0 else total))
 
 
@@ -209,15 +209,15 @@ edit_run = make_edit(find_in_run)
 def make_take_group(finish):
     """Make the helper ``take_group(weights, rows, count, first, affine, scratch, results)``.
 
-    It takes ``count`` rows through GROUP panels from the ``first`` on, or the last ones, and hands the logits of each
-    to ``finish(line, r, first id, columns, results)``: at the address ``line``, of row r.
+    It takes ``count`` rows through GROUP panels from the ``first`` on, or through the last ones, and calls
+    ``finish(line, r, first id, columns, results)`` with the address ``line`` of the logits of each row r.
     """
 
     @inner
     def take_group(weights, rows, count, first, affine, scratch, results):
         distance, steps, panels = weights.strides[0], weights.shape[1], min(GROUP, len(weights) - first)
         columns, r = panels * NR, 0
-        # the group of panels goes through one tile where the rows are few, else panel by panel
+        # few rows take the group of panels in one tile, others panel by panel
         width = GROUP if count < 4 and panels == GROUP else 1
         start, step = address(weights) + first * distance, step_ahead(weights, count)
         ahead = start + panels * distance
@@ -252,9 +252,9 @@ take_group = make_take_group(choose_logits)
 
 @kernel
 def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, scratch_PB):
-    """The tasks, a row block times a run of segments each, cut into runs, one a part; see choose_from_all.
+    """The tasks, a row block times a run of segments each, in runs, one a part; see choose_from_all.
 
-    peaks_SR  written: of segments the greatest logits; sums_SR the sums of exponentials relative to these
+    peaks_SR  written: the segments' greatest logits; sums_SR: the sums of exponentials relative to these
     lists     BestLists [runs of segments, R, k], written
     """
     R, D = x_RD.shape
@@ -381,9 +381,9 @@ def _choose(x_RD, rows_FD, arrays, runs_G4, edits, lists, log_sums_R, summed, sc
 
     runs_G4     first row, and its ``OutputSubset.place``
     lists       BestLists [R, k], written
-    log_sums_R  written; empty: only logits are wanted
+    log_sums_R  written; empty: the caller wants logits alone
     scratch_PB  for SUBSET_ROWS staged rows of each part
-    lines_LC    logits: of every row, if only they are wanted, else SUBSET_ROWS lines a part
+    lines_LC    logits: of every row, if the caller wants them alone, else SUBSET_ROWS lines a part
     """
     R, D = x_RD.shape
     G, line_row, chooses = len(runs_G4), lines_LC.shape[1] * 4, log_sums_R.size > 0

@@ -1,19 +1,20 @@
 """Recurrent layers (``spec.recurrent`` CELLS), whose cells follow each step's product at once; joined columns.
 
-Weights have their rows in blocks of NR units, of which each gate has a panel; inputs lie alike. So the panels of a
-block make all gates of its units: their products go to a scratch in L1, from which the cell makes the states.
+Rows of weights lie in blocks of NR units, with a panel for each gate; inputs lie alike. So the panels of a block make
+all gates of its units: their products go to a scratch in L1, from which the cell makes the states.
 
-A part has some sentences of one direction, longest first, so that those that have ended are the last rows of a product,
-which then has fewer; parts wait for nobody. Where each sentence has one row, a decoder's step, parts share rows, and a
-part has some blocks of units. So it is with fewer sentences than threads: each step is a call then, and its number is
-in a part's scratch. Where no row goes on from a state the product is its bias, and is left out.
+A part has some sentences of one direction, longest first. Sentences that have ended are the last rows of a product, so
+the product becomes smaller; parts do not wait for each other. Where each sentence has one row, as in a decoder's step,
+parts share rows, and a part has some blocks of units. The same holds for fewer sentences than threads: each step is
+then a call, whose number lies in a part's scratch. Where no row continues a state, the product is its bias and is not
+computed.
 
-Steps of few rows go through the blocks by turns forward and backward, as the last ones are in L2 still: 50 steps of one
+Steps of few rows go through the blocks by turns forward and backward, since L2 still has the last ones: 50 steps of one
 row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53; in float32,
-whose 4 MB are not there, no difference beyond noise (one run each, on a busy machine).
+whose 4 MB do not fit, no difference beyond noise (one run each, on a busy machine).
 
-A cell whose reset gate multiplies the state before the product (Cho 2014) has two of them: of reset and update, then of
-reset times state.
+A cell whose reset gate multiplies the state before the product (Cho 2014) has two products: for reset and update, then
+of reset times state.
 """
 
 from collections import namedtuple
@@ -54,20 +55,20 @@ from fastattn.simd.vector import (
     tanh,
 )
 
-AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of that cell
+AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of this cell
 PANEL = NR * 4  # bytes of a row's results with a panel
-FEW = 4  # rows that take single panels; fewer take GROUP panels of several blocks at once
+FEW = 4  # rows that take one panel at a time; fewer take GROUP panels of several blocks at once
 gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # of four gates
 
-# A layer in one direction: addresses of all rows of inputs and of the result; the first column of its states in tables,
-# h and c; codes and sizes.
+# A layer in one direction: Rows of inputs and of the result; the first columns of its h and c in tables of states;
+# codes and sizes.
 Layer = namedtuple("Layer", "inputs hidden column cell_column cell gates units backward")
-# Of a part: sentences first, first + step, ... of the order, and blocks of units.
+# A part's sentences first, first + step, ... of the order, and its blocks of units.
 Share = namedtuple("Share", "first step count block end_block")
 # Addresses in a part's scratch: how many steps earlier calls did; the number of each sentence's row now; its h before
 # and after a step; c, or r h; rows in the weights' precision.
 ShareScratch = namedtuple("ShareScratch", "steps rows state next_state cell staged")
-# Of one row and block of units: addresses of products and inputs of the first gate, of states, and of the result.
+# Addresses for one row and block of units: products and inputs of the first gate, states as above, the result.
 Place = namedtuple("Place", "sums inputs state next_state cell hidden")
 
 
@@ -130,7 +131,7 @@ def after_reset(place, at, count):
 
 @inner
 def finish_block(phase, place, units):
-    """The cell of one row's block of units, of which ``units`` are there."""
+    """The cell of one row's block, which has ``units`` units."""
     for at in range(0, PANEL, SIZE):
         count = units - at // 4
         if count <= 0:
@@ -147,9 +148,10 @@ def finish_block(phase, place, units):
 
 @inner
 def multiply_gates(weights, affine, rows, remaining, panels, count, tile):
-    """A tile of at most ``remaining`` rows times ``count`` panels, side by side; how many rows it took.
+    """A tile of at most ``remaining`` rows times ``count`` panels, side by side; returns its rows.
 
-    affine  of the first panel; what ``panels`` prefetch lies as far behind each
+    affine  of the first panel
+    panels  ``panels.ahead`` lies as far behind each panel as behind the first
     """
     height = p = 0
     while p < count:
@@ -164,9 +166,9 @@ def multiply_gates(weights, affine, rows, remaining, panels, count, tile):
 
 @inner
 def take_phase(weights, arrays, layer, share, room, count, phase, t, is_fresh, tile):
-    """A product of the first ``count`` rows with the state, or what is in its place, and what the cell makes of it.
+    """Of step ``t``, the product of the first ``count`` rows with the state, or with r h, and then the cell.
 
-    Of step ``t`` of a sentence.
+    is_fresh  no row continues a state
     """
     low, high = 2 if phase == AFTER_RESET else 0, 2 if phase == GRU_RESET_BEFORE else layer.gates
     source, units, gates = room.cell if phase == AFTER_RESET else room.state, layer.units, layer.gates
@@ -213,7 +215,7 @@ def sentence_of(share, order_B, k):
 
 @inner
 def take_state(table_MW, row, column, target, width):
-    """A part of a row of a table, as float32; zeros where the row is -1."""
+    """``width`` values of a table's row from a column on, as float32; zeros where the row is -1."""
     if row >= 0:
         size = table_MW.itemsize
         widen_row(table_MW, address(table_MW) + (row * table_MW.shape[1] + column) * size, target, width)
@@ -224,7 +226,7 @@ def take_state(table_MW, row, column, target, width):
 
 @inner
 def begin_share(layer, share, room, sentences, states):
-    """Fetch the states from which a part's sentences go on; whether there are none."""
+    """Fetch the states that a part's sentences continue; returns whether there are none."""
     starts_B1, order_B = sentences
     fresh = True
     for k in range(share.count):
@@ -240,7 +242,7 @@ def begin_share(layer, share, room, sentences, states):
 
 @inner
 def end_sentence(layer, share, room, k, row, after_MW):
-    """The last state of a part's k-th sentence, in the units that are the part's, to a row of a table."""
+    """Write the last state of a part's k-th sentence, in the part's units, to a row of a table."""
     first = share.block * NR
     width, at = min(share.end_block * NR, layer.units) - first, (k * layer.units + first) * 4
     target = address(after_MW) + (row * after_MW.shape[1] + first) * 4
@@ -291,10 +293,10 @@ def run_share(weights, arrays, layer, share, room, sentences, states, by_steps, 
 def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratch_PB, hidden_NH):
     """See recur.
 
-    panels     of the weights of both directions, whose other arrays are ``forward`` and ``backward``
-    form       a RecurrentForm
-    sentences  starts_B1; the sentences' order, longest first, or an empty array: as they are
-    scratch    of each part: of direction, sentences and units; where a call does one step, it begins with zeros
+    panels      of the weights of both directions, whose LinearArrays are ``forward`` and ``backward``
+    form        a RecurrentForm
+    sentences   starts_B1; the sentences' order, longest first, or an empty array: as they are
+    scratch_PB  of each part of direction, sentences and units; where a call does one step, it begins with zeros
     """
     starts_B1, order_B = sentences
     parts, B = form.sentences * form.units_parts, len(starts_B1) - 1
@@ -329,7 +331,7 @@ def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratc
 
 @kernel
 def _join(rows_MW, first, width, rows_N, y_NF, column):
-    """Columns of a table's rows, or of all rows where there are no numbers, to rows of y from a column on."""
+    """Copy columns of the table's rows ``rows_N``, or, if that is empty, of all rows, to rows of y from a column on."""
     for block in prange(0, -(-len(y_NF) // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(y_NF))):
             row = np.int64(rows_N[n]) if rows_N.size > 0 else n

@@ -1,8 +1,8 @@
 """Embedding rows plus their positions, sums, rotary positions (Su 2021): one pass over rows, bound by memory.
 
-Rotary positions turn pairs of a head's values by an angle that grows with the position. The pairs are either the two
-halves of the turned part or neighbours. Halves, which most models have, are turned in vectors, all heads of a row by
-those of the tables in registers.
+Rotary positions turn pairs of a head's values by an angle that grows with the position. A pair has a value from each
+half of the turned part, or two neighbours. Most models have halves, which turn in vectors: registers hold the tables'
+values for all heads of a row.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, fma, load_part, splat, store_part
 
-AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
+AHEAD = 4  # rows from what is read to what is prefetched: words lie anywhere in a table larger than all caches
 
 
 @kernel
@@ -33,10 +33,10 @@ def _add(x_ND, y_ND, z_ND):
 
 @kernel
 def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N, position_table_PD, x_ND):
-    """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows.
+    """table: [V / panel, D / group, panel, group], float32 or int8; a word is a column of a panel, or a row if both 1.
 
-    as_it_is    the rows are float32, each in one piece
-    scales_PGN  int16, the bits of float16, of groups of GROUP_INPUTS numbers, to which 128 was added then; or empty
+    as_it_is    the table's rows are float32, each in one piece
+    scales_PGN  int16, the bits of float16, of groups of GROUP_INPUTS numbers, which are then 128 higher; or empty
     """
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
@@ -51,7 +51,7 @@ def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N
                 next_row = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
                 prefetch_row_far(next_row, D * 4)
             elif word >= 0:
-                # multiplied by itself first, as the table would have been, then by the scale
+                # first times the multiplier alone, as in a table of floats; the scale follows below
                 multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
                 column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
                 lane = word % panel % LANES

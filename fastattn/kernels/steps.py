@@ -1,13 +1,13 @@
-"""What a decoder keeps between steps: rows of its key-value cache, recurrent states, the tokens of greedy search.
+"""A decoder's state between steps: rows of its key-value cache, recurrent states, the tokens of greedy search.
 
-Rows of keys and values are written as they are or rounded: half the bytes take half the time of a step's attention,
-which is bound by reading them.
+Rows of keys and values are stored as they are or rounded: reading them bounds a step's attention, so half the bytes
+take half the time.
 
-Of recurrent states row n continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. A step
-of many sequences and whole sequences, whose rows continue one another, are the same loop, so their bits are the same.
-Bound by memory; a task is a block of columns, which depends on no other, and takes it through all rows in order.
+Row n of recurrent states continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. The same
+loop takes a step of many sequences and whole sequences, whose rows continue one another, so their bits are the same.
+Memory bounds it; a task takes a block of columns, which depends on no other, through all rows in order.
 
-What greedy search does between two steps is one task: a few nanoseconds a row.
+The work of greedy search between two steps is one task: a few nanoseconds a row.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ from fastattn.simd.vector import (
 
 @inner
 def write_heads(values, target, width, head_width):
-    """``width`` floats as int8 heads, multiples of the greatest magnitude / 127 of each, which follows it."""
+    """``width`` floats as int8 heads, multiples of each head's scale, its greatest magnitude / 127, behind the head."""
     zero = splat(np.float32(0))
     for first in range(0, width, head_width):
         head, place, peaks = values + first * 4, target + first + first // head_width * 4, zero
@@ -51,7 +51,7 @@ def write_heads(values, target, width, head_width):
 
 @inner_overload
 def write_row(table, values, target, width, head_width):
-    """``width`` floats to the address ``target`` in the type of ``table``."""
+    """Write ``width`` floats to the address ``target`` in the type of ``table``."""
     if table.dtype == types.int8:
         return lambda table, values, target, width, head_width: write_heads(values, target, width, head_width)
     if table.dtype == types.float32:
@@ -90,7 +90,7 @@ def _round_in_place(values_NE, first_column):
 
 @inner
 def load_state(states, row, row_bytes, at, count):
-    """A part of the state in ``row``, zeros where that is negative."""
+    """``count`` values of the state in ``row``; zeros where that is negative."""
     zero = splat(np.float32(0))
     if row < 0:
         return zero
@@ -162,7 +162,7 @@ def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
                 value = values_R1[r, 0]
                 if normalized:
                     value -= log_sums_R[r]
-                # NaN shows in a sum; among the best logits infinities do, too
+                # NaN shows in a sum; among the best logits infinities show too
                 if np.isnan(value) or not normalized and np.isinf(value):
                     counts[FAULT] = 1
                     counts[STOP] = 1
