@@ -1,6 +1,6 @@
 """Hard attention's most probable key of each query (Xu 2015), in one pass over the keys: no weights, no values.
 
-Tiles of scores, products or additive, as in sentences.py; of each row the greatest score and its key are kept.
+Tiles of scores, products or additive, as in sentences.py; for each row they keep the greatest score and its key.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ from fastattn.simd.vector import address, load_scalar, store_integer, store_scal
 
 @inner
 def _keep_best(row, front, s, maximum, new_maximum, best):
-    """Where a row's greatest score has grown, keep it, and the number of the first key that has it."""
+    """Where a row's greatest score has grown, store it and the number of the first key that has it."""
     greatest = load_scalar(new_maximum)
     if greatest > load_scalar(maximum):
         store_scalar(greatest, maximum)
@@ -46,7 +46,7 @@ def _keep_best(row, front, s, maximum, new_maximum, best):
 
 @inner
 def _choose_tile(block, i, s, count):
-    """The greatest scores so far of the tile of rows from row i on, with ``count`` packed keys from key s on."""
+    """Update the greatest scores of the tile of rows from row i on by ``count`` packed keys from key s on."""
     scratch, head, width = block.scratch, block.head, block.width
     tile = Tile(i, min(i + ROWS, block.rows))
     front, stop, _ = seen_by_tile(block.ranges, tile, s, count, 0)

@@ -1,8 +1,8 @@
 """Scores and their softmax in both attention kernels, for one row of one head.
 
 score = (f(cap(q k' scale)) + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden;
-cap(x) = softcap tanh(x / softcap), f the caller's function. Then the softmax, whose sums are divided at the end.
-Addresses are in bytes; scores are in scratch that may be written up to a multiple of LANES.
+cap(x) = softcap tanh(x / softcap), f the caller's function. The division of the softmax comes last, on its sums.
+Addresses are in bytes; scores lie in scratch that has room up to a multiple of LANES.
 """
 
 import math
@@ -33,7 +33,7 @@ vectors_of = inner(whole_vectors)
 
 @inner
 def head_biases(scores, b, h):
-    """What ScoreArguments add to the scores of a sentence's heads from h on."""
+    """The biases in ScoreArguments of a sentence's heads from h on."""
     bias = address(scores.bias) + b * scores.bias_batch + h * scores.bias_head if scores.bias.size > 0 else 0
     slopes = address(scores.slopes_H) + h * 4 if scores.slopes_H.size > 0 else 0
     L = scores.table_HL.shape[1]
@@ -132,13 +132,13 @@ def hide_outside(score, first_seen, stop, span, sinks):
 
 @inner
 def softmax_shift(top):
-    """The value subtracted from exponents: the maximum, or 0 for a row that has seen no key."""
+    """The value to subtract from exponents: the maximum, or 0 for a row that has seen no key."""
     return np.float32(0) if top == np.float32(-np.inf) else top
 
 
 @inner
 def finish_weights(weight, count, shift, inverse):
-    """Turn scores kept in a row of weights into the softmax, in place."""
+    """Turn scores in a row of weights into the softmax, in place."""
     hidden = splat(np.float32(-np.inf))
     subtrahend, scale = splat(shift), splat(inverse)
     for s in range(0, count, LANES):

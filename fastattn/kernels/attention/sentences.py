@@ -1,11 +1,11 @@
-"""Attention over whole sentences in one pass over the keys: softmax(Q K' scale + bias) V, scores are never stored.
+"""Attention over whole sentences in one pass over the keys: softmax(Q K' scale + bias) V, without storing scores.
 
 A task is a block of query rows of one sentence and key head (the rows of all query heads that share it). It packs KEYS
 keys at a time, transposed, and their values in panels of COLUMNS columns, then takes ROWS query rows at a time: scores
 by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles (Dao
-2023, algorithm 1). The queries are multiplied by the scale and log2(e). Each row has a first key and a stop, and may
-have sinks before the first; a mask may say more (masks.py). Blocks, tiles and panels of keys that none of their rows
-sees are skipped. A sentence of a few rows, the queries of a step, reads its keys and values where they are (tiles.py):
+2023, algorithm 1). Queries are first multiplied by the scale and log2(e). Each row has a first key and a stop, and may
+have sinks before the first; a mask may hide more (masks.py). A task skips blocks, tiles and panels of keys that none of
+their rows sees. A sentence of a few rows, the queries of a step, reads its keys and values where they are (tiles.py):
 packing would take longer.
 
 Bits: the tile of a key depends only on its index in its own sentence, and a hidden key adds exact zeros, so a row's
@@ -100,8 +100,8 @@ from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import address, load_integer, load_scalar, splat, store, store_integer, store_scalar
 
-# While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of
-# adjacent ones may be far apart, too far for the hardware's prefetcher.
+# A head's tiles prefetch the rows of the head AHEAD later: heads are short, and rows of adjacent heads may be too far
+# apart for the hardware's prefetcher.
 AHEAD = 2
 
 
@@ -133,7 +133,7 @@ def row_of(rows, h, t):
 def start_rows(block):
     """Copy the block's queries times the factor and clear their state; returns (least first key, greatest stop).
 
-    A head's sink is what its rows have seen before they see a key. The last row is repeated to fill the last tile.
+    A head's sink is the first score of its rows. Copies of the last row fill the last tile.
     """
     rows, scores, scratch = block.rows, block.scores, block.scratch
     padded, width = tiles_of(rows.length), block.width
@@ -159,7 +159,7 @@ def start_rows(block):
                 h, t = h + 1, 0
     for k in range(0, padded * columns_of(block.value_width), LANES):
         store(splat(np.float32(0)), scratch.sums + k * 4)
-    if not block.few:  # which read their queries as they are
+    if not block.few:  # few rows read their queries as they are
         prepare_queries(scores.product, scores.head, scratch.queries, padded * width)
     return least, last
 
@@ -174,8 +174,10 @@ def is_changed(scores):
 
 @inner
 def finish_scores(block, tile, s, count, span, masked):
-    """Turn a tile's products into scores: cap, apply the function, add biases, hide what a row does not see, keep
-    wanted weights. A query's position is its index; ``count`` keys from s on are packed."""
+    """Turn a tile's products into scores: cap, apply the function, add biases, hide keys, copy scores to weights.
+
+    A query's position is its index; ``count`` keys from s on are packed.
+    """
     scores, mask, outputs, scratch, sinks = block.scores, block.mask, block.outputs, block.scratch, block.sinks
     front, whole = span.front, span.whole
     changed, capped = is_changed(scores), scores.softcap != np.float32(0)
@@ -211,7 +213,7 @@ def keep_scores(row, line, first, stop):
 def attend_tile(block, tile, s, count, masked, finishing):
     """Attention of a tile's rows over ``count`` keys and values from s on: adds to their sums and totals.
 
-    finishing  whether scores are more than products, masks and wanted weights included
+    finishing  whether scores are more than products, or the caller wants weights
     """
     rows, scores, scratch, like, width = block.rows, block.scores, block.scratch, block.like, block.width
     front, stop, every = 0, count, True
@@ -261,7 +263,7 @@ def attend_tile(block, tile, s, count, masked, finishing):
 
 @inner
 def prefetch_ahead(block, ahead, i):
-    """Prefetch the share of the tile from row i on of the rows of a later head."""
+    """Prefetch rows of a later head, those that are the share of the tile from row i on."""
     queries, keys, padded = block.rows.queries, min(KEYS, block.keys), tiles_of(block.rows.length)
     stop, first_key, last_key = min(i + ROWS, queries), keys * i // padded, keys * (i + ROWS) // padded
     prefetch_rows(ahead.query, block.query.row_step, i, stop, block.width)
@@ -272,7 +274,7 @@ def prefetch_ahead(block, ahead, i):
 
 @inner
 def finish_block(block):
-    """Write a block's outputs from its sums; returns the number of rows that see a key and have a total of 0 or NaN."""
+    """Write a block's outputs; returns its number of invalid rows, which see a key and have a total of 0 or NaN."""
     rows, outputs, scratch, width = block.rows, block.outputs, block.scratch, block.value_width
     columns, invalid = columns_of(width), 0
     h, t = rows.first // rows.queries, rows.first % rows.queries
@@ -297,7 +299,7 @@ def finish_block(block):
 
 @inner
 def clear_weights(block):
-    """Set the weights of all keys in the ranges of a block's rows to -inf: not all of them will be computed."""
+    """Set the weights of all keys in the ranges of a block's rows to -inf, since tiles skip some of them."""
     outputs, ranges = block.outputs, block.scratch.ranges
     for i in range(block.rows.length):
         h, t = query_of_row(block.rows, i)
@@ -347,7 +349,7 @@ def attend_block(block, ahead):
 
 @inner
 def block_cost(first, count, queries, keys, seen):
-    """Roughly the number of scores that a block of rows computes, by which blocks are divided among threads."""
+    """Roughly the number of scores of a block of rows; blocks are divided among threads by it."""
     if seen != 0 and first // queries == (first + count - 1) // queries:
         begin, stop = seen_by(seen, (first + count // 2) % queries, keys)
         return count * (max(stop - begin, 0) + 16)
@@ -361,14 +363,14 @@ def batch_rows(array, offset, batch_step, head_step, row_step):
 
 @inner
 def head_rows(rows, b, row, head):
-    """The rows of sentence b, the first of which is ``row`` of all, from a head on."""
+    """The rows of sentence b from a head on; ``row`` is the number of its first row in the batch."""
     first = rows.address + b * rows.batch_step + row * rows.row_step + head * rows.head_step
     return HeadRows(first, rows.head_step, rows.row_step)
 
 
 @inner
 def rows_ahead(query, key, value, out, batch, shape, b, g):
-    """The first rows of the head AHEAD key heads later, or of the last one."""
+    """The first rows of the key head AHEAD later, or of the last one."""
     g += AHEAD
     while g >= shape.key_heads and b + 1 < len(batch.query_starts_B1) - 1:
         b, g = b + 1, g - shape.key_heads
@@ -384,7 +386,7 @@ def rows_ahead(query, key, value, out, batch, shape, b, g):
 
 @inner
 def seen_from(seen_N2, first):
-    """The address in seen_N2 of row ``first``; 0: every row sees all keys."""
+    """The address of row ``first`` in seen_N2; 0: every row sees all keys."""
     return address(seen_N2) + first * 16 if seen_N2.size > 0 else 0
 
 
@@ -411,7 +413,7 @@ def head_outputs(outputs, b, first, h):
 
 @inner
 def heads_together(shape, product):
-    """The query heads whose rows share blocks: all of a key head, or one where each has scores of its own."""
+    """The number of query heads whose rows share blocks: all of a key head, or 1 where each has its own products."""
     return shape.heads // shape.key_heads if is_dot(product) else 1
 
 
@@ -431,7 +433,7 @@ def whole_cost(batch, shape, together):
 
 @inner
 def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scratch):
-    """Compute a thread's blocks; share: (its number, number of shares, cost of all); others as in ``attend``."""
+    """Compute a thread's blocks; share: (its number, number of shares, cost of all); see ``attend``."""
     query_array, key_array, value_array, out_array = arrays
     query, key = batch_rows(query_array, *steps[:4]), batch_rows(key_array, *steps[4:8])
     value, out = batch_rows(value_array, *steps[8:12]), batch_rows(out_array, *steps[12:])
@@ -477,11 +479,11 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
 def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, invalid_P):
     """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attention.
 
-    arrays   queries, keys, values, out, of one type, for their addresses
-    steps    of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row
-    batch    the members of a RaggedBatch; seen_N2 is empty where all keys are seen
-    shape    ShapeArguments; mask, scores and outputs likewise
-    invalid_P  written: the number of rows of each part that see a key and have a total of 0 or NaN
+    arrays     queries, keys, values, out, of one type, for their addresses
+    steps      of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row
+    batch      the members of a RaggedBatch; seen_N2 is empty where rows see all keys
+    shape      ShapeArguments; mask, scores and outputs likewise
+    invalid_P  written: the number of invalid rows of each part, see finish_block
     """
     sentences = RaggedBatch(*batch)
     total_cost = whole_cost(sentences, shape, heads_together(shape, scores.product))

@@ -1,20 +1,20 @@
 """Attention over tables of keys: a decoder's step over its history or over a memory, or the next queries of a prefill.
 
 Reading keys and values from memory limits the speed. So adjacent rows whose tables start with the same keys, the beams
-of a sentence or its next queries, are processed together: each shared key and value is read once for TOGETHER rows. All
-heads of a row are processed together too: LANES dot products at a time, with all heads of a key read while its row is
-in L1; a softmax over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, sums in registers.
-Rows and heads are divided among the threads by the number of their keys.
+of a sentence or its next queries, go together: a thread reads each shared key and value once for TOGETHER rows. All
+heads of a row go together too: LANES dot products at a time, with all heads of a key while its row is in L1; a softmax
+over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, sums in registers. Threads share rows
+and heads by the number of their keys.
 
 Bits: sums go over a row's own keys in the order of its table, so a result does not depend on the keys' positions in the
 key-value cache, on other rows, whether they share keys or not, or on the number of threads.
 
 Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GFLOP/s if every 4 rows see the same keys,
 26 if all keys differ; less if they are not in the last-level cache, limited by memory.
-15 -> 51  (shared) each key and value read once for four rows
+15 -> 51  (shared) reading each key and value once for four rows
 51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see empty_table
-258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: those of the next rows prefetched.
-37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys.
+258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: prefetching those of the next rows
+37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys
 No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.
 """
 
@@ -51,8 +51,8 @@ from fastattn.simd.vector import address, load, load_index, load_scalar, splat, 
 
 VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum, in registers
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
-LARGE = 1 << 18  # bytes of keys and values that evict much of what was prefetched into L2 before them
-AHEAD = 32  # keys; from 16 to 128 are as good
+LARGE = 1 << 18  # bytes of keys and values that evict much of the data prefetched into L2 before them
+AHEAD = 32  # keys from what is read to what is prefetched; 16 to 128 are as good
 
 row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
@@ -70,9 +70,9 @@ def prefetch_index_rows(index, first, last, rows, row_bytes, size):
 
 @inner
 def score_keys(arrays, together, query, score, slot, listed, heads):
-    """Write the scores of some keys of one row, or of TOGETHER rows whose scratch is ``slot`` apart.
+    """Write the scores of the listed keys for one row, or for TOGETHER rows whose scratch is ``slot`` apart.
 
-    A few scores may be written past the last key.
+    It may write a few scores past the last key.
     """
     like, keys, width, size = arrays.like, arrays.key, heads.width, arrays.key.head_step
     most = LANES // TOGETHER if together and arrays.vector == 0 else LANES
@@ -98,7 +98,7 @@ def score_keys(arrays, together, query, score, slot, listed, heads):
 
 @inner
 def add_values(like, together, score, sums, slot, values, listed, heads):
-    """Add some values, weighted by the exponentials of their scores, to the sums; arguments as in ``score_keys``."""
+    """Add the listed values, weighted by the exponentials of their scores, to the sums; see ``score_keys``."""
     width, size = heads.value_width, values.head_step
     for s in range(listed.first, listed.stop, VALUE_KEYS):
         index, count = listed.index + s * 4, min(VALUE_KEYS, listed.stop - s)
@@ -114,8 +114,10 @@ def add_values(like, together, score, sums, slot, values, listed, heads):
 
 @inner
 def take_softmax(score, keys, softcap, biases, head, maximum, total):
-    """Turn a head's products with a KeyList into exponentials of scores minus their maximum; ``total`` becomes their
-    sum by lanes."""
+    """Turn a head's products with a KeyList into exponentials of scores minus their maximum, their sum into ``total``.
+
+    ``total`` has a sum for each lane.
+    """
     count = keys.stop - keys.first
     whole = vectors_of(count)
     if softcap != np.float32(0):
@@ -154,9 +156,9 @@ def keys_of(keys, n):
 
 @inner
 def keys_to_read(keys, rows, i, row_bytes, tail):
-    """The keys that all rows share, for i = -1, or the others of row i, and what is prefetched meanwhile.
+    """The keys that all rows share, for i = -1, or the others of row i, and the keys to prefetch meanwhile.
 
-    That is the next row's list; of a long row, where that would be evicted before it is read, its own a few keys later.
+    These are the next row's; a long row would evict them before they are read, so it prefetches its own later keys.
     """
     row_keys = keys_of(keys, rows.first + max(i, 0))
     first, stop = (0, rows.shared) if i < 0 else (rows.shared, row_keys.stop - row_keys.first)
@@ -168,17 +170,17 @@ def keys_to_read(keys, rows, i, row_bytes, tail):
 
 @inner
 def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
-    """Attention of some heads of a few rows, the first of whose keys are the same.
+    """Attention of some heads of a few rows that share their first keys.
 
     scores   ScoreArguments, with each query as a sentence
-    weights  HeadRows, of address 0 where no weights are wanted
+    weights  HeadRows, of address 0 where the caller wants no weights
     """
     like, query, out, value_width = arrays.like, arrays.query, arrays.out, heads.value_width
     slot = layout_of_slot(heads.heads, heads.width, value_width, heads.stride)
     tail = scratch + TOGETHER * slot.size
     maximum = tail + SIZE
     sums_head = vectors_of(value_width) * 4
-    # the last row replaces missing ones, whose results are not read
+    # the last row replaces missing ones, whose results nobody reads
     for i in range(TOGETHER if rows.shared > 0 else rows.stop - rows.first):
         line, row_scratch = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
         column = heads.first * query.head_step
@@ -217,7 +219,7 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
 
 @inner
 def find_end(keys, first):
-    """The end of the rows from ``first`` on, at most TOGETHER, with the same first key at the same position."""
+    """The end of the rows from ``first`` on, at most TOGETHER, that have the same first key at the same position."""
     end = first + 1
     first_keys = keys_of(keys, first)
     if first_keys.stop > first_keys.first:
@@ -233,7 +235,7 @@ def find_end(keys, first):
 
 @inner
 def count_shared(keys, first, end):
-    """The number of first keys that all of the rows have in common; 0 for a single row."""
+    """The number of first keys that all the rows share; 0 for a single row."""
     first_keys = keys_of(keys, first)
     shared = first_keys.stop - first_keys.first if end - first > 1 else 0
     for r in range(first + 1, end):
@@ -269,7 +271,7 @@ def step_arrays(arrays, columns, width, value_width):
 
 @inner
 def cost_of(keys, first, end):
-    """Roughly the number of scores that one head of some rows computes."""
+    """Roughly the number of scores of one head of the rows ``first`` to ``end``."""
     cost = 0
     for n in range(first, end):
         row_keys = keys_of(keys, n)
@@ -279,7 +281,7 @@ def cost_of(keys, first, end):
 
 @inner
 def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop, scratch, stride):
-    """Compute a thread's part of all rows and heads, ``begin`` to ``stop`` in cost; others as in ``attend_rows``."""
+    """Compute a thread's part of all rows and heads, ``begin`` to ``stop`` in cost; see ``attend_rows``."""
     heads, group, width, value_width = shape
     step_rows = step_arrays(arrays, columns, width, value_width)
     head_step = weights_NHS.shape[2] * 4

@@ -4,32 +4,31 @@ A tile is ROWS query rows by up to KEYS keys. Addresses are in bytes. ``like`` i
 and values: float32, or uint16 for bfloat16, int16 for float16, which Numba lacks. All is computed in float32.
 
 A few rows read keys and values where they are in memory (``key`` and ``value``, the sentence's HeadRows; key s is a
-tile's first): reading them is what takes the time. The sums have the order, and so the bits, of those over packed keys
+tile's first), since reading them takes the time. The sums have the order, and so the bits, of those over packed keys
 and values: a step is a row of the whole sentence.
 
-What a score is made of is known when the kernel is compiled, by the type of ``product`` and ``details``:
+The type of ``product`` and ``details`` says, when the kernel is compiled, what a score is:
 
 dot products            0, which are multiplied by the scale's factor; uint16 [0]: in bfloat16, values as well
 additive attention      [H, D + 1] of ``vector_factors``; flags_BH: whether a head's queries and keys are exponentials
 disentangled attention  the tables and the layout of ``PackedDistances``: dot products, and more of them
 
-Additive attention's scores (Bahdanau 2015) of a tile of query rows and packed keys are v . tanh(q + k): ``add_keys``
-stands where ``multiply_keys`` of tiles.py does: the same rows, packed keys and scores, and v besides. Queries and keys
-may be exponentials, e**2q and e**2k (``exponentiate``): an element then costs half a division and a few multiply-adds
-instead of a tanh. No sum of a query and a key is ever stored. One Zen 5 core (AVX-512), ns for each of T S D elements
-at T = S = 512, D = 128, the whole attention: 0.124 with tanh, 0.057 with exponentials and a division each, 0.043 with
-one for two, as with one for four. np.tanh alone: 0.39.
+Additive attention's scores (Bahdanau 2015) are v . tanh(q + k): ``add_keys`` takes the rows, packed keys and scores of
+``multiply_keys``, and v. Queries and keys may be exponentials, e**2q and e**2k (``exponentiate``): an element then
+costs half a division and a few multiply-adds instead of a tanh. No sum of a query and a key is stored. One Zen 5 core
+(AVX-512), ns for each of T S D elements at T = S = 512, D = 128, the whole attention: 0.124 with tanh, 0.057 with
+exponentials and a division each, 0.043 with one for two, as with one for four. np.tanh alone: 0.39.
 
-Disentangled attention's scores (He 2021) are a content's products with the rows of the distance to another:
+Disentangled attention's scores (He 2021) are products of contents, and of a content with the rows of a distance:
 
     score(t, s) = q_t k_s' + q_t p(s - t)' + k_s r(s - t)'
 
 p are keys of distances (content to position), r queries of them (position to content); a model may lack either. The
-rows lie by distance, so neither product is gathered: the scores q_t p' of a query lie side by side for adjacent keys,
-those k_s r' of a key for adjacent queries. The first are a tile of the query rows times the packed p of the tile's
-distances. The second are computed for a strip of query rows at once, since ROWS rows would need as many distances as
-keys: a tile of keys times the packed r, DISTANCE_KEYS keys at a time, and transposed into the strip, one row a query.
-One core with AVX-512, at (8, 12, 512, 64): 2.2 times the time of plain attention, and twice its products.
+rows lie by distance, so neither product needs a gather: the scores q_t p' of a query lie side by side for adjacent
+keys, the scores k_s r' of a key for adjacent queries. The first are a tile of the query rows times the packed p of the
+tile's distances. The second go for a strip of query rows at once, since ROWS rows would need as many distances as keys:
+a tile of keys times the packed r, DISTANCE_KEYS keys at a time, transposed into the strip, one row a query. One core
+with AVX-512, at (8, 12, 512, 64): 2.2 times the time of plain attention, and twice its products.
 """
 
 import numpy as np
@@ -148,7 +147,7 @@ def multiply_keys(query, keys, width, span, score):
             half_score_tile(query, width * 4, panel, COLUMNS * 4, width, score + c * 4, KEYS * 4)
 
 
-# Products in bfloat16, whose operands take the first half of the room that those in float32 had.
+# Products in bfloat16: their operands take the first half of the room of those in float32.
 
 
 @inner
@@ -160,7 +159,7 @@ def narrow_row(row, count):
 
 @inner
 def narrow_panels(panels, count, size, steps):
-    """Make pairs of ``count`` panels' first ``steps`` rows, in place; panels are ``size`` bytes apart."""
+    """Round and pair the first ``steps`` rows of ``count`` panels, in place; panels are ``size`` bytes apart."""
     for panel in range(panels, panels + count * size, size):
         for k in range(0, steps, 2):
             source, target = panel + k * COLUMNS * 4, panel + k * COLUMNS * 2
@@ -184,7 +183,7 @@ def take_exponentials(score, size, count, new_maxima, maxima, totals, sums, colu
                 multiply_row(totals + n * SIZE, shrink, totals + n * SIZE, LANES)
                 multiply_row(sums + n * columns * 4, shrink, sums + n * columns * 4, columns)
         if maximum == np.float32(-np.inf):
-            store_scalar(np.float32(0), new_maxima + n * 4)  # from here on it is what is subtracted
+            store_scalar(np.float32(0), new_maxima + n * 4)  # from here on the value to subtract
     if count == ROWS:
         for n in range(0, ROWS, TOGETHER):
             row = score + n * KEYS * 4
@@ -268,7 +267,7 @@ def multiply_values_of_few(like, score, count, value, s, width, span, sums, indi
     most = KEYS if step == width * like.itemsize else LANES
     for c in range(span.front, span.stop, most):
         rows, weight, keys = value.address + (s + c) * step, score + c * 4, min(most, span.stop - c)
-        if most == LANES:  # rows apart are nothing that the hardware's prefetcher knows
+        if most == LANES:  # the hardware's prefetcher does not foresee rows that lie apart
             prefetch_values(like, rows + AHEAD * step, step, width)
         if count == 1:
             add_rows(like, weight, KEYS * 4, rows, step, indices, keys, width, sums, columns * 4)
@@ -322,7 +321,7 @@ def add_keys(query, keys, width, span, score, head):
 
 @inner
 def within(distance, bound):
-    """The distance, or the farthest of the same rows."""
+    """The distance, or the nearest within the bound."""
     return max(min(distance, bound), -bound)
 
 
@@ -330,7 +329,7 @@ def within(distance, bound):
 def multiply_distances(rows, table, width, first, last, score, step):
     """Write products of ROWS rows and the packed rows of columns ``first`` to ``last``, by whole vectors.
 
-    score  where those of the panel of ``first`` begin
+    score  the address of those of the panel of ``first``
     """
     panels = first // COLUMNS * COLUMNS
     for c in range(panels, last + 1, COLUMNS):
@@ -378,7 +377,7 @@ def write_strip(head, i, block_rows, s, count, key, scratch):
 
 @inner
 def add_distances(head, position, query, span, score, scratch):
-    """Add to the products of a tile's rows and a span of keys those with the distances' rows.
+    """Add the products with the distances' rows to those of a tile's rows and a span of keys.
 
     Rows beyond the block's last query are copies of it.
     """
@@ -444,7 +443,7 @@ def product_head(product, details, b, h):
 
 @inner_overload
 def prepare_queries(product, head, rows, count):
-    """Make exponentials of ``count`` floats of queries, where the head's are; or round them."""
+    """Make exponentials of ``count`` floats of queries, where the head's queries are; or round them."""
     if _is_narrow(product):
         return lambda product, head, rows, count: narrow_row(rows, count)
 
@@ -457,7 +456,7 @@ def prepare_queries(product, head, rows, count):
 
 @inner_overload
 def prepare_keys(product, head, keys, count, width):
-    """Make exponentials of packed keys, where the head's are; or round them."""
+    """Make exponentials of packed keys, where the head's keys are; or round them."""
     if _is_narrow(product):
         return lambda product, head, keys, count, width: narrow_panels(
             keys, columns_of(count) // COLUMNS, width * COLUMNS * 4, width
@@ -472,7 +471,7 @@ def prepare_keys(product, head, keys, count, width):
 
 @inner_overload
 def prepare_values(product, values, count, columns):
-    """Round packed values, where products are narrow; behind an odd one is a row of zeros."""
+    """Round packed values, where products are narrow; a row of zeros follows an odd number of them."""
 
     def rounded(product, values, count, columns):
         for c in range(0, columns, COLUMNS):
@@ -509,7 +508,7 @@ def add_values(product, score, values, span, sums, columns):
 
 @inner_overload
 def prepare_rows(product, block, i, s, count):
-    """Compute what the tiles of a strip of rows, the block's from i on, take from its spare scratch for some keys."""
+    """Write the position-to-content scores of the strip of rows that begins with the block's row i, if one does."""
 
     def run(product, block, i, s, count):
         if block.scores.head.queries != 0 and i % STRIP == 0:
