@@ -3,23 +3,16 @@
 Tiles of scores, products or additive, as in sentences.py; for each row they keep the greatest score and its key.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.arguments import (
-    KEYS,
-    LIMIT,
-    ROWS,
-    AdditiveHead,
-    ChoiceBlock,
-    ChoiceScratch,
-    HeadRows,
-    Span,
-    Tile,
-)
+from fastattn.kernels.attention.arguments import KEYS, LIMIT, ROWS, HeadRows, Span, Tile
 from fastattn.kernels.attention.masks import seen_by_tile, seen_here
 from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row, vectors_of
 from fastattn.kernels.attention.tiles import (
+    AdditiveHead,
     add_keys,
     exponentiate,
     exponentiate_keys,
@@ -30,6 +23,12 @@ from fastattn.kernels.attention.tiles import (
 )
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.vector import address, load_scalar, store_integer, store_scalar
+
+# Query rows of one sentence and head; the kernel writes their best keys to ``best``, int64.
+ChoiceScratch = namedtuple("ChoiceScratch", "keys scores queries maxima new_maxima")
+ChoiceBlock = namedtuple(
+    "ChoiceBlock", "query key rows keys width ranges factor head bias bias_row bias_key best scratch"
+)
 
 
 @inner

@@ -6,10 +6,11 @@ Addresses are in bytes; scores lie in scratch that has room up to a multiple of 
 """
 
 import math
+from collections import namedtuple
 
 import numpy as np
 
-from fastattn.kernels.attention.arguments import HeadBiases, HeadScores, whole_vectors
+from fastattn.kernels.attention.arguments import whole_vectors
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES
@@ -29,6 +30,10 @@ from fastattn.simd.vector import (
 
 LN_2 = math.log(2.0)
 vectors_of = inner(whole_vectors)
+# ScoreArguments of the heads of a sentence, from head h on. ``bias_key`` is 0 or 4; ``table`` is the address of the
+# entry for a distance of 0; ``head`` is head h's part of the product's details.
+HeadBiases = namedtuple("HeadBiases", "bias bias_head bias_row bias_key slopes table table_head from_start")
+HeadScores = namedtuple("HeadScores", "factor softcap sinks function biases product head")
 
 
 @inner

@@ -22,28 +22,14 @@ One Zen 4 core (AVX-512), 197 x 197 of 64, 12 heads: 89 in float32, 140 with pro
 """
 
 import math
+from collections import namedtuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 
 from fastattn.arguments.attention import NONE, RaggedBatch
-from fastattn.kernels.attention.arguments import (
-    INDICES,
-    INTEGERS,
-    KEYS,
-    ROWS,
-    BatchRows,
-    HeadMask,
-    HeadOutputs,
-    HeadRows,
-    PrefetchRows,
-    QueryRows,
-    RowBlock,
-    Scratch,
-    Span,
-    Tile,
-    TilePosition,
-)
+from fastattn.kernels.attention.arguments import INDICES, INTEGERS, KEYS, ROWS, HeadRows, Span, Tile
 from fastattn.kernels.attention.masks import (
     any_function,
     is_masked,
@@ -57,6 +43,7 @@ from fastattn.kernels.attention.masks import (
 )
 from fastattn.kernels.attention.scores import (
     LN_2,
+    HeadScores,
     add_biases,
     aligned,
     finish_weights,
@@ -103,6 +90,58 @@ from fastattn.simd.vector import address, load_integer, load_scalar, splat, stor
 # A head's tiles prefetch the rows of the head AHEAD later: heads are short, and rows of adjacent heads may be too far
 # apart for the hardware's prefetcher.
 AHEAD = 2
+
+# Rows of a batch: the address of the first; steps from sentence to sentence (beside the rows between), from head to
+# head, and from row to row. The addresses of a later head's rows, to prefetch.
+BatchRows = namedtuple("BatchRows", "address batch_step head_step row_step")
+PrefetchRows = namedtuple("PrefetchRows", "query key value out")
+# MaskArguments and OutputArguments of the heads of a sentence, from head h of sentence b on.
+HeadMask = namedtuple(
+    "HeadMask", "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function"
+)
+HeadOutputs = namedtuple("HeadOutputs", "weights weights_head weights_row logs logs_head logs_row")
+# Rows of a block: its row r is row n = first + r of a sentence, query n % queries of head n // queries.
+QueryRows = namedtuple("QueryRows", "first length queries")
+# A tile of scores: its first row in the block, that row's query, the block's last query, its first key.
+TilePosition = namedtuple("TilePosition", "row query last_query key")
+
+
+class Scratch(NamedTuple):
+    """Addresses in a thread's scratch."""
+
+    keys: int  # packed, likewise values
+    values: int
+    scores: int  # of a tile: rows of KEYS
+    totals: int  # of each row's exponentials, lane by lane
+    sums: int  # of values, weighted by these; rows of whole columns
+    queries: int  # the block's rows times the factor
+    ranges: int  # the first key and the stop of each row, int64
+    maxima: int  # of each row's scores
+    new_maxima: int  # of the tile's rows, after its keys
+    seen: int  # a byte for each of the tile's rows and keys: rows of KEYS
+    indices: int  # the numbers of KEYS adjacent rows
+    spare: int  # rows of narrow numbers as float32, or the scratch of disentangled attention
+
+
+class RowBlock(NamedTuple):
+    """A block of query rows of one sentence and key head, and all arguments of its tiles."""
+
+    like: np.ndarray  # of the rows' dtype
+    query: HeadRows
+    key: HeadRows
+    value: HeadRows
+    out: HeadRows
+    rows: QueryRows
+    keys: int  # of the sentence
+    width: int  # of a query's and a key's head
+    value_width: int
+    few: bool  # whether there are only a few rows
+    ranges: int  # the address of each query's first key and stop; 0: all see all keys
+    sinks: int  # number of first keys that all rows see
+    scores: HeadScores
+    mask: HeadMask
+    outputs: HeadOutputs
+    scratch: Scratch
 
 
 @inner

@@ -18,20 +18,13 @@ Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GF
 No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import prange
 
 from fastattn.arguments.attention import KeyIndex
-from fastattn.kernels.attention.arguments import (
-    TOGETHER,
-    HeadRows,
-    KeyList,
-    ListedKeys,
-    RowGroup,
-    StepArrays,
-    StepHeads,
-    slot_layout,
-)
+from fastattn.kernels.attention.arguments import TOGETHER, HeadRows, slot_layout
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
@@ -58,6 +51,18 @@ row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
 add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
 layout_of_slot = inner(slot_layout)
+
+# HeadRows of all heads; ``like``: an array of the keys' dtype; ``vector``: the address of additive attention's v, or 0.
+StepArrays = namedtuple("StepArrays", "like query key value out vector")
+# Some of all heads: ``group`` to a key head, their scores ``stride`` floats apart.
+StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
+# Rows that go together, and the number of first keys that they share.
+RowGroup = namedtuple("RowGroup", "first stop shared")
+# The keys that a query sees: the address of their row numbers, int32; the first key's position and the stop.
+KeyList = namedtuple("KeyList", "index first stop")
+# Keys of a list to read; ``tail``, the address of room for LANES row numbers; the address and the length of a list
+# whose rows to prefetch meanwhile.
+ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
 
 
 @inner

@@ -31,6 +31,8 @@ a tile of keys times the packed r, DISTANCE_KEYS keys at a time, transposed into
 with AVX-512, at (8, 12, 512, 64): 2.2 times the time of plain attention, and twice its products.
 """
 
+from collections import namedtuple
+
 import numpy as np
 from numba import types
 
@@ -43,8 +45,6 @@ from fastattn.kernels.attention.arguments import (
     STRIP,
     VECTORS,
     WIDE,
-    AdditiveHead,
-    DistanceHead,
     whole_columns,
     whole_tiles,
 )
@@ -100,6 +100,13 @@ CUT = 44.0
 PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
 exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
 plain_tile, half_plain_tile = (make_tanh_tile(PART, vectors, False) for vectors in (VECTORS, 1))
+
+# Additive attention: the address of ``vector_factors``, 0 where scores are products; whether queries and keys are
+# exponentials.
+AdditiveHead = namedtuple("AdditiveHead", "factors exponential")
+# Disentangled attention: packed keys and queries of distances; the width of their rows; ``bound``, the greatest
+# distance in whole vectors; ``reach``, the column of the distance 0.
+DistanceHead = namedtuple("DistanceHead", "keys queries width bound reach")
 
 columns_of, tiles_of = inner(whole_columns), inner(whole_tiles)
 
