@@ -10,7 +10,8 @@ import numpy as np
 from fastattn.kernels.arguments import ACTIVATION_CODES
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import SIZE
-from fastattn.simd.vector import erf, exp, fma, load, maximum, minimum, splat, store, tanh
+from fastattn.simd.memory import load, store
+from fastattn.simd.vector import erf, exp, fma, maximum, minimum, splat, tanh
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 SQRT_HALF = np.float32(math.sqrt(0.5))

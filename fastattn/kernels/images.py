@@ -33,24 +33,11 @@ from fastattn.kernels.packing import rows_from, stage_rows
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.arguments import SIZE, Affine, Panels, Rows, StagedRows
 from fastattn.simd.convolution import make_filter_tile, make_run_tile, patch_tile, place_tile
+from fastattn.simd.memory import address, load, load_integer, load_part, store, store_integer, store_part
 from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import PRECISIONS
-from fastattn.simd.vector import (
-    absolute,
-    address,
-    fma,
-    larger_magnitude,
-    load,
-    load_integer,
-    load_part,
-    maximum,
-    minimum,
-    splat,
-    store,
-    store_integer,
-    store_part,
-)
+from fastattn.simd.vector import absolute, fma, larger_magnitude, maximum, minimum, splat
 
 filter_tile = make_filter_tile(PLACES)
 run_tile, run_tile_narrow = make_run_tile(MR), make_run_tile(MR, vectors=1)

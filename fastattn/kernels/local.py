@@ -18,25 +18,10 @@ from numba import prange
 from fastattn.kernels.arguments import WINDOW_ROWS
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import LOG2_E, SIZE
+from fastattn.simd.memory import address, load, load_integer, load_part, load_scalar, store, store_part, store_scalar
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    count_lanes,
-    exp2,
-    fma,
-    load,
-    load_integer,
-    load_part,
-    load_scalar,
-    maximum,
-    minimum,
-    splat,
-    store,
-    store_part,
-    store_scalar,
-    sum_lanes,
-)
+from fastattn.simd.vector import count_lanes, exp2, fma, maximum, minimum, splat, sum_lanes
 
 RUN = 64  # neighbours of a partial sum: one sum of thousands loses digits
 # A node's neighbours in the list of all.

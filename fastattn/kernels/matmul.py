@@ -40,9 +40,10 @@ from fastattn.simd.arguments import (
     Rows,
 )
 from fastattn.simd.grouped import make_grouped_tile
+from fastattn.simd.memory import address, load, load_part, make_scratch, store, store_part
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
-from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part
+from fastattn.simd.vector import splat
 
 MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # of a tile
 # In int8 a row by vectors takes at best 24 cycles for 16 steps of a panel, a register of any number of rows 48.

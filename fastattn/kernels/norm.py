@@ -5,23 +5,17 @@ from numba import prange
 
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.arguments import LOG2_E, SIZE
+from fastattn.simd.memory import address, load, load_first, load_part, store, store_first, store_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     absolute,
-    address,
     exp2,
     fma,
     larger_magnitude,
     largest_magnitude,
-    load,
-    load_first,
-    load_part,
     max_lanes,
     maximum,
     splat,
-    store,
-    store_first,
-    store_part,
     sum_lanes,
 )
 

@@ -27,22 +27,11 @@ from fastattn.simd.arguments import (
     staged_block,
 )
 from fastattn.simd.grouped import stage_groups
+from fastattn.simd.memory import load, load_first, store_scalar
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import BFLOAT16_BYTES, GROUPED, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8
-from fastattn.simd.vector import (
-    absolute,
-    fma,
-    larger_magnitude,
-    largest_magnitude,
-    load,
-    load_first,
-    maximum,
-    minimum,
-    splat,
-    store_scalar,
-    sum_lanes,
-)
+from fastattn.simd.vector import absolute, fma, larger_magnitude, largest_magnitude, maximum, minimum, splat, sum_lanes
 
 INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
 

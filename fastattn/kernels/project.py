@@ -37,26 +37,10 @@ from fastattn.kernels.matmul import (
 from fastattn.kernels.packing import rows_from, stage_rows
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import LOG2_E, SIZE, Affine, Panels, Rows, StagedRow
+from fastattn.simd.memory import address, load, load_index, load_scalar, make_scratch, store, store_index, store_scalar
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import linear_dots
-from fastattn.simd.vector import (
-    address,
-    any_above,
-    exp2,
-    load,
-    load_index,
-    load_scalar,
-    make_scratch,
-    max_lanes,
-    maximum,
-    minimum,
-    splat,
-    store,
-    store_index,
-    store_scalar,
-    sum_lanes,
-    tanh,
-)
+from fastattn.simd.vector import any_above, exp2, max_lanes, maximum, minimum, splat, sum_lanes, tanh
 
 FAR = np.float32(3e38)  # more than a logit's distance from its cap
 STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them

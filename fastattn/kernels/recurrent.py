@@ -40,20 +40,10 @@ from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.kernels.packing import rows_from, stage_rows, whole_blocks
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.arguments import LINE, SIZE, Panels, Rows
+from fastattn.simd.memory import address, load, load_integer, load_part, make_scratch, store_integer, store_part
 from fastattn.simd.rows import copy_floats, widen_row
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    fma,
-    load,
-    load_integer,
-    load_part,
-    make_scratch,
-    splat,
-    store_integer,
-    store_part,
-    tanh,
-)
+from fastattn.simd.vector import fma, splat, tanh
 
 AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of this cell
 PANEL = NR * 4  # bytes of a row's results with a panel

@@ -12,9 +12,10 @@ from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import kernel
 from fastattn.simd.arguments import GROUP_INPUTS
 from fastattn.simd.grouped import float16_of
+from fastattn.simd.memory import address, load_part, store_part
 from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import address, fma, load_part, splat, store_part
+from fastattn.simd.vector import fma, splat
 
 AHEAD = 4  # rows from what is read to what is prefetched: words lie anywhere in a table larger than all caches
 

@@ -17,18 +17,10 @@ from numba import prange
 from fastattn.kernels.arguments import LAST_ID, MOST_ROWS
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, Rows, Terms
+from fastattn.simd.memory import address, load_index, load_integer, make_scratch, store, store_index, store_integer
 from fastattn.simd.scores import inverse_norms, make_score_tile
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    load_index,
-    load_integer,
-    make_scratch,
-    splat,
-    store,
-    store_index,
-    store_integer,
-)
+from fastattn.simd.vector import splat
 
 AHEAD_BYTES = 8 << 10  # from what is read to what is prefetched
 KEYS = ROWS * QUERIES  # of a tile

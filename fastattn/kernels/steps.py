@@ -17,19 +17,11 @@ from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 from fastattn.kernels.activation import relu, sigmoid
 from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import inner, inner_overload, kernel
+from fastattn.simd.memory import load_part, store_part, store_scalar
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import nearest_bfloat16, store_first_bfloat16, store_first_float16, store_first_int8
-from fastattn.simd.vector import (
-    absolute,
-    fma,
-    larger_magnitude,
-    largest_magnitude,
-    load_part,
-    splat,
-    store_part,
-    store_scalar,
-)
+from fastattn.simd.vector import absolute, fma, larger_magnitude, largest_magnitude, splat
 
 
 @inner

@@ -1,6 +1,6 @@
 """The loops of attention over scores in memory: bytes of visible keys, the softmax, additive scores.
 
-Addresses are plain integers. Nothing checks them, as in vector.py.
+Addresses are plain integers. Nothing checks them, as in memory.py.
 
 Tiles of additive attention are sums of v tanh(a + b) over the inner dimension; like a product's tile, one has rows of
 queries by packed keys. tanh(a + b) is 1 - 2 / (1 + A B), where A = e**2a is computed once a query and B = e**2b once a

@@ -1,6 +1,6 @@
 """Rows in memory: copies, prefetches, and transposes of LANES rows at any addresses or products with a few vectors.
 
-Addresses are plain integers, in bytes. Nothing checks them, as in vector.py.
+Addresses are plain integers, in bytes. Nothing checks them, as in memory.py.
 """
 
 from functools import partial

@@ -22,7 +22,7 @@ from fastattn.kernels.attention.tiles import (
     tiles_of,
 )
 from fastattn.runtime.jit import inner, kernel, take_part
-from fastattn.simd.vector import address, load_scalar, store_integer, store_scalar
+from fastattn.simd.memory import address, load_scalar, store_integer, store_scalar
 
 # Query rows of one sentence and head; the kernel writes their best keys to ``best``, int64.
 ChoiceScratch = namedtuple("ChoiceScratch", "keys scores queries maxima new_maxima")

@@ -16,7 +16,7 @@ from fastattn.kernels.attention.arguments import COLUMNS, KEYS, PIECE, ROWS, Til
 from fastattn.kernels.attention.tiles import columns_of
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.attention import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
-from fastattn.simd.vector import load_integer
+from fastattn.simd.memory import load_integer
 
 MIXED = 3  # the state of a tile, beside NONE, SOME and ALL: of blocks in several of these
 

@@ -13,20 +13,9 @@ import numpy as np
 from fastattn.kernels.attention.arguments import whole_vectors
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import LOG2_E
+from fastattn.simd.memory import address, load, load_first, load_scalar, store, store_first
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    count_lanes,
-    exp2,
-    fma,
-    load,
-    load_first,
-    load_scalar,
-    splat,
-    store,
-    store_first,
-    sum_lanes,
-)
+from fastattn.simd.vector import count_lanes, exp2, fma, splat, sum_lanes
 
 LN_2 = math.log(2.0)
 vectors_of = inner(whole_vectors)

@@ -83,9 +83,10 @@ from fastattn.kernels.attention.tiles import (
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import cap_row, hide_unseen
+from fastattn.simd.memory import address, load_integer, load_scalar, store, store_integer, store_scalar
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import address, load_integer, load_scalar, splat, store, store_integer, store_scalar
+from fastattn.simd.vector import splat
 
 # A head's tiles prefetch the rows of the head AHEAD later: heads are short, and rows of adjacent heads may be too far
 # apart for the hardware's prefetcher.

@@ -38,9 +38,10 @@ from fastattn.kernels.attention.scores import (
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import additive_rows, cap_row, make_exponentials, make_row_maxima
+from fastattn.simd.memory import address, load, load_index, load_scalar, store, store_index, store_scalar
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import address, load, load_index, load_scalar, splat, store, store_index, store_scalar
+from fastattn.simd.vector import splat
 
 VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum, in registers
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed

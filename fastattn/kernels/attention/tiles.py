@@ -52,6 +52,17 @@ from fastattn.kernels.attention.scores import multiply_row, vectors_of
 from fastattn.runtime.jit import inner, inner_overload
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import make_exponentials, make_row_maxima, make_tanh_tile
+from fastattn.simd.memory import (
+    address,
+    load,
+    load_first,
+    load_part,
+    load_scalar,
+    store,
+    store_index,
+    store_part,
+    store_scalar,
+)
 from fastattn.simd.rows import (
     AHEAD,
     copy_floats,
@@ -64,23 +75,7 @@ from fastattn.simd.rows import (
 )
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import make_tile, pair_bfloat16, store_bfloat16, store_first_bfloat16, store_first_float16
-from fastattn.simd.vector import (
-    address,
-    exp,
-    exp2,
-    lane,
-    load,
-    load_first,
-    load_part,
-    load_scalar,
-    maximum,
-    minimum,
-    splat,
-    store,
-    store_index,
-    store_part,
-    store_scalar,
-)
+from fastattn.simd.vector import exp, exp2, lane, maximum, minimum, splat
 
 score_tile = make_tile(ROWS, VECTORS)
 half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
