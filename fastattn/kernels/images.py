@@ -17,19 +17,16 @@ from fastattn.arguments.images import PixelGrid
 from fastattn.kernels.activation import ONE, ZERO, activate_all
 from fastattn.kernels.arguments import MR, NR, PLACES
 from fastattn.kernels.matmul import (
-    TileScratch,
-    affine_at,
     begin_task,
-    clear_zeros,
     end_task,
     multiply_tile,
-    skip_columns,
     step_ahead,
     tile_scratch,
-    zeros_scratch,
+    with_zeros,
+    zero_scratch,
 )
 from fastattn.kernels.norm import ROW_BLOCK
-from fastattn.kernels.packing import rows_from, stage_rows
+from fastattn.kernels.packing import affine_at, rows_from, skip_columns, stage_rows
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.arguments import SIZE, Affine, Panels, Rows, StagedRows
 from fastattn.simd.convolution import make_filter_tile, make_run_tile, patch_tile, place_tile
@@ -171,7 +168,7 @@ def _convolve(x_ND, grid, window, out, panels_PSN, arrays, part, residual_NF, sc
     tasks = (N + part.rows - 1) // part.rows
     for number in prange(0, len(scratch_PB)):
         spare, first_task, last_task = take_part(scratch_PB, number, tasks)
-        affine, scratch = affine_at(arrays), clear_zeros(TileScratch(tile_scratch(), zeros_scratch()))
+        affine, scratch = affine_at(arrays), with_zeros(tile_scratch(), zero_scratch())
         tile, zeros = Rows(scratch.tile, NR * 4), Rows(scratch.zeros, 0)
         distance, residual, has_residual = panels_PSN.strides[0], address(residual_NF), residual_NF.size > 0
         plain = part.activation == 0 and not has_residual
@@ -240,7 +237,7 @@ def _convolve_patches(x_ND, grid, patches, out, panels_PSN, bias, part, residual
     tasks = (N + part.rows - 1) // part.rows
     for number in prange(0, len(scratch_PB)):
         spare, first_task, last_task = take_part(scratch_PB, number, tasks)
-        scratch, (zeros, table) = clear_zeros(TileScratch(tile_scratch(), zeros_scratch())), clear_run(part, spare)
+        scratch, (zeros, table) = with_zeros(tile_scratch(), zero_scratch()), clear_run(part, spare)
         zero_rows, affine = Rows(scratch.zeros, 0), Affine(scratch.zeros, 0, 0)
         residual, has_residual = address(residual_NF), residual_NF.size > 0
         values = table + 16 * 8

@@ -24,21 +24,11 @@ from numba import prange
 
 from fastattn.kernels.activation import activate_all
 from fastattn.kernels.arguments import GROUP, MR, NR
-from fastattn.kernels.packing import rows_from, stage_rows
+from fastattn.kernels.packing import affine_at, rows_from, skip_bytes, skip_columns, stage_rows
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.amx import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx import configure_tiles, make_amx_linear_tile, release_tiles
-from fastattn.simd.arguments import (
-    GROUP_INPUTS,
-    GROUPED_ROWS,
-    LINE,
-    SIZE,
-    TILE_ROWS,
-    Affine,
-    GroupedPanel,
-    Panels,
-    Rows,
-)
+from fastattn.simd.arguments import GROUP_INPUTS, GROUPED_ROWS, LINE, SIZE, TILE_ROWS, GroupedPanel, Panels, Rows
 from fastattn.simd.grouped import make_grouped_tile
 from fastattn.simd.memory import address, load, load_part, make_scratch, store, store_part
 from fastattn.simd.target import LANES, TARGET
@@ -56,7 +46,7 @@ tile_narrow = make_linear_tile(MR, vectors=1)
 grouped_tile, grouped_tile_8 = make_grouped_tile(GROUPED_ROWS, 1), make_grouped_tile(8, 1)
 grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET.vectors) for rows in (4, 2, 1))
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
-tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
+tile_scratch, zero_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
 
 # Addresses of outputs, of their factors and of what is added to them, in rows of one distance; 0: absent.
 Destination = namedtuple("Destination", "y multiply residual distance")
@@ -72,18 +62,6 @@ def _least_rows(weights) -> int:
     if precision not in TARGET.tiles:
         return 0
     return LEAST_AMX_ROWS if precision == "int8" else 1
-
-
-@inner
-def skip_columns(affine, skip):
-    """The Affine of the outputs ``skip`` bytes on."""
-    return Affine(affine.bias + skip, affine.factors + skip, affine.corrections + skip)
-
-
-@inner
-def skip_bytes(rows, skip):
-    """Rows, from a column ``skip`` bytes on."""
-    return Rows(rows.address + skip, rows.distance)
 
 
 @inner_overload
@@ -246,12 +224,6 @@ def multiply_tile(weights, rows, remaining, panels, count, columns, out, affine,
 
 
 @inner
-def affine_at(arrays):
-    """The addresses of LinearArrays that make outputs of sums."""
-    return Affine(address(arrays.bias), address(arrays.factors), address(arrays.corrections))
-
-
-@inner
 def finish_tile(tile, rows, columns, target):
     """Rows of a tile to y, times multiply, plus residual; target as for ``multiply_panels``.
 
@@ -309,11 +281,11 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
 
 
 @inner
-def clear_zeros(scratch):
-    """Clear the zeros of a TileScratch, and return it."""
+def with_zeros(tile, zeros):
+    """The TileScratch of two addresses; clears the row of zeros."""
     for j in range(0, GROUP * NR, LANES):
-        store(splat(np.float32(0)), scratch.zeros + j * 4)
-    return scratch
+        store(splat(np.float32(0)), zeros + j * 4)
+    return TileScratch(tile, zeros)
 
 
 @inner
@@ -348,7 +320,7 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        affine, scratch = affine_at(arrays), clear_zeros(TileScratch(tile_scratch(), zeros_scratch()))
+        affine, scratch = affine_at(arrays), with_zeros(tile_scratch(), zero_scratch())
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)
             x, at = address(x_ND) + task.first * D * 4, task.first * F * 4
@@ -369,7 +341,7 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        scratch, half = clear_zeros(TileScratch(tile_scratch(), zeros_scratch())), scratch_PB.shape[1] // 2
+        scratch, half = with_zeros(tile_scratch(), zero_scratch()), scratch_PB.shape[1] // 2
         affine, gate_affine = affine_at(arrays), affine_at(gate_arrays)
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)

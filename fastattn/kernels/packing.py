@@ -23,11 +23,13 @@ from fastattn.simd.arguments import (
     STAGED_GROUP,
     STAGED_ROWS,
     STAGED_START,
+    Affine,
+    Rows,
     StagedRows,
     staged_block,
 )
 from fastattn.simd.grouped import stage_groups
-from fastattn.simd.memory import load, load_first, store_scalar
+from fastattn.simd.memory import address, load, load_first, store_scalar
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import BFLOAT16_BYTES, GROUPED, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8
@@ -171,6 +173,24 @@ def round_row(x, width, staged, row):
 def rows_from(rows, count):
     """The StagedRows from row ``count`` on."""
     return StagedRows(rows.address + count * rows.distance, rows.distance, rows.factors + count * 4)
+
+
+@inner
+def skip_columns(affine, skip):
+    """The Affine of the outputs ``skip`` bytes on."""
+    return Affine(affine.bias + skip, affine.factors + skip, affine.corrections + skip)
+
+
+@inner
+def skip_bytes(rows, skip):
+    """Rows, from a column ``skip`` bytes on."""
+    return Rows(rows.address + skip, rows.distance)
+
+
+@inner
+def affine_at(arrays):
+    """The addresses of LinearArrays that make outputs of sums."""
+    return Affine(address(arrays.bias), address(arrays.factors), address(arrays.corrections))
 
 
 @inner_overload

@@ -23,18 +23,8 @@ import numpy as np
 from numba import prange
 
 from fastattn.kernels.arguments import CHUNK, GROUP, LOWEST, NR, SEGMENT, SUBSET_ROWS, TINY, VOCABULARY_ROWS
-from fastattn.kernels.matmul import (
-    MOST_ROWS,
-    TileScratch,
-    affine_at,
-    begin_task,
-    clear_zeros,
-    end_task,
-    multiply_tile,
-    skip_columns,
-    step_ahead,
-)
-from fastattn.kernels.packing import rows_from, stage_rows
+from fastattn.kernels.matmul import MOST_ROWS, begin_task, end_task, multiply_tile, step_ahead, with_zeros
+from fastattn.kernels.packing import affine_at, rows_from, skip_columns, stage_rows
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import LOG2_E, SIZE, Affine, Panels, Rows, StagedRow
 from fastattn.simd.memory import address, load, load_index, load_scalar, make_scratch, store, store_index, store_scalar
@@ -44,7 +34,7 @@ from fastattn.simd.vector import any_above, exp2, max_lanes, maximum, minimum, s
 
 FAR = np.float32(3e38)  # more than a logit's distance from its cap
 STATE = 2 * SIZE  # bytes of a row's running softmax: peaks, and sums of exponentials against them
-logits_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
+logits_scratch, zero_scratch = make_scratch(max(MOST_ROWS, 2) * CHUNK * 4), make_scratch(CHUNK * 4)
 state_scratch, subset_state_scratch = make_scratch(VOCABULARY_ROWS * STATE), make_scratch(STATE)
 
 # The addresses of a row's ``k`` best values and of their ids.
@@ -246,7 +236,7 @@ def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, 
     S, tasks = len(peaks_SR), chunks * ((R + VOCABULARY_ROWS - 1) // VOCABULARY_ROWS)
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        scratch, states = clear_zeros(TileScratch(logits_scratch(), zeros_scratch())), state_scratch()
+        scratch, states = with_zeros(logits_scratch(), zero_scratch()), state_scratch()
         affine = affine_at(arrays)
         for task in range(first_task, last_task):
             chunk, first = task % chunks, task // chunks * VOCABULARY_ROWS
@@ -305,7 +295,7 @@ def _project_peaks(x_ND, owners_N, panels_PSN, arrays, scratch_PB, peaks_BF):
     P = len(panels_PSN)
     for part in prange(0, len(scratch_PB)):
         staged, first_group, end = take_part(scratch_PB, part, (P + GROUP - 1) // GROUP)
-        affine, scratch = affine_at(arrays), clear_zeros(TileScratch(logits_scratch(), zeros_scratch()))
+        affine, scratch = affine_at(arrays), with_zeros(logits_scratch(), zero_scratch())
         for first in range(0, N, VOCABULARY_ROWS):
             count, x = min(N - first, VOCABULARY_ROWS), address(x_ND) + first * D * 4
             rows = stage_rows(panels_PSN, arrays, x, count, D, staged, min(N, VOCABULARY_ROWS))

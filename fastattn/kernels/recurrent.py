@@ -24,20 +24,9 @@ from numba import prange
 
 from fastattn.kernels.activation import HALF
 from fastattn.kernels.arguments import GROUP, GRU, GRU_RESET_BEFORE, LSTM, NR
-from fastattn.kernels.matmul import (
-    MOST_ROWS,
-    TileScratch,
-    affine_at,
-    begin_task,
-    clear_zeros,
-    end_task,
-    multiply_tile,
-    skip_columns,
-    step_ahead,
-    zeros_scratch,
-)
+from fastattn.kernels.matmul import MOST_ROWS, begin_task, end_task, multiply_tile, step_ahead, with_zeros, zero_scratch
 from fastattn.kernels.norm import ROW_BLOCK
-from fastattn.kernels.packing import rows_from, stage_rows, whole_blocks
+from fastattn.kernels.packing import affine_at, rows_from, skip_columns, stage_rows, whole_blocks
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.arguments import LINE, SIZE, Panels, Rows
 from fastattn.simd.memory import address, load, load_integer, load_part, make_scratch, store_integer, store_part
@@ -315,7 +304,7 @@ def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratc
         rows, size = steps + LINE, whole_blocks(count * units * 4, LINE)
         state = rows + whole_blocks(count * 8, LINE)
         room = ShareScratch(steps, rows, state, state + size, state + 2 * size, state + 3 * size)
-        tile = clear_zeros(TileScratch(gate_scratch(), zeros_scratch()))
+        tile = with_zeros(gate_scratch(), zero_scratch())
         run_share(weights, arrays, layer, share, room, sentences, states, form.by_steps, tile)
 
 

@@ -18,23 +18,15 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from fastattn.simd.arguments import (
-    GROUP_INPUTS,
-    PACKED_GROUP,
-    SIZE,
-    STAGED_GROUP,
-    Affine,
-    GroupedPanel,
-    Rows,
-    StagedRows,
-)
+from fastattn.simd.arguments import GROUP_INPUTS, PACKED_GROUP, SIZE, STAGED_GROUP, GroupedPanel
 from fastattn.simd.arithmetic import I8, I16, MADD, add_signed, add_unsigned
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
+from fastattn.simd.tile import LINEAR_TILE
 from fastattn.simd.vector import as_array_routine, as_intrinsic
 
 WORDS = GROUP_INPUTS // 8  # vectors of words of a group, half a byte an input
-GROUPED_TILE = StagedRows, GroupedPanel, None, Rows, Affine, Rows
+GROUPED_TILE = LINEAR_TILE[0], GroupedPanel, *LINEAR_TILE[2:]
 LOW, HIGH = 0, 4  # bits below each half of a byte
 MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
 

@@ -16,22 +16,7 @@ from numba.extending import lower_builtin
 
 from fastattn.simd import elementary, lanes
 from fastattn.simd.emit import I32, I64
-from fastattn.simd.lanes import (
-    FALL,
-    IN_LANES,
-    INTEGERS,
-    LONG,
-    LONGS,
-    MASK,
-    RAMP,
-    RUNS,
-    LaneEmitter,
-    clip,
-    is_float,
-    is_scalar_whole,
-    is_truth,
-    is_whole,
-)
+from fastattn.simd.lanes import IN_LANES, INTEGERS, LONG, LONGS, MASK, RUNS, LaneEmitter, is_float, is_truth, is_whole
 from fastattn.simd.ranges import IN_RANGES, emit_range, range_result
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
@@ -90,7 +75,7 @@ class _Operation:
         """Whether whole numbers have 64 bits in lanes too: where an operand has, or where lanes shift a scalar."""
         if self.rule == "shift":
             shifted, shift = kinds
-            if is_scalar_whole(shifted) and shift in IN_LANES:
+            if lanes.is_scalar_whole(shifted) and shift in IN_LANES:
                 return True
         kinds = kinds[1:] if self.rule == "where" else kinds
         return LONGS in kinds or LONG in kinds
@@ -184,7 +169,7 @@ def result_of(name: str, *kinds):
 
 
 def _is_scalar(kind) -> bool:
-    return is_scalar_whole(kind) or isinstance(kind, types.Boolean)
+    return lanes.is_scalar_whole(kind) or isinstance(kind, types.Boolean)
 
 
 def _int64(builder, scalar: _Operand):
@@ -202,7 +187,7 @@ def _subtract_run(builder, x: _Operand, y: _Operand):
     if x.kind in RUNS and _is_scalar(y.kind):
         return x.kind if builder is None else builder.sub(x.value, _int64(builder, y))
     if y.kind in RUNS and _is_scalar(x.kind):
-        turned = FALL if y.kind == RAMP else RAMP
+        turned = lanes.FALL if y.kind == lanes.RAMP else lanes.RAMP
         return turned if builder is None else builder.sub(_int64(builder, x), y.value)
     return None
 
@@ -235,12 +220,12 @@ def _compare_narrow(builder, way: str, x, scalar):
 
 def _compare_run(builder, way: str, run: _Operand, scalar):
     """Compare 0, 1, 2 and so on with the scalar's distance from the first position."""
-    a, scalar = LaneEmitter(builder, True), clip(builder, scalar, I64(-_FAR), I64(_FAR))
-    if run.kind == FALL:  # start - n < scalar where n > start - scalar
+    a, scalar = LaneEmitter(builder, True), lanes.clip(builder, scalar, I64(-_FAR), I64(_FAR))
+    if run.kind == lanes.FALL:  # start - n < scalar where n > start - scalar
         distance, way = builder.sub(run.value, scalar), _MIRRORED[way]
     else:
         distance = builder.sub(scalar, run.value)
-    distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
+    distance = builder.trunc(lanes.clip(builder, distance, I64(-1), I64(LANES)), I32)
     return builder.icmp_signed(way, a.count(), a.splat(distance))
 
 
