@@ -24,17 +24,6 @@ ROW_BLOCK = 32
 TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # the inverse of a number below TINY may overflow
 
 
-@inner
-def sum_deviations(row, D, mean):
-    """Sums of row - mean and of its square; lanes past D hold the mean, so they add nothing."""
-    total, squares = splat(np.float32(0)), splat(np.float32(0))
-    for d in range(0, D, LANES):
-        deviation = load_part(row + d * 4, D - d, mean) - mean
-        total = total + deviation
-        squares = fma(deviation, deviation, squares)
-    return sum_lanes(total), sum_lanes(squares)
-
-
 @kernel
 def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
     D = x_ND.shape[1]
@@ -53,11 +42,14 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
                 store_part(value, y + at + d * 4, D - d)
                 total = total + value
             mean = splat(sum_lanes(total) / np.float32(D)) if centred else zero
-            error, squares = sum_deviations(y + at, D, mean)
-            variance = squares / np.float32(D)
+            deviations, squares = zero, zero
+            for d in range(0, D, LANES):
+                deviation = load_part(y + at + d * 4, D - d, mean) - mean  # 0 in lanes past D
+                deviations = deviations + deviation
+                squares = fma(deviation, deviation, squares)
+            error, variance = sum_lanes(deviations) / np.float32(D), sum_lanes(squares) / np.float32(D)
             if centred:
                 # the mean's rounding error matters where the mean is large beside the deviations
-                error = error / np.float32(D)
                 variance -= error * error
                 mean = mean + splat(error)
             scale = splat(np.float32(1) / np.sqrt(variance + np.float32(epsilon)))

@@ -196,16 +196,16 @@ def _compare_with_scalar(symbol: str) -> Callable:
     """Compare a run, or int32 in lanes, with a scalar of 64 bits, without widening the lanes."""
 
     def special(builder, x: _Operand, y: _Operand):
-        lanes, scalar, way = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
-        if lanes.kind not in (*RUNS, INTEGERS) or not _is_scalar(scalar.kind):
+        vector, scalar, way = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
+        if vector.kind not in (*RUNS, INTEGERS) or not _is_scalar(scalar.kind):
             return None
         if builder is None:
             return MASK
         # LLVM computes what depends on the scalar alone once a row, if the scalar is the same for the row
         number = _int64(builder, scalar)
-        if lanes.kind == INTEGERS:
-            return _compare_narrow(builder, way, lanes.value, number)
-        return _compare_run(builder, way, lanes, number)
+        if vector.kind == INTEGERS:
+            return _compare_narrow(builder, way, vector.value, number)
+        return _compare_run(builder, way, vector, number)
 
     return special
 

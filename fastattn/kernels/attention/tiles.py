@@ -402,26 +402,16 @@ def add_distances(head, position, query, span, score, scratch):
             store(total, line + c * 4)
 
 
-def _is_narrow(product):
-    return not isinstance(product, types.Integer) and product.ndim == 1
-
-
-def _is_dot(product):
-    return isinstance(product, types.Integer) or _is_narrow(product)
-
-
-def _is_disentangled(product):
-    return not _is_dot(product) and product.ndim == 3
-
-
-def _is_additive(product):
-    return not _is_dot(product) and product.ndim == 2
+def _kind_of(product) -> str:
+    """What ``product`` stands for, by its Numba type: see above."""
+    return "exact" if isinstance(product, types.Integer) else ("rounded", "additive", "disentangled")[product.ndim - 1]
 
 
 @inner_overload
 def is_dot(product):
     """Whether scores are dot products."""
-    return (lambda product: True) if _is_dot(product) else (lambda product: False)
+    dot = _kind_of(product) in ("exact", "rounded")
+    return (lambda product: True) if dot else (lambda product: False)
 
 
 @inner_overload
@@ -438,28 +428,29 @@ def product_head(product, details, b, h):
     def additive(product, details, b, h):
         return AdditiveHead(address(product) + h * product.shape[1] * 4, details[b, h] != 0)
 
-    if _is_dot(product):
-        return lambda product, details, b, h: AdditiveHead(0, False)
-    return disentangled if _is_disentangled(product) else additive
+    def dot(product, details, b, h):
+        return AdditiveHead(0, False)
+
+    return {"disentangled": disentangled, "additive": additive}.get(_kind_of(product), dot)
 
 
 @inner_overload
 def prepare_queries(product, head, rows, count):
     """Make exponentials of ``count`` floats of queries, where the head's queries are; or round them."""
-    if _is_narrow(product):
+    if _kind_of(product) == "rounded":
         return lambda product, head, rows, count: narrow_row(rows, count)
 
     def run(product, head, rows, count):
         if head.exponential:
             exponentiate(rows, count)
 
-    return run if _is_additive(product) else lambda product, head, rows, count: None
+    return run if _kind_of(product) == "additive" else lambda product, head, rows, count: None
 
 
 @inner_overload
 def prepare_keys(product, head, keys, count, width):
     """Make exponentials of packed keys, where the head's keys are; or round them."""
-    if _is_narrow(product):
+    if _kind_of(product) == "rounded":
         return lambda product, head, keys, count, width: narrow_panels(
             keys, columns_of(count) // COLUMNS, width * COLUMNS * 4, width
         )
@@ -468,7 +459,7 @@ def prepare_keys(product, head, keys, count, width):
         if head.exponential:
             exponentiate_keys(keys, count, width)
 
-    return run if _is_additive(product) else lambda product, head, keys, count, width: None
+    return run if _kind_of(product) == "additive" else lambda product, head, keys, count, width: None
 
 
 @inner_overload
@@ -482,7 +473,7 @@ def prepare_values(product, values, count, columns):
                     store(splat(np.float32(0)), values + (c * KEYS + count * COLUMNS + j) * 4)
         narrow_panels(values, columns // COLUMNS, KEYS * COLUMNS * 4, count)
 
-    return rounded if _is_narrow(product) else lambda product, values, count, columns: None
+    return rounded if _kind_of(product) == "rounded" else lambda product, values, count, columns: None
 
 
 @inner_overload
@@ -505,7 +496,7 @@ def add_values(product, score, values, span, sums, columns):
             count = span.stop - span.front
             value_tile(score + span.front * 4, KEYS * 4, panel, COLUMNS * 4, count, sums + c * 4, columns * 4)
 
-    return rounded if _is_narrow(product) else exact
+    return rounded if _kind_of(product) == "rounded" else exact
 
 
 @inner_overload
@@ -516,7 +507,7 @@ def prepare_rows(product, block, i, s, count):
         if block.scores.head.queries != 0 and i % STRIP == 0:
             write_strip(block.scores.head, i, block.rows, s, count, block.key, block.scratch.spare)
 
-    return run if _is_disentangled(product) else lambda product, block, i, s, count: None
+    return run if _kind_of(product) == "disentangled" else lambda product, block, i, s, count: None
 
 
 @inner_overload
@@ -542,8 +533,5 @@ def score_keys(product, head, query, keys, width, span, scores, position, spare)
     def additive(product, head, query, keys, width, span, scores, position, spare):
         add_keys(query, keys, width, span, scores, head)
 
-    if _is_narrow(product):
-        return rounded
-    if _is_dot(product):
-        return exact
-    return disentangled if _is_disentangled(product) else additive
+    forms = {"exact": exact, "rounded": rounded, "additive": additive, "disentangled": disentangled}
+    return forms[_kind_of(product)]
