@@ -32,18 +32,6 @@ ChoiceBlock = namedtuple(
 
 
 @inner
-def _keep_best(row, front, s, maximum, new_maximum, best):
-    """Where a row's greatest score has grown, store it and the number of the first key that has it."""
-    greatest = load_scalar(new_maximum)
-    if greatest > load_scalar(maximum):
-        store_scalar(greatest, maximum)
-        k = front
-        while load_scalar(row + k * 4) != greatest:
-            k += 1
-        store_integer(s + k, best)
-
-
-@inner
 def _choose_tile(block, i, s, count):
     """Update the greatest scores of the tile of rows from row i on by ``count`` packed keys from key s on."""
     scratch, head, width = block.scratch, block.head, block.width
@@ -66,8 +54,13 @@ def _choose_tile(block, i, s, count):
         hide_outside(row, begin, end, span, front)
     row_maxima(scratch.scores + front * 4, KEYS * 4, (span.whole - front) * 4, scratch.new_maxima)
     for n in range(i, tile.stop):
-        row, new_maximum = scratch.scores + (n - i) * KEYS * 4, scratch.new_maxima + (n - i) * 4
-        _keep_best(row, front, s, scratch.maxima + n * 4, new_maximum, block.best + n * 8)
+        row, greatest = scratch.scores + (n - i) * KEYS * 4, load_scalar(scratch.new_maxima + (n - i) * 4)
+        if greatest > load_scalar(scratch.maxima + n * 4):
+            store_scalar(greatest, scratch.maxima + n * 4)
+            k = front
+            while load_scalar(row + k * 4) != greatest:  # the first key that has it
+                k += 1
+            store_integer(s + k, block.best + n * 8)
 
 
 @inner

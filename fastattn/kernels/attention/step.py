@@ -139,17 +139,6 @@ def take_softmax(score, keys, softcap, biases, head, maximum, total):
 
 
 @inner
-def finish_head(score, count, sums, total, width, out, weight):
-    """Write a head's output from its sums, and its softmax weights to the address ``weight`` unless that is 0."""
-    _, inverse = total_of(total)
-    multiply_row(sums, inverse, out, width)
-    if weight != 0:
-        for s in range(0, count, LANES):
-            store(load(score + s * 4) * splat(inverse), score + s * 4)
-        copy_floats(score, weight, count)
-
-
-@inner
 def keys_of(keys, n):
     """The KeyList of query n."""
     row = keys.rows_N[n] if keys.rows_N.size > 0 else n
@@ -210,17 +199,16 @@ def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
         add_values(like, i < 0, row_scratch, row_scratch + slot.sums, slot.size, arrays.value, listed, heads)
     for i in range(rows.stop - rows.first):
         row_scratch, row_keys = scratch + i * slot.size, keys_of(keys, rows.first + i)
-        line = weights.address + (rows.first + i) * weights.row_step + row_keys.first * 4
+        line, count = out.address + (rows.first + i) * out.row_step, row_keys.stop - row_keys.first
+        weight = weights.address + (rows.first + i) * weights.row_step + row_keys.first * 4
         for h in range(heads.first, heads.last):
-            finish_head(
-                row_scratch + h * heads.stride * 4,
-                row_keys.stop - row_keys.first,
-                row_scratch + slot.sums + h * sums_head,
-                row_scratch + slot.totals + h * SIZE,
-                value_width,
-                out.address + (rows.first + i) * out.row_step + h * out.head_step,
-                line + h * weights.head_step if weights.address != 0 else 0,
-            )
+            _, inverse = total_of(row_scratch + slot.totals + h * SIZE)
+            multiply_row(row_scratch + slot.sums + h * sums_head, inverse, line + h * out.head_step, value_width)
+            if weights.address != 0:
+                score = row_scratch + h * heads.stride * 4
+                for s in range(0, count, LANES):
+                    store(load(score + s * 4) * splat(inverse), score + s * 4)
+                copy_floats(score, weight + h * weights.head_step, count)
 
 
 @inner
