@@ -173,8 +173,8 @@ def _emit_shared(emitter: Emitter, factors: list, numbers: list):
     tops, bottoms = factors, numbers
     while len(bottoms) > 1:
         pairs = range(0, len(bottoms), 2)
-        crossed = [emitter.multiply(tops[n], bottoms[n + 1]) for n in pairs]
-        tops = [emitter.fma(tops[n + 1], bottoms[n], crossed[n // 2]) for n in pairs]
+        products = [emitter.multiply(tops[n], bottoms[n + 1]) for n in pairs]
+        tops = [emitter.fma(tops[n + 1], bottoms[n], products[n // 2]) for n in pairs]
         bottoms = [emitter.multiply(bottoms[n], bottoms[n + 1]) for n in pairs]
     return emitter.divide(tops[0], bottoms[0])
 

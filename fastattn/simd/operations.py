@@ -187,8 +187,8 @@ def _subtract_run(builder, x: _Operand, y: _Operand):
     if x.kind in RUNS and _is_scalar(y.kind):
         return x.kind if builder is None else builder.sub(x.value, _int64(builder, y))
     if y.kind in RUNS and _is_scalar(x.kind):
-        turned = lanes.FALL if y.kind == lanes.RAMP else lanes.RAMP
-        return turned if builder is None else builder.sub(_int64(builder, x), y.value)
+        run_kind = lanes.FALL if y.kind == lanes.RAMP else lanes.RAMP
+        return run_kind if builder is None else builder.sub(_int64(builder, x), y.value)
     return None
 
 

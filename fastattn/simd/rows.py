@@ -63,11 +63,11 @@ def emit_transpose(emitter: Emitter, rows: list) -> list:
     """Transpose LANES vectors as the rows of a square matrix, by swaps of ever larger off-diagonal blocks."""
     width = 1
     while width < len(rows):
-        swapped = list(rows)
+        next_rows = list(rows)
         for i in range(len(rows)):
             if i // width % 2 == 0:
-                swapped[i], swapped[i + width] = _interleave(emitter, rows[i], rows[i + width], width)
-        rows, width = swapped, 2 * width
+                next_rows[i], next_rows[i + width] = _interleave(emitter, rows[i], rows[i + width], width)
+        rows, width = next_rows, 2 * width
     return rows
 
 

@@ -72,15 +72,6 @@ def add_bias(score, bias, step, count):
 
 
 @inner
-def add_slope(score, slope, distance, count):
-    """score += slope log2(e) times distance, distance + 1 and so on (ALiBi, Press 2022)."""
-    slopes, factor = splat(slope), splat(np.float32(LOG2_E))
-    for s in range(0, count, LANES):
-        bias = slopes * (splat(np.float32(distance + s)) + count_lanes())
-        store(fma(bias, factor, load(score + s * 4)), score + s * 4)
-
-
-@inner
 def add_biases(score, biases, head, row, position, first, count):
     """Add all biases to ``count`` scores of a row at ``position`` and the keys from ``first`` on."""
     if count <= 0:
@@ -88,9 +79,12 @@ def add_biases(score, biases, head, row, position, first, count):
     if biases.bias != 0:
         bias = biases.bias + head * biases.bias_head + row * biases.bias_row + first * biases.bias_key
         add_bias(score, bias, biases.bias_key, count)
-    if biases.slopes != 0:
+    if biases.slopes != 0:  # times distance, distance + 1 and so on (ALiBi, Press 2022)
         distance = first if biases.from_start != 0 else first - position
-        add_slope(score, load_scalar(biases.slopes + head * 4), distance, count)
+        slope, factor = splat(load_scalar(biases.slopes + head * 4)), splat(np.float32(LOG2_E))
+        for s in range(0, count, LANES):
+            distances = splat(np.float32(distance + s)) + count_lanes()
+            store(fma(slope * distances, factor, load(score + s * 4)), score + s * 4)
     if biases.table != 0:
         add_bias(score, biases.table + head * biases.table_head + (first - position) * 4, 4, count)
 

@@ -77,13 +77,12 @@ from fastattn.kernels.attention.tiles import (
     take_exponentials,
     tiles_of,
     widened,
-    write_indices,
     write_row,
 )
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import cap_row, hide_unseen
-from fastattn.simd.memory import address, load_integer, load_scalar, store, store_integer, store_scalar
+from fastattn.simd.memory import address, load_integer, load_scalar, store, store_index, store_integer, store_scalar
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import splat
@@ -360,7 +359,8 @@ def attend_block(block, ahead):
     if masked and wants_weights:
         clear_weights(block)
     if block.few:
-        write_indices(scratch.indices)
+        for n in range(KEYS):
+            store_index(n, scratch.indices + n * 4)
     every_row = Tile(0, block.rows.length)
     for s in range(0, last, KEYS):
         count = min(KEYS, last - s)

@@ -52,17 +52,7 @@ from fastattn.kernels.attention.scores import multiply_row, vectors_of
 from fastattn.runtime.jit import inner, inner_overload
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import make_exponentials, make_row_maxima, make_tanh_tile
-from fastattn.simd.memory import (
-    address,
-    load,
-    load_first,
-    load_part,
-    load_scalar,
-    store,
-    store_index,
-    store_part,
-    store_scalar,
-)
+from fastattn.simd.memory import address, load, load_first, load_part, load_scalar, store, store_part, store_scalar
 from fastattn.simd.rows import (
     AHEAD,
     copy_floats,
@@ -242,13 +232,6 @@ def write_row(like, source, factor, target, width):
             store_first(load(source + k * 4) * multiplier, target + k * 2, min(LANES, width - k))
 
     return narrow
-
-
-@inner
-def write_indices(indices):
-    """Write the numbers of KEYS adjacent rows."""
-    for n in range(KEYS):
-        store_index(n, indices + n * 4)
 
 
 @inner
