@@ -99,15 +99,12 @@ def step_ahead(weights, rows):
         steps, tiles = weights.shape[1], (rows + MR - 1) // MR
         return min(LINE, weights.strides[0] // (steps * tiles) + 1) if rows > MR else 0
 
-    def no_bytes(weights, rows):
-        return 0
-
     def by_tiles(weights, rows):
         tiles = (rows + AMX_ROWS - 1) // AMX_ROWS
         return weights.strides[0] // (weights.shape[1] * tiles) if rows > TILE_ROWS else 0
 
     if weights.dtype in GROUPED:
-        return no_bytes
+        return lambda weights, rows: 0
     return by_tiles if _least_rows(weights) else by_vectors
 
 

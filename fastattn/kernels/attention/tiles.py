@@ -72,15 +72,15 @@ half_score_tile = make_tile(ROWS, 1)  # for the last keys if they fit
 value_tile = make_tile(ROWS, VECTORS, accumulate=True)
 narrow_score_tile, half_narrow_score_tile = (make_tile(ROWS, n, precision="bfloat16") for n in (VECTORS, 1))
 narrow_value_tile = make_tile(ROWS, VECTORS, accumulate=True, precision="bfloat16")
-TOGETHER = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
+EXPONENTIAL_ROWS = ROWS if ROWS * 2 + 8 <= TARGET.registers else 1  # rows whose exponentials are taken at once
 row_maxima, row_maximum = make_row_maxima(ROWS), make_row_maxima(1)
-exponentials, exponentials_of_one = make_exponentials(TOGETHER), make_exponentials(1)
+exponentials, exponentials_of_one = make_exponentials(EXPONENTIAL_ROWS), make_exponentials(1)
 FEW = 4  # rows; more are quicker with packed keys
 VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # of each sum, in registers
 dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
 add_rows, add_rows_of_few = make_add_rows(1, VALUE_VECTORS), make_add_rows(FEW, VALUE_VECTORS)
-# e**(2 x) of these is a float32, and so is its inverse. Beyond, x is cut: tanh(a + b) is still 1 where a is cut to 44
-# and no b is below -35.
+# e**(2 CUT) is a float32, and so is its inverse. ``exponentiate`` cuts x at +-CUT: tanh(a + b) is still 1 where a is cut
+# and b is not below -35.
 CUT = 44.0
 PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
 exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
@@ -177,7 +177,7 @@ def take_exponentials(score, size, count, new_maxima, maxima, totals, sums, colu
         if maximum == np.float32(-np.inf):
             store_scalar(np.float32(0), new_maxima + n * 4)  # from here on the value to subtract
     if count == ROWS:
-        for n in range(0, ROWS, TOGETHER):
+        for n in range(0, ROWS, EXPONENTIAL_ROWS):
             row = score + n * KEYS * 4
             exponentials(row, KEYS * 4, size, new_maxima + n * 4, totals + n * SIZE)
     else:
