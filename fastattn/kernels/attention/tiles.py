@@ -79,8 +79,8 @@ FEW = 4  # rows; more are quicker with packed keys
 VALUE_VECTORS = 4 if TARGET.rows * TARGET.vectors > FEW * 4 else 2  # of each sum, in registers
 dot_columns, dot_columns_of_few = make_dot_columns(1), make_dot_columns(FEW)
 add_rows, add_rows_of_few = make_add_rows(1, VALUE_VECTORS), make_add_rows(FEW, VALUE_VECTORS)
-# e**(2 CUT) is a float32, and so is its inverse. ``exponentiate`` cuts x at +-CUT: tanh(a + b) is still 1 where a is cut
-# and b is not below -35.
+# e**(2 CUT) is a float32, and so is its inverse. ``exponentiate`` cuts x at +-CUT: tanh(a + b) is still 1 where a is
+# cut and b is not below -35.
 CUT = 44.0
 PART = ROWS // 2  # rows whose sums stay in registers with all that a division needs
 exponential_tile, half_exponential_tile = (make_tanh_tile(PART, vectors, True) for vectors in (VECTORS, 1))
