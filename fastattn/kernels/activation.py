@@ -1,6 +1,6 @@
-"""Activation functions on vectors, and the codes by which the epilogue of a product chooses one.
+"""Activation functions on vectors, and the choice of one by its code in the epilogue of a product.
 
-One compiled product serves all activations, which saves start-up time; the choice is made once a tile.
+One compiled product serves all activations, which saves start-up time; it chooses once a tile.
 """
 
 import math
@@ -10,7 +10,8 @@ import numpy as np
 from fastattn.kernels.arguments import ACTIVATION_CODES
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import SIZE
-from fastattn.simd.vector import erf, exp, fma, load, maximum, minimum, splat, store, tanh
+from fastattn.simd.memory import load, store
+from fastattn.simd.vector import erf, exp, fma, maximum, minimum, splat, tanh
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 SQRT_HALF = np.float32(math.sqrt(0.5))
@@ -72,7 +73,7 @@ def mish(x):
     return x * (above / (above + splat(TWO)))
 
 
-# in the order in which they are tried
+# in the order in which ``activate_all`` compares their codes
 FUNCTIONS = {
     "relu": relu,
     "gelu": gelu,
@@ -87,16 +88,16 @@ FUNCTIONS = {
 
 
 @inner
-def _leave(code, source, target, rows, size):
+def _no_activation(code, source, target, rows, size):
     """For the code of no activation."""
 
 
 def _make_choice(name, function, otherwise):
-    own = ACTIVATION_CODES[name]
+    activation_code = ACTIVATION_CODES[name]
 
     @inner
     def activate(code, source, target, rows, size):
-        if code == own:
+        if code == activation_code:
             for i in range(rows):
                 row, out = source.address + i * source.distance, target.address + i * target.distance
                 for at in range(0, size, SIZE):
@@ -107,8 +108,8 @@ def _make_choice(name, function, otherwise):
     return activate
 
 
-# activate_all(code, source, target, rows, size): the activation of ``size`` bytes (whole vectors) of each of some rows,
-# from source to target, Rows, which may be the same.
-activate_all = _leave
+# activate_all(code, source, target, rows, size): the activation of the first ``size`` bytes (whole vectors) of ``rows``
+# rows, from source to target, Rows, which may be the same.
+activate_all = _no_activation
 for _name, _function in reversed(FUNCTIONS.items()):
     activate_all = _make_choice(_name, _function, activate_all)

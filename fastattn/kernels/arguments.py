@@ -1,7 +1,4 @@
-"""What compiled loops share with the operations that call them: sizes, codes, marks, and named tuples.
-
-Nothing here imports Numba.
-"""
+"""Sizes, codes, marks and named tuples that compiled loops share with the operations that call them. No Numba."""
 
 from collections import namedtuple
 from typing import NamedTuple
@@ -17,17 +14,17 @@ MR, NR = TARGET.rows, TARGET.columns  # rows of a register tile, columns of a pa
 # One or two rows leave most accumulators idle, so they take several panels at once: the sums are then independent
 # enough to hide the latency of the multiply-add, and memory sees more than one stream.
 GROUP = 4
-PACKED_COLUMNS = 128  # of weights that are transposed at once, a multiple of LANES; NR rows of them are 8 KB
+PACKED_COLUMNS = 128  # of weights that ``_pack`` transposes at once, a multiple of LANES; NR rows of them are 8 KB
 ACTIVATION_CODES = {name: code for code, name in enumerate(("none", *ACTIVATIONS))}
 
 # Logits
-CHUNK = GROUP * NR  # those that are scanned at once
+CHUNK = GROUP * NR  # logits that a scan takes at once
 # Rows that one task takes through the vocabulary: weights come from memory, so as many rows share them as fit L2.
 VOCABULARY_ROWS = 128
 # Panels with their own sum of exponentials: 1,024 columns or a little more, so that the order of all sums is the same
 # for any number of threads.
 SEGMENT = max(1, 1024 // CHUNK) * GROUP
-# Rows with the same subset that one task takes: each weight is read from memory once for all of them.
+# Rows with the same subset that one task takes: it reads each weight from memory once for all of them.
 SUBSET_ROWS = 32
 LOWEST = np.float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
 TINY = np.finfo(np.float64).tiny
@@ -55,10 +52,10 @@ class LinearArrays(NamedTuple):
 
 
 class EditedLogits(NamedTuple):
-    """Edits, as in ``Edits`` but with empty lists for none, and the logits that are asked for.
+    """Edits, as in ``Edits`` but with empty lists for none, and the logits that the caller requests.
 
-    targets_R  int32, or empty
-    logits_R   written: the edited logits of these ids, -inf for one not among the outputs
+    targets_R  ids, int32, or empty
+    logits_R   written: the edited logits of these ids, -inf for an id not among the outputs
     """
 
     suppressed_RJ: np.ndarray
@@ -70,18 +67,18 @@ class EditedLogits(NamedTuple):
     logits_R: np.ndarray
 
 
-# A recurrent layer's cell and sizes; how many parts its sentences are cut into, and how many the units of each; whether
-# a call does one step.
+# A recurrent layer's cell and sizes; into how many parts a call cuts the sentences, and into how many the units of each
+# part; whether a call does one step.
 RecurrentForm = namedtuple("RecurrentForm", "cell gates units sentences units_parts by_steps")
-# How the tasks of a product are cut: rows of a task, and into how many blocks the panels.
+# The tasks of a product: their rows, and the number of blocks of panels.
 Blocks = namedtuple("Blocks", "rows columns")
-PLACES = 4  # of a tile of filters of single channels, for which each weight is read once: with 8 it is slower
-# What a group of a convolution takes and makes: its first channel and output and their numbers, adjacent taps that are
-# read at once, places of a task, the code of the activation.
+PLACES = 4  # of a tile of filters of single channels, which reads each weight once for them: with 8 it is slower
+# A group of a convolution: its first channel and output and their numbers, adjacent taps of a run, places of a task,
+# the code of the activation.
 ConvolutionPart = namedtuple("ConvolutionPart", "channel channels output outputs taps rows activation")
 # The k best logits of rows and their ids, float32 and int32 [..., k], best first, then -inf and -1.
 BestLists = namedtuple("BestLists", "values ids")
-# Rows that are searched; those from the address ``end`` on are read from a copy, since a whole word is read.
+# The rows of a search; those from the address ``end`` on lie in a copy too, since a tile reads whole words.
 Corpus = namedtuple("Corpus", "address rows distance end copied")
 # Scores LeakyReLU(target[n] + source[m]); empty: scores are dot products.
 NodeTerms = namedtuple("NodeTerms", "target_NH source_MH")

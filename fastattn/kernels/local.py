@@ -1,13 +1,13 @@
 """Attention to a few keys of each query's own: a graph's neighbours, or a window around a place.
 
-A graph's neighbours are listed one node after another (CSR); Velickovic 2018. A task is a run of nodes, of about as
-many neighbours in each, taken node by node: scores of all heads in scratch, [neighbours, heads], their softmax along
-the neighbours, and the weighted sum, which stays in a register. Bound by reading the neighbours' rows; each is read for
-all heads while it is in L1.
+A graph lists the neighbours of one node after another (CSR); Velickovic 2018. A task is a run of nodes; all tasks have
+about as many neighbours. It goes node by node: scores of all heads in scratch, [neighbours, heads], their softmax along
+the neighbours, and the weighted sum, which stays in a register. Reading the neighbours' rows bounds the speed; a task
+reads each for all heads while it is in L1.
 
 Windows around places: Luong 2015, local-p, equations 7 to 10. O(T D) for windows of 2 D + 1 keys. A task is a block of
-queries of one sentence; each head's window is taken whole: scores in scratch, their softmax, the Gaussian, the weighted
-sum. Addresses are in bytes.
+queries of one sentence; each head's window goes as a whole through scores in scratch, their softmax, the Gaussian, the
+weighted sum. Addresses are in bytes.
 """
 
 from collections import namedtuple
@@ -18,30 +18,12 @@ from numba import prange
 from fastattn.kernels.arguments import WINDOW_ROWS
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import LOG2_E, SIZE
+from fastattn.simd.memory import address, load, load_integer, load_part, load_scalar, store, store_part, store_scalar
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    count_lanes,
-    exp2,
-    fma,
-    load,
-    load_integer,
-    load_part,
-    load_scalar,
-    maximum,
-    minimum,
-    splat,
-    store,
-    store_first,
-    store_part,
-    store_scalar,
-    sum_lanes,
-)
+from fastattn.simd.vector import count_lanes, exp2, fma, maximum, minimum, splat, sum_lanes
 
-RUN = 64  # neighbours that are summed up by themselves: in one sum, thousands would lose digits
-
-
+RUN = 64  # neighbours of a partial sum: one sum of thousands loses digits
 # A node's neighbours in the list of all.
 EdgeSpan = namedtuple("EdgeSpan", "first stop")
 
@@ -145,7 +127,7 @@ def _attend_nodes(bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, facto
 
 @inner
 def _score(query, key, key_row, first, stop, width, factor, scores):
-    """Scores of the keys of a window, filled up with -inf to whole vectors; returns the greatest."""
+    """Scores of the keys of a window, and -inf up to whole vectors; returns the greatest score."""
     hidden, top = splat(np.float32(-np.inf)), np.float32(-np.inf)
     count = stop - first
     store(hidden, scores + (count - 1) // LANES * SIZE)
@@ -180,10 +162,7 @@ def _add(scores, value, value_row, first, stop, width, out):
         for s in range(first, stop):
             weight = splat(load_scalar(scores + (s - first) * 4))
             total = fma(weight, load_part(value + s * value_row + k * 4, width - k, zero), total)
-        if width - k >= LANES:
-            store(total, out + k * 4)
-        else:
-            store_first(total, out + k * 4, width - k)
+        store_part(total, out + k * 4, width - k)
 
 
 @kernel

@@ -1,20 +1,20 @@
 """Matrix products with packed weights: y = activation(x W' + b) * multiply + residual.
 
 W is packed once into panels of NR columns, [panels, inputs, NR], so that a tile reads it in order. A tile of the
-target's rows x NR holds its sums in registers for the whole length of the inner dimension, which is not split for the
-caches: a panel streams from L2 behind the arithmetic, at 96% of what a tile alone does, and the next one is asked for
-meanwhile. Its sums start from bias and residual and go straight to y or, where more follows, to a scratch of a few
-kilobytes in L1, from which the epilogue writes y once. A gate is a second product of the same rows: its panel goes to y
-first, where the epilogue finds it.
+target's rows x NR holds its sums in registers for the whole inner dimension, which is not split for the caches: a panel
+streams from L2 behind the arithmetic, at 96% of the speed of a tile alone, while the tile prefetches the next panel.
+The sums start from bias and residual and go straight to y or, where more follows, to a scratch of a few kilobytes in
+L1, from which the epilogue writes y once. A gate is a second product of the same rows: its panel goes to y first, where
+the epilogue reads it.
 
-A tile is computed by vectors, or in the CPU's tile registers (AMX). With tile registers every row of bfloat16 takes
-them, since they have an order of sums of their own: bits never depend on how many rows there are. Sums of int8 are
-exact whoever computes them, so there few rows go by vectors, which take no longer for one row than it needs. Weights
-in groups have tiles of their own (fastattn.simd.grouped), of one column block for many rows.
+Vectors compute a tile, or the CPU's tile registers (AMX). With tile registers every row of bfloat16 takes them, since
+they have an order of sums of their own: bits never depend on the number of rows. Sums of int8 are exact by either, so
+few rows of int8 take vectors, which spend no time on missing rows. Weights in groups have tiles of their own
+(fastattn.simd.grouped), of one column block for many rows.
 
 AVX2 (6x16), one core: 96 GFLOP/s at 1024 cubed, 98 at 96x384x1536; OpenBLAS 92 and 87 in the same run.
-344 -> 377  GOP/s in int8 of 48 rows whose weights, 1 MB, are not in L2: the next panel asked for
-380 -> 400  GOP/s in int8 at 1024 cubed: the last panel, of 16 columns, by a tile as narrow
+344 -> 377  GOP/s in int8 of 48 rows whose weights, 1 MB, are not in L2: prefetching the next panel
+380 -> 400  GOP/s in int8 at 1024 cubed: a narrow tile for the last panel, of 16 columns
 """
 
 from collections import namedtuple
@@ -24,28 +24,19 @@ from numba import prange
 
 from fastattn.kernels.activation import activate_all
 from fastattn.kernels.arguments import GROUP, MR, NR
-from fastattn.kernels.packing import rows_from, stage_rows
+from fastattn.kernels.packing import affine_at, rows_from, skip_bytes, skip_columns, stage_rows
 from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.amx import MOST_ROWS as AMX_ROWS
 from fastattn.simd.amx import configure_tiles, make_amx_linear_tile, release_tiles
-from fastattn.simd.arguments import (
-    GROUP_INPUTS,
-    GROUPED_ROWS,
-    LINE,
-    SIZE,
-    TILE_ROWS,
-    Affine,
-    GroupedPanel,
-    Panels,
-    Rows,
-)
+from fastattn.simd.arguments import GROUP_INPUTS, GROUPED_ROWS, LINE, SIZE, TILE_ROWS, GroupedPanel, Panels, Rows
 from fastattn.simd.grouped import make_grouped_tile
+from fastattn.simd.memory import address, load, load_part, make_scratch, store, store_part
 from fastattn.simd.target import LANES, TARGET
 from fastattn.simd.tile import GROUPED, PRECISIONS, make_linear_tile
-from fastattn.simd.vector import address, load, load_part, make_scratch, splat, store, store_part
+from fastattn.simd.vector import splat
 
-MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # that one tile takes
-# In int8 a row by vectors takes 24 cycles for 16 steps of a panel at best, a register of rows 48, however many it has.
+MOST_ROWS = AMX_ROWS if TARGET.tiles else max(MR, GROUPED_ROWS)  # of a tile
+# In int8 a row by vectors takes at best 24 cycles for 16 steps of a panel, a register of any number of rows 48.
 LEAST_AMX_ROWS = 8
 
 tile_full, tile_4, tile_2, tile_1 = (make_linear_tile(rows) for rows in (MR, 4, 2, 1))
@@ -55,31 +46,27 @@ tile_narrow = make_linear_tile(MR, vectors=1)
 grouped_tile, grouped_tile_8 = make_grouped_tile(GROUPED_ROWS, 1), make_grouped_tile(8, 1)
 grouped_tile_4, grouped_tile_2, grouped_tile_1 = (make_grouped_tile(rows, TARGET.vectors) for rows in (4, 2, 1))
 amx_tile, amx_tile_narrow = make_amx_linear_tile(), make_amx_linear_tile(vectors=1)
+tile_scratch, zero_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
+
+# Addresses of outputs, of their factors and of what is added to them, in rows of one distance; 0: absent.
+Destination = namedtuple("Destination", "y multiply residual distance")
+# Addresses of a tile and of a row of zeros.
+TileScratch = namedtuple("TileScratch", "tile zeros")
+# A range of the rows and one of the panels of a product.
+Task = namedtuple("Task", "first rows panel end_panel")
 
 
 def _least_rows(weights) -> int:
-    """From how many rows on tile registers take products with an array of weights, of a Numba type; 0: never."""
+    """The least number of rows for which products with weights of a Numba type take tile registers; 0: none."""
     precision = PRECISIONS[weights.dtype]
     if precision not in TARGET.tiles:
         return 0
     return LEAST_AMX_ROWS if precision == "int8" else 1
 
 
-@inner
-def skip_columns(affine, skip):
-    """The Affine of the outputs ``skip`` bytes on."""
-    return Affine(affine.bias + skip, affine.factors + skip, affine.corrections + skip)
-
-
-@inner
-def skip_bytes(rows, skip):
-    """Rows, from a column ``skip`` bytes on."""
-    return Rows(rows.address + skip, rows.distance)
-
-
 @inner_overload
 def begin_task(weights, rows):
-    """Configure this thread's tile registers for a task of so many rows, where they are used; ``end_task`` after it."""
+    """Configure this thread's tile registers for a task of that many rows, if it uses them, until ``end_task``."""
     least = _least_rows(weights)
 
     def configure(weights, rows):
@@ -91,7 +78,7 @@ def begin_task(weights, rows):
 
 @inner_overload
 def end_task(weights, rows):
-    """Release the tile registers of a task of so many rows."""
+    """Release the tile registers of a task of that many rows."""
     least = _least_rows(weights)
 
     def release(weights, rows):
@@ -103,71 +90,68 @@ def end_task(weights, rows):
 
 @inner_overload
 def step_ahead(weights, rows):
-    """Bytes of the next panel that a step asks for, so that it is there when the rows are through with this one.
+    """Bytes of the next panel that a step prefetches, so that the panel is there when the rows are done with this one.
 
-    Nothing for a single tile, which the hardware's own prefetching serves better.
+    0 for a single tile, which the hardware's own prefetching serves better.
     """
 
     def by_vectors(weights, rows):
         steps, tiles = weights.shape[1], (rows + MR - 1) // MR
         return min(LINE, weights.strides[0] // (steps * tiles) + 1) if rows > MR else 0
 
-    def nothing(weights, rows):
-        return 0
-
     def by_tiles(weights, rows):
         tiles = (rows + AMX_ROWS - 1) // AMX_ROWS
         return weights.strides[0] // (weights.shape[1] * tiles) if rows > TILE_ROWS else 0
 
     if weights.dtype in GROUPED:
-        return nothing
+        return lambda weights, rows: 0
     return by_tiles if _least_rows(weights) else by_vectors
 
 
-def _by_vectors(weights, rows, left, panels, count, columns, out, affine, start):
+def _by_vectors(weights, rows, remaining, panels, count, columns, out, affine, start):
     steps = weights.shape[1]
     if count == GROUP:
-        if left < 2:
+        if remaining < 2:
             tile_1_group(weights, rows, panels, steps, out, affine, start)
             return 1
         for half in range(0, GROUP, 2):
             skip = half * NR * 4
             pair = Panels(panels.address + half * panels.distance, panels.distance, panels.ahead, 0)
-            beside = skip_bytes(start, skip)
-            tile_2_pair(weights, rows, pair, steps, skip_bytes(out, skip), skip_columns(affine, skip), beside)
+            part_start = skip_bytes(start, skip)
+            tile_2_pair(weights, rows, pair, steps, skip_bytes(out, skip), skip_columns(affine, skip), part_start)
         return 2
-    if left >= MR and columns <= LANES:
+    if remaining >= MR and columns <= LANES:
         tile_narrow(weights, rows, panels, steps, out, affine, start)
         return MR
-    if left >= MR:
+    if remaining >= MR:
         tile_full(weights, rows, panels, steps, out, affine, start)
         return MR
-    if left >= 4:
+    if remaining >= 4:
         tile_4(weights, rows, panels, steps, out, affine, start)
         return 4
-    if left >= 2:
+    if remaining >= 2:
         tile_2(weights, rows, panels, steps, out, affine, start)
         return 2
     tile_1(weights, rows, panels, steps, out, affine, start)
     return 1
 
 
-def _in_registers(weights, rows, left, panels, count, columns, out, affine, start):
+def _in_registers(weights, rows, remaining, panels, count, columns, out, affine, start):
     steps = weights.shape[1]
     for q in range(count):
         skip = q * NR * 4
         panel = Panels(panels.address + q * panels.distance, panels.distance, panels.ahead, panels.ahead_step)
-        place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
+        out_q, start_q, affine_q = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
         if columns <= LANES:
-            amx_tile_narrow(weights, left, rows, panel, steps, place, column, beside)
+            amx_tile_narrow(weights, remaining, rows, panel, steps, out_q, affine_q, start_q)
         else:
-            amx_tile(weights, left, rows, panel, steps, place, column, beside)
-    return min(left, AMX_ROWS)
+            amx_tile(weights, remaining, rows, panel, steps, out_q, affine_q, start_q)
+    return min(remaining, AMX_ROWS)
 
 
 @inner_overload
 def first_halves(weights):
-    """Where in a panel in groups the first float16 lies."""
+    """The offset in bytes of the first float16 in a panel in groups."""
     if PRECISIONS[weights.dtype] == "int4":
         return lambda weights: GROUP_INPUTS // 2 * NR
     return lambda weights: weights.shape[1] * GROUP_INPUTS * NR
@@ -180,95 +164,78 @@ def grouped_panel(weights, panel, j):
 
 
 @inner
-def rows_of_block(left):
-    """How many rows a tile of one column block takes of those left; 0: they are too few for one.
+def rows_of_block(remaining):
+    """The rows that the next tile of one column block takes of the ``remaining``; 0: they are too few for one.
 
     8 in two tiles of 4 take 18% longer than in one, 16 as 12 and 4 take 5% longer than as 8 and 8.
     """
-    if GROUPED_ROWS > 8 and (8 <= left < GROUPED_ROWS or left == 16):
+    if GROUPED_ROWS > 8 and (8 <= remaining < GROUPED_ROWS or remaining == 16):
         return 8
-    return GROUPED_ROWS if left >= GROUPED_ROWS else 0
+    return GROUPED_ROWS if remaining >= GROUPED_ROWS else 0
 
 
-def _by_groups(weights, rows, left, panels, count, columns, out, affine, start):
+def _by_groups(weights, rows, remaining, panels, count, columns, out, affine, start):
     groups, blocks = weights.shape[1], (columns + LANES - 1) // LANES
-    most = rows_of_block(left)
+    most = rows_of_block(remaining)
     if most > 0:
         for j in range(blocks):
             skip, block = j * SIZE, grouped_panel(weights, panels.address, j)
-            place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
+            out_j, start_j, affine_j = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
             if most == GROUPED_ROWS:
-                grouped_tile(weights, rows, block, groups, place, column, beside)
+                grouped_tile(weights, rows, block, groups, out_j, affine_j, start_j)
             else:
-                grouped_tile_8(weights, rows, block, groups, place, column, beside)
+                grouped_tile_8(weights, rows, block, groups, out_j, affine_j, start_j)
         return most
     for q in range(count):
         skip, panel = q * NR * 4, grouped_panel(weights, panels.address + q * panels.distance, 0)
-        place, beside, column = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
-        if left >= 4:
-            grouped_tile_4(weights, rows, panel, groups, place, column, beside)
-        elif left >= 2:
-            grouped_tile_2(weights, rows, panel, groups, place, column, beside)
+        out_q, start_q, affine_q = skip_bytes(out, skip), skip_bytes(start, skip), skip_columns(affine, skip)
+        if remaining >= 4:
+            grouped_tile_4(weights, rows, panel, groups, out_q, affine_q, start_q)
+        elif remaining >= 2:
+            grouped_tile_2(weights, rows, panel, groups, out_q, affine_q, start_q)
         else:
-            grouped_tile_1(weights, rows, panel, groups, place, column, beside)
-    return 4 if left >= 4 else 2 if left >= 2 else 1
+            grouped_tile_1(weights, rows, panel, groups, out_q, affine_q, start_q)
+    return 4 if remaining >= 4 else 2 if remaining >= 2 else 1
 
 
 by_vectors, in_registers = inner(_by_vectors), inner(_in_registers)
 
 
 @inner_overload
-def multiply_tile(weights, rows, left, panels, count, columns, out, affine, start):
-    """One tile of at most ``left`` rows times 1 or GROUP panels, plus bias and residual; how many rows it took.
+def multiply_tile(weights, rows, remaining, panels, count, columns, out, affine, start):
+    """One tile of at most ``remaining`` rows times 1 or GROUP panels, plus bias and residual; returns its rows.
 
-    Of each row at least ``columns`` results are written. Weights are the array of panels, the rest is what
-    ``make_linear_tile`` takes: rows, panels, out, affine and the residual, from which the sums start.
+    It writes at least ``columns`` results of each row. ``weights`` is the array of panels, ``start`` the residual, from
+    which the sums start; the other arguments are those of ``make_linear_tile``.
     """
     if weights.dtype in GROUPED:
         return _by_groups
     least = _least_rows(weights)
 
-    def by_either(weights, rows, left, panels, count, columns, out, affine, start):
-        if left >= least:
-            return in_registers(weights, rows, left, panels, count, columns, out, affine, start)
-        return by_vectors(weights, rows, left, panels, count, columns, out, affine, start)
+    def by_either(weights, rows, remaining, panels, count, columns, out, affine, start):
+        if remaining >= least:
+            return in_registers(weights, rows, remaining, panels, count, columns, out, affine, start)
+        return by_vectors(weights, rows, remaining, panels, count, columns, out, affine, start)
 
     return (_by_vectors, _in_registers)[least] if least < 2 else by_either
-
-
-tile_scratch, zeros_scratch = make_scratch(max(MOST_ROWS, 2 * GROUP) * NR * 4), make_scratch(GROUP * NR * 4)
-
-
-# Where outputs go, what multiplies them and what is added: addresses of rows that lie alike; 0: absent.
-Destination = namedtuple("Destination", "y multiply residual distance")
-# Addresses of a tile and of a row of zeros.
-TileScratch = namedtuple("TileScratch", "tile zeros")
-# Rows of a product, and panels.
-Task = namedtuple("Task", "first rows panel end_panel")
-
-
-@inner
-def affine_at(arrays):
-    """The addresses of LinearArrays that make outputs of sums."""
-    return Affine(address(arrays.bias), address(arrays.factors), address(arrays.corrections))
 
 
 @inner
 def finish_tile(tile, rows, columns, target):
     """Rows of a tile to y, times multiply, plus residual; target as for ``multiply_panels``.
 
-    All that is read is read before y is written, for the reason that multiply_panels gives.
+    It reads everything before it writes y, for the reason in multiply_panels.
     """
     zero = splat(np.float32(0))
     if target.multiply != 0 or target.residual != 0:
         for i in range(rows):
             for j in range(0, columns, LANES):
-                left, at, place = columns - j, i * target.distance + j * 4, tile.address + i * tile.distance + j * 4
+                count, at, place = columns - j, i * target.distance + j * 4, tile.address + i * tile.distance + j * 4
                 value = load(place)
                 if target.multiply != 0:
-                    value = value * load_part(target.multiply + at, left, zero)
+                    value = value * load_part(target.multiply + at, count, zero)
                 if target.residual != 0:
-                    value = value + load_part(target.residual + at, left, zero)
+                    value = value + load_part(target.residual + at, count, zero)
                 store(value, place)
     for i in range(rows):
         for j in range(0, columns, LANES):
@@ -289,7 +256,7 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
     panel = address(weights) + first * distance
     columns = min(width * NR, y_row // 4 - first * NR)
     tile, zeros = Rows(scratch.tile, width * NR * 4), Rows(scratch.zeros, 0)
-    # A whole tile goes from the registers to y if nothing follows. What does follow reads it from a scratch: rows of y
+    # A whole tile goes from the registers to y if nothing follows. Later operations read it from a scratch: rows of y
     # may lie a multiple of 4 KB apart, and each load would then wait for the stores of other rows.
     whole = columns == width * NR
     direct = whole and multiply == 0 and activation == 0
@@ -299,28 +266,28 @@ def multiply_panels(weights, rows, count, first, width, affine, activation, targ
         out = Rows(y + at, y_row) if direct else tile
         start = Rows(residual + at, y_row) if direct and residual != 0 else zeros
         panels = Panels(panel, distance, ahead, step)
-        took = multiply_tile(weights, rows_from(rows, r), count - r, panels, width, columns, out, panel_affine, start)
+        height = multiply_tile(weights, rows_from(rows, r), count - r, panels, width, columns, out, panel_affine, start)
         if whole and multiply == 0 and residual == 0:
-            activate_all(activation, out, Rows(y + at, y_row), took, tile.distance)
+            activate_all(activation, out, Rows(y + at, y_row), height, tile.distance)
         elif not direct:
-            activate_all(activation, tile, tile, took, tile.distance)
+            activate_all(activation, tile, tile, height, tile.distance)
             times, plus = multiply + at if multiply != 0 else 0, residual + at if residual != 0 else 0
-            finish_tile(tile, took, columns, Destination(y + at, times, plus, y_row))
-        r += took
+            finish_tile(tile, height, columns, Destination(y + at, times, plus, y_row))
+        r += height
         ahead += step * weights.shape[1]
 
 
 @inner
-def clear_zeros(scratch):
-    """The TileScratch, whose row of zeros becomes one."""
+def with_zeros(tile, zeros):
+    """The TileScratch of two addresses; clears the row of zeros."""
     for j in range(0, GROUP * NR, LANES):
-        store(splat(np.float32(0)), scratch.zeros + j * 4)
-    return scratch
+        store(splat(np.float32(0)), zeros + j * 4)
+    return TileScratch(tile, zeros)
 
 
 @inner
 def find_task(task, blocks, rows, panels):
-    """The Task of that number: all rows by a column block, then by the next, of which each thread has one."""
+    """The Task of that number: all rows by a column block, then by the next; each thread has one column block."""
     row_blocks = (rows + blocks.rows - 1) // blocks.rows
     first, block = task % row_blocks * blocks.rows, task // row_blocks
     count = min(rows - first, blocks.rows)
@@ -328,34 +295,29 @@ def find_task(task, blocks, rows, panels):
 
 
 @inner
-def panels_together(count, p, end, outputs):
-    """How many panels from p on ``count`` rows take at once: GROUP or one.
-
-    Panels that are not whole go alone: their residual is added last, however many rows there are.
-    """
-    return GROUP if count < 4 and p + GROUP <= end and (p + GROUP) * NR <= outputs else 1
-
-
-@inner
 def multiply_task(weights, rows, task, affine, activation, target, scratch):
-    """``multiply_panels`` of all panels of a Task."""
-    p = task.panel
+    """``multiply_panels`` of all panels of a Task; for few rows GROUP at once.
+
+    Panels that are not whole go alone, so that for any number of rows their residual is added last.
+    """
+    p, outputs = task.panel, target.distance // 4
     while p < task.end_panel:
-        width = panels_together(task.rows, p, task.end_panel, target.distance // 4)
+        group = task.rows < 4 and p + GROUP <= task.end_panel and (p + GROUP) * NR <= outputs
+        width = GROUP if group else 1
         multiply_panels(weights, rows, task.rows, p, width, affine, activation, target, scratch)
         p += width
 
 
 @kernel
 def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, blocks, scratch_PB, y_NF):
-    """The tasks, a row block times a column block each, cut into runs, one a part; see linear."""
+    """The tasks, a row block times a column block each, in runs, one a part; see linear."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     y, multiply, residual = address(y_NF), address(multiply_NF), address(residual_NF)
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        affine, scratch = affine_at(arrays), clear_zeros(TileScratch(tile_scratch(), zeros_scratch()))
+        affine, scratch = affine_at(arrays), with_zeros(tile_scratch(), zero_scratch())
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)
             x, at = address(x_ND) + task.first * D * 4, task.first * F * 4
@@ -370,13 +332,13 @@ def _linear(x_ND, panels_PSN, arrays, activation, multiply_NF, residual_NF, bloc
 
 @kernel
 def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, scratch_PB, y_NF):
-    """``_linear`` with a second product of the same rows, which y holds until it is multiplied; see gated."""
+    """``_linear`` times a second product of the same rows, which y holds until then; see gated."""
     N, D = x_ND.shape
     P, F = len(panels_PSN), y_NF.shape[1]
     tasks = (N + blocks.rows - 1) // blocks.rows * blocks.columns
     for part in prange(0, len(scratch_PB)):
         staged, first_task, last_task = take_part(scratch_PB, part, tasks)
-        scratch, half = clear_zeros(TileScratch(tile_scratch(), zeros_scratch())), scratch_PB.shape[1] // 2
+        scratch, half = with_zeros(tile_scratch(), zero_scratch()), scratch_PB.shape[1] // 2
         affine, gate_affine = affine_at(arrays), affine_at(gate_arrays)
         for number in range(first_task, last_task):
             task = find_task(number, blocks, N, P)
@@ -385,10 +347,10 @@ def _gated(x_ND, panels_PSN, arrays, gate_PSN, gate_arrays, activation, blocks, 
             gate_rows = stage_rows(gate_PSN, gate_arrays, x, task.rows, D, staged + half, blocks.rows)
             begin_task(panels_PSN, task.rows)
             first, product = Destination(y, 0, 0, F * 4), Destination(y, y, 0, F * 4)
-            # Few rows read the one after the other, each in order.
+            # Few rows read first all panels of the gate, then all of the product, each in order.
             run = max(1, task.end_panel - task.panel) if task.rows < 4 else 1
             for p in range(task.panel, task.end_panel, run):
-                some = Task(task.first, task.rows, p, p + run)
-                multiply_task(gate_PSN, gate_rows, some, gate_affine, 0, first, scratch)
-                multiply_task(panels_PSN, rows, some, affine, activation, product, scratch)
+                run_task = Task(task.first, task.rows, p, p + run)
+                multiply_task(gate_PSN, gate_rows, run_task, gate_affine, 0, first, scratch)
+                multiply_task(panels_PSN, rows, run_task, affine, activation, product, scratch)
             end_task(panels_PSN, task.rows)

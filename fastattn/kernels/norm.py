@@ -5,39 +5,23 @@ from numba import prange
 
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.arguments import LOG2_E, SIZE
+from fastattn.simd.memory import address, load, load_first, load_part, store, store_first, store_part
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import (
     absolute,
-    address,
     exp2,
     fma,
     larger_magnitude,
     largest_magnitude,
-    load,
-    load_first,
-    load_part,
     max_lanes,
     maximum,
     splat,
-    store,
-    store_first,
-    store_part,
     sum_lanes,
 )
 
-# Rows a task of this and the other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
+# Rows of a task, here and in other passes over rows: 5 to 10 us of 512 columns, where launching threads takes 2 to 15.
 ROW_BLOCK = 32
-
-
-@inner
-def sum_deviations(row, D, mean):
-    """Sums of row - mean and of its square; lanes past D hold the mean, so they add nothing."""
-    total, squares = splat(np.float32(0)), splat(np.float32(0))
-    for d in range(0, D, LANES):
-        deviation = load_part(row + d * 4, D - d, mean) - mean
-        total = total + deviation
-        squares = fma(deviation, deviation, squares)
-    return sum_lanes(total), sum_lanes(squares)
+TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # the inverse of a number below TINY may overflow
 
 
 @kernel
@@ -58,13 +42,16 @@ def _normalise(x_ND, residual_ND, weight_D, bias_D, epsilon, centred, y_ND):
                 store_part(value, y + at + d * 4, D - d)
                 total = total + value
             mean = splat(sum_lanes(total) / np.float32(D)) if centred else zero
-            rest, squares = sum_deviations(y + at, D, mean)
-            variance = squares / np.float32(D)
+            deviations, squares = zero, zero
+            for d in range(0, D, LANES):
+                deviation = load_part(y + at + d * 4, D - d, mean) - mean  # 0 in lanes past D
+                deviations = deviations + deviation
+                squares = fma(deviation, deviation, squares)
+            error, variance = sum_lanes(deviations) / np.float32(D), sum_lanes(squares) / np.float32(D)
             if centred:
-                # what rounding left in the mean: it matters where the mean is large beside the deviations
-                rest = rest / np.float32(D)
-                variance -= rest * rest
-                mean = mean + splat(rest)
+                # the mean's rounding error matters where the mean is large beside the deviations
+                variance -= error * error
+                mean = mean + splat(error)
             scale = splat(np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
             for d in range(0, D, LANES):
                 value = (load_part(y + at + d * 4, D - d, zero) - mean) * scale
@@ -99,8 +86,8 @@ def soften_row(x, y, count):
     """y = softmax of ``count`` floats at the address x, zeros if all are -inf."""
     hidden, base = splat(np.float32(-np.inf)), splat(np.float32(LOG2_E))
     whole = count - count % LANES
-    left, end = count - whole, whole * 4  # only the tail: a masked load is slow even for a whole vector
-    tail = load_first(x + end, left, hidden) if left > 0 else hidden
+    remaining, end = count - whole, whole * 4  # only the tail: a masked load is slow even for a whole vector
+    tail = load_first(x + end, remaining, hidden) if remaining > 0 else hidden
     top = maximum(tail, hidden)  # in this order it passes over NaN
     for s in range(0, end, SIZE):
         top = maximum(load(x + s), top)
@@ -112,14 +99,14 @@ def soften_row(x, y, count):
         value = exp2((load(x + s) - shift) * base)
         store(value, y + s)
         total = total + value
-    everything = sum_lanes(total)
-    if everything != np.float32(0):
-        everything = np.float32(1) / everything
-    inverse = splat(everything)
+    scale = sum_lanes(total)
+    if scale != np.float32(0):
+        scale = np.float32(1) / scale
+    inverse = splat(scale)
     for s in range(0, end, SIZE):
         store(load(y + s) * inverse, y + s)
-    if left > 0:
-        store_first(tail * inverse, y + end, left)
+    if remaining > 0:
+        store_first(tail * inverse, y + end, remaining)
 
 
 @kernel
@@ -129,9 +116,6 @@ def _softmax(x_NS, y_NS):
     for block in prange(0, -(-len(x_NS) // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NS))):
             soften_row(x + n * S * 4, y + n * S * 4, S)
-
-
-TINY, RAISE = np.float32(2.0**-100), np.float32(2.0**100)  # below it the inverse of a number would overflow
 
 
 @inner

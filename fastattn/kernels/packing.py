@@ -1,15 +1,15 @@
 """Both sides of a product in the form that a register tile multiplies: packed weights, and rows of A.
 
-Weights lie in panels of NR columns, converted and transposed in one pass. In float32 a panel takes NR rows of weights
-by blocks of PACKED_COLUMNS: the block is converted into a scratch in L1 and transposed from there, so that a quantized
-weight never exists as float32 anywhere but in its panel. In the narrow precisions a step's values of one column lie
-side by side, as the dot product of fastattn.simd.arithmetic reads them.
+One pass converts and transposes weights into panels of NR columns. In float32 it takes NR rows of weights by blocks of
+PACKED_COLUMNS, converts each into a scratch in L1 and transposes it from there, so a quantized weight exists as float32
+in its panel alone. In the narrow precisions a step's values of one column lie side by side, as the dot product of
+fastattn.simd.arithmetic reads them.
 
 Rows of A are staged as they are, rounded to bfloat16, or quantized to int8. int8 is symmetric with one scale a row:
-127 / max |x|, found in a first pass over the row, which fits in L1, so that the second pass is free; or a static scale
-of the weights. Columns may be balanced first, by factors of the weights. So a row's integers depend on nothing but the
-row. Where the instruction takes unsigned bytes, 128 is added; packed weights hold the correction. For
-4-bit weights each group of inputs has its own scale: see fastattn.simd.grouped.
+127 / max |x|, from a first pass over the row, which fits in L1, so that the second pass is free; or a static scale of
+the weights. Factors of the weights may balance the columns first. So a row's integers depend on the row alone. Where
+the instruction takes unsigned bytes, 128 is added, and packed weights hold the correction. For weights in groups each
+group of inputs has its own scale: see fastattn.simd.grouped.
 """
 
 import numpy as np
@@ -23,31 +23,24 @@ from fastattn.simd.arguments import (
     STAGED_GROUP,
     STAGED_ROWS,
     STAGED_START,
+    Affine,
+    Rows,
     StagedRows,
     staged_block,
 )
 from fastattn.simd.grouped import stage_groups
+from fastattn.simd.memory import address, load, load_first, store_scalar
 from fastattn.simd.rows import transpose
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import BFLOAT16_BYTES, GROUPED, INT8_BYTES, PRECISIONS, store_bfloat16, store_int8
-from fastattn.simd.vector import (
-    absolute,
-    fma,
-    larger_magnitude,
-    largest_magnitude,
-    load,
-    load_first,
-    maximum,
-    minimum,
-    splat,
-    store_scalar,
-    sum_lanes,
-)
+from fastattn.simd.vector import absolute, fma, larger_magnitude, largest_magnitude, maximum, minimum, splat, sum_lanes
+
+INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
 
 
 @kernel
 def _interleave(values_FD, group, panels_PSN, sums):
-    """Panels of int8 or uint16 values; sums[f]: of row f, which only int8 needs."""
+    """Panels of int8 or uint16 values; sums[f]: the sum of row f, which only int8 needs."""
     F, D = values_FD.shape
     steps = panels_PSN.shape[1]
     for p in prange(0, len(panels_PSN)):
@@ -67,7 +60,7 @@ def _interleave(values_FD, group, panels_PSN, sums):
 
 @kernel
 def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
-    """values_FD: float32 or int8, each a form of its own; a product with the factor 1 changes no float32.
+    """values_FD: float32 or int8; a product with the factor 1 changes no float32.
 
     blocks_TJC  scratch of each part: [parts, NR, PACKED_COLUMNS]
     """
@@ -82,7 +75,7 @@ def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
             for first in range(0, D, PACKED_COLUMNS):
                 columns = min(PACKED_COLUMNS, D - first)
                 for j in range(inside):
-                    # as vectors of their own LLVM sees that their strides are one
+                    # as arrays of one axis: so LLVM sees that their strides are one
                     source_C, target_C = values_FD[p * NR + j, first : first + columns], block_JC[j]
                     factor = factors_F[p * NR + j]
                     for c in range(columns):
@@ -99,7 +92,7 @@ def _pack(values_FD, factors_F, blocks_TJC, panels_PDN):
 
 @inner
 def balance(value, factors, d):
-    """The columns from ``d`` on times their factors at an address, or None: as they are."""
+    """The columns from ``d`` on, times the factors at an address unless that is None."""
     if factors is None:
         return value
     return value * load(factors + d * 4)
@@ -138,7 +131,7 @@ def store_cut(value, factor, staged):
 
 @inner
 def quantize_row_by(scale, x, width, staged):
-    """``quantize_row`` with a given scale: values beyond +-127 are clipped; NaN for an infinity too."""
+    """``quantize_row`` with a scale: it clips values beyond +-127, and returns NaN for an infinity too."""
     zero, factor = splat(np.float32(0)), splat(scale)
     whole = width - width % LANES
     faults = zero  # 0, or NaN where a value is not finite
@@ -154,34 +147,26 @@ def quantize_row_by(scale, x, width, staged):
 
 
 @inner
-def round_row(x, width, staged):
-    """Round ``width`` floats to bfloat16 operands, padded to whole vectors."""
+def whole_blocks(size, block):
+    """The least multiple of ``block`` that is not less than ``size``."""
+    return (size + block - 1) // block * block
+
+
+@inner
+def round_row(x, width, staged, row):
+    """Round ``width`` floats to bfloat16 operands, and clear what follows them in ``row`` bytes.
+
+    There may be NaN or infinity, whose products with the panel's zeros are NaN.
+    """
     zero = splat(np.float32(0))
     whole = width - width % LANES
     for d in range(0, whole, LANES):
         store_bfloat16(load(x + d * 4), staged + d * BFLOAT16_BYTES)
     if whole < width:
         store_bfloat16(load_first(x + whole * 4, width - whole, zero), staged + whole * BFLOAT16_BYTES)
-
-
-INT8_BLOCK, BFLOAT16_BLOCK = staged_block("int8"), staged_block("bfloat16")
-
-
-@inner
-def clear_rest(width, staged, row):
-    """Zeros behind a staged row of bfloat16, whose whole vectors may be less than ``row`` bytes.
-
-    What was there may be no number, nor would its product with the panel's zeros be one.
-    """
     if BFLOAT16_BLOCK > LANES * BFLOAT16_BYTES:
         for at in range(whole_blocks(width, LANES) * BFLOAT16_BYTES, row, LANES * BFLOAT16_BYTES):
-            store_bfloat16(splat(np.float32(0)), staged + at)
-
-
-@inner
-def whole_blocks(size, block):
-    """The least multiple of ``block`` that is not less than ``size``."""
-    return (size + block - 1) // block * block
+            store_bfloat16(zero, staged + at)
 
 
 @inner
@@ -190,12 +175,30 @@ def rows_from(rows, count):
     return StagedRows(rows.address + count * rows.distance, rows.distance, rows.factors + count * 4)
 
 
+@inner
+def skip_columns(affine, skip):
+    """The Affine of the outputs ``skip`` bytes on."""
+    return Affine(affine.bias + skip, affine.factors + skip, affine.corrections + skip)
+
+
+@inner
+def skip_bytes(rows, skip):
+    """Rows, from a column ``skip`` bytes on."""
+    return Rows(rows.address + skip, rows.distance)
+
+
+@inner
+def affine_at(arrays):
+    """The addresses of LinearArrays that make outputs of sums."""
+    return Affine(address(arrays.bias), address(arrays.factors), address(arrays.corrections))
+
+
 @inner_overload
 def stage_rows(weights, staging, x, count, width, scratch, room):
-    """The StagedRows of ``count`` adjacent float32 rows from the address x on, for the precision of some weights.
+    """The StagedRows of ``count`` adjacent float32 rows from the address x on, for the precision of the weights.
 
     staging  the weights' LinearArrays
-    scratch  the address of ``scratch_bytes`` for ``room`` rows: of operands, then a factor a row, in int8
+    scratch  the address of ``scratch_bytes`` for ``room`` rows of operands, then, in int8, for a factor a row
     """
 
     def as_it_is(weights, staging, x, count, width, scratch, room):
@@ -204,8 +207,7 @@ def stage_rows(weights, staging, x, count, width, scratch, room):
     def bfloat16(weights, staging, x, count, width, scratch, room):
         row, first = whole_blocks(width * BFLOAT16_BYTES, BFLOAT16_BLOCK), whole_blocks(scratch, STAGED_START)
         for r in range(count):
-            round_row(x + r * width * 4, width, first + r * row)
-            clear_rest(width, first + r * row, row)
+            round_row(x + r * width * 4, width, first + r * row, row)
         return StagedRows(first, row, first)
 
     def int8(weights, staging, x, count, width, scratch, room):

@@ -1,19 +1,20 @@
 """Recurrent layers (``spec.recurrent`` CELLS), whose cells follow each step's product at once; joined columns.
 
-Weights have their rows in blocks of NR units, of which each gate has a panel; inputs lie alike. So the panels of a
-block make all gates of its units: their products go to a scratch in L1, from which the cell makes the states.
+Rows of weights lie in blocks of NR units, with a panel for each gate; inputs lie alike. So the panels of a block make
+all gates of its units: their products go to a scratch in L1, from which the cell makes the states.
 
-A part has some sentences of one direction, longest first, so that those that have ended are the last rows of a product,
-which then has fewer; parts wait for nobody. Where each sentence has one row, a decoder's step, parts share rows, and a
-part has some blocks of units. So it is with fewer sentences than threads: each step is a call then, and its number is
-in a part's scratch. Where no row goes on from a state the product is its bias, and is left out.
+A part has some sentences of one direction, longest first. Sentences that have ended are the last rows of a product, so
+the product becomes smaller; parts do not wait for each other. Where each sentence has one row, as in a decoder's step,
+parts share rows, and a part has some blocks of units. The same holds for fewer sentences than threads: each step is
+then a call, whose number lies in a part's scratch. Where no row continues a state, the product is its bias and is not
+computed.
 
-Steps of few rows go through the blocks by turns forward and backward, as the last ones are in L2 still: 50 steps of one
+Steps of few rows go through the blocks by turns forward and backward, since L2 still has the last ones: 50 steps of one
 row of 512 units in int8 with the product of their inputs 0.91 -> 0.86 ms, on two threads 0.75 -> 0.53; in float32,
-whose 4 MB are not there, no difference beyond noise (one run each, on a busy machine).
+whose 4 MB do not fit, no difference beyond noise (one run each, on a busy machine).
 
-A cell whose reset gate multiplies the state before the product (Cho 2014) has two of them: of reset and update, then of
-reset times state.
+A cell whose reset gate multiplies the state before the product (Cho 2014) has two products: for reset and update, then
+of reset times state.
 """
 
 from collections import namedtuple
@@ -23,52 +24,31 @@ from numba import prange
 
 from fastattn.kernels.activation import HALF
 from fastattn.kernels.arguments import GROUP, GRU, GRU_RESET_BEFORE, LSTM, NR
-from fastattn.kernels.matmul import (
-    MOST_ROWS,
-    TileScratch,
-    affine_at,
-    begin_task,
-    clear_zeros,
-    end_task,
-    multiply_tile,
-    skip_columns,
-    step_ahead,
-    zeros_scratch,
-)
+from fastattn.kernels.matmul import MOST_ROWS, begin_task, end_task, multiply_tile, step_ahead, with_zeros, zero_scratch
 from fastattn.kernels.norm import ROW_BLOCK
-from fastattn.kernels.packing import rows_from, stage_rows, whole_blocks
+from fastattn.kernels.packing import affine_at, rows_from, skip_columns, stage_rows, whole_blocks
 from fastattn.runtime.jit import inner, kernel
 from fastattn.simd.arguments import LINE, SIZE, Panels, Rows
+from fastattn.simd.memory import address, load, load_integer, load_part, make_scratch, store_integer, store_part
 from fastattn.simd.rows import copy_floats, widen_row
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    fma,
-    load,
-    load_integer,
-    load_part,
-    make_scratch,
-    splat,
-    store_integer,
-    store_part,
-    tanh,
-)
+from fastattn.simd.vector import fma, splat, tanh
 
-AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of that cell
+AFTER_RESET = GRU_RESET_BEFORE + 1  # the second product of this cell
 PANEL = NR * 4  # bytes of a row's results with a panel
-FEW = 4  # rows that take single panels; fewer take GROUP panels of several blocks at once
+FEW = 4  # rows that take one panel at a time; fewer take GROUP panels of several blocks at once
 gate_scratch = make_scratch(max(MOST_ROWS, (FEW - 1) * GROUP) * 4 * PANEL)  # of four gates
 
-# A layer in one direction: addresses of all rows of inputs and of the result; the first column of its states in tables,
-# h and c; codes and sizes.
+# A layer in one direction: Rows of inputs and of the result; the first columns of its h and c in tables of states;
+# codes and sizes.
 Layer = namedtuple("Layer", "inputs hidden column cell_column cell gates units backward")
-# Of a part: sentences first, first + step, ... of the order, and blocks of units.
+# A part's sentences first, first + step, ... of the order, and its blocks of units.
 Share = namedtuple("Share", "first step count block end_block")
 # Addresses in a part's scratch: how many steps earlier calls did; the number of each sentence's row now; its h before
 # and after a step; c, or r h; rows in the weights' precision.
-Room = namedtuple("Room", "steps rows now then other staged")
-# Of one row and block of units: addresses of products and inputs of the first gate, of states, and of the result.
-Place = namedtuple("Place", "sums inputs now then other hidden")
+ShareScratch = namedtuple("ShareScratch", "steps rows state next_state cell staged")
+# Addresses for one row and block of units: products and inputs of the first gate, states as above, the result.
+Place = namedtuple("Place", "sums inputs state next_state cell hidden")
 
 
 @inner
@@ -84,92 +64,93 @@ def gate(place, number, at):
 
 
 @inner
-def lstm(place, at, left):
+def lstm(place, at, count):
     """c = f c' + i g, h = o tanh(c) (Hochreiter 1997, Gers 2000)."""
-    cell = load_part(place.other + at, left, splat(np.float32(0)))
+    cell = load_part(place.cell + at, count, splat(np.float32(0)))
     new = sigmoid(gate(place, 0, at)) * tanh(gate(place, 2, at))
     cell = fma(sigmoid(gate(place, 1, at)), cell, new)
     hidden = sigmoid(gate(place, 3, at)) * tanh(cell)
-    store_part(cell, place.other + at, left)
-    store_part(hidden, place.then + at, left)
-    store_part(hidden, place.hidden + at, left)
+    store_part(cell, place.cell + at, count)
+    store_part(hidden, place.next_state + at, count)
+    store_part(hidden, place.hidden + at, count)
 
 
 @inner
-def finish_gru(place, new, update, at, left):
+def finish_gru(place, new, update, at, count):
     """h = n + z (h' - n)."""
-    before = load_part(place.now + at, left, splat(np.float32(0)))
+    before = load_part(place.state + at, count, splat(np.float32(0)))
     hidden = fma(update, before - new, new)
-    store_part(hidden, place.then + at, left)
-    store_part(hidden, place.hidden + at, left)
+    store_part(hidden, place.next_state + at, count)
+    store_part(hidden, place.hidden + at, count)
 
 
 @inner
-def gru(place, at, left):
+def gru(place, at, count):
     """n = tanh(W x + r U h') (Cho 2014, in the form of cuDNN)."""
     reset, update = sigmoid(gate(place, 0, at)), sigmoid(gate(place, 1, at))
     new = tanh(fma(reset, load(place.sums + 2 * PANEL + at), load(place.inputs + 2 * PANEL + at)))
-    finish_gru(place, new, update, at, left)
+    finish_gru(place, new, update, at, count)
 
 
 @inner
-def reset_and_update(place, at, left):
+def reset_and_update(place, at, count):
     """r h', and z in the place of the state to come."""
-    before = load_part(place.now + at, left, splat(np.float32(0)))
-    store_part(sigmoid(gate(place, 0, at)) * before, place.other + at, left)
-    store_part(sigmoid(gate(place, 1, at)), place.then + at, left)
+    before = load_part(place.state + at, count, splat(np.float32(0)))
+    store_part(sigmoid(gate(place, 0, at)) * before, place.cell + at, count)
+    store_part(sigmoid(gate(place, 1, at)), place.next_state + at, count)
 
 
 @inner
-def after_reset(place, at, left):
+def after_reset(place, at, count):
     """n = tanh(W x + U (r h')) (Cho 2014)."""
-    update = load_part(place.then + at, left, splat(np.float32(0)))
+    update = load_part(place.next_state + at, count, splat(np.float32(0)))
     new = tanh(load(place.sums + at) + load(place.inputs + 2 * PANEL + at))
-    finish_gru(place, new, update, at, left)
+    finish_gru(place, new, update, at, count)
 
 
 @inner
-def finish_block(phase, place, left):
-    """The cell of one row's block of units, of which ``left`` are there."""
+def finish_block(phase, place, units):
+    """The cell of one row's block, which has ``units`` units."""
     for at in range(0, PANEL, SIZE):
-        units = left - at // 4
-        if units <= 0:
+        count = units - at // 4
+        if count <= 0:
             break
         if phase == LSTM:
-            lstm(place, at, units)
+            lstm(place, at, count)
         elif phase == GRU:
-            gru(place, at, units)
+            gru(place, at, count)
         elif phase == GRU_RESET_BEFORE:
-            reset_and_update(place, at, units)
+            reset_and_update(place, at, count)
         else:
-            after_reset(place, at, units)
+            after_reset(place, at, count)
 
 
 @inner
-def multiply_gates(weights, affine, rows, left, panels, count, tile):
-    """A tile of at most ``left`` rows times ``count`` panels, side by side; how many rows it took.
+def multiply_gates(weights, affine, rows, remaining, panels, count, tile):
+    """A tile of at most ``remaining`` rows times ``count`` panels, side by side; returns its rows.
 
-    affine  of the first panel; what ``panels`` prefetch lies as far behind each
+    affine  of the first panel
+    panels  ``panels.ahead`` lies as far behind each panel as behind the first
     """
-    took = p = 0
+    height = p = 0
     while p < count:
-        together = GROUP if left < FEW and p + GROUP <= count else 1
+        together = GROUP if remaining < FEW and p + GROUP <= count else 1
         skip = p * panels.distance
-        mine = Panels(panels.address + skip, panels.distance, panels.ahead + skip, panels.ahead_step)
+        gate_panels = Panels(panels.address + skip, panels.distance, panels.ahead + skip, panels.ahead_step)
         out, columns = Rows(tile.tile + p * PANEL, count * PANEL), skip_columns(affine, p * PANEL)
-        took = multiply_tile(weights, rows, left, mine, together, NR, out, columns, Rows(tile.zeros, 0))
+        height = multiply_tile(weights, rows, remaining, gate_panels, together, NR, out, columns, Rows(tile.zeros, 0))
         p += together
-    return took
+    return height
 
 
 @inner
 def take_phase(weights, arrays, layer, share, room, count, phase, t, is_fresh, tile):
-    """A product of the first ``count`` rows with the state, or what is in its place, and what the cell makes of it.
+    """Of step ``t``, the product of the first ``count`` rows with the state, or with r h, and then the cell.
 
-    Of step ``t`` of a sentence.
+    is_fresh  no row continues a state
     """
     low, high = 2 if phase == AFTER_RESET else 0, 2 if phase == GRU_RESET_BEFORE else layer.gates
-    source, units, gates = room.other if phase == AFTER_RESET else room.now, layer.units, layer.gates
+    source, units, gates = room.cell if phase == AFTER_RESET else room.state, layer.units, layer.gates
     rows = stage_rows(weights, arrays, source, count, units, room.staged, share.count)
     affine, distance, step = affine_at(arrays), weights.strides[0], step_ahead(weights, count)
     most = GROUP if count < FEW and high - low == gates else 1
@@ -178,29 +159,29 @@ def take_phase(weights, arrays, layer, share, room, count, phase, t, is_fresh, t
         block = share.block + most * (turns - 1 - turn if step == 0 and t % 2 > 0 else turn)
         blocks = min(most, share.end_block - block)
         first, width = block * gates + low, blocks * (high - low)
-        panel, mine, r = address(weights) + first * distance, skip_columns(affine, first * PANEL), 0
+        panel, block_affine, r = address(weights) + first * distance, skip_columns(affine, first * PANEL), 0
         ahead = panel + blocks * gates * distance
         while r < count:
             if is_fresh:
-                took = 1
-                copy_floats(mine.bias, tile.tile, width * NR)
+                height = 1
+                copy_floats(block_affine.bias, tile.tile, width * NR)
             else:
                 panels = Panels(panel, distance, ahead, step)
-                took = multiply_gates(weights, mine, rows_from(rows, r), count - r, panels, width, tile)
-            for i in range(took):
+                height = multiply_gates(weights, block_affine, rows_from(rows, r), count - r, panels, width, tile)
+            for i in range(height):
                 number, at = load_integer(room.rows + (r + i) * 8), (r + i) * units * 4
                 for j in range(blocks):
                     skip, unit = (block + j) * gates * PANEL, (block + j) * PANEL
                     place = Place(
                         tile.tile + (i * width + j * gates) * PANEL,
                         layer.inputs.address + number * layer.inputs.distance + skip,
-                        room.now + at + unit,
-                        room.then + at + unit,
-                        room.other + at + unit,
+                        room.state + at + unit,
+                        room.next_state + at + unit,
+                        room.cell + at + unit,
                         layer.hidden.address + number * layer.hidden.distance + unit,
                     )
                     finish_block(phase, place, units - (block + j) * NR)
-            r += took
+            r += height
             ahead += step * weights.shape[1]
 
 
@@ -213,7 +194,7 @@ def sentence_of(share, order_B, k):
 
 @inner
 def take_state(table_MW, row, column, target, width):
-    """A part of a row of a table, as float32; zeros where the row is -1."""
+    """``width`` values of a table's row from a column on, as float32; zeros where the row is -1."""
     if row >= 0:
         size = table_MW.itemsize
         widen_row(table_MW, address(table_MW) + (row * table_MW.shape[1] + column) * size, target, width)
@@ -224,38 +205,29 @@ def take_state(table_MW, row, column, target, width):
 
 @inner
 def begin_share(layer, share, room, sentences, states):
-    """Fetch the states from which a part's sentences go on; whether there are none."""
+    """Fetch the states that a part's sentences continue; returns whether there are none."""
     starts_B1, order_B = sentences
     fresh = True
     for k in range(share.count):
         b, at = sentence_of(share, order_B, k), k * layer.units * 4
         row = np.int64(states.previous_B[b])
         fresh = fresh and row < 0
-        take_state(states.before_MW, row, layer.column, room.now + at, layer.units)
+        take_state(states.before_MW, row, layer.column, room.state + at, layer.units)
         if layer.cell == LSTM:
-            take_state(states.before_MW, row, layer.cell_column, room.other + at, layer.units)
+            take_state(states.before_MW, row, layer.cell_column, room.cell + at, layer.units)
         store_integer(starts_B1[b + 1] - 1 if layer.backward else starts_B1[b], room.rows + k * 8)
     return fresh
 
 
 @inner
 def end_sentence(layer, share, room, k, row, after_MW):
-    """The last state of a part's k-th sentence, in the units that are the part's, to a row of a table."""
+    """Write the last state of a part's k-th sentence, in the part's units, to a row of a table."""
     first = share.block * NR
     width, at = min(share.end_block * NR, layer.units) - first, (k * layer.units + first) * 4
     target = address(after_MW) + (row * after_MW.shape[1] + first) * 4
-    copy_floats(room.now + at, target + layer.column * 4, width)
+    copy_floats(room.state + at, target + layer.column * 4, width)
     if layer.cell == LSTM:
-        copy_floats(room.other + at, target + layer.cell_column * 4, width)
-
-
-@inner
-def take_others(layer, share, room, count, step):
-    """What the other parts made of the states in the step before."""
-    for k in range(count):
-        row = load_integer(room.rows + k * 8) - step
-        at = k * layer.units * 4
-        copy_floats(layer.hidden.address + row * layer.hidden.distance, room.now + at, layer.units)
+        copy_floats(room.cell + at, target + layer.cell_column * 4, width)
 
 
 @inner
@@ -277,8 +249,11 @@ def run_share(weights, arrays, layer, share, room, sentences, states, by_steps, 
         elif by_steps and t > first:
             break
         else:
-            if by_steps and t > 0:
-                take_others(layer, share, room, count, step)
+            if by_steps and t > 0:  # what the other parts made of the states in the step before
+                for k in range(count):
+                    row = load_integer(room.rows + k * 8) - step
+                    source = layer.hidden.address + row * layer.hidden.distance
+                    copy_floats(source, room.state + k * layer.units * 4, layer.units)
             begin_task(weights, count)
             take_phase(weights, arrays, layer, share, room, count, layer.cell, t, fresh, tile)
             if layer.cell == GRU_RESET_BEFORE:
@@ -286,7 +261,7 @@ def run_share(weights, arrays, layer, share, room, sentences, states, by_steps, 
             end_task(weights, count)
             for k in range(count):
                 store_integer(load_integer(room.rows + k * 8) + step, room.rows + k * 8)
-            room = Room(room.steps, room.rows, room.then, room.now, room.other, room.staged)
+            room = ShareScratch(room.steps, room.rows, room.next_state, room.state, room.cell, room.staged)
             fresh = False
             t += 1
     if by_steps:
@@ -297,21 +272,21 @@ def run_share(weights, arrays, layer, share, room, sentences, states, by_steps, 
 def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratch_PB, hidden_NH):
     """See recur.
 
-    panels     of the weights of both directions, whose other arrays are ``forward`` and ``backward``
-    form       a RecurrentForm
-    sentences  starts_B1; the sentences' order, longest first, or an empty array: as they are
-    scratch    of each part: of direction, sentences and units; where a call does one step, it begins with zeros
+    panels      of the weights of both directions, whose LinearArrays are ``forward`` and ``backward``
+    form        a RecurrentForm
+    sentences   starts_B1; the sentences' order, longest first, or an empty array: as they are
+    scratch_PB  of each part of direction, sentences and units; where a call does one step, it begins with zeros
     """
     starts_B1, order_B = sentences
     parts, B = form.sentences * form.units_parts, len(starts_B1) - 1
     gates, units = form.gates, form.units
     blocks = (units + NR - 1) // NR
     for part in prange(0, len(scratch_PB)):
-        direction, mine, block = part // parts, part % parts // form.units_parts, part % form.units_parts
-        weights, other = panels
+        direction, first, block = part // parts, part % parts // form.units_parts, part % form.units_parts
+        weights, backward_weights = panels
         arrays = forward
         if direction > 0:
-            weights, arrays = other, backward
+            weights, arrays = backward_weights, backward
         layer = Layer(
             Rows(address(inputs_NE) + direction * blocks * gates * PANEL, inputs_NE.shape[1] * 4),
             Rows(address(hidden_NH) + direction * units * 4, hidden_NH.shape[1] * 4),
@@ -322,20 +297,20 @@ def _recur(inputs_NE, panels, forward, backward, form, sentences, states, scratc
             units,
             direction > 0,
         )
-        count = (B - mine + form.sentences - 1) // form.sentences
+        count = (B - first + form.sentences - 1) // form.sentences
         first_block, end_block = blocks * block // form.units_parts, blocks * (block + 1) // form.units_parts
-        share = Share(mine, form.sentences, count, first_block, end_block)
+        share = Share(first, form.sentences, count, first_block, end_block)
         steps = whole_blocks(address(scratch_PB) + part * scratch_PB.strides[0], LINE)
         rows, size = steps + LINE, whole_blocks(count * units * 4, LINE)
-        now = rows + whole_blocks(count * 8, LINE)
-        room = Room(steps, rows, now, now + size, now + 2 * size, now + 3 * size)
-        tile = clear_zeros(TileScratch(gate_scratch(), zeros_scratch()))
+        state = rows + whole_blocks(count * 8, LINE)
+        room = ShareScratch(steps, rows, state, state + size, state + 2 * size, state + 3 * size)
+        tile = with_zeros(gate_scratch(), zero_scratch())
         run_share(weights, arrays, layer, share, room, sentences, states, form.by_steps, tile)
 
 
 @kernel
 def _join(rows_MW, first, width, rows_N, y_NF, column):
-    """Columns of a table's rows, or of all rows where there are no numbers, to rows of y from a column on."""
+    """Copy columns of the table's rows ``rows_N``, or, if that is empty, of all rows, to rows of y from a column on."""
     for block in prange(0, -(-len(y_NF) // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(y_NF))):
             row = np.int64(rows_N[n]) if rows_N.size > 0 else n

@@ -1,8 +1,8 @@
 """Embedding rows plus their positions, sums, rotary positions (Su 2021): one pass over rows, bound by memory.
 
-Rotary positions turn pairs of a head's values by an angle that grows with the position. The pairs are either the two
-halves of the turned part or neighbours. Halves, which most models have, are turned in vectors, all heads of a row by
-those of the tables in registers.
+Rotary positions turn pairs of a head's values by an angle that grows with the position. A pair has a value from each
+half of the turned part, or two neighbours. Most models have halves, which turn in vectors: registers hold the tables'
+values for all heads of a row.
 """
 
 import numpy as np
@@ -12,9 +12,12 @@ from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import kernel
 from fastattn.simd.arguments import GROUP_INPUTS
 from fastattn.simd.grouped import float16_of
+from fastattn.simd.memory import address, load_part, store_part
 from fastattn.simd.rows import prefetch_row_far
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import address, fma, load_part, splat, store_part
+from fastattn.simd.vector import fma, splat
+
+AHEAD = 4  # rows from what is read to what is prefetched: words lie anywhere in a table larger than all caches
 
 
 @kernel
@@ -24,20 +27,17 @@ def _add(x_ND, y_ND, z_ND):
         zero = splat(np.float32(0))
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, N)):
             for at in range(n * D * 4, (n + 1) * D * 4, 4 * LANES):
-                left = (n + 1) * D - at // 4
-                total = load_part(address(x_ND) + at, left, zero) + load_part(address(y_ND) + at, left, zero)
-                store_part(total, address(z_ND) + at, left)
-
-
-AHEAD = 4  # rows: words lie anywhere in a table that is larger than all caches
+                count = (n + 1) * D - at // 4
+                total = load_part(address(x_ND) + at, count, zero) + load_part(address(y_ND) + at, count, zero)
+                store_part(total, address(z_ND) + at, count)
 
 
 @kernel
 def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N, position_table_PD, x_ND):
-    """table: [V / panel, D / group, panel, group], float32 or int8, read down a column of a panel; both 1: of rows.
+    """table: [V / panel, D / group, panel, group], float32 or int8; a word is a column of a panel, or a row if both 1.
 
-    as_it_is    the rows are float32, each in one piece
-    scales_PGN  int16, the bits of float16, of groups of GROUP_INPUTS numbers, to which 128 was added then; or empty
+    as_it_is    the table's rows are float32, each in one piece
+    scales_PGN  int16, the bits of float16, of groups of GROUP_INPUTS numbers, which are then 128 higher; or empty
     """
     D, panel, group, row_bytes = x_ND.shape[1], table.shape[2], table.shape[3], table.strides[0]
     positions, x = position_table_PD.ctypes.data, x_ND.ctypes.data
@@ -49,10 +49,10 @@ def _embed(ids_N, table, as_it_is, multipliers_V, scales_PGN, scale, positions_N
             word, source = ids_N[n], x + n * D * 4
             if as_it_is:
                 source = table.ctypes.data + word * row_bytes
-                following = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
-                prefetch_row_far(following, D * 4)
+                next_row = table.ctypes.data + ids_N[min(n + AHEAD, len(ids_N) - 1)] * row_bytes
+                prefetch_row_far(next_row, D * 4)
             elif word >= 0:
-                # multiplied by itself first, as the table would have been, then by the scale
+                # first times the multiplier alone, as in a table of floats; the scale follows below
                 multiplier = multipliers_V[word] if has_multipliers else np.float32(1)
                 column_SG, x_D = table[word // panel, :, word % panel], x_ND[n]
                 lane = word % panel % LANES
@@ -80,15 +80,15 @@ def turn_halves(x_NE, positions_N, cos_PK2, sin_PK2, column, heads, head_width):
         for n in range(block * ROW_BLOCK, min((block + 1) * ROW_BLOCK, len(x_NE))):
             row, angles = address(x_NE) + (n * x_NE.shape[1] + column) * 4, positions_N[n] * half * 4
             for k in range(0, half, LANES):
-                left = half - k
-                cos = load_part(address(cos_PK2) + angles + k * 4, left, zero)
-                sin = load_part(address(sin_PK2) + angles + k * 4, left, zero)
+                count = half - k
+                cos = load_part(address(cos_PK2) + angles + k * 4, count, zero)
+                sin = load_part(address(sin_PK2) + angles + k * 4, count, zero)
                 for h in range(heads):
                     first = row + (h * head_width + k) * 4
                     second = first + half * 4
-                    a, b = load_part(first, left, zero), load_part(second, left, zero)
-                    store_part(a * cos - b * sin, first, left)
-                    store_part(b * cos + a * sin, second, left)
+                    a, b = load_part(first, count, zero), load_part(second, count, zero)
+                    store_part(a * cos - b * sin, first, count)
+                    store_part(b * cos + a * sin, second, count)
 
 
 @kernel

@@ -1,12 +1,12 @@
-"""Search: the rows of a corpus that are most similar to each query, without a score of any other being kept.
+"""Search: the rows of a corpus that are most similar to each query; no other row's score is stored.
 
-A part of the corpus is read in blocks that stay in the cache while every query meets them, so memory is read once
-however many queries there are. Each part keeps a heap of every query's k best; the heaps' items are integers in the
-order of the results, so what is best of all depends on neither parts nor threads.
+A part reads the corpus in blocks that stay in the cache while every query meets them, so it reads memory once for any
+number of queries. Each part has a heap of every query's k best; the heaps' items are integers in the order of the
+results, so the best of all parts depend on neither parts nor threads.
 
-On a core of a Zen 5, of vectors of 384 numbers: one query reads float32 at 33 GB/s, int8 and bits at 31, which is what
-the memory gives; 64 queries multiply float32 at 160 Gop/s (512: 220, of the 270 of the matrix products' tile), and int8
-at 570. That is 1.3, 1.0 and 1.3 times as fast as faiss's flat indexes for one query, 13, 9 and 3 times for 64.
+On a core of a Zen 5, for vectors of 384 numbers: one query reads float32 at 33 GB/s, int8 and bits at 31, the memory's
+speed; 64 queries multiply float32 at 160 Gop/s (512: 220, of the 270 of the matrix products' tile), and int8 at 570.
+That is 1.3, 1.0 and 1.3 times as fast as faiss's flat indexes for one query, 13, 9 and 3 times for 64.
 """
 
 from collections import namedtuple
@@ -17,20 +17,12 @@ from numba import prange
 from fastattn.kernels.arguments import LAST_ID, MOST_ROWS
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, Rows, Terms
+from fastattn.simd.memory import address, load_index, load_integer, make_scratch, store, store_index, store_integer
 from fastattn.simd.scores import inverse_norms, make_score_tile
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    load_index,
-    load_integer,
-    make_scratch,
-    splat,
-    store,
-    store_index,
-    store_integer,
-)
+from fastattn.simd.vector import splat
 
-AHEAD_BYTES = 8 << 10  # from what is read to what is asked for meanwhile
+AHEAD_BYTES = 8 << 10  # from what is read to what is prefetched
 KEYS = ROWS * QUERIES  # of a tile
 
 score_tile, score_tile_of_one = make_score_tile(ROWS, QUERIES), make_score_tile(ROWS_OF_ONE, 1)
@@ -38,16 +30,15 @@ measured_tile = make_score_tile(ROWS_OF_ONE, 1, measured=True)
 keys_scratch = make_scratch(KEYS * 4)
 table_scratch, scales_scratch = make_scratch(MOST_ROWS * 8), make_scratch(MOST_ROWS * 4)
 
-
-# Heaps of the queries' k best: the address of the first, k, and how many queries there are.
+# Heaps of the queries' k best: the address of the first, k, and the number of queries.
 Heaps = namedtuple("Heaps", "address k queries")
-# Of a tile: the id of its first row, the end of ids, beyond which is no row, and how many rows it has.
+# A tile's first row, the end of the corpus, and the tile's number of rows.
 TileRows = namedtuple("TileRows", "first end rows")
 
 
 @inner
 def replace_least(heap, k, item):
-    """Put an item into a heap of ``k`` in the place of the least, which is first."""
+    """Replace the least item of a heap of ``k``, which is its first, by another."""
     at = 0
     while 2 * at + 1 < k:
         child = 2 * at + 1
@@ -62,7 +53,7 @@ def replace_least(heap, k, item):
 
 @inner
 def take_keys(bits, keys, thresholds, tile, query, heaps):
-    """Take a tile's keys that ``bits`` says are above their threshold into their queries' heaps."""
+    """Take a tile's keys above their threshold, whose ``bits`` are 1, into their queries' heaps."""
     lane = 0
     while bits != 0:
         if bits & 1:
@@ -78,7 +69,7 @@ def take_keys(bits, keys, thresholds, tile, query, heaps):
 
 @inner
 def find_rows(corpus, first, count, padded, table):
-    """The addresses of a block's rows to a table, and that of the last one up to ``padded`` rows."""
+    """Write the addresses of a block's rows to a table, and repeat the last up to ``padded`` rows."""
     for r in range(padded):
         at = corpus.address + (first + min(r, count - 1)) * corpus.distance
         store_integer(at if at < corpus.end else corpus.copied + at - corpus.end, table + r * 8)
@@ -86,7 +77,7 @@ def find_rows(corpus, first, count, padded, table):
 
 @inner
 def set_thresholds(thresholds, heaps, queries, rows):
-    """The least of each heap, for every row of a tile; queries that only fill up a tile get the greatest int32."""
+    """Write the least of each heap for every row of a tile; queries that only pad a tile get the greatest int32."""
     for n in range(queries * rows):
         q = n // rows
         least = load_integer(heaps.address + q * heaps.k * 8) >> 32 if q < heaps.queries else 0x7FFFFFFF
@@ -105,13 +96,13 @@ def find_above(staged_QW, table, query, width, terms, thresholds, keys, ahead):
 
 @kernel
 def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, scratch_PB):
-    """The runs of blocks of the corpus, a part each, into the part's heaps; see search.
+    """Search runs of blocks of the corpus, one a part, into the part's heaps; see search.
 
     staged_QW  queries as the tile takes them, a multiple of QUERIES of them or one
     starts_QR  int32, see make_score_tile
     corpus     Corpus, of rows of this RowWidth
     block      rows of a block
-    heaps_PQk  of each part, written; the queries that there are
+    heaps_PQk  of each part, written; without the queries that pad a tile
     scratch_PB int32 thresholds of each part
     """
     tasks = (corpus.rows + block - 1) // block
@@ -130,7 +121,7 @@ def _search(staged_QW, starts_QR, corpus, width, by_length, block, heaps_PQk, sc
             for q in range(0, queries, QUERIES):
                 query = Rows(address(staged_QW) + q * staged_QW.strides[0], staged_QW.strides[0])
                 above, starts = thresholds + q * rows * 4, address(starts_QR) + q * rows * 4
-                # a row is asked for once; to ask for the next block's in every tile of queries is slower
+                # prefetch a row once: to prefetch the next block's rows in every tile of queries is slower
                 ahead = far if queries == 1 or (q == 0 and not by_length) else 0
                 for r in range(0, end - first, rows):
                     place, terms = table + r * 8, Terms(starts, scales + r * 4, np.int64(by_length))

@@ -1,13 +1,13 @@
-"""What a decoder keeps between steps: rows of its key-value cache, recurrent states, the tokens of greedy search.
+"""A decoder's state between steps: rows of its key-value cache, recurrent states, the tokens of greedy search.
 
-Rows of keys and values are written as they are or rounded: half the bytes take half the time of a step's attention,
-which is bound by reading them.
+Rows of keys and values are stored as they are or rounded: reading them bounds a step's attention, so half the bytes
+take half the time.
 
-Of recurrent states row n continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. A step
-of many sequences and whole sequences, whose rows continue one another, are the same loop, so their bits are the same.
-Bound by memory; a task is a block of columns, which depends on no other, and takes it through all rows in order.
+Row n of recurrent states continues the state ``previous_N[n]`` of a table and writes its own to ``rows_N[n]``. The same
+loop takes a step of many sequences and whole sequences, whose rows continue one another, so their bits are the same.
+Memory bounds it; a task takes a block of columns, which depends on no other, through all rows in order.
 
-What greedy search does between two steps is one task: a few nanoseconds a row.
+The work of greedy search between two steps is one task: a few nanoseconds a row.
 """
 
 import numpy as np
@@ -15,48 +15,18 @@ from numba import prange, types
 
 from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED
 from fastattn.kernels.activation import relu, sigmoid
+from fastattn.kernels.norm import ROW_BLOCK
 from fastattn.runtime.jit import inner, inner_overload, kernel
+from fastattn.simd.memory import load_part, store_part, store_scalar
 from fastattn.simd.rows import copy_floats
 from fastattn.simd.target import LANES
 from fastattn.simd.tile import nearest_bfloat16, store_first_bfloat16, store_first_float16, store_first_int8
-from fastattn.simd.vector import (
-    absolute,
-    fma,
-    larger_magnitude,
-    largest_magnitude,
-    load_part,
-    splat,
-    store_part,
-    store_scalar,
-)
-
-ROW_BLOCK = 32  # rows of a task: 32 of 1,024 floats are 10 us
-
-
-def _make_rounding(store_first):
-    @inner
-    def write(values, target, width):
-        for d in range(0, width, LANES):
-            value = load_part(values + d * 4, width - d, splat(np.float32(0)))
-            store_first(value, target + d * 2, min(LANES, width - d))
-
-    return write
-
-
-# of the types of tables that values are rounded for
-ROUNDING = {types.uint16: _make_rounding(store_first_bfloat16), types.int16: _make_rounding(store_first_float16)}
-
-
-@inner_overload
-def write_row(table, values, target, width):
-    """``width`` floats to the address ``target`` in the type of ``table``."""
-    write = ROUNDING.get(table.dtype, copy_floats)
-    return lambda table, values, target, width: write(values, target, width)
+from fastattn.simd.vector import absolute, fma, larger_magnitude, largest_magnitude, splat
 
 
 @inner
 def write_heads(values, target, width, head_width):
-    """``width`` floats as int8 heads, multiples of the greatest magnitude / 127 of each, which follows it."""
+    """``width`` floats as int8 heads, multiples of each head's scale, its greatest magnitude / 127, behind the head."""
     zero = splat(np.float32(0))
     for first in range(0, width, head_width):
         head, place, peaks = values + first * 4, target + first + first // head_width * 4, zero
@@ -72,11 +42,20 @@ def write_heads(values, target, width, head_width):
 
 
 @inner_overload
-def write_row_of_heads(table, values, target, width, head_width):
-    """``write_row``, or of int8 ``write_heads``."""
+def write_row(table, values, target, width, head_width):
+    """Write ``width`` floats to the address ``target`` in the type of ``table``."""
     if table.dtype == types.int8:
         return lambda table, values, target, width, head_width: write_heads(values, target, width, head_width)
-    return lambda table, values, target, width, head_width: write_row(table, values, target, width)
+    if table.dtype == types.float32:
+        return lambda table, values, target, width, head_width: copy_floats(values, target, width)
+    store_first = store_first_float16 if table.dtype == types.int16 else store_first_bfloat16
+
+    def rounded(table, values, target, width, head_width):
+        for d in range(0, width, LANES):
+            value = load_part(values + d * 4, width - d, splat(np.float32(0)))
+            store_first(value, target + d * 2, min(LANES, width - d))
+
+    return rounded
 
 
 @kernel
@@ -87,7 +66,7 @@ def _write(table_ME, rows_N, values_NE, first_column, head_width):
     for block in prange(0, -(-N // ROW_BLOCK)):
         for n in range(block * ROW_BLOCK, min(N, (block + 1) * ROW_BLOCK)):
             source, target = values + n * E * 4, table + rows_N[n] * row
-            write_row_of_heads(table_ME, source, target, E - first_column, head_width)
+            write_row(table_ME, source, target, E - first_column, head_width)
 
 
 @kernel
@@ -102,12 +81,12 @@ def _round_in_place(values_NE, first_column):
 
 
 @inner
-def load_state(states, row, row_bytes, at, left):
-    """A part of the state in ``row``, zeros where that is negative."""
+def load_state(states, row, row_bytes, at, count):
+    """``count`` values of the state in ``row``; zeros where that is negative."""
     zero = splat(np.float32(0))
     if row < 0:
         return zero
-    return load_part(states + row * row_bytes + at, left, zero)
+    return load_part(states + row * row_bytes + at, count, zero)
 
 
 @kernel
@@ -119,13 +98,13 @@ def _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND):
         zero = splat(np.float32(0))
         for n in range(N):
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                left, at, place = D - d, d * 4, (n * D + d) * 4
-                value = load_part(values + n * D * 8 + at, left, zero)
-                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, left, zero))
-                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
+                count, at, place = D - d, d * 4, (n * D + d) * 4
+                value = load_part(values + n * D * 8 + at, count, zero)
+                forget = sigmoid(load_part(values + n * D * 8 + D * 4 + at, count, zero))
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, count)
                 cell = fma(forget, before - value, value)
-                store_part(cell, states + np.int64(rows_N[n]) * state_row + at, left)
-                store_part(relu(cell) + load_part(residual + place, left, zero), y + place, left)
+                store_part(cell, states + np.int64(rows_N[n]) * state_row + at, count)
+                store_part(relu(cell) + load_part(residual + place, count, zero), y + place, count)
 
 
 @kernel
@@ -136,13 +115,13 @@ def _running_average(x_ND, states_MW, previous_N, rows_N, positions_N, columns, 
     for block in prange(0, -(-D // columns)):
         zero = splat(np.float32(0))
         for n in range(N):
-            count = splat(np.float32(positions_N[n] + 1))
+            divisor = splat(np.float32(positions_N[n] + 1))
             for d in range(block * columns, min((block + 1) * columns, D), LANES):
-                left, at, place = D - d, d * 4, (n * D + d) * 4
-                before = load_state(states, np.int64(previous_N[n]), state_row, at, left)
-                total = before + load_part(x + place, left, zero)
-                store_part(total, states + np.int64(rows_N[n]) * state_row + at, left)
-                store_part(total / count, y + place, left)
+                count, at, place = D - d, d * 4, (n * D + d) * 4
+                before = load_state(states, np.int64(previous_N[n]), state_row, at, count)
+                total = before + load_part(x + place, count, zero)
+                store_part(total, states + np.int64(rows_N[n]) * state_row + at, count)
+                store_part(total / divisor, y + place, count)
 
 
 @kernel
@@ -175,7 +154,7 @@ def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
                 value = values_R1[r, 0]
                 if normalized:
                     value -= log_sums_R[r]
-                # NaN shows in a sum; among the best logits infinities do, too
+                # NaN shows in a sum; among the best logits infinities show too
                 if np.isnan(value) or not normalized and np.isinf(value):
                     counts[FAULT] = 1
                     counts[STOP] = 1

@@ -1,5 +1,4 @@
-"""What Numba lacks for @njit code: vectors of the CPU's width, their arithmetic, and register tiles.
+"""Vectors of the CPU's width for Numba's @njit code, their arithmetic, and register tiles.
 
-Every operation is defined exactly (no fast-math flags), so a kernel gives the same bits in its serial and in its
-parallel form, and for a row in any of its loops.
+No operation has fast-math flags, so a kernel gives the same bits serial and parallel, and a row in any of its loops.
 """

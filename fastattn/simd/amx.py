@@ -1,17 +1,16 @@
 """Intel's tile registers (AMX): their instructions, as calls that LLVM knows, and the tile of a linear layer in them.
 
-Eight registers hold up to 16 rows of 64 bytes each, as a configuration says that a thread loads first. An instruction
-multiplies 16 rows of A, of 16 words each, by 16 steps of B, of 16 columns each, into 16 x 16 sums; a word is a step of
-a column: four int8 or two bfloat16. Registers are named by constants, and LLVM allots none by itself.
+Eight registers hold up to 16 rows of 64 bytes each; a thread first loads a configuration of these numbers. An
+instruction multiplies 16 rows of A, of 16 words each, by 16 steps of B, of 16 columns each, into 16 x 16 sums; a word
+is a step of a column: four int8 or two bfloat16. Constants name the registers; LLVM allots none by itself.
 
-A tile is 32 rows at most times a panel. Staged rows and panels are read as they lie: 64 bytes of 16 rows are one
-register, 16 steps of 16 of a panel's columns another. Two registers of rows meet two of columns, so that four loads
-serve four products; a panel's third column of registers goes alone, and so do up to 16 rows, with all three. The sums
-are stored to a scratch of 6 KB in L1, where bias, factors and residual are added.
+A tile is 32 rows at most times a panel. It loads staged rows and panels as they lie: 64 bytes of 16 rows are one
+register, 16 steps of 16 of a panel's columns another. Two registers of rows meet two of columns, so four loads serve
+four products; a panel's third column of registers goes alone, and up to 16 rows go alone with all three. The sums go to
+a scratch of 6 KB in L1, where the tile adds bias, factors and residual.
 
-Sums of int8 are exact, so they have the bits of any other instruction. Those of bfloat16 have an order of their own, of
-blocks of 32 values, whatever the number of rows. Rows of a register do not mix: what lies behind the last row may be
-anything.
+Sums of int8 are exact, so they have the bits of any other instruction. Sums of bfloat16 have an order of their own, of
+blocks of 32 values, whatever the number of rows. Rows of a register do not mix, so any bytes may lie behind the last.
 
 Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBUSD, TDPBF16PS.
 """
@@ -25,11 +24,12 @@ from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import prefetch_lines
 from fastattn.simd.target import TARGET
 from fastattn.simd.tile import LINEAR_TILE, add_affine, arithmetic_of
-from fastattn.simd.vector import as_intrinsic, make_array_routine
+from fastattn.simd.vector import as_array_routine, as_intrinsic
 
 SUMS, REST = 4, 5  # the first register after those of sums; the first that always has TILE_ROWS rows
+MOST_ROWS = 2 * TILE_ROWS
 
-# What test code replaces to run tiles where there are none.
+# Tests replace these to run tiles on CPUs without them.
 INSTRUCTIONS = {
     "configure": "llvm.x86.ldtilecfg",
     "release": "llvm.x86.tilerelease",
@@ -39,11 +39,11 @@ INSTRUCTIONS = {
     "int8": "llvm.x86.tdpbusd",
     "bfloat16": "llvm.x86.tdpbf16ps",
 }
-_I8, _VOID = ir.IntType(8), ir.VoidType()
+_I8 = ir.IntType(8)
 
 
 def _emit(emitter: Emitter, instruction: str, *arguments) -> None:
-    emitter.call(INSTRUCTIONS[instruction], _VOID, *arguments)
+    emitter.call(INSTRUCTIONS[instruction], ir.VoidType(), *arguments)
 
 
 def configure(emitter: Emitter, rows) -> None:
@@ -52,8 +52,8 @@ def configure(emitter: Emitter, rows) -> None:
     with builder.goto_entry_block():
         place = builder.alloca(ir.ArrayType(I64, 8))
     place.align = 8
-    same, rest = sum(1 << 8 * n for n in range(REST)), sum(TILE_ROWS << 8 * n for n in range(REST, 8))
-    by_register = builder.or_(builder.mul(rows, I64(same)), I64(rest))
+    low, high = sum(1 << 8 * n for n in range(REST)), sum(TILE_ROWS << 8 * n for n in range(REST, 8))
+    by_register = builder.or_(builder.mul(rows, I64(low)), I64(high))
     wide = I64(sum(TILE_BYTES << 16 * n for n in range(4)))
     # byte 0: the palette; from 16 on 16 bits a register, the bytes of a row; from 48 on 8 bits each, the rows
     for n, word in enumerate([I64(1), I64(0), wide, wide, I64(0), I64(0), by_register, I64(0)]):
@@ -62,56 +62,42 @@ def configure(emitter: Emitter, rows) -> None:
 
 
 def release(emitter: Emitter) -> None:
-    """Leave the registers empty, so that the system need not keep them for this thread."""
+    """Empty the registers, so that the system need not save them for this thread."""
     _emit(emitter, "release")
 
 
-def zero(emitter: Emitter, register: int) -> None:
-    _emit(emitter, "zero", _I8(register))
+configure_tiles, release_tiles = as_intrinsic(types.void, types.intp)(configure), as_intrinsic(types.void)(release)
 
 
-def load(emitter: Emitter, register: int, address, distance) -> None:
-    """The rows at an address, ``distance`` bytes apart."""
-    _emit(emitter, "load", _I8(register), emitter.pointer(address, _I8), distance)
-
-
-def store(emitter: Emitter, register: int, address, distance) -> None:
-    _emit(emitter, "store", _I8(register), emitter.pointer(address, _I8), distance)
-
-
-def multiply(emitter: Emitter, precision: str, sums: int, a: int, b: int) -> None:
-    """Add the products of two registers to a third's sums: of unsigned by signed bytes, or of bfloat16.
-
-    Those of bfloat16 are summed in float32 from zero, even and odd values apart, then both are added to each other and
-    to the sum; numbers too small to be normal count as zero.
-    """
-    _emit(emitter, precision, _I8(sums), _I8(a), _I8(b))
-
-
-MOST_ROWS = 2 * TILE_ROWS
+def _move(emitter: Emitter, instruction: str, register: int, address, distance) -> None:
+    """Load or store the rows at an address, ``distance`` bytes apart."""
+    _emit(emitter, instruction, _I8(register), emitter.pointer(address, _I8), distance)
 
 
 def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int], operands, blocks, sums, ahead):
     """Emit one pass: ``rows`` registers of rows times some columns of registers, to ``sums``, (address, row).
 
     operands  (a, a_row, b, b_step): addresses and distances
-    ahead     (address, bytes a block) of what is prefetched meanwhile, or None
+    ahead     (address, bytes a block) of what the pass prefetches, or None
+
+    Products of bfloat16 are summed in float32 from zero, even and odd values apart, then both are added to each other
+    and to the sum; numbers too small to be normal count as zero.
     """
     builder, (a, a_row, b, b_step), (first_sum, sums_row) = emitter.builder, operands, sums
     pairs = [(i, j) for i in range(rows) for j in range(len(columns))]
     for n in range(len(pairs)):
-        zero(emitter, n)
+        _emit(emitter, "zero", _I8(n))
 
     def multiply_block(block):
         at, below = builder.mul(block, I64(TILE_BYTES)), builder.mul(block, builder.mul(b_step, I64(TILE_STEPS)))
         for i in range(rows):
             first = builder.mul(a_row, I64(i * TILE_ROWS))
-            load(emitter, SUMS + i, builder.add(builder.add(a, first), at), a_row)
+            _move(emitter, "load", SUMS + i, builder.add(builder.add(a, first), at), a_row)
         for j, column in enumerate(columns):
             place = builder.add(builder.add(b, I64(column * TILE_BYTES)), below)
-            load(emitter, SUMS + rows + j, place, b_step)
+            _move(emitter, "load", SUMS + rows + j, place, b_step)
         for n, (i, j) in enumerate(pairs):
-            multiply(emitter, precision, n, SUMS + i, SUMS + rows + j)
+            _emit(emitter, precision, _I8(n), _I8(SUMS + i), _I8(SUMS + rows + j))
         if ahead is not None:
             address, size = ahead
             prefetch_lines(emitter, builder.add(address, builder.mul(block, size)), size)
@@ -119,11 +105,11 @@ def emit_products(emitter: Emitter, precision: str, rows: int, columns: list[int
     emitter.each(blocks, 1, multiply_block)
     for n, (i, j) in enumerate(pairs):
         skip = builder.add(builder.mul(sums_row, I64(i * TILE_ROWS)), I64(columns[j] * TILE_BYTES))
-        store(emitter, n, builder.add(first_sum, skip), sums_row)
+        _move(emitter, "store", n, builder.add(first_sum, skip), sums_row)
 
 
-def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, left, tile: LinearTile) -> None:
-    """Emit the tile of at most ``left`` (i64) rows, with one panel."""
+def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int, remaining, tile: LinearTile) -> None:
+    """Emit the tile of at most ``remaining`` (i64) rows, with one panel."""
     builder, precision, panels = emitter.builder, "int8" if arithmetic.integer else "bfloat16", tile.panels
     with builder.goto_entry_block():
         scratch = builder.alloca(ir.ArrayType(ir.IntType(8), MOST_ROWS * vectors * TILE_BYTES))
@@ -132,71 +118,53 @@ def emit_amx_linear_tile(emitter: Emitter, arithmetic: Arithmetic, vectors: int,
     b_step = I64(emitter.target.columns * arithmetic.group * arithmetic.b_bytes)
     operands = tile.rows.address, tile.rows.distance, panels.address, b_step
     blocks = builder.udiv(tile.steps, I64(TILE_STEPS))
-    asked = panels.ahead, builder.mul(panels.ahead_step, I64(TILE_STEPS))
+    ahead = panels.ahead, builder.mul(panels.ahead_step, I64(TILE_STEPS))
     columns = list(range(vectors))
-    with builder.if_else(builder.icmp_signed(">", left, I64(TILE_ROWS))) as (many, few):
+    with builder.if_else(builder.icmp_signed(">", remaining, I64(TILE_ROWS))) as (many, few):
         with many:
-            emit_products(emitter, precision, 2, columns[:2], operands, blocks, sums, asked)
+            emit_products(emitter, precision, 2, columns[:2], operands, blocks, sums, ahead)
             if vectors > 2:
                 emit_products(emitter, precision, 2, columns[2:], operands, blocks, sums, None)
         with few:
-            emit_products(emitter, precision, 1, columns, operands, blocks, sums, asked)
-    whole = builder.icmp_signed(">", left, I64(MOST_ROWS))
-    rows = builder.select(whole, I64(MOST_ROWS), left)
-    emitter.each(rows, 1, _make_row(emitter, arithmetic, vectors, sums, tile))
-
-
-def _make_row(emitter: Emitter, arithmetic: Arithmetic, vectors: int, sums: Rows, tile: LinearTile):
-    """Make the body of the loop over rows, which makes outputs of their sums."""
-    builder, affine = emitter.builder, tile.affine
-    columns = [I64(n * TILE_BYTES) for n in range(vectors)]
+            emit_products(emitter, precision, 1, columns, operands, blocks, sums, ahead)
+    whole = builder.icmp_signed(">", remaining, I64(MOST_ROWS))
+    rows = builder.select(whole, I64(MOST_ROWS), remaining)
+    skips = [I64(n * TILE_BYTES) for n in range(vectors)]
 
     def line(address, read=emitter.load):
-        return [read(builder.add(address, column)) for column in columns]
+        return [read(builder.add(address, skip)) for skip in skips]
 
-    biases, factors, corrections = line(affine.bias), [], []
+    biases, factors, corrections = line(tile.affine.bias), [], []
     if arithmetic.integer:
-        factors, corrections = line(affine.factors), line(affine.corrections, emitter.load_integers)
+        factors, corrections = line(tile.affine.factors), line(tile.affine.corrections, emitter.load_integers)
 
-    def row(i):
-        at, place, beside = (
+    def finish_row(i):
+        sums_at, out_at, residual_at = (
             builder.add(start, builder.mul(i, step)) for start, step in (sums, tile.out, tile.residual)
         )
         if arithmetic.integer:
-            totals = [builder.add(*pair) for pair in zip(line(at, emitter.load_integers), corrections)]
+            totals = [builder.add(*pair) for pair in zip(line(sums_at, emitter.load_integers), corrections)]
             factor = emitter.splat(emitter.load_scalar(builder.add(tile.rows.factors, builder.mul(i, I64(4)))))
-            values = add_affine(emitter, totals, factor, factors, biases, line(beside))
+            values = add_affine(emitter, totals, factor, factors, biases, line(residual_at))
         else:
-            values = [emitter.add(*pair) for pair in zip(line(at), biases)]
-            values = [emitter.add(*pair) for pair in zip(values, line(beside))]
-        for column, value in zip(columns, values, strict=True):
-            emitter.store(value, builder.add(place, column))
+            values = [emitter.add(*pair) for pair in zip(line(sums_at), biases)]
+            values = [emitter.add(*pair) for pair in zip(values, line(residual_at))]
+        for skip, value in zip(skips, values, strict=True):
+            emitter.store(value, builder.add(out_at, skip))
 
-    return row
+    emitter.each(rows, 1, finish_row)
 
 
 def make_amx_linear_tile(vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(weights, left, rows, panels, steps, out, affine, residual)``.
+    """The intrinsic ``tile(weights, remaining, rows, panels, steps, out, affine, residual)``.
 
-    left      rows that there are; the first 32 at most are taken.
-    steps     of the inner dimension, whole blocks of TILE_STEPS.
-    The others are make_linear_tile's; the registers have been configured for the task's rows, 16 at most. Staged rows
-    are of whole blocks; rows that fill a register of the configured height can be read.
+    remaining  the number of rows, of which the tile takes the first 32 at most.
+    steps      of the inner dimension, whole blocks of TILE_STEPS.
+    The other arguments are make_linear_tile's. The registers are configured for the task's rows, 16 at most. Staged
+    rows have whole blocks, and the tile may read as many rows as fill a register of the configured height.
     """
 
-    def emit(arithmetic, emitter, left, *values):
-        emit_amx_linear_tile(emitter, arithmetic, vectors, left, LinearTile(*values))
+    def emit(arithmetic, emitter, remaining, *values):
+        emit_amx_linear_tile(emitter, arithmetic, vectors, remaining, LinearTile(*values))
 
-    return make_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of, emit)
-
-
-@as_intrinsic(types.void, types.intp)
-def configure_tiles(emitter: Emitter, rows):
-    """Give registers of rows that many rows, 1 to 16."""
-    configure(emitter, rows)
-
-
-@as_intrinsic(types.void)
-def release_tiles(emitter: Emitter):
-    """Leave the tile registers empty."""
-    release(emitter)
+    return as_array_routine(f"amx_linear_{vectors}", (None, *LINEAR_TILE), arithmetic_of)(emit)

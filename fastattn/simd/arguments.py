@@ -1,6 +1,6 @@
-"""Plain data that kernels share with those who call them: sizes, forms of numbers in memory, named tuples. No Numba.
+"""Plain data that kernels share with their callers: sizes, forms of numbers in memory, named tuples. No Numba.
 
-Fields of tuples are addresses and distances in bytes, int64 in kernels, LLVM values in emitters.
+Fields of tuples are addresses and distances in bytes: int64 in kernels, LLVM values in emitters.
 """
 
 import math
@@ -16,38 +16,38 @@ LOG2_E = math.log2(math.e)  # e**x is 2**(LOG2_E x)
 # Of the tiles of scores.py: accumulators are whole groups of LANES.
 ROWS, QUERIES = (4, 4) if TARGET.registers == 32 else (4, 2)
 ROWS_OF_ONE = ROWS * QUERIES  # of a tile of one query
-WHOLE = TARGET.int8 == "vnni"  # whether products take whole bytes; else they are widened to int16, a half at a time
+WHOLE = TARGET.int8 == "vnni"  # whether products take whole bytes; else they take int16, half a vector at a time
 
 # Of a tile register: rows at most, bytes of a row, and the steps of a product.
 TILE_ROWS, TILE_BYTES, TILE_STEPS = 16, 64, 16
-# Of staged rows: room for a multiple of so many, at a multiple of so many bytes. A tile register reads as many rows as
-# it has, and is loaded in half the time where each lies on one cache line.
+# Staged rows have room for a multiple of STAGED_ROWS and start at a multiple of STAGED_START bytes. A tile register
+# reads all the rows that it has, and loads in half the time where each row lies on one cache line.
 STAGED_ROWS, STAGED_START = (TILE_ROWS, TILE_BYTES) if TARGET.tiles else (1, 1)
 
-# Of weights in groups: inputs that share a scale; bytes of a group in a staged row, 32 int8 and two float32, and of one
-# output in a panel, of 4 bits 16 of numbers and two float16, of 8 bits 32 and one; rows of a tile, whose sums of floats
+# Of weights in groups: inputs that share a scale; bytes of a group in a staged row, 32 int8 and two float32; bytes of a
+# group of one output in a panel, of 4 bits 16 and two float16, of 8 bits 32 and one; rows of a tile, whose float sums
 # stay in registers.
 GROUP_INPUTS, STAGED_GROUP, PACKED_GROUP, PACKED_GROUP_8 = 32, 40, 20, 34
 GROUPED_ROWS = 12 if TARGET.registers == 32 else 6
 
 
-# rows of float32, or of weights; with a distance of 0 one row, repeated
+# Rows of float32, or of weights; with a distance of 0 one row, repeated.
 Rows = namedtuple("Rows", "address distance")
-# rows, or one, staged by ``stage_rows``, and their factors, which integers alone have
+# Rows, or one row, staged by ``stage_rows``, and their factors, which integers alone have.
 StagedRows = namedtuple("StagedRows", "address distance factors")
 StagedRow = namedtuple("StagedRow", "address factor")
-# packed weights, and memory to prefetch into L2 meanwhile, ``ahead_step`` bytes a step: if there is one panel
+# Packed weights; memory that a tile of one panel prefetches into L2, ``ahead_step`` bytes a step.
 Panels = namedtuple("Panels", "address distance ahead ahead_step")
-# packed weights in groups: a panel's numbers and float16, from a column on
+# Packed weights in groups: a panel's numbers and float16, from a column on.
 GroupedPanel = namedtuple("GroupedPanel", "numbers halves")
-# what makes outputs of sums, one number a column; factors and corrections for integers only
+# What turns sums into outputs, one number a column; factors and corrections for integers only.
 Affine = namedtuple("Affine", "bias factors corrections")
-# what emitters of linear tiles take: StagedRows, Panels, the number of steps, Rows, Affine, Rows; see make_linear_tile
+# The operands of a linear tile: StagedRows, Panels, the number of steps, Rows, Affine, Rows; see make_linear_tile.
 LinearTile = namedtuple("LinearTile", "rows panels steps out affine residual")
-# bytes of a row's whole vectors, 4-byte words that are left, and the address of a mask of these
-RowWidth = namedtuple("RowWidth", "whole left mask")
-# what makes scores of sums: int32 added to sums of integers, of each row of each query; a float32 factor of each row;
-# whether integers are multiplied by it, as floats always are
+# Bytes of a row's whole vectors, the number of 4-byte words behind them, and the address of a mask of these words.
+RowWidth = namedtuple("RowWidth", "whole tail mask")
+# What turns sums into scores: an int32 for each row of each query, added to sums of integers; a float32 factor for each
+# row, which multiplies floats always, and integers if ``scaled``.
 Terms = namedtuple("Terms", "starts scales scaled")
 
 
@@ -55,11 +55,11 @@ Terms = namedtuple("Terms", "starts scales scaled")
 class Format:
     """The operands of one way to multiply.
 
-    group      values of the inner dimension in one step; adjacent in B for each column.
-    integer    whether sums are int32.
-    b_bytes    bytes of one value in B.
-    a_bytes    bytes of one staged value in A.
-    offset     added to every value of A, corrected in the sums' start: 128 if the instruction takes unsigned values.
+    group    values of the inner dimension in one step; adjacent in B for each column.
+    integer  whether sums are int32.
+    b_bytes  of one value in B.
+    a_bytes  of one staged value in A.
+    offset   added to every value of A; the sums' start corrects it: 128 if the instruction takes unsigned values.
     """
 
     name: str
@@ -88,8 +88,8 @@ _BFLOAT16 = (
 )
 FORMATS = {
     "float32": {"float32": _FLOAT32},
-    "int8": {each.name: each for each in _INT8},
-    "bfloat16": {each.name: each for each in _BFLOAT16},
+    "int8": {form.name: form for form in _INT8},
+    "bfloat16": {form.name: form for form in _BFLOAT16},
 }
 
 
@@ -100,12 +100,12 @@ def format_for(precision: str, target: Target = TARGET) -> Format:
 
 
 def step_block(precision: str, target: Target = TARGET) -> int:
-    """A panel's steps are a multiple of this: tile registers multiply whole blocks."""
+    """The number of which a panel's steps are a multiple: tile registers multiply whole blocks."""
     return TILE_STEPS if precision in target.tiles else 1
 
 
 def staged_block(precision: str, target: Target = TARGET) -> int:
-    """A staged row's bytes are a multiple of this: whole vectors of floats and whole steps, or rows of a tile register.
+    """The number of which a staged row's bytes are a multiple: whole vectors and steps, or rows of a tile register.
 
     What a step reads behind the row's last vector, in int8 alone, meets zeros among the weights.
     """

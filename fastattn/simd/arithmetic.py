@@ -1,8 +1,8 @@
 """One step of a register tile: a word of A times vectors of packed B, in three precisions.
 
-An Arithmetic is a format, how the inner dimension is grouped in memory, and the instruction that multiplies. The choice
-for a precision depends on the features that are compiled for; all choices for one precision sum the same products:
-integers exactly, bfloat16 in another order, on Arm with another rounding too, if the CPU has an instruction for it.
+An Arithmetic has the form of the operands in memory and the instructions that multiply them. The target's features
+choose that of a precision. All choices for a precision sum the same products: integers exactly; bfloat16, where the CPU
+has an instruction for it, in another order, and on Arm with another rounding.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
 
 I8, I16 = ir.IntType(8), ir.IntType(16)
+MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 class BFloat(ir.types.Type):
@@ -37,13 +38,13 @@ class BFloat(ir.types.Type):
 class Arithmetic(Format):
     """One way to multiply: its operands' format, and the instructions.
 
-    spread     (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
-    abreast    (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
-    operand    (emitter, address) -> B's operand of ``add``: LANES words.
-    add        (emitter, operand of A, operand of B, sums) -> the sums plus the products.
-    rows       of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks of 2
-               rows by LANES / 2 columns, and an operand of B has so many columns.
-    alone      how rows of B as they lie are multiplied with one row of A, if ``rows`` is 2.
+    spread   (emitter, address of each row) -> A's operand of ``add``: the word at the address in every lane.
+    abreast  (emitter, address) -> A's operand of ``add``: LANES adjacent words, one in each lane.
+    operand  (emitter, address) -> B's operand of ``add``: LANES words.
+    add      (emitter, operand of A, operand of B, sums) -> the sums plus the products.
+    rows     of A in one operand of ``add``: 2 if the instruction multiplies matrices. Its sums are then blocks of 2
+             rows by LANES / 2 columns, and an operand of B has LANES / 2 columns.
+    alone    the arithmetic of one row of A and unpacked rows of B, if ``rows`` is 2.
     """
 
     spread: Callable
@@ -66,8 +67,8 @@ def _spread_word(emitter: Emitter, address):
 def _spread_float(emitter: Emitter, address):
     value = emitter.read(address, F32, 1)
     if emitter.target.by_lane:
-        # else LLVM would load and duplicate at once, for which the multiply-adds' units are needed too: a tile's step
-        # takes 15.5 cycles of a Neoverse N1 then, and 12 this way (8.4 and 6 of a V1, by LLVM's models)
+        # without the fence LLVM loads and duplicates at once, which needs the multiply-adds' units: a tile's step then
+        # takes 15.5 cycles of a Neoverse N1 instead of 12 (8.4 of a V1 instead of 6, by LLVM's models)
         value = emitter.call("llvm.arithmetic.fence.f32", F32, value)
     return emitter.splat(value)
 
@@ -77,7 +78,7 @@ def load_words(emitter: Emitter, address):
     return emitter.read(address, emitter.integers, 1)
 
 
-def _both(emitter: Emitter, pair):
+def _spread_pair(emitter: Emitter, pair):
     """Each of two numbers in every lane."""
     return [emitter.pick(pair, [n] * emitter.target.lanes) for n in (0, 1)]
 
@@ -85,7 +86,7 @@ def _both(emitter: Emitter, pair):
 # bfloat16 widened to float32: a step of bfloat16 is two of float32
 def _spread_two(emitter: Emitter, address):
     if emitter.target.by_lane:
-        return _both(emitter, emitter.read(address, ir.VectorType(F32, 2), 1))
+        return _spread_pair(emitter, emitter.read(address, ir.VectorType(F32, 2), 1))
     return _spread_float(emitter, address), _spread_float(emitter, emitter.builder.add(address, I64(4)))
 
 
@@ -112,15 +113,15 @@ def _spread_narrow(emitter: Emitter, address):
     return _widened_halves(emitter, _spread_word(emitter, address))
 
 
-def add_both(emitter: Emitter, spread, operand, total):
-    """The products of two vectors of float32 with two others, added one after the other."""
+def add_pairwise(emitter: Emitter, spread, operand, total):
+    """The sums plus the products of two pairs of float32 vectors, one pair after the other."""
     for pair in zip(spread, operand):
         total = emitter.fma(*pair, total)
     return total
 
 
 def _by_instruction(name: str, element: ir.Type) -> Callable:
-    """``add`` by an instruction on vectors of ``element`` with as many bits as the sums, which its name may have."""
+    """``add`` by an instruction on vectors of ``element``; its name may contain {}, the number of the sums' bits."""
     per_lane = 2 if isinstance(element, BFloat) else 4
 
     def add(emitter: Emitter, spread, operand, total):
@@ -137,7 +138,7 @@ def _part_pairs(emitter: Emitter, pairs):
 
 
 def _spread_parted(emitter: Emitter, address):
-    return _both(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
+    return _spread_pair(emitter, emitter.read(address, ir.VectorType(I16, 2), 1))
 
 
 def _parted_abreast(emitter: Emitter, address):
@@ -154,9 +155,9 @@ def _widen_parted(emitter: Emitter, address):
 
 
 def _add_long(emitter: Emitter, spread, operand, total):
-    """smlal and smlal2: products of the lower, and of the upper halves of vectors of int16."""
-    for one, other in zip(spread, _halves(emitter, operand), strict=True):
-        product = emitter.builder.mul(*(emitter.builder.sext(half, emitter.integers) for half in (one, other)))
+    """smlal and smlal2: products of the lower halves of vectors of int16, and of the upper halves."""
+    for halves in zip(spread, _halves(emitter, operand), strict=True):
+        product = emitter.builder.mul(*(emitter.builder.sext(half, emitter.integers) for half in halves))
         total = emitter.builder.add(total, product)
     return total
 
@@ -174,9 +175,6 @@ def _widen_pairs(emitter: Emitter, address):
     """Pairs of int8, widened to int16: they cannot saturate, and one widening serves all rows of a tile."""
     stored = emitter.read(address, _vector(emitter, I8, 2), 1)
     return emitter.builder.sext(stored, _vector(emitter, I16, 2))
-
-
-MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 
 
 def _add_pairs(emitter: Emitter, spread, operand, total):
@@ -203,7 +201,7 @@ def _arithmetic(precision: str, name: str, *instructions: Any) -> Arithmetic:
 
 FLOAT32 = _arithmetic("float32", "float32", _spread_float, Emitter.load, Emitter.load, Emitter.fma)
 
-# four products of a word's bytes and their sum: with vpdpbusd of unsigned bytes of A and signed ones of B
+# the sum of four products of a word's bytes: by vpdpbusd of A's unsigned bytes and B's signed ones
 add_unsigned = _by_instruction("x86.avx512.vpdpbusd.{}", I8)
 add_signed = _by_instruction("aarch64.neon.sdot.v4i32.v16i8", I8)
 # 2 rows of 8 bytes times 2 columns of 8
@@ -218,19 +216,19 @@ INT8 = {
     "widened": _arithmetic("int8", "widened", _spread_word, load_words, _widen_pairs, _add_widened),
 }
 
-# two products of a word's halves and their sum; with bfmmla 2 rows of 4 times 2 columns of 4, in two steps of two
+# the sum of two products of a word's halves; by bfmmla 2 rows of 4 times 2 columns of 4, in two steps of two
 _add_halves = _by_instruction("x86.avx512bf16.dpbf16ps.{}", BFloat())
-# Unless a process asks Linux for another mode, Arm's instructions for bfloat16 round each sum to odd, and take and give
-# zeros for subnormal numbers: up to 1 ulp of float32 an addition, without bias, where a multiply-add is 1/2 ulp off.
+# Unless a process requests another mode from Linux, Arm's instructions for bfloat16 round each sum to odd and replace
+# subnormal numbers by zeros: an addition is up to 1 ulp of float32 off, without bias, a multiply-add 1/2 ulp.
 _add_arm_halves = _by_instruction("aarch64.neon.bfdot.v4f32.v8bf16", BFloat())
 _add_arm_matrices = _by_instruction("aarch64.neon.bfmmla", BFloat())
 _BFDOT = _arithmetic("bfloat16", "bfdot", _spread_word, load_words, load_words, _add_arm_halves)
 BFLOAT16 = {
     "dot": _arithmetic("bfloat16", "dot", _spread_word, load_words, load_words, _add_halves),
     "bfmmla": _arithmetic("bfloat16", "bfmmla", _spread_two_rows, load_words, load_words, _add_arm_matrices, 2, _BFDOT),
-    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, add_both),
-    # rows as tile registers take them; what else reads those, dot products with single rows of weights, widens them
-    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_both),
+    "widened": _arithmetic("bfloat16", "widened", _spread_two, _two_abreast, _widen_two, add_pairwise),
+    # rows in the form for tile registers; dot products with single rows of weights read it too, and widen it
+    "tiles": _arithmetic("bfloat16", "tiles", _spread_narrow, _widen_two, _widen_two, add_pairwise),
 }
 
 

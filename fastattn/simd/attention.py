@@ -1,14 +1,14 @@
-"""The loops of attention over scores in memory: bytes that say which keys are seen, the softmax, additive scores.
+"""The loops of attention over scores in memory: bytes of visible keys, the softmax, additive scores.
 
-Addresses are plain integers, and nothing is checked, as in vector.py.
+Addresses are plain integers. Nothing checks them, as in memory.py.
 
-Tiles of additive attention are sums of v tanh(a + b) over the inner dimension, in a product's place, so a tile has the
-shape of one: rows of queries by packed keys. tanh(a + b) is 1 - 2 / (1 + A B) where A = e**2a and B = e**2b, which are
-computed once a query and once a key. A division takes as long as several multiply-adds, so two terms share one:
+Tiles of additive attention are sums of v tanh(a + b) over the inner dimension; like a product's tile, one has rows of
+queries by packed keys. tanh(a + b) is 1 - 2 / (1 + A B), where A = e**2a is computed once a query and B = e**2b once a
+key. A division takes as long as several multiply-adds, so two terms share one:
 
     v / p + w / q = (v q + w p) / (p q)
 
-Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32: p q does not overflow.
+Each p is at least 1, and cut at 2**60, where 2 / p no longer changes a float32, so that p q does not overflow.
 """
 
 from llvmlite import ir
@@ -19,10 +19,13 @@ from fastattn.simd.elementary import accurate_tanh, exp2, tanh
 from fastattn.simd.emit import F32, I64, Emitter
 from fastattn.simd.rows import Element, emit_along, emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import as_intrinsic, make_array_routine, make_routine
+from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
 
 _I, _BYTE = types.intp, ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
+SHARED = 2  # terms of a division
+RUN = 16  # terms of a partial sum: one long sum loses more digits
+MOST = 2.0**60
 
 
 @as_intrinsic(_I, _I)
@@ -51,10 +54,7 @@ def fill_bytes(emitter: Emitter, byte, target, count):
 
 @as_intrinsic(types.void, _I, _I, _I)
 def copy_bytes(emitter: Emitter, source, target, count):
-    """Copy ``count`` bytes from one address to another.
-
-    The last LANES bytes are copied whole, over some that have been, so that none beyond ``count`` is read.
-    """
+    """Copy ``count`` bytes from one address to another, and read none beyond them: the last vector overlaps others."""
     builder = emitter.builder
     last = builder.sub(count, I64(LANES))
 
@@ -71,7 +71,7 @@ def copy_bytes(emitter: Emitter, source, target, count):
 
 @as_intrinsic(types.void, _I, _I, _I)
 def hide_unseen(emitter: Emitter, score, seen, size):
-    """Set to -inf the scores, ``size`` bytes of whole vectors, whose byte is 0."""
+    """Set to -inf the scores whose byte in ``seen`` is 0, of ``size`` bytes of scores, whole vectors."""
     builder = emitter.builder
     hidden, none_of_them = emitter.constant(float("-inf")), ir.Constant(_BYTES, [0] * LANES)
 
@@ -85,8 +85,7 @@ def hide_unseen(emitter: Emitter, score, seen, size):
 
 
 def make_any_byte(rows: int, columns: int):
-    """The intrinsic ``any_byte(address, row)``: whether any of ``columns`` bytes of so many rows, ``row`` bytes apart,
-    is not 0."""
+    """The intrinsic ``any_byte(address, row)``: whether a byte is not 0, of ``rows`` x ``columns``, ``row`` apart."""
     kind, number = ir.VectorType(_BYTE, columns), ir.IntType(8 * columns)
 
     @as_intrinsic(types.boolean, _I, _I)
@@ -103,7 +102,7 @@ def make_any_byte(rows: int, columns: int):
 def make_row_maxima(rows: int):
     """The intrinsic ``row_maxima(x, x_row, size, top)``: top[i] = max(top[i], x[i, :]), float32.
 
-    x  rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are read. NaN is ignored.
+    x  rows are x_row bytes apart; it reads their first ``size`` bytes, whole vectors, and ignores NaN.
     """
 
     def emit(emitter: Emitter, x, x_row, size, top):
@@ -119,13 +118,14 @@ def make_row_maxima(rows: int):
         for place, value in zip(places, emitter.loop(size, SIZE, before, body), strict=True):
             builder.store(emitter.fold(value, emitter.maximum), place)
 
-    return make_routine(f"row_maxima_{rows}", (types.intp,) * 4, emit)
+    return as_routine(f"row_maxima_{rows}", *[_I] * 4)(emit)
 
 
-def _cap_row(emitter: Emitter, x, size, cap):
-    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x.
+@as_routine("cap_row", _I, _I, types.float32, rare=True)
+def cap_row(emitter: Emitter, x, size, cap):
+    """x = cap tanh(x / cap) on ``size`` bytes, whole vectors, at the address x; NaN for NaN and infinity.
 
-    NaN if x is NaN or infinite, so that an overflow shows as it does without a cap.
+    So an overflow shows as it does without a cap.
     """
     most, zero = emitter.splat(cap), emitter.constant(0.0)
     inverse = emitter.divide(emitter.constant(1.0), most)
@@ -139,15 +139,12 @@ def _cap_row(emitter: Emitter, x, size, cap):
     emitter.each(size, SIZE, body)
 
 
-cap_row = make_routine("cap_row", (types.intp, types.intp, types.float32), _cap_row, rare=True)
-
-
 def make_exponentials(rows: int):
     """The intrinsic ``exponentials(x, x_row, size, shift, total)``: x[i, :] = 2**(x[i, :] - shift[i]), float32.
 
-    x      rows are x_row bytes apart; their first ``size`` bytes, whole vectors, are replaced.
-    total  adjacent vectors, one a row: the results are added to it lane by lane.
-    Eight rows together are quicker than one by one where vectors, sums and constants fit the registers.
+    x      rows are x_row bytes apart; it replaces their first ``size`` bytes, whole vectors.
+    total  adjacent vectors, one a row, to which it adds the results lane by lane.
+    Eight rows together are quicker than eight calls where vectors, sums and constants fit the registers.
     """
 
     def emit(emitter: Emitter, x, x_row, size, shift, total):
@@ -162,18 +159,13 @@ def make_exponentials(rows: int):
             results = [exp2(emitter, value) for value in values]
             for place, result in zip(places, results, strict=True):
                 emitter.store(result, place)
-            return [emitter.add(one, result) for one, result in zip(sums, results, strict=True)]
+            return [emitter.add(sum_before, result) for sum_before, result in zip(sums, results, strict=True)]
 
         sums = emitter.loop(size, SIZE, [emitter.load(place) for place in totals], body)
         for place, value in zip(totals, sums, strict=True):
             emitter.store(value, place)
 
-    return make_routine(f"exponentials_{rows}", (types.intp,) * 5, emit)
-
-
-SHARED = 2  # terms of a division
-RUN = 16  # terms that are summed up by themselves: in one long sum more digits are lost
-MOST = 2.0**60
+    return as_routine(f"exponentials_{rows}", *[_I] * 5)(emit)
 
 
 def _emit_shared(emitter: Emitter, factors: list, numbers: list):
@@ -181,65 +173,10 @@ def _emit_shared(emitter: Emitter, factors: list, numbers: list):
     tops, bottoms = factors, numbers
     while len(bottoms) > 1:
         pairs = range(0, len(bottoms), 2)
-        crossed = [emitter.multiply(tops[n], bottoms[n + 1]) for n in pairs]
-        tops = [emitter.fma(tops[n + 1], bottoms[n], crossed[n // 2]) for n in pairs]
+        products = [emitter.multiply(tops[n], bottoms[n + 1]) for n in pairs]
+        tops = [emitter.fma(tops[n + 1], bottoms[n], products[n // 2]) for n in pairs]
         bottoms = [emitter.multiply(bottoms[n], bottoms[n + 1]) for n in pairs]
     return emitter.divide(tops[0], bottoms[0])
-
-
-def _emit_tile(emitter: Emitter, rows: int, vectors: int, exponential: bool, arguments) -> None:
-    """Emit one tile. arguments: those of make_tanh_tile's intrinsic as i64 values."""
-    builder, lanes = emitter.builder, emitter.target.lanes
-    query, query_row, panel, panel_row, steps, factors, out, out_row = arguments
-    one, most = emitter.constant(1.0), emitter.constant(MOST)
-    starts = emitter.row_addresses(query, query_row, rows)
-    size = builder.mul(steps, I64(4))
-
-    def add(offset, sums, count: int):
-        """Add ``count`` steps, from the one whose floats are ``offset`` bytes from a row's start on."""
-        at = [builder.add(offset, I64(4 * n)) for n in range(count)]
-        lines = [builder.add(panel, builder.mul(builder.lshr(place, I64(2)), panel_row)) for place in at]
-        weights = [emitter.splat(emitter.load_scalar(builder.add(factors, place))) for place in at]
-        new: list[ir.Value] = []
-        keys = [[emitter.load(builder.add(line, I64(j * lanes * 4))) for line in lines] for j in range(vectors)]
-        for start in starts:
-            values = [emitter.splat(emitter.load_scalar(builder.add(start, place))) for place in at]
-            for operands in keys:
-                total = sums[len(new)]
-                if exponential:
-                    numbers = [emitter.fma(a, b, one) for a, b in zip(values, operands)]
-                    numbers = [emitter.minimum(most, number) for number in numbers]  # in this order NaN passes
-                    total = emitter.add(total, _emit_shared(emitter, weights, numbers))
-                else:
-                    for weight, a, b in zip(weights, values, operands):
-                        total = emitter.fma(weight, tanh(emitter, emitter.add(a, b)), total)
-                new.append(total)
-        return new
-
-    shared = SHARED if exponential else 1
-    tail = builder.urem(steps, I64(shared))
-    whole = builder.sub(size, builder.mul(tail, I64(4)))
-    if exponential:
-        first = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
-    else:
-        first = emitter.constant(0.0)
-
-    def add_run(start, sums):
-        left = builder.sub(whole, start)
-        size = builder.select(builder.icmp_signed("<", left, I64(4 * RUN)), left, I64(4 * RUN))
-        nothing = [emitter.constant(0.0)] * len(sums)
-        run = emitter.loop(
-            size, 4 * shared, nothing, lambda offset, sums: add(builder.add(start, offset), sums, shared)
-        )
-        return [emitter.add(total, part) for total, part in zip(sums, run)]
-
-    sums = emitter.loop(whole, 4 * RUN, [first] * (rows * vectors), add_run)
-    if shared > 1:
-        rest = builder.mul(tail, I64(4))
-        sums = emitter.loop(rest, 4, sums, lambda offset, sums: add(builder.add(whole, offset), sums, 1))
-    for n, value in enumerate(sums):
-        place = builder.add(out, builder.add(builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)))
-        emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), place)
 
 
 def make_tanh_tile(rows: int, vectors: int, exponential: bool):
@@ -252,25 +189,69 @@ def make_tanh_tile(rows: int, vectors: int, exponential: bool):
     factors  steps + 1 floats: -2 v, then the sum of v.
     """
 
-    def emit(emitter, *values):
-        _emit_tile(emitter, rows, vectors, exponential, values)
+    def emit(emitter, query, query_row, panel, panel_row, steps, factors, out, out_row):
+        builder, lanes = emitter.builder, emitter.target.lanes
+        unit, most = emitter.constant(1.0), emitter.constant(MOST)
+        starts = emitter.row_addresses(query, query_row, rows)
+        size = builder.mul(steps, I64(4))
+
+        def add(offset, sums, count: int):
+            """Add ``count`` steps, from the one whose floats are ``offset`` bytes from a row's start on."""
+            at = [builder.add(offset, I64(4 * n)) for n in range(count)]
+            lines = [builder.add(panel, builder.mul(builder.lshr(place, I64(2)), panel_row)) for place in at]
+            weights = [emitter.splat(emitter.load_scalar(builder.add(factors, place))) for place in at]
+            new: list[ir.Value] = []
+            keys = [[emitter.load(builder.add(line, I64(j * lanes * 4))) for line in lines] for j in range(vectors)]
+            for start in starts:
+                values = [emitter.splat(emitter.load_scalar(builder.add(start, place))) for place in at]
+                for operands in keys:
+                    total = sums[len(new)]
+                    if exponential:
+                        numbers = [emitter.fma(a, b, unit) for a, b in zip(values, operands)]
+                        numbers = [emitter.minimum(most, number) for number in numbers]  # in this order NaN passes
+                        total = emitter.add(total, _emit_shared(emitter, weights, numbers))
+                    else:
+                        for weight, a, b in zip(weights, values, operands):
+                            total = emitter.fma(weight, tanh(emitter, emitter.add(a, b)), total)
+                    new.append(total)
+            return new
+
+        shared = SHARED if exponential else 1
+        tail = builder.urem(steps, I64(shared))
+        whole = builder.sub(size, builder.mul(tail, I64(4)))
+        first = emitter.constant(0.0)
+        if exponential:
+            first = emitter.splat(emitter.load_scalar(builder.add(factors, size)))
+
+        def add_run(start, sums):
+            remaining = builder.sub(whole, start)
+            size = builder.select(builder.icmp_signed("<", remaining, I64(4 * RUN)), remaining, I64(4 * RUN))
+            zeros = [emitter.constant(0.0)] * len(sums)
+            run = emitter.loop(
+                size, 4 * shared, zeros, lambda offset, sums: add(builder.add(start, offset), sums, shared)
+            )
+            return [emitter.add(total, part) for total, part in zip(sums, run)]
+
+        sums = emitter.loop(whole, 4 * RUN, [first] * (rows * vectors), add_run)
+        if shared > 1:
+            tail_size = builder.mul(tail, I64(4))
+            sums = emitter.loop(tail_size, 4, sums, lambda offset, sums: add(builder.add(whole, offset), sums, 1))
+        for n, value in enumerate(sums):
+            place = builder.add(out, builder.add(builder.mul(out_row, I64(n // vectors)), I64(n % vectors * lanes * 4)))
+            emitter.store(value if exponential else emitter.multiply(value, emitter.constant(-0.5)), place)
 
     name = f"tanh_tile_{rows}_{vectors}_{'exponential' if exponential else 'plain'}"
-    return make_routine(name, (types.intp,) * 8, emit)
+    return as_routine(name, *[_I] * 8)(emit)
 
 
-def _emit_additive(element: Element, emitter: Emitter, query, vector, rows, row_size, index, width, out):
-    """See ``additive_rows``."""
+@as_array_routine("additive_rows", [None] * 7, Element)
+def additive_rows(element: Element, emitter: Emitter, query, vector, rows, row_size, index, width, out):
+    """``dot_rows`` of one query for additive attention: v . tanh(query + row), times log2(e)."""
 
     def add(sums, keys, parts):
-        own, factor = parts
-        return [emitter.fma(factor, tanh(emitter, emitter.add(own, key)), total) for key, total in zip(keys, sums)]
+        q, factor = parts
+        return [emitter.fma(factor, tanh(emitter, emitter.add(q, key)), total) for key, total in zip(keys, sums)]
 
     rows_at = [emit_row_address(emitter, rows, row_size, index, I64(4 * j)) for j in range(LANES)]
     sums = emit_along(element, emitter, rows_at, [query, vector], width, [emitter.constant(0.0)] * LANES, add)
     emitter.store(emitter.multiply(emit_lane_sums(emitter, sums, emitter.add), emitter.constant(LOG2_E)), out)
-
-
-# additive_rows(table, query, vector, rows, row_size, index, width, out): ``dot_rows`` of one query for additive
-# attention: v . tanh(query + row), times log2(e).
-additive_rows = make_array_routine("additive_rows", [None] * 7, Element, _emit_additive)

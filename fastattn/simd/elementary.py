@@ -29,7 +29,7 @@ LOG = (
 
 
 def scale_by_power(e: Emitter, p, n):
-    """p 2**n for integers n, in two factors so that neither leaves the exponent's range."""
+    """p 2**n for integers n, in two factors, each within the exponent's range."""
     b = e.builder
     half = b.ashr(n, e.integer(1))
     for part in (half, b.sub(n, half)):
@@ -40,9 +40,9 @@ def scale_by_power(e: Emitter, p, n):
 
 def polynomial(e: Emitter, x, coefficients):
     """Horner's rule, highest power first."""
-    highest, *others = coefficients
+    highest, *lower = coefficients
     value = e.constant(highest)
-    for c in others:
+    for c in lower:
         value = e.fma(value, x, e.constant(c))
     return value
 
@@ -86,8 +86,8 @@ def exp2(e: Emitter, x):
 def erf(e: Emitter, x):
     """erf(x), relative error below 4e-7: x P(x^2) with x clipped to the bound, where erf is 1.
 
-    It avoids the division of a rational function, which takes as long as ten multiplications. P's argument is
-    mapped to -1 .. 1, which keeps its coefficients small.
+    A rational function would need a division, which takes as long as ten multiplications. P's argument is mapped to
+    -1 .. 1, so that its coefficients are small.
     """
     # in this order NaN passes
     x = e.minimum(e.constant(ERF_BOUND), e.maximum(e.constant(-ERF_BOUND), x))
@@ -104,14 +104,14 @@ def tanh(e: Emitter, x):
 
 
 def accurate_tanh(e: Emitter, x):
-    """tanh(x) as a caller's own libraries have it: relative error below 4e-7, and 1.2e-7 from 1/2 on.
+    """tanh(x) close to that of a caller's own libraries: relative error below 4e-7, from 1/2 on below 1.2e-7.
 
-    There it is 1 - 2 t / (1 + t) of the magnitude, with t = e**-2x, which ends at 1. NaN stays.
+    From there it is 1 - 2 t / (1 + t) of the magnitude, with t = e**-2x, which ends at 1. NaN stays.
     """
-    b, one = e.builder, e.constant(1.0)
+    b, unit = e.builder, e.constant(1.0)
     magnitude = e.absolute(x)
     t = exp2(e, e.multiply(magnitude, e.constant(-2 * LOG2_E)))
-    large = e.subtract(one, e.divide(e.add(t, t), e.add(one, t)))
+    large = e.subtract(unit, e.divide(e.add(t, t), e.add(unit, t)))
     sign = b.and_(b.bitcast(x, e.integers), e.integer(-0x80000000))
     large = b.bitcast(b.or_(b.bitcast(large, e.integers), sign), e.vector)
     return b.select(b.fcmp_ordered("<", magnitude, e.constant(0.55), flags=EXACT), tanh(e, x), large)
@@ -127,12 +127,12 @@ def _reduced(e: Emitter, x):
     f = e.subtract(b.bitcast(b.sub(bits, b.shl(n, e.integer(23))), e.vector), e.constant(1.0))
     n = e.subtract(b.sitofp(n, e.vector), b.select(small, e.constant(23.0), e.constant(0.0)))
     square = e.multiply(f, f)
-    rest = e.fma(square, e.constant(-0.5), e.multiply(e.multiply(polynomial(e, f, LOG), f), square))
-    return f, n, rest
+    tail = e.fma(square, e.constant(-0.5), e.multiply(e.multiply(polynomial(e, f, LOG), f), square))
+    return f, n, tail
 
 
 def _ends(e: Emitter, x, value):
-    """A logarithm where it is no number: -inf at 0, NaN below, x itself for inf and NaN."""
+    """A logarithm's value, but -inf at 0, NaN below 0, and x itself for inf and NaN."""
     b, zero, infinity = e.builder, e.constant(0.0), e.constant(float("inf"))
     value = b.select(b.fcmp_unordered("<", x, infinity, flags=EXACT), value, x)
     value = b.select(b.fcmp_ordered("==", x, zero, flags=EXACT), e.constant(float("-inf")), value)
@@ -142,15 +142,15 @@ def _ends(e: Emitter, x, value):
 
 def log(e: Emitter, x):
     """The natural logarithm to 2 ulp."""
-    f, n, rest = _reduced(e, x)
-    value = e.fma(n, e.constant(0.693359375), e.add(f, e.fma(n, e.constant(-2.12194440e-4), rest)))
+    f, n, tail = _reduced(e, x)
+    value = e.fma(n, e.constant(0.693359375), e.add(f, e.fma(n, e.constant(-2.12194440e-4), tail)))
     return _ends(e, x, value)
 
 
 def log2(e: Emitter, x):
     """The logarithm to the base 2, exact for powers of 2."""
-    f, n, rest = _reduced(e, x)
-    return _ends(e, x, e.fma(e.add(f, rest), e.constant(LOG2_E), n))
+    f, n, tail = _reduced(e, x)
+    return _ends(e, x, e.fma(e.add(f, tail), e.constant(LOG2_E), n))
 
 
 def exp2_of_any(e: Emitter, x):
@@ -163,16 +163,16 @@ def exp2_of_any(e: Emitter, x):
 def power(e: Emitter, x, y):
     """x**y as 2**(y log2 x): a relative error of about 1e-7 times the result's exponent.
 
-    Of x < 0 it has a value for whole y only, else NaN; x**0 and 1**y are 1 for any x and y.
+    For x < 0 it has a value for whole y only, else NaN; x**0 and 1**y are 1 for any x and y.
     """
-    b, zero, one = e.builder, e.constant(0.0), e.constant(1.0)
+    b, zero, unit = e.builder, e.constant(0.0), e.constant(1.0)
     value = exp2_of_any(e, e.multiply(y, log2(e, e.absolute(x))))
     half = e.multiply(y, e.constant(0.5))
     negative, odd = b.fcmp_ordered("<", x, zero, flags=EXACT), _is_fraction(e, half)
     value = b.select(b.and_(negative, odd), e.subtract(e.constant(-0.0), value), value)
     value = b.select(b.and_(negative, _is_fraction(e, y)), e.constant(float("nan")), value)
-    certain = b.or_(*(b.fcmp_ordered("==", *pair, flags=EXACT) for pair in ((y, zero), (x, one))))
-    return b.select(certain, one, value)
+    certain = b.or_(*(b.fcmp_ordered("==", *pair, flags=EXACT) for pair in ((y, zero), (x, unit))))
+    return b.select(certain, unit, value)
 
 
 def _is_fraction(e: Emitter, x):

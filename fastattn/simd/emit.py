@@ -1,7 +1,7 @@
 """LLVM IR for vector arithmetic, for the intrinsics of vector.py and tile.py.
 
-It needs a builder and a Target only, no Numba, so the same code can be generated for another CPU.
-Operations carry the flag ``nsz`` because Numba's fast-math pass adds its flags where there are none.
+An Emitter needs a builder and a Target, no Numba, so it can generate code for another CPU. Operations carry the flag
+``nsz`` because Numba's fast-math pass adds its flags to those that have none.
 """
 
 import struct
@@ -13,11 +13,11 @@ from fastattn.simd.target import Target
 
 F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 EXACT = ("nsz",)
-SHIFT = 1.5 * 2**23  # added to a number it rounds it to an integer, which is then in the low bits
+SHIFT = 1.5 * 2**23  # number + SHIFT has the nearest integer in its low bits
 
 
 def suffix(kind) -> str:
-    """How the names of LLVM's intrinsics have a number's type."""
+    """A number's type in the names of LLVM's intrinsics."""
     return "f32" if kind == F32 else f"i{kind.width}"
 
 
@@ -27,9 +27,9 @@ def float32_constant(value: float) -> float:
 
 
 def nested(values, forms) -> list:
-    """The values in tuples of these classes; None: a value without a tuple."""
-    given = iter(values)
-    return [form(*islice(given, len(form._fields))) if form else next(given) for form in forms]
+    """The values, grouped into tuples of these classes; None: a value without a tuple."""
+    fields = iter(values)
+    return [form(*islice(fields, len(form._fields))) if form else next(fields) for form in forms]
 
 
 class Emitter:
@@ -59,20 +59,20 @@ class Emitter:
         function = module.globals.get(name) or ir.Function(module, kind, name)
         return self.builder.call(function, arguments)
 
-    def pick(self, vector, lanes, other=None):
-        """The lanes with these numbers; those of ``other``, a second vector, are numbered on."""
+    def pick(self, vector, lanes, second=None):
+        """The lanes with these numbers; the numbers of the lanes of ``second`` follow those of ``vector``."""
         order = list(lanes)
         indices = ir.Constant(ir.VectorType(I32, len(order)), order)
-        return self.builder.shuffle_vector(vector, vector if other is None else other, indices)
+        return self.builder.shuffle_vector(vector, vector if second is None else second, indices)
 
     def splat(self, scalar):
         """A scalar of any type in every lane."""
         undefined = ir.Constant(ir.VectorType(scalar.type, self.target.lanes), ir.Undefined)
-        one = self.builder.insert_element(undefined, scalar, I32(0))
-        return self.pick(one, [0] * self.target.lanes, undefined)
+        single = self.builder.insert_element(undefined, scalar, I32(0))
+        return self.pick(single, [0] * self.target.lanes, undefined)
 
     def row_addresses(self, first, distance, count: int) -> list:
-        """Of ``count`` rows, ``distance`` bytes apart."""
+        """The addresses of ``count`` rows, ``distance`` bytes apart."""
         return [self.builder.add(first, self.builder.mul(distance, I64(n))) for n in range(count)]
 
     def prefetch(self, address, locality: int = 2) -> None:
@@ -81,11 +81,11 @@ class Emitter:
         self.call("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 
     def call_once(self, name: str, arguments, emit, result=None, rare=False, forms=None):
-        """Call a function of that name; ``emit(emitter, *arguments)`` writes its body if there is none yet.
+        """Call a function of that name; ``emit(emitter, *arguments)`` writes its body if the module has none yet.
 
-        For long code, so that a kernel contains and compiles it once; the name must include all that it depends on.
-        A ``rare`` call is moved out of the way of other code: attention of short sentences takes 7% longer with a call
-        in it that is never made.
+        So a kernel contains and compiles long code once; the name must include all that the code depends on. LLVM moves
+        a ``rare`` call out of the way of other code: attention of short sentences takes 7% longer with a call in it
+        that never happens.
 
         forms  for each argument the class of a tuple, an array to LLVM, or None: a number
         """
@@ -132,7 +132,7 @@ class Emitter:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b, flags=EXACT), a, b)
 
     def larger_magnitude(self, a, b):
-        """The larger of two non-negative values, NaN if either is: their bits are in the values' order, NaN last."""
+        """The larger of two non-negative values, NaN if either is: their bits have the values' order, NaN last."""
         a, b = self.builder.bitcast(a, self.integers), self.builder.bitcast(b, self.integers)
         return self.builder.bitcast(self.builder.select(self.builder.icmp_signed(">", a, b), a, b), self.vector)
 
@@ -149,7 +149,7 @@ class Emitter:
         return self.builder.inttoptr(address, pointee.as_pointer())
 
     def read(self, address, kind, align: int = 4):
-        """A value of an LLVM type."""
+        """The value of an LLVM type at an address."""
         value = self.builder.load(self.pointer(address, kind))
         value.align = align
         return value
@@ -159,7 +159,7 @@ class Emitter:
         self.builder.store(value, self.pointer(address, value.type)).align = align
 
     def load_first(self, address, count, fill, align: int = 4):
-        """The first ``count`` lanes from memory, the rest from ``fill``, a vector; nothing past them is read."""
+        """The first ``count`` lanes from memory, the others from the vector ``fill``; reads nothing past the former."""
         name = f"llvm.masked.load.v{self.target.lanes}{suffix(fill.type.element)}.p0"
         return self.call(name, fill.type, self.pointer(address, fill.type), I32(align), self.first_lanes(count), fill)
 
@@ -180,33 +180,29 @@ class Emitter:
         """The float32 at an address."""
         return self.read(address, F32)
 
-    def _load_halves(self, address, count):
-        """LANES 16-bit values; with a ``count`` (i64) only the first are read, the rest is zero."""
+    def _load_narrow(self, address, count, bits: int):
+        """LANES integers of 8 or 16 bits; with a ``count`` (i64) it reads only the first, and the others are zero."""
+        kind, align = ir.VectorType(ir.IntType(bits), self.target.lanes), bits // 8
         if count is None:
-            return self.read(address, self.halves, 2)
-        return self.load_first(address, count, ir.Constant(self.halves, [0] * self.target.lanes), 2)
+            return self.read(address, kind, align)
+        return self.load_first(address, count, ir.Constant(kind, [0] * self.target.lanes), align)
 
     def load_bfloat16(self, address, count=None):
-        """LANES values of bfloat16 as float32; with a ``count`` (i64) only the first are read, the rest is zero."""
-        wide = self.builder.zext(self._load_halves(address, count), self.integers)
+        """LANES values of bfloat16 as float32; ``count`` as in ``_load_narrow``."""
+        wide = self.builder.zext(self._load_narrow(address, count, 16), self.integers)
         return self.builder.bitcast(self.builder.shl(wide, self.integer(16)), self.vector)
 
     def load_int8(self, address, count=None):
         """As ``load_bfloat16``, of int8."""
-        kind = ir.VectorType(ir.IntType(8), self.target.lanes)
-        if count is None:
-            value = self.read(address, kind, 1)
-        else:
-            value = self.load_first(address, count, ir.Constant(kind, [0] * self.target.lanes), 1)
-        return self.builder.sitofp(value, self.vector)
+        return self.builder.sitofp(self._load_narrow(address, count, 8), self.vector)
 
     def load_float16(self, address, count=None):
         """As ``load_bfloat16``, of float16."""
-        value = self.builder.bitcast(self._load_halves(address, count), self.float16)
+        value = self.builder.bitcast(self._load_narrow(address, count, 16), self.float16)
         return self.builder.fpext(value, self.vector)
 
     def widen_float16(self, bits):
-        """LANES values of float16, i16, as float32; without an instruction for it by shifts, and exactly so too."""
+        """LANES values of float16, i16, as float32; CPUs without an instruction for it shift, exactly too."""
         if self.target.float16:
             return self.builder.fpext(self.builder.bitcast(bits, self.float16), self.vector)
         b = self.builder
@@ -229,7 +225,7 @@ class Emitter:
         return self.low_bits(self.add(value, self.constant(SHIFT)))
 
     def low_bits(self, shifted):
-        """The integers of numbers to which SHIFT was added, which rounds them."""
+        """The integers in numbers + SHIFT."""
         return self.builder.sub(self.builder.bitcast(shifted, self.integers), self.integer(0x4B400000))
 
     def store_narrow(self, integers, address, bits: int):
@@ -250,25 +246,25 @@ class Emitter:
         lanes = ir.Constant(self.integers, list(range(self.target.lanes)))
         return self.builder.icmp_signed("<", lanes, self.splat(self.builder.trunc(count, I32)))
 
-    def load_part(self, address, left, fill):
-        """``load`` if ``left`` (i64) is LANES or more, else ``load_first``, which is slow even for a whole vector."""
-        with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
+    def load_part(self, address, count, fill):
+        """``load`` if ``count`` (i64) is at least LANES, else ``load_first``, which is slow even for a whole vector."""
+        with self.builder.if_else(self.builder.icmp_signed(">=", count, I64(self.target.lanes))) as (whole, part):
             with whole:
                 all_lanes, after_all = self.load(address), self.builder.block
             with part:
-                some_lanes, after_some = self.load_first(address, left, fill), self.builder.block
+                some_lanes, after_some = self.load_first(address, count, fill), self.builder.block
         value = self.builder.phi(self.vector)
         value.add_incoming(all_lanes, after_all)
         value.add_incoming(some_lanes, after_some)
         return value
 
-    def store_part(self, value, address, left):
-        """Write a whole vector, or its first ``left`` lanes."""
-        with self.builder.if_else(self.builder.icmp_signed(">=", left, I64(self.target.lanes))) as (whole, part):
+    def store_part(self, value, address, count):
+        """Write a whole vector, or its first ``count`` lanes."""
+        with self.builder.if_else(self.builder.icmp_signed(">=", count, I64(self.target.lanes))) as (whole, part):
             with whole:
                 self.store(value, address)
             with part:
-                self.store_first(value, address, left)
+                self.store_first(value, address, count)
 
     def fold(self, value, combine):
         """Combine all lanes pairwise, halves first, in a fixed order; returns a scalar."""
@@ -297,10 +293,10 @@ class Emitter:
         offset = builder.phi(I64)
         values = [builder.phi(value.type) for value in initial]
         new = body(offset, values)
-        following = builder.add(offset, I64(step))
-        builder.cbranch(builder.icmp_signed("<", following, size), block, done)
+        next_offset = builder.add(offset, I64(step))
+        builder.cbranch(builder.icmp_signed("<", next_offset, size), block, done)
         last = builder.block
-        for phi, start, end in zip([offset, *values], [I64(0), *initial], [following, *new], strict=True):
+        for phi, start, end in zip([offset, *values], [I64(0), *initial], [next_offset, *new], strict=True):
             phi.add_incoming(start, entry)
             phi.add_incoming(end, last)
         builder.position_at_end(done)

@@ -1,13 +1,13 @@
-"""Products with 4-bit or 8-bit weights in groups of 32 inputs: how rows are staged for them, and the tile.
+"""Products with 4-bit or 8-bit weights in groups of 32 inputs: staged rows, and the tile.
 
-A staged row has for each group 32 int8, multiples of ``peak / 127`` of the group, that step as float32, and the step
-times the numbers' sum, by which a weight's minimum is multiplied. A panel holds group after group, so that memory is
-read in order: 4 vectors of words for all its columns, then their scales and minima. Byte i of word w of a column holds
-the inputs 4 w + i and 16 + 4 w + i, so that half a byte of a whole vector is one operand of the instruction that
-multiplies bytes by fours. Of 8 bits each group has 8 vectors of words, byte i of word w being the weight of input
-4 w + i plus 128, and the scales lie behind all groups; a minimum is -128 scales.
+A staged row has for each group 32 int8, multiples of the group's ``peak / 127``; this step as float32; and the step
+times the numbers' sum, a factor of a weight's minimum. A panel holds group after group, in the order in which a tile
+reads memory: 4 vectors of words for all its columns, then their scales and minima. Byte i of word w of a column holds
+the inputs 4 w + i and 16 + 4 w + i, so the low halves of a vector's bytes are one operand of the instruction that
+multiplies bytes by fours, and the high halves another. Of 8 bits each group has 8 vectors of words: byte i of word w is
+the weight of input 4 w + i plus 128. The scales lie behind all groups; a minimum is -128 scales.
 
-The sum of a group is exact in int32, whoever computes it: at most 32 * 255 * 127. Then each output adds, group after
+The sum of a group is exact in int32, by any instruction: at most 32 * 255 * 127. Then each output adds, group after
 group, minimum * (step * sum of the row) and (sum * scale) * step, by the same operations in every tile, so its bits
 depend on its row alone. Of twelve operations of a group, eight are products.
 """
@@ -18,29 +18,21 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from fastattn.simd.arguments import (
-    GROUP_INPUTS,
-    PACKED_GROUP,
-    SIZE,
-    STAGED_GROUP,
-    Affine,
-    GroupedPanel,
-    LinearTile,
-    Rows,
-    StagedRows,
-)
+from fastattn.simd.arguments import GROUP_INPUTS, PACKED_GROUP, SIZE, STAGED_GROUP, GroupedPanel
 from fastattn.simd.arithmetic import I8, I16, MADD, add_signed, add_unsigned
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import TARGET, Target
-from fastattn.simd.vector import as_intrinsic, make_array_routine
+from fastattn.simd.tile import LINEAR_TILE
+from fastattn.simd.vector import as_array_routine, as_intrinsic
 
 WORDS = GROUP_INPUTS // 8  # vectors of words of a group, half a byte an input
-GROUPED_TILE = StagedRows, GroupedPanel, None, Rows, Affine, Rows
+GROUPED_TILE = LINEAR_TILE[0], GroupedPanel, *LINEAR_TILE[2:]
 LOW, HIGH = 0, 4  # bits below each half of a byte
+MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
 
 
 class NibbleProduct(NamedTuple):
-    """How bytes meet a row's int8: those below 16 alone, unless ``whole``.
+    """How an instruction multiplies bytes by a row's int8: bytes below 16 alone, unless ``whole``.
 
     zero    (emitter) -> sums of nothing
     add     (emitter, LANES words of weights, the row's word, i32, sums) -> the sums plus the products
@@ -63,9 +55,6 @@ def _zero_halves(emitter: Emitter):
 
 def _as_bytes(emitter: Emitter, words):
     return emitter.builder.bitcast(words, ir.VectorType(I8, 4 * emitter.target.lanes))
-
-
-MADD_BYTES = {8: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.avx512.pmaddubs.w.512"}
 
 
 def _add_byte_pairs(emitter: Emitter, words, word, sums):
@@ -108,7 +97,7 @@ def _by_fours(add: Callable, whole: bool) -> NibbleProduct:
 
 
 def product_for(target: Target = TARGET) -> NibbleProduct:
-    """The best of the target's instructions; all give the same sums."""
+    """The fastest of the target's instructions; all give the same sums."""
     if target.int8 == "vnni":
         return _by_fours(add_unsigned, True)
     if target.int8 in ("sdot", "smmla"):
@@ -122,9 +111,9 @@ class GroupedNumbers(NamedTuple):
     """How a panel holds the numbers of a group.
 
     words   vectors of words of a column block
-    group   bytes of a group, of all columns, that are read in order
-    split   (product, emitter, the n-th vector of words) -> [(the operand's place in the sums, which of the row's words
-            it meets, operand)]
+    group   adjacent bytes of a group, of all columns
+    split   (product, emitter, n, the n-th vector of words) -> [(the operand's place in the sums, the number of the
+            row's word that it meets, operand)]
     halves  (emitter, GroupedPanel, column, group) -> (scales, minima) of LANES columns
     """
 
@@ -172,86 +161,82 @@ NUMBERS = {
 }
 
 
-def emit_grouped_tile(
-    numbers: GroupedNumbers, product: NibbleProduct, emitter: Emitter, rows: int, blocks: int, tile: LinearTile
-) -> None:
-    """Emit the tile of ``rows`` rows and ``blocks`` vectors of columns; ``tile.steps`` are groups."""
-    builder, lanes = emitter.builder, emitter.target.lanes
-    columns = [I64(n * lanes * 4) for n in range(blocks)]
-    a_rows = emitter.row_addresses(tile.rows.address, tile.rows.distance, rows)
-
-    def vectors(address):
-        return [emitter.load(builder.add(address, column)) for column in columns]
-
-    def operands(n, block, group):
-        at = builder.add(tile.panels.numbers, builder.mul(group, I64(numbers.group)))
-        place = builder.add(at, I64(4 * (n * emitter.target.columns + block * lanes)))
-        return numbers.split(product, emitter, n, emitter.read(place, emitter.integers))
-
-    def add_products(row, parts, sums):
-        for place, n, operand in parts:
-            word = emitter.read(builder.add(row, I64(4 * n)), I32)
-            sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
-
-    def add_floats(row, sums, scale, minimum, value):
-        total = product.total(emitter, sums[LOW])
-        if HIGH in sums:
-            total = builder.add(total, builder.shl(product.total(emitter, sums[HIGH]), emitter.integer(HIGH)))
-        step, row_sum = (
-            emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
-        )
-        value = emitter.fma(minimum, row_sum, value)
-        # scale * step first would keep a register each from the group's start: LLVM moves it there, and spills
-        return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
-
-    def add_one(group, values):
-        """Of one row, word by word, so that memory is read in order: 24 to 27 GB/s of a Zen 4 core by its prefetchers.
-
-        Asking for what comes 2 KB later, it is 19 to 21 of 4 bits, and 26 instead of 24 of 8; block by block 28 and 15.
-        """
-        row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
-        for n in range(numbers.words):
-            for block in range(blocks):
-                add_products(row, operands(n, block, group), sums[block])
-        halves = [numbers.halves(emitter, tile.panels, block * lanes, group) for block in range(blocks)]
-        return [add_floats(row, *each) for each in zip(sums, *zip(*halves), values)]
-
-    def add(group, values):
-        a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
-        new = []
-        for block in range(blocks):
-            parts = [part for n in range(numbers.words) for part in operands(n, block, group)]
-            scale, minimum = numbers.halves(emitter, tile.panels, block * lanes, group)
-            for row, value in zip(a_group, values[block * rows : (block + 1) * rows]):
-                sums: dict[int, Any] = {}
-                add_products(row, parts, sums)
-                new.append(add_floats(row, sums, scale, minimum, value))
-        return new
-
-    residual_rows = emitter.row_addresses(tile.residual.address, tile.residual.distance, rows)
-    starts = [
-        emitter.add(bias, beside)
-        for column, bias in zip(columns, vectors(tile.affine.bias))
-        for beside in (emitter.load(builder.add(row, column)) for row in residual_rows)
-    ]
-    results = iter(emitter.loop(tile.steps, 1, starts, add_one if rows == 1 else add))
-    out_rows = emitter.row_addresses(tile.out.address, tile.out.distance, rows)
-    for column in columns:
-        for row in out_rows:
-            emitter.store(next(results), builder.add(row, column))
-
-
 def make_grouped_tile(rows: int, blocks: int):
-    """The intrinsic ``tile(weights, rows, panel, groups, out, affine, residual)``.
+    """The intrinsic ``tile(weights, staged, panel, groups, out, affine, residual)``.
 
-    panel  GroupedPanel
+    staged  StagedRows, ``rows`` of them
+    panel   GroupedPanel
     The others are make_linear_tile's, of ``blocks`` vectors each.
     """
+    product = product_for()
 
-    def emit(numbers, emitter, *values):
-        emit_grouped_tile(numbers, product_for(), emitter, rows, blocks, LinearTile(*values))
+    def emit(numbers, emitter, staged, panel, groups, out, affine, residual):
+        builder, lanes = emitter.builder, emitter.target.lanes
+        columns = [I64(n * lanes * 4) for n in range(blocks)]
+        a_rows = emitter.row_addresses(staged.address, staged.distance, rows)
 
-    return make_array_routine(f"grouped_{rows}_{blocks}", GROUPED_TILE, lambda weights: NUMBERS[weights.dtype], emit)
+        def vectors(address):
+            return [emitter.load(builder.add(address, column)) for column in columns]
+
+        def operands(n, block, group):
+            at = builder.add(panel.numbers, builder.mul(group, I64(numbers.group)))
+            place = builder.add(at, I64(4 * (n * emitter.target.columns + block * lanes)))
+            return numbers.split(product, emitter, n, emitter.read(place, emitter.integers))
+
+        def add_products(row, parts, sums):
+            for place, n, operand in parts:
+                word = emitter.read(builder.add(row, I64(4 * n)), I32)
+                sums[place] = product.add(emitter, operand, word, sums.get(place, product.zero(emitter)))
+
+        def add_floats(row, sums, scale, minimum, value):
+            total = product.total(emitter, sums[LOW])
+            if HIGH in sums:
+                total = builder.add(total, builder.shl(product.total(emitter, sums[HIGH]), emitter.integer(HIGH)))
+            step, row_sum = (
+                emitter.splat(emitter.load_scalar(builder.add(row, I64(GROUP_INPUTS + skip)))) for skip in (0, 4)
+            )
+            value = emitter.fma(minimum, row_sum, value)
+            # not scale * step first: LLVM moves that to the group's start, where each takes a register, and spills
+            return emitter.fma(emitter.multiply(builder.sitofp(total, emitter.vector), scale), step, value)
+
+        def add_one(group, values):
+            """Word by word, so that memory is read in order: 24 to 27 GB/s of a Zen 4 core by its own prefetching.
+
+            Software that prefetches 2 KB ahead gets 19 to 21 of 4 bits, and 26 instead of 24 of 8; block by block it is
+            28 and 15.
+            """
+            row, sums = builder.add(a_rows[0], builder.mul(group, I64(STAGED_GROUP))), [{} for _ in range(blocks)]
+            for n in range(numbers.words):
+                for block in range(blocks):
+                    add_products(row, operands(n, block, group), sums[block])
+            halves = [numbers.halves(emitter, panel, block * lanes, group) for block in range(blocks)]
+            return [add_floats(row, *terms) for terms in zip(sums, *zip(*halves), values)]
+
+        def add(group, values):
+            a_group = [builder.add(row, builder.mul(group, I64(STAGED_GROUP))) for row in a_rows]
+            new = []
+            for block in range(blocks):
+                parts = [part for n in range(numbers.words) for part in operands(n, block, group)]
+                scale, minimum = numbers.halves(emitter, panel, block * lanes, group)
+                for row, value in zip(a_group, values[block * rows : (block + 1) * rows]):
+                    sums: dict[int, Any] = {}
+                    add_products(row, parts, sums)
+                    new.append(add_floats(row, sums, scale, minimum, value))
+            return new
+
+        residual_rows = emitter.row_addresses(residual.address, residual.distance, rows)
+        starts = [
+            emitter.add(bias, addend)
+            for column, bias in zip(columns, vectors(affine.bias))
+            for addend in (emitter.load(builder.add(row, column)) for row in residual_rows)
+        ]
+        results = iter(emitter.loop(groups, 1, starts, add_one if rows == 1 else add))
+        out_rows = emitter.row_addresses(out.address, out.distance, rows)
+        for column in columns:
+            for row in out_rows:
+                emitter.store(next(results), builder.add(row, column))
+
+    return as_array_routine(f"grouped_{rows}_{blocks}", GROUPED_TILE, lambda weights: NUMBERS[weights.dtype])(emit)
 
 
 @as_intrinsic(types.float32, types.intp, types.intp)
@@ -262,7 +247,7 @@ def float16_of(emitter: Emitter, address, lane):
 
 @as_intrinsic(types.void, types.intp, types.intp, types.intp)
 def stage_groups(emitter: Emitter, x, groups, staged):
-    """Round that many groups of 32 floats to int8; a group with a NaN or an infinity gives NaN."""
+    """Round ``groups`` groups of 32 floats to int8; a group with a NaN or an infinity gives NaN."""
     b = emitter.builder
 
     def stage(group):
@@ -272,15 +257,16 @@ def stage_groups(emitter: Emitter, x, groups, staged):
         peaks = emitter.absolute(values[0])
         for value in values[1:]:
             peaks = emitter.larger_magnitude(emitter.absolute(value), peaks)
-        # in scalars: LLVM 22 takes lanes that are no sums where a sum of all is spread again
+        # in scalars: LLVM 22 takes wrong lanes where a sum of all lanes is spread again
         peak, total = emitter.fold(peaks, emitter.larger_magnitude), emitter.integer(0)
         step, inverse = emitter.divide(peak, F32(127.0)), emitter.divide(F32(127.0), peak)
         factor = emitter.splat(b.select(b.fcmp_unordered("une", peak, F32(0.0)), inverse, F32(0.0)))
         for n, value in enumerate(values):
             integers = emitter.round_to_integers(emitter.multiply(value, factor))
             emitter.store_narrow(integers, b.add(target, I64(n * SIZE // 4)), 8)
-            kept = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))  # as stored, if it is no number
-            total = b.add(total, kept)
+            # the byte in memory, which differs from a NaN's integer
+            stored = b.ashr(b.shl(integers, emitter.integer(24)), emitter.integer(24))
+            total = b.add(total, stored)
         row_sum = emitter.multiply(b.sitofp(emitter.fold(total, b.add), F32), step)
         for skip, number in enumerate((step, row_sum)):
             emitter.store(number, b.add(target, I64(GROUP_INPUTS + 4 * skip)))

@@ -1,11 +1,11 @@
 """Whole numbers, truth values and runs of positions in lanes, as Numba types beside the float32 of vector.py.
 
-In lanes truth values are a MASK, whole numbers int32 (INTEGERS), or int64 (LONGS, in two registers) where what comes
-from an array of int64 takes part, and wrap around; outside lanes they are int64, and LONG what comes from such an
-array. A RAMP is a run of positions s, s + 1 and so on, kept as the int64 s: what is added to it or compared with it
-costs a scalar. A FALL is s, s - 1 and so on: a distance from a RAMP.
+In lanes truth values are a MASK and whole numbers INTEGERS, int32, which wrap around; a number from an array of int64
+makes them LONGS, int64 in two registers. Outside lanes whole numbers are int64, and those from such an array LONG. A
+RAMP is a run of positions s, s + 1 and so on, stored as the int64 s: to add to it or to compare it costs a scalar. A
+FALL is s, s - 1 and so on: a distance from a RAMP.
 
-What operations emit, they emit from a LaneEmitter and operands of one kind, for lanes and for one alone.
+The functions below emit an operation from a LaneEmitter and operands of one kind, for lanes and for a scalar alike.
 """
 
 from collections.abc import Callable
@@ -24,21 +24,21 @@ I1, _BYTE = ir.IntType(1), ir.IntType(8)
 
 
 class Long(types.Type):
-    """An int64 that makes those that it meets in lanes int64."""
+    """An int64 that makes whole numbers in lanes int64, where an operation has both."""
 
     def __init__(self):
         super().__init__(name="long int64")
 
-    def unify(self, typingctx, other):
-        if isinstance(other, (types.Integer, types.Boolean)):
+    def unify(self, typingctx, kind):
+        if isinstance(kind, (types.Integer, types.Boolean)):
             return self
-        return types.float64 if isinstance(other, types.Float) else None
+        return types.float64 if isinstance(kind, types.Float) else None
 
-    def can_convert_to(self, typingctx, other):
-        return Conversion.unsafe if isinstance(other, types.Float) else None
+    def can_convert_to(self, typingctx, kind):
+        return Conversion.unsafe if isinstance(kind, types.Float) else None
 
-    def can_convert_from(self, typingctx, other):
-        return Conversion.safe if isinstance(other, (types.Integer, types.Boolean)) else None
+    def can_convert_from(self, typingctx, kind):
+        return Conversion.safe if isinstance(kind, (types.Integer, types.Boolean)) else None
 
 
 INTEGERS, LONGS = (PlainType(f"int{bits}x{LANES}", ir.VectorType(ir.IntType(bits), LANES)) for bits in (32, 64))
@@ -78,9 +78,9 @@ def is_truth(kind) -> bool:
 
 
 class LaneEmitter(Emitter):
-    """Operations on LANES values, or on one: a scalar is a vector of one lane, so that both give the same bits.
+    """Operations on LANES values if ``wide``, else on a vector of one lane for a scalar: both give the same bits.
 
-    Whole numbers have 32 bits in lanes that are not ``long``, 64 else.
+    Whole numbers have 32 bits in lanes that are not ``long``, else 64.
     """
 
     def __init__(self, builder: ir.IRBuilder, wide: bool, long: bool = False):
@@ -102,7 +102,7 @@ class LaneEmitter(Emitter):
         return ir.Constant(self.wholes, list(range(self.lanes)))
 
     def result(self, value):
-        """A value as Numba has it: of one lane, the scalar."""
+        """The value for Numba: of a vector of one lane, the scalar."""
         return value if self.wide else self.builder.extract_element(value, I32(0))
 
     def as_floats(self, value, kind):
@@ -118,7 +118,7 @@ class LaneEmitter(Emitter):
         return b.sitofp(value if kind in (INTEGERS, LONGS) else self.as_wholes(value, kind), self.vector)
 
     def as_wholes(self, value, kind, wrapped: bool = False):
-        """A scalar that does not fit the lanes becomes the nearest, or is ``wrapped``."""
+        """A scalar that does not fit the lanes becomes the nearest number that does, or is ``wrapped``."""
         b = self.builder
         if kind in (INTEGERS, LONGS):
             return b.sext(value, self.wholes)
@@ -144,18 +144,18 @@ class LaneEmitter(Emitter):
         return b.icmp_signed("!=", value, ir.Constant(value.type, [0] * self.lanes))
 
     def floor_divided(self, x, y):
-        """(quotient, remainder) of whole numbers, rounded down; 0 and 0 where y is 0: the CPU's division would trap."""
+        """(quotient, remainder) of whole numbers, rounded down; (0, 0) where y is 0: the CPU's division would trap."""
         b, zero = self.builder, self.whole(0)
         none, minus = b.icmp_signed("==", y, zero), b.icmp_signed("==", y, self.whole(-1))
         special = b.or_(none, minus)
         y = b.select(special, self.whole(1), y)
         quotient = b.sdiv(x, y)
-        rest = b.sub(x, b.mul(quotient, y))
-        below = b.and_(b.icmp_signed("!=", rest, zero), b.icmp_signed("<", b.xor(rest, y), zero))
+        remainder = b.sub(x, b.mul(quotient, y))
+        below = b.and_(b.icmp_signed("!=", remainder, zero), b.icmp_signed("<", b.xor(remainder, y), zero))
         quotient = b.sub(quotient, b.zext(below, self.wholes))
-        rest = b.add(rest, b.select(below, y, zero))
+        remainder = b.add(remainder, b.select(below, y, zero))
         quotient = b.select(none, zero, b.select(minus, b.sub(zero, x), quotient))
-        return quotient, b.select(special, zero, rest)
+        return quotient, b.select(special, zero, remainder)
 
 
 def _as_int64(builder, value, kind):
@@ -172,63 +172,69 @@ def clip(builder, value, low, high):
 
 
 @as_intrinsic(types.void, MASK, types.intp, types.intp)
-def keep_bytes(emitter: Emitter, mask, address, left):
-    """Set bytes to 0 where the mask is false: LANES of them, or the first ``left``; no others are touched."""
+def keep_bytes(emitter: Emitter, mask, address, count):
+    """Set LANES bytes to 0 where the mask is false, or the first ``count`` of them, and touch no others."""
     builder, zero = emitter.builder, ir.Constant(ir.VectorType(_BYTE, LANES), [0] * LANES)
-    with builder.if_else(builder.icmp_signed(">=", left, I64(LANES))) as (whole, part):
+    with builder.if_else(builder.icmp_signed(">=", count, I64(LANES))) as (whole, part):
         with whole:
             value = emitter.read(address, zero.type, 1)
             emitter.store(builder.select(mask, value, zero), address, 1)
         with part:
-            count = clip(builder, left, I64(0), I64(LANES))
-            value = emitter.load_first(address, count, zero, 1)
-            emitter.store_first(builder.select(mask, value, zero), address, count, 1)
+            first = clip(builder, count, I64(0), I64(LANES))
+            value = emitter.load_first(address, first, zero, 1)
+            emitter.store_first(builder.select(mask, value, zero), address, first, 1)
 
 
 @as_intrinsic(RAMP, types.int64)
 def ramp(emitter: Emitter, start):
-    """The positions from one on."""
+    """The positions from ``start`` on."""
     return start
 
 
-def rounded(a: LaneEmitter, name: str, x):
-    return a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
+def by_intrinsic(name: str) -> Callable:
+    """LLVM's intrinsic of one float."""
+    return lambda a, x: a.call(f"llvm.{name}.v{a.lanes}f32", a.vector, x)
 
 
 def floor_divided(a: LaneEmitter, x, y):
-    """(quotient, remainder) of floats as NumPy has them, the remainder exact; floor(x / y) is often one too large.
+    """(quotient, remainder) of floats as in NumPy; the remainder is exact, by the C library's fmod, lane by lane.
 
-    The C library's fmod does it, lane by lane.
+    floor(x / y) as the quotient would often be 1 too large.
     """
     b, zero = a.builder, a.constant(0.0)
-    rest = b.frem(x, y, flags=EXACT)
-    quotient = rounded(a, "rint", a.divide(a.subtract(x, rest), y))
-    signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (rest, y)))
-    below = b.and_(b.fcmp_ordered("!=", rest, zero, flags=EXACT), signs_differ)
+    remainder = b.frem(x, y, flags=EXACT)
+    quotient = by_intrinsic("rint")(a, a.divide(a.subtract(x, remainder), y))
+    signs_differ = b.xor(*(b.fcmp_ordered("<", value, zero, flags=EXACT) for value in (remainder, y)))
+    below = b.and_(b.fcmp_ordered("!=", remainder, zero, flags=EXACT), signs_differ)
     quotient = b.select(below, a.subtract(quotient, a.constant(1.0)), quotient)
     quotient = b.select(b.fcmp_ordered("==", y, zero, flags=EXACT), a.divide(x, y), quotient)
-    return quotient, b.select(below, a.add(rest, y), rest)
+    return quotient, b.select(below, a.add(remainder, y), remainder)
 
 
-def is_nan(a: LaneEmitter, x):
-    return a.builder.fcmp_unordered("uno", x, x)
+def compared(symbol: str) -> tuple[Callable, Callable]:
+    """The comparisons of floats and of whole numbers; NaN is unequal to all and neither above nor below."""
+
+    def floats(a: LaneEmitter, x, y):
+        compare = a.builder.fcmp_unordered if symbol == "!=" else a.builder.fcmp_ordered
+        return compare(symbol, x, y, flags=EXACT)
+
+    return floats, lambda a, x, y: a.builder.icmp_signed(symbol, x, y)
 
 
 def extreme(symbol: str) -> tuple[Callable, Callable]:
     """The larger or smaller; NaN if either is, as in NumPy."""
+    floats_above, wholes_above = compared(symbol)
 
     def floats(a: LaneEmitter, x, y):
-        first = a.builder.or_(a.builder.fcmp_ordered(symbol, x, y, flags=EXACT), is_nan(a, x))
+        first = a.builder.or_(floats_above(a, x, y), a.builder.fcmp_unordered("uno", x, x))
         return a.builder.select(first, x, y)
 
-    def wholes(a: LaneEmitter, x, y):
-        return a.builder.select(a.builder.icmp_signed(symbol, x, y), x, y)
-
-    return floats, wholes
+    return floats, lambda a, x, y: a.builder.select(wholes_above(a, x, y), x, y)
 
 
-def to_wholes(a: LaneEmitter, x):
-    return a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, x)
+def absolute_whole(a: LaneEmitter, x):
+    negative = a.builder.icmp_signed("<", x, a.whole(0))
+    return a.builder.select(negative, a.builder.sub(a.whole(0), x), x)
 
 
 def shift_left(a: LaneEmitter, x, n):
@@ -256,10 +262,6 @@ def first_if_true(a: LaneEmitter, x, y):
 
 def negated(a: LaneEmitter, x):
     return a.builder.xor(x, a.truth(True))
-
-
-def negative_float(a: LaneEmitter, x):
-    return a.subtract(a.constant(-0.0), x)
 
 
 def select(a: LaneEmitter, condition, x, y):

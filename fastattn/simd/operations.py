@@ -1,9 +1,9 @@
-"""Operations on numbers in lanes and on scalars, mixed as one likes, as functions that compiled code calls.
+"""Operations on numbers in lanes and on scalars, in any mixture, as functions that compiled code calls.
 
-``OPERATIONS["add"](a, b)`` and so on are typed by these rules, whichever of the operands are in lanes: a result is in
-lanes if an operand is; numbers are float32 if an operand is a float, of whatever width, or else whole; true counts as
-1. Nothing raises, and nothing is undefined: what is divided by 0 is 0 as a whole number, and a float that fits no whole
-number becomes the nearest, NaN 0. Each is emitted once for lanes and for a lane alone, so that both give the same bits.
+``OPERATIONS["add"](a, b)`` and so on follow these rules: a result is in lanes if an operand is; a number is float32 if
+an operand is a float, of any width, else whole; true counts as 1. Nothing raises, and nothing is undefined: a whole
+number divided by 0 is 0, and a float that fits no whole number becomes the nearest, NaN 0. The same code emits an
+operation for lanes and for a scalar, so both give the same bits.
 """
 
 from collections.abc import Callable
@@ -15,48 +15,43 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin
 
 from fastattn.simd import elementary, lanes
-from fastattn.simd.emit import EXACT, I32, I64
-from fastattn.simd.lanes import (
-    FALL,
-    IN_LANES,
-    INTEGERS,
-    LONG,
-    LONGS,
-    MASK,
-    RAMP,
-    RUNS,
-    LaneEmitter,
-    clip,
-    is_float,
-    is_scalar_whole,
-    is_truth,
-    is_whole,
-)
+from fastattn.simd.emit import I32, I64
+from fastattn.simd.lanes import IN_LANES, INTEGERS, LONG, LONGS, MASK, RUNS, LaneEmitter, is_float, is_truth, is_whole
 from fastattn.simd.ranges import IN_RANGES, emit_range, range_result
 from fastattn.simd.target import LANES
 from fastattn.simd.vector import VECTOR
 
-OPERATIONS: dict[str, Callable] = {}  # what compiled code calls
+OPERATIONS: dict[str, Callable] = {}  # name -> the function that compiled code calls
 _RULES: dict[str, "_Operation"] = {}
-FAILURES: list[str] = []  # what could not be typed, latest last; whoever compiles clears it
+FAILURES: list[str] = []  # why operations have no type, latest last; the compiler of a function clears it
 _FLOAT = {True: VECTOR, False: types.float32}
 _TRUTH = {True: MASK, False: types.boolean}
+_WORDS = {
+    "decide": "an if or while cannot depend on",
+    "count": "a range cannot be of",
+    "scalar": "a function that only Numba knows takes no",
+    "truths_in_lanes": "a mask cannot be of",
+    "floats_in_lanes": "a score cannot be of",
+}
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+_FAR = 2**62  # beyond it no position is
 
 
 class _Operation:
-    """How an operation is typed and emitted.
+    """The types and the code of an operation.
 
-    rule    "number": whole for whole operands, else float32; "ring": likewise, and true of what wraps around; "float":
-            always float32; "compare": true or false; "truth": of truth values; "bits": of truth values if all are,
-            else a number; "shift": whole; "where": as the second and third operand
-    floats, wholes, truths  emit it from an LaneEmitter and operands of that kind; None: there is none
+    rule    of the result's type. "number": whole for whole operands, else float32; "ring": likewise, and right for
+            wrapped operands; "float": always float32; "compare": a truth value; "truth": the same, of truth values;
+            "bits": a truth value if all operands are, else a number; "shift": whole; "where": as the second and third
+            operand
+    floats, wholes, truths  emit it from a LaneEmitter and operands of that kind; None: it takes no such operands
     """
 
     def __init__(self, rule: str, count: int, floats=None, wholes=None, truths=None):
         self.rule, self.count, self.floats, self.wholes, self.truths = rule, count, floats, wholes, truths
 
     def form(self, kinds) -> str | None:
-        """Which of floats, wholes and truths computes it for these types."""
+        """The attribute that computes it for these types: floats, wholes or truths; None: there is none."""
         if len(kinds) != self.count or not all(is_float(k) or is_whole(k) or is_truth(k) for k in kinds):
             return None
         values = kinds[1:] if self.rule == "where" else kinds
@@ -77,10 +72,10 @@ class _Operation:
         return _wholes(wide, self.is_long(kinds))
 
     def is_long(self, kinds) -> bool:
-        """Whether whole numbers have 64 bits in lanes, too: for operands that have, or a scalar shifted by lanes."""
+        """Whether whole numbers have 64 bits in lanes too: where an operand has, or where lanes shift a scalar."""
         if self.rule == "shift":
-            shifted, by = kinds
-            if is_scalar_whole(shifted) and by in IN_LANES:
+            shifted, shift = kinds
+            if lanes.is_scalar_whole(shifted) and shift in IN_LANES:
                 return True
         kinds = kinds[1:] if self.rule == "where" else kinds
         return LONGS in kinds or LONG in kinds
@@ -99,7 +94,7 @@ class _Operation:
 
 
 class _Operand(NamedTuple):
-    """A value of a Numba type; None where only the type of a result is asked for."""
+    """A value of a Numba type; None where the caller wants only the type of a result."""
 
     value: Any
     kind: types.Type
@@ -113,9 +108,9 @@ def _wholes(wide: bool, long: bool):
 
 
 def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None, special=None) -> None:
-    """Make an operation and what compiled code calls.
+    """Define an operation and the function that compiled code calls.
 
-    special  (builder, *operands) emits it where it can, and with no builder says the type; else None
+    special  (builder, *operands) -> the result for operands that it takes, else None; without a builder, its type
     """
     operation = _Operation(rule, count, floats, wholes, truths)
 
@@ -125,8 +120,8 @@ def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None
     stub.__name__ = stub.__qualname__ = name
 
     def of_special(kinds):
-        wanted = special and len(kinds) == operation.count
-        return special(None, *(_Operand(None, kind) for kind in kinds)) if wanted else None
+        applies = special and len(kinds) == operation.count
+        return special(None, *(_Operand(None, kind) for kind in kinds)) if applies else None
 
     def resolve(kinds):
         if any(kind in IN_RANGES for kind in kinds):
@@ -157,17 +152,8 @@ def _add(name: str, rule: str, count: int, floats=None, wholes=None, truths=None
     OPERATIONS[name], _RULES[name] = stub, operation
 
 
-_WORDS = {
-    "decide": "an if or while cannot depend on",
-    "count": "a range cannot be of",
-    "scalar": "a function that only Numba knows takes no",
-    "truths_in_lanes": "a mask cannot be of",
-    "floats_in_lanes": "a score cannot be of",
-}
-
-
 def name_of(kind) -> str:
-    """A type in the words of whoever wrote the function."""
+    """A type in words for the author of a function."""
     names = {VECTOR: "floats in lanes", MASK: "truth values in lanes", LONG: "int64"}
     names |= dict.fromkeys((INTEGERS, LONGS), "integers in lanes")
     names |= dict.fromkeys(RUNS, "positions in lanes")
@@ -175,7 +161,7 @@ def name_of(kind) -> str:
 
 
 def result_of(name: str, *kinds):
-    """The type that an operation has for operands of these types; None: it has none."""
+    """The type of an operation's result for operands of these types; None: it takes no such operands."""
     return _RULES[name].resolve(kinds)
 
 
@@ -183,7 +169,7 @@ def result_of(name: str, *kinds):
 
 
 def _is_scalar(kind) -> bool:
-    return is_scalar_whole(kind) or isinstance(kind, types.Boolean)
+    return lanes.is_scalar_whole(kind) or isinstance(kind, types.Boolean)
 
 
 def _int64(builder, scalar: _Operand):
@@ -201,35 +187,31 @@ def _subtract_run(builder, x: _Operand, y: _Operand):
     if x.kind in RUNS and _is_scalar(y.kind):
         return x.kind if builder is None else builder.sub(x.value, _int64(builder, y))
     if y.kind in RUNS and _is_scalar(x.kind):
-        turned = FALL if y.kind == RAMP else RAMP
-        return turned if builder is None else builder.sub(_int64(builder, x), y.value)
+        run_kind = lanes.FALL if y.kind == lanes.RAMP else lanes.RAMP
+        return run_kind if builder is None else builder.sub(_int64(builder, x), y.value)
     return None
 
 
-_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
-_FAR = 2**62  # beyond it no position is
-
-
 def _compare_with_scalar(symbol: str) -> Callable:
-    """Compare a run, or int32 in lanes, with a scalar of 64 bits; none is widened."""
+    """Compare a run, or int32 in lanes, with a scalar of 64 bits, without widening the lanes."""
 
     def special(builder, x: _Operand, y: _Operand):
-        lanes, scalar, way = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
-        if lanes.kind not in (*RUNS, INTEGERS) or not _is_scalar(scalar.kind):
+        vector, scalar, way = (y, x, _MIRRORED[symbol]) if _is_scalar(x.kind) else (x, y, symbol)
+        if vector.kind not in (*RUNS, INTEGERS) or not _is_scalar(scalar.kind):
             return None
         if builder is None:
             return MASK
-        # of a scalar that is the same for a whole row, what depends on it alone is computed once
+        # LLVM computes what depends on the scalar alone once a row, if the scalar is the same for the row
         number = _int64(builder, scalar)
-        if lanes.kind == INTEGERS:
-            return _compare_narrow(builder, way, lanes.value, number)
-        return _compare_run(builder, way, lanes, number)
+        if vector.kind == INTEGERS:
+            return _compare_narrow(builder, way, vector.value, number)
+        return _compare_run(builder, way, vector, number)
 
     return special
 
 
 def _compare_narrow(builder, way: str, x, scalar):
-    """Of one that is no int32, any int32 is on the same side as 0."""
+    """A scalar beyond int32 has every int32 on the side on which it has 0."""
     a, narrow = LaneEmitter(builder, True), builder.trunc(scalar, I32)
     fits = builder.icmp_signed("==", builder.sext(narrow, I64), scalar)
     near = builder.icmp_signed(way, x, a.splat(narrow))
@@ -237,13 +219,13 @@ def _compare_narrow(builder, way: str, x, scalar):
 
 
 def _compare_run(builder, way: str, run: _Operand, scalar):
-    """The scalar's distance from the first position with 0, 1, 2 and so on."""
-    a, scalar = LaneEmitter(builder, True), clip(builder, scalar, I64(-_FAR), I64(_FAR))
-    if run.kind == FALL:  # start - n < scalar where n > start - scalar
+    """Compare 0, 1, 2 and so on with the scalar's distance from the first position."""
+    a, scalar = LaneEmitter(builder, True), lanes.clip(builder, scalar, I64(-_FAR), I64(_FAR))
+    if run.kind == lanes.FALL:  # start - n < scalar where n > start - scalar
         distance, way = builder.sub(run.value, scalar), _MIRRORED[way]
     else:
         distance = builder.sub(scalar, run.value)
-    distance = builder.trunc(clip(builder, distance, I64(-1), I64(LANES)), I32)
+    distance = builder.trunc(lanes.clip(builder, distance, I64(-1), I64(LANES)), I32)
     return builder.icmp_signed(way, a.count(), a.splat(distance))
 
 
@@ -251,32 +233,15 @@ _add("add", "ring", 2, LaneEmitter.add, lanes.by_builder("add"), special=_add_ru
 _add("subtract", "ring", 2, LaneEmitter.subtract, lanes.by_builder("sub"), special=_subtract_run)
 _add("multiply", "ring", 2, LaneEmitter.multiply, lanes.by_builder("mul"))
 _add("divide", "float", 2, LaneEmitter.divide)
-for _part, _name in enumerate(("floor_divide", "remainder")):
-    _add(
-        _name,
-        "number",
-        2,
-        lambda a, x, y, part=_part: lanes.floor_divided(a, x, y)[part],
-        lambda a, x, y, part=_part: a.floor_divided(x, y)[part],
-    )
+_add("floor_divide", "number", 2, lambda a, *xy: lanes.floor_divided(a, *xy)[0], lambda a, *xy: a.floor_divided(*xy)[0])
+_add("remainder", "number", 2, lambda a, *xy: lanes.floor_divided(a, *xy)[1], lambda a, *xy: a.floor_divided(*xy)[1])
 _add("power", "float", 2, elementary.power)
 MOST_EXPONENT = 16  # of which x**n is written as multiplications
 for _n in range(2, MOST_EXPONENT + 1):
-    _add(
-        f"power_{_n}",
-        "number",
-        1,
-        lanes.repeated(LaneEmitter.multiply, _n),
-        lanes.repeated(lambda a, x, y: a.builder.mul(x, y), _n),
-    )
-_add("negative", "number", 1, lanes.negative_float, lambda a, x: a.builder.sub(a.whole(0), x))
-_add(
-    "absolute",
-    "number",
-    1,
-    lambda a, x: a.call(f"llvm.fabs.v{a.lanes}f32", a.vector, x),
-    lambda a, x: a.builder.select(a.builder.icmp_signed("<", x, a.whole(0)), a.builder.sub(a.whole(0), x), x),
-)
+    _powers = (lanes.repeated(multiply, _n) for multiply in (LaneEmitter.multiply, lanes.by_builder("mul")))
+    _add(f"power_{_n}", "number", 1, *_powers)
+_add("negative", "number", 1, lambda a, x: a.subtract(a.constant(-0.0), x), lambda a, x: a.builder.sub(a.whole(0), x))
+_add("absolute", "number", 1, lanes.by_intrinsic("fabs"), lanes.absolute_whole)
 _add("maximum", "number", 2, *lanes.extreme(">"))
 _add("minimum", "number", 2, *lanes.extreme("<"))
 _add("where", "where", 3, lanes.select, lanes.select, lanes.select)
@@ -284,18 +249,7 @@ for _name, _symbol in (
     ("less", "<"), ("less_equal", "<="), ("greater", ">"), ("greater_equal", ">="), ("equal", "=="),
     ("not_equal", "!="),
 ):  # fmt: skip
-    _add(
-        _name,
-        "compare",
-        2,
-        lambda a, x, y, way=_symbol: (
-            a.builder.fcmp_unordered(way, x, y, flags=EXACT)
-            if way == "!="
-            else a.builder.fcmp_ordered(way, x, y, flags=EXACT)
-        ),
-        lambda a, x, y, way=_symbol: a.builder.icmp_signed(way, x, y),
-        special=_compare_with_scalar(_symbol),
-    )
+    _add(_name, "compare", 2, *lanes.compared(_symbol), special=_compare_with_scalar(_symbol))
 for _name, _symbol in (("bit_and", "and_"), ("bit_or", "or_"), ("bit_xor", "xor")):
     _add(_name, "bits", 2, None, lanes.by_builder(_symbol), lanes.by_builder(_symbol))
 _add("and", "bits", 2, lanes.last_if_true, lanes.last_if_true, lanes.by_builder("and_"))
@@ -315,15 +269,13 @@ _add("log", "float", 1, elementary.log)
 _add("log2", "float", 1, elementary.log2)
 _add("tanh", "float", 1, elementary.accurate_tanh)
 _add("erf", "float", 1, elementary.erf)
-_add("sqrt", "float", 1, lambda a, x: lanes.rounded(a, "sqrt", x))
-_add("floor", "float", 1, lambda a, x: lanes.rounded(a, "floor", x))
-_add("ceil", "float", 1, lambda a, x: lanes.rounded(a, "ceil", x))
-_add("round", "float", 1, lambda a, x: lanes.rounded(a, "rint", x))
-_add("is_nan", "compare", 1, lanes.is_nan, lambda a, x: a.truth(False))
+for _name, _intrinsic in (("sqrt", "sqrt"), ("floor", "floor"), ("ceil", "ceil"), ("round", "rint")):
+    _add(_name, "float", 1, lanes.by_intrinsic(_intrinsic))
+_add("is_nan", "compare", 1, lambda a, x: a.builder.fcmp_unordered("uno", x, x), lambda a, x: a.truth(False))
 
 
 def _to_whole(rounding: str | None) -> Callable:
-    """``int`` and its like have a whole result of float operands, for which there is no rule."""
+    """``int`` and its like: they have a whole result of a float operand, which no rule covers."""
 
     def special(builder, x: _Operand):
         if not is_float(x.kind):
@@ -332,7 +284,8 @@ def _to_whole(rounding: str | None) -> Callable:
             return _wholes(x.kind == VECTOR, False)
         a = LaneEmitter(builder, x.kind == VECTOR)
         value = a.as_floats(*x)
-        return a.result(lanes.to_wholes(a, lanes.rounded(a, rounding, value) if rounding else value))
+        value = lanes.by_intrinsic(rounding)(a, value) if rounding else value
+        return a.result(a.call(f"llvm.fptosi.sat.v{a.lanes}i{a.bits}.v{a.lanes}f32", a.wholes, value))
 
     return special
 
@@ -342,7 +295,7 @@ for _name, _rounding in (("to_whole", None), ("floor_whole", "floor"), ("ceil_wh
 
 
 def _decide(builder, x: _Operand):
-    """The condition of an ``if`` that stays one: a truth value that all lanes share."""
+    """The condition of an ``if`` that remains a branch: a truth value that all lanes share."""
     if x.kind in IN_LANES:
         return None
     return types.boolean if builder is None else _RULES["truth"].emit(builder, [x.kind], [x.value])
@@ -356,14 +309,14 @@ def _count(builder, x: _Operand):
 
 
 def _scalar(builder, x: _Operand):
-    """An operand of what Numba knows, and lanes do not."""
+    """An operand of a function that only Numba knows."""
     if is_float(x.kind) and x.kind != VECTOR:
         return types.float32 if builder is None else _RULES["to_float"].emit(builder, [x.kind], [x.value])
     return _count(builder, x)
 
 
 def _widen(result):
-    """What a function returned, in lanes."""
+    """The result of a user's function, in lanes."""
 
     def special(builder, x: _Operand):
         if not (is_float(x.kind) or is_whole(x.kind) or is_truth(x.kind)):

@@ -1,7 +1,7 @@
-"""Operations on ranges of whole numbers: what a mask says of a whole tile of queries and keys at once.
+"""Operations on ranges of whole numbers, by which a mask answers for a whole tile of queries and keys at once.
 
-A RANGE holds a number's least and greatest value, a TRUTH whether it may be true (1) and whether it may be false (2).
-Numbers in lanes wrap around beyond 32 bits; a range that leaves them therefore becomes that of all numbers.
+A RANGE holds a number's least and greatest value, a TRUTH whether a condition may be true (1) and may be false (2).
+Numbers in lanes wrap around beyond 32 bits, so a range that exceeds 32 bits becomes the range of all numbers.
 """
 
 from collections import namedtuple
@@ -16,13 +16,10 @@ from fastattn.simd.vector import PlainType
 
 I1, I8 = ir.IntType(1), ir.IntType(8)
 
-
-# A number's range, as LLVM values.
+# LLVM values: a number's least and greatest value; whether a condition may be true, and whether it may be false.
 Ends = namedtuple("Ends", "least greatest")
-# Whether something may be true and whether it may be false, as LLVM values.
 Chances = namedtuple("Chances", "true false")
 _ALL, _NARROW = Ends(I64(-(2**63)), I64(2**63 - 1)), Ends(I64(-(2**31)), I64(2**31 - 1))
-
 
 _PAIR = ir.LiteralStructType([I64, I64])
 RANGE, TRUTH = PlainType("range of int64", _PAIR), PlainType("truth of a range", I8)
@@ -36,7 +33,7 @@ _TRUTHS = _AND | _OR | _XOR | _NOT | _SAME
 
 
 def unknown(kind):
-    """Of all numbers, or of either truth."""
+    """The RANGE of all numbers, or the TRUTH of what may be either."""
     return I8(3) if kind == TRUTH else ir.Constant(_PAIR, _ALL)
 
 
@@ -49,7 +46,7 @@ def _is_truth(kind) -> bool:
 
 
 def range_result(name: str, kinds: tuple):
-    """The type of an operation with a range or its truth among the operands; None where there is none."""
+    """The type of an operation with a RANGE or a TRUTH among the operands; None where there is no such operation."""
     if name in COMPARISONS and all(map(_is_number, kinds)):
         return TRUTH
     if _NUMBERS.get(name) == len(kinds) and all(map(_is_number, kinds)):
@@ -66,17 +63,17 @@ def range_result(name: str, kinds: tuple):
 
 
 def emit_range(name: str, builder: ir.IRBuilder, kinds: tuple, values: tuple):
-    """The operation that ``range_result`` has typed."""
+    """Emit the operation whose type ``range_result`` gives."""
     r, pairs = _Ranges(builder), list(zip(values, kinds))
     if name in COMPARISONS:
         return r.compare(name, *(r.ends(*pair) for pair in pairs))
     if name == "where":
         condition, *pairs = pairs
-        may = r.chances(*condition)
+        truth = r.chances(*condition)
         if all(_is_truth(kind) for _, kind in pairs):
-            return r.where_truth(may, *(r.chances(*pair) for pair in pairs))
+            return r.where_truth(truth, *(r.chances(*pair) for pair in pairs))
         ends = [r.ends(*pair) for pair in pairs]
-        return r.number(r.where_range(may, *ends), ends)
+        return r.number(r.where_range(truth, *ends), ends)
     if name in _NUMBERS:
         ends = [r.ends(*pair) for pair in pairs]
         return r.number(getattr(r, name)(*ends), ends)
@@ -112,18 +109,18 @@ class _Ranges:
     def below(self, x, y):
         return self.builder.icmp_signed("<", x, y)
 
-    def least(self, first, *others):
-        for other in others:
-            first = self.builder.select(self.below(other, first), other, first)
+    def least(self, first, *values):
+        for value in values:
+            first = self.builder.select(self.below(value, first), value, first)
         return first
 
-    def greatest(self, first, *others):
-        for other in others:
-            first = self.builder.select(self.below(first, other), other, first)
+    def greatest(self, first, *values):
+        for value in values:
+            first = self.builder.select(self.below(first, value), value, first)
         return first
 
     def number(self, result: Ends, operands):
-        """The RANGE of a result: all numbers if it or an operand does not fit 32 bits."""
+        """The RANGE of a result: that of all numbers if the result or an operand does not fit 32 bits."""
         b, fits = self.builder, I1(1)
         for least, greatest in (result, *operands):
             inside = b.icmp_signed(">=", least, _NARROW.least), b.icmp_signed("<=", greatest, _NARROW.greatest)
@@ -145,7 +142,7 @@ class _Ranges:
         differ = b.icmp_signed("!=", self.least(x.least, y.least), self.greatest(x.greatest, y.greatest))
         return self.truth(meet, differ) if name == "equal" else self.truth(differ, meet)
 
-    # Operands of more than 32 bits give whatever they give: ``number`` replaces it.
+    # For operands of more than 32 bits any result is right: ``number`` replaces it.
 
     def add(self, x: Ends, y: Ends) -> Ends:
         return Ends(self.builder.add(x.least, y.least), self.builder.add(x.greatest, y.greatest))
@@ -154,7 +151,7 @@ class _Ranges:
         return Ends(self.builder.sub(x.least, y.greatest), self.builder.sub(x.greatest, y.least))
 
     def multiply(self, x: Ends, y: Ends) -> Ends:
-        products = [self.builder.mul(one, other) for one in x for other in y]
+        products = [self.builder.mul(a, b) for a in x for b in y]
         return Ends(self.least(*products), self.greatest(*products))
 
     def negative(self, x: Ends) -> Ends:
@@ -174,7 +171,7 @@ class _Ranges:
         return Ends(self.least(x.least, y.least), self.least(x.greatest, y.greatest))
 
     def _divided(self, x: Ends, divisor) -> tuple[Ends, Ends]:
-        """Of both ends, divided by a scalar, the quotients and the remainders."""
+        """The quotients and the remainders of both ends, divided by a scalar."""
         a = self.scalars
         parts = [a.floor_divided(a.splat(end), a.splat(divisor)) for end in x]
         quotients, remainders = (Ends(*map(a.result, part)) for part in zip(*parts))
@@ -201,16 +198,16 @@ class _Ranges:
         b = self.builder
         return self.truth(*(b.or_(b.and_(condition.true, p), b.and_(condition.false, q)) for p, q in zip(x, y)))
 
-    def truths(self, name, one: Chances, other: Chances | None = None):
+    def truths(self, name, x: Chances, y: Chances | None = None):
         b = self.builder
-        if other is None:
-            return self.truth(one.false, one.true) if name in _NOT else self.truth(*one)
+        if y is None:
+            return self.truth(x.false, x.true) if name in _NOT else self.truth(*x)
         if name in _AND:
-            return self.truth(b.and_(one.true, other.true), b.or_(one.false, other.false))
+            return self.truth(b.and_(x.true, y.true), b.or_(x.false, y.false))
         if name in _OR:
-            return self.truth(b.or_(one.true, other.true), b.and_(one.false, other.false))
-        differ = b.or_(b.and_(one.true, other.false), b.and_(one.false, other.true))
-        return self.truth(differ, b.or_(b.and_(one.true, other.true), b.and_(one.false, other.false)))
+            return self.truth(b.or_(x.true, y.true), b.and_(x.false, y.false))
+        differ = b.or_(b.and_(x.true, y.false), b.and_(x.false, y.true))
+        return self.truth(differ, b.or_(b.and_(x.true, y.true), b.and_(x.false, y.false)))
 
 
 @intrinsic
@@ -225,7 +222,7 @@ def make_range(typing_context, first, last):
 
 @intrinsic
 def truth_bits(typing_context, truth):
-    """1 if it may be true, 2 if it may be false, 3 if either; of a TRUTH or a plain truth value."""
+    """1 if a TRUTH or a plain truth value may be true, 2 if it may be false, 3 if it may be either."""
 
     def generate(context, builder, kind, values):
         r, (value,) = _Ranges(builder), values

@@ -1,6 +1,6 @@
-"""Rows in memory: copied, prefetched, and LANES rows at any addresses transposed or multiplied by a vector or a few.
+"""Rows in memory: copies, prefetches, and transposes of LANES rows at any addresses or products with a few vectors.
 
-Addresses are plain integers, in bytes, and nothing is checked, as in vector.py.
+Addresses are plain integers, in bytes. Nothing checks them, as in memory.py.
 """
 
 from functools import partial
@@ -10,7 +10,9 @@ from numba import types
 from fastattn.simd.arguments import LINE, SIZE
 from fastattn.simd.emit import F32, I32, I64, Emitter
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import as_intrinsic, make_array_routine, make_routine
+from fastattn.simd.vector import as_array_routine, as_intrinsic, as_routine
+
+AHEAD = 32  # rows from what is read to what is prefetched
 
 
 @as_intrinsic(types.void, types.intp, types.intp, types.intp)
@@ -46,14 +48,11 @@ def prefetch_row(emitter, address, size):
     prefetch_lines(emitter, address, size, 3)
 
 
-@as_intrinsic(types.void, types.intp, types.intp)
-def prefetch_row_far(emitter, address, size):
-    """Prefetch the cache lines of ``size`` bytes from an address on into L2."""
-    prefetch_lines(emitter, address, size)
+prefetch_row_far = as_intrinsic(types.void, types.intp, types.intp)(prefetch_lines)  # into L2
 
 
 def _interleave(emitter: Emitter, a, b, width: int) -> tuple:
-    """(even, odd): runs of ``width`` lanes alternately of a and b, from the even and from the odd runs of both."""
+    """(even, odd): the even, and the odd, runs of ``width`` lanes of both, alternately from a and b."""
     lanes = range(emitter.target.lanes)
     even = [i if i // width % 2 == 0 else i - width + emitter.target.lanes for i in lanes]
     odd = [i + width if i // width % 2 == 0 else i + emitter.target.lanes for i in lanes]
@@ -64,11 +63,11 @@ def emit_transpose(emitter: Emitter, rows: list) -> list:
     """Transpose LANES vectors as the rows of a square matrix, by swaps of ever larger off-diagonal blocks."""
     width = 1
     while width < len(rows):
-        swapped = list(rows)
+        next_rows = list(rows)
         for i in range(len(rows)):
             if i // width % 2 == 0:
-                swapped[i], swapped[i + width] = _interleave(emitter, rows[i], rows[i + width], width)
-        rows, width = swapped, 2 * width
+                next_rows[i], next_rows[i + width] = _interleave(emitter, rows[i], rows[i + width], width)
+        rows, width = next_rows, 2 * width
     return rows
 
 
@@ -84,7 +83,7 @@ def emit_lane_sums(emitter: Emitter, rows: list, add):
 
 def _make_transpose(whole: bool):
     def emit(emitter, source, source_row, rows, columns, target, target_row):
-        """A square of LANES rows and columns; see below."""
+        """Transpose a square of LANES rows and columns; see below."""
         builder = emitter.builder
         last = builder.sub(rows, I64(1))
         loaded = []
@@ -99,12 +98,12 @@ def _make_transpose(whole: bool):
             emitter.store(vector, builder.add(target, builder.mul(target_row, I64(i))))
 
     name = "transpose" if whole else "transpose_first"
-    return make_routine(name, (types.intp,) * 6, emit)
+    return as_routine(name, *[types.intp] * 6)(emit)
 
 
-# transpose(source, source_row, rows, columns, target, target_row): a square of LANES rows and columns. Only ``rows``
-# rows are read, at least 1; copies of the last replace missing ones. transpose_first reads ``columns`` columns
-# only and fills the rest with zeros; transpose reads LANES of them whatever ``columns`` is.
+# transpose(source, source_row, rows, columns, target, target_row): a square of LANES rows and columns. It reads only
+# ``rows`` rows, at least 1; copies of the last replace missing ones. transpose_first reads only ``columns`` columns and
+# takes zeros for the others; transpose reads LANES columns whatever ``columns`` is.
 transpose = _make_transpose(whole=True)
 transpose_first = _make_transpose(whole=False)
 
@@ -112,8 +111,8 @@ transpose_first = _make_transpose(whole=False)
 class Element:
     """Reads a table's values, ``size`` bytes each, as float32 vectors, whole or in part.
 
-    A table is an array of float32, of uint16 for bfloat16, of int16 for float16, which Numba lacks, or of int8, a
-    row of which has its scale behind it, a float32.
+    A table is an array of float32, of uint16 for bfloat16, of int16 for float16, which Numba lacks, or of int8. Behind
+    a row of int8 lies its scale, a float32.
     """
 
     def __init__(self, table):
@@ -141,7 +140,7 @@ def emit_along(element: Element, emitter: Emitter, rows, queries, width, sums: l
     """Emit the loops along the ``width`` values of rows of a table and of queries, float32, all at addresses.
 
     add    (sums, a vector of each row, a vector of each query) -> new sums
-    ahead  how many bytes behind what is read of the rows memory is prefetched
+    ahead  bytes from what the loop reads of the rows to what it prefetches
     """
     builder = emitter.builder
     tail = builder.and_(width, I64(LANES - 1))
@@ -167,8 +166,8 @@ def make_dot_rows(queries: int):
 
     out[q, j] becomes the dot product of query q, ``width`` floats, and row index[j], ``width`` values of the type of
     ``table`` (see Element), for ``queries`` (a power of two, at most LANES) queries and LANES / queries indices, int32.
-    ``rows`` is the address of row 0; query_row, row_size and out_row are distances in
-    bytes. The order of a sum depends on ``width`` only.
+    ``rows`` is the address of row 0; query_row, row_size and out_row are distances in bytes. The order of a sum depends
+    on ``width`` alone.
     """
     keys = LANES // queries
 
@@ -191,14 +190,14 @@ def make_dot_rows(queries: int):
         for q, place in enumerate(emitter.row_addresses(out, out_row, queries)):
             emitter.store(emitter.pick(result, range(q * keys, (q + 1) * keys)), place)
 
-    return make_array_routine(f"dot_rows_{queries}", [None] * 8, Element, emit_dots)
+    return as_array_routine(f"dot_rows_{queries}", [None] * 8, Element)(emit_dots)
 
 
 def make_add_rows(sums: int, vectors: int):
     """The intrinsic ``add_rows(table, weight, weight_row, rows, row_size, index, count, width, out, out_row)``.
 
     out[q] += weight[q, s] * row index[s], for s = 0, 1, ... below ``count`` in this order, for ``sums`` rows of out,
-    padded to whole vectors; ``vectors`` of each are in registers at a time. ``rows`` is the address of row 0 of values
+    padded to whole vectors, of which registers hold ``vectors`` at a time. ``rows`` is the address of row 0 of values
     of the type of ``table`` (as in ``make_dot_rows``), index is int32.
     """
 
@@ -230,54 +229,49 @@ def make_add_rows(sums: int, vectors: int):
 
         chunk = vectors * LANES
         whole = builder.sub(width, builder.urem(width, I64(chunk)))
-        rest = builder.mul(builder.sub(width, whole), I64(4))
+        tail_size = builder.mul(builder.sub(width, whole), I64(4))
         first = builder.mul(whole, I64(4))
 
         def add_chunk(offset):
             add_part(offset, vectors, element.load)
 
         def add_vector(offset):
-            left = builder.sdiv(builder.sub(rest, offset), I64(4))
-            add_part(builder.add(first, offset), 1, partial(element.load_first, count=left))
+            count_left = builder.sdiv(builder.sub(tail_size, offset), I64(4))
+            add_part(builder.add(first, offset), 1, partial(element.load_first, count=count_left))
 
         emitter.each(first, chunk * 4, add_chunk)
-        emitter.each(rest, SIZE, add_vector)
+        emitter.each(tail_size, SIZE, add_vector)
 
-    return make_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element, emit_sums)
+    return as_array_routine(f"add_rows_{sums}_{vectors}", [None] * 9, Element)(emit_sums)
 
 
 def emit_row_address(emitter: Emitter, rows, row_size, index, offset):
-    """The address of the row whose number, an int32, is at ``index`` + ``offset``."""
+    """The address of the row whose number is the int32 at ``index`` + ``offset``."""
     builder = emitter.builder
     number = emitter.read(builder.add(index, offset), I32)
     return builder.add(rows, builder.mul(builder.sext(number, I64), row_size))
 
 
-def _widen_row(element: Element, emitter: Emitter, source, target, width):
-    """Write ``width`` values of the type of the table, narrow ones, as float32."""
+@as_array_routine("widen_row", [None] * 3, Element)
+def widen_row(element: Element, emitter: Emitter, source, target, width):
+    """Write ``width`` narrow values of the type of the table as float32."""
     builder = emitter.builder
 
     def widen(offset):
-        left = builder.sub(width, offset)
-        value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), left)
-        emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), left)
+        count = builder.sub(width, offset)
+        value = element.load_first(emitter, builder.add(source, builder.mul(offset, I64(element.size))), count)
+        emitter.store_part(value, builder.add(target, builder.mul(offset, I64(4))), count)
 
     emitter.each(width, LANES, widen)
-
-
-widen_row = make_array_routine("widen_row", [None] * 3, Element, _widen_row)
-
-
-AHEAD = 32  # rows: those so much further on are prefetched
 
 
 def make_dot_columns(queries: int):
     """The intrinsic ``dot_columns(table, query, query_row, rows, row_size, count, width, out, out_row)``.
 
     out[q, j] becomes the dot product of query q, ``width`` floats, and row j, ``width`` values of the type of ``table``
-    (see Element), for ``queries`` queries and LANES rows from the address ``rows`` on. Only ``count`` rows are read, at
-    least 1; the last stands for those beyond. query_row, row_size and out_row are distances in bytes. Each sum is in
-    the order of the columns, as in a register tile, so it has the bits of that tile's.
+    (see Element), for ``queries`` queries and LANES rows from the address ``rows`` on. It reads only ``count`` rows, at
+    least 1; the last stands for those beyond. query_row, row_size and out_row are distances in bytes. Each sum has the
+    order of the columns, and so the bits of a register tile.
     """
 
     def emit_dots(element, emitter, query, query_row, rows, row_size, count, width, out, out_row):
@@ -297,4 +291,4 @@ def make_dot_columns(queries: int):
         for value, place in zip(sums, emitter.row_addresses(out, out_row, queries)):
             emitter.store(value, place)
 
-    return make_array_routine(f"dot_columns_{queries}", [None] * 8, Element, emit_dots)
+    return as_array_routine(f"dot_columns_{queries}", [None] * 8, Element)(emit_dots)

@@ -1,8 +1,8 @@
-"""Scores of stored rows against queries, as LLVM vector IR; the rows are read where they lie, not packed.
+"""Scores of stored rows against queries, as LLVM vector IR; rows stay where they lie, unpacked.
 
-A row is read along its length, a vector at a time, and each vector meets every query of the tile. Sums stay in lanes
-until the row's end, so a sum's order, and with it its bits, depend on its row and its query alone. A score is a key: an
-int32 in the order of the scores, with NaN below all of them, so that floats and integers are compared alike.
+A tile reads a row along its length, a vector at a time, and each vector meets every query of the tile. Sums stay in
+lanes until the row's end, so a sum's order and bits depend on its row and its query alone. A score is a key: an int32
+in the order of the scores, with NaN below all of them, so that comparisons of floats and integers are the same.
 """
 
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from llvmlite import ir
 from numba import types
 
 from fastattn.simd.arguments import SIZE, WHOLE, Rows, RowWidth, Terms
-from fastattn.simd.arithmetic import INT8, add_both, load_words
+from fastattn.simd.arithmetic import INT8, add_pairwise, load_words
 from fastattn.simd.emit import EXACT, F32, I64, Emitter
 from fastattn.simd.rows import emit_lane_sums
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import make_array_routine
+from fastattn.simd.vector import as_array_routine
 
 NO_KEY = -(1 << 31)  # of NaN
 LEAST_NORM = 1e-12
-IN_STEP = 4  # rows of a tile of one query that are read side by side: of 16 memory is read a tenth slower
+IN_STEP = 4  # rows that a tile of one query reads side by side: with 16 it reads memory a tenth slower
 
 _BYTES, _PAIRS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), 2 * LANES)
 
@@ -43,7 +43,7 @@ class _Floats:
 
 
 class _Halves(_Floats):
-    """Rows of float16, widened as they are read; queries are float32, two vectors of them for one of a row."""
+    """Rows of float16, widened when read; queries are float32, two vectors of them for one of a row."""
 
     query_bytes = 2
 
@@ -55,7 +55,7 @@ class _Halves(_Floats):
         return [emitter.load(place) for place in (address, emitter.builder.add(address, I64(SIZE)))]
 
     def add(self, emitter: Emitter, row, query, total):
-        return add_both(emitter, row, query, total)
+        return add_pairwise(emitter, row, query, total)
 
 
 class _Bits:
@@ -74,15 +74,15 @@ class _Bits:
         return emitter.builder.sub(total, emitter.call(f"llvm.ctpop.v{LANES}i32", emitter.integers, differing))
 
     def add_square(self, emitter: Emitter, row, total):
-        return total  # bits have no length, and nobody asks for it
+        return total  # bits have no length, and no caller wants it
 
 
 @dataclass(frozen=True)
 class _Integers:
-    """Rows of int8 or uint8; scores are dot products. A row is its words and what is multiplied with a query.
+    """Rows of int8 or uint8; scores are dot products. A row is its words and its operand for a product with a query.
 
-    vpdpbusd multiplies unsigned bytes by signed ones: the rows have 128 added to them, or taken off, which the sums'
-    starts make good.
+    vpdpbusd multiplies unsigned bytes by signed ones: the operand is the row plus or minus 128, which the sums' starts
+    make good.
     """
 
     signed: bool
@@ -121,12 +121,12 @@ class _Integers:
 
     def _add_halves(self, emitter: Emitter, row, query, total):
         arithmetic = INT8["pairs" if TARGET.int8 in ("pairs", "vnni") else "widened"]
-        for one, other in zip(row, query, strict=True):
-            total = arithmetic.add(emitter, one, other, total)
+        for halves in zip(row, query, strict=True):
+            total = arithmetic.add(emitter, *halves, total)
         return total
 
 
-# By the dtype of staged queries; they are float32 for float16, too, and only seen as another.
+# By the dtype of staged queries: for rows of float16 they are float32, viewed as another type.
 COMPARISONS = {
     types.float32: _Floats(),
     types.uint16: _Halves(),
@@ -136,10 +136,14 @@ COMPARISONS = {
 }
 
 
+def comparison_of(staged):
+    return COMPARISONS[staged.dtype]
+
+
 def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead) -> list:
     """Emit the loop along the rows; returns the sums of each query with all rows, and of the rows with themselves.
 
-    ahead  how many bytes behind each row's place memory is prefetched
+    ahead  bytes from what the loop reads of a row to what it prefetches
     """
     builder = emitter.builder
 
@@ -162,14 +166,14 @@ def _emit_sums(emitter: Emitter, comparison, rows, width, queries, squares: bool
     def add_whole(offset, sums):
         return add(offset, [load_words(emitter, place) for place in places_at(offset)], sums)
 
-    def add_left(_, sums):
-        kept, zero = emitter.load_integers(width.mask), emitter.integer(0)
-        words = [emitter.load_first(place, width.left, zero, 1) for place in places_at(width.whole)]
-        return add(width.whole, [builder.and_(word, kept) for word in words], sums)
+    def add_tail(_, sums):
+        mask, zero = emitter.load_integers(width.mask), emitter.integer(0)
+        words = [emitter.load_first(place, width.tail, zero, 1) for place in places_at(width.whole)]
+        return add(width.whole, [builder.and_(word, mask) for word in words], sums)
 
     start = emitter.integer(0) if comparison.integer else emitter.constant(0.0)
     sums = emitter.loop(width.whole, SIZE, [start] * (len(rows) * (len(queries) + squares)), add_whole)
-    return emitter.loop(width.left, LANES, sums, add_left)
+    return emitter.loop(width.tail, LANES, sums, add_tail)
 
 
 def _lane_sums(emitter: Emitter, comparison, sums) -> list:
@@ -186,45 +190,19 @@ def _float_key(emitter: Emitter, value):
     return b.select(b.fcmp_unordered("uno", value, value, flags=EXACT), emitter.integer(NO_KEY), key)
 
 
-def _emit_tile(emitter: Emitter, comparison, rows: int, queries: int, measured: bool, arguments):
-    """Emit one tile; see make_score_tile."""
-    builder = emitter.builder
-    table, query, width, terms, thresholds, out, ahead = arguments
-    queries_at = emitter.row_addresses(query.address, query.distance, queries)
-    places, in_step = _row_places(emitter, table, rows), rows if queries > 1 else IN_STEP
-    parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
-    sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
-    bits = ir.Constant(I64, 0)
-    for n, total in enumerate(sums):
-        skip = I64(n * SIZE)
-        scale = _inverse_norm(emitter, squares[n]) if measured else _row_scales(emitter, terms.scales, rows, n)
-        if comparison.integer:
-            total = builder.add(total, emitter.load_integers(builder.add(terms.starts, skip)))
-            product = emitter.multiply(builder.sitofp(total, emitter.vector), scale)
-            wanted = builder.icmp_signed("!=", terms.scaled, I64(0))
-            key = builder.select(wanted, _float_key(emitter, product), total)
-        else:
-            key = _float_key(emitter, emitter.multiply(total, scale))
-        emitter.store(key, builder.add(out, skip))
-        above = builder.icmp_signed(">", key, emitter.load_integers(builder.add(thresholds, skip)))
-        found = builder.zext(builder.bitcast(above, ir.IntType(LANES)), I64)
-        bits = builder.or_(bits, builder.shl(found, I64(n * LANES)))
-    return bits
-
-
 def _emit_parts(emitter: Emitter, comparison, rows, width, queries, squares: bool, ahead, in_step: int) -> tuple:
-    """(sums of products, sums of squares) of rows of which so many are read side by side."""
-    products, own = [], []
+    """(sums of products, sums of squares) of the rows, ``in_step`` of them side by side."""
+    products, square_sums = [], []
     for n in range(0, len(rows), in_step):
-        some = rows[n : n + in_step]
-        sums = _emit_sums(emitter, comparison, some, width, queries, squares, ahead)
-        products += sums[: len(some) * len(queries)]
-        own += sums[len(some) * len(queries) :]
-    return products, own
+        group = rows[n : n + in_step]
+        sums = _emit_sums(emitter, comparison, group, width, queries, squares, ahead)
+        products += sums[: len(group) * len(queries)]
+        square_sums += sums[len(group) * len(queries) :]
+    return products, square_sums
 
 
 def _inverse_norm(emitter: Emitter, square):
-    """1 / length, from the sum of squares; NaN where that is infinite, since such a row has no cosine."""
+    """1 / length, from the sum of squares; NaN where the sum is infinite, since such a row has no cosine."""
     if square.type != emitter.vector:
         square = emitter.builder.sitofp(square, emitter.vector)
     root = emitter.call(f"llvm.sqrt.v{LANES}f32", emitter.vector, square)
@@ -245,38 +223,51 @@ def _row_places(emitter: Emitter, table, rows: int) -> list:
     return [emitter.read(emitter.builder.add(table, I64(8 * r)), I64, 8) for r in range(rows)]
 
 
-def _emit_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
-    """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. The others as make_score_tile's."""
+@as_array_routine("norms", (None, RowWidth, None, None), comparison_of)
+def inverse_norms(comparison, emitter: Emitter, table, width, out, ahead) -> None:
+    """1 / length of LANES rows, float32 at ``out``; NaN where a square overflows. See make_score_tile."""
     places = _row_places(emitter, table, LANES)
     _, squares = _emit_parts(emitter, comparison, places, width, (), True, ahead, IN_STEP)
     emitter.store(_inverse_norm(emitter, *_lane_sums(emitter, comparison, squares)), out)
 
 
-def _comparison_of(staged):
-    """By the type of an array of staged queries."""
-    return COMPARISONS[staged.dtype]
-
-
 def make_score_tile(rows: int, queries: int, measured: bool = False):
     """The intrinsic ``tile(staged, table, query, width, terms, thresholds, out, ahead)``: keys of rows with queries.
 
-    staged      the array of staged queries, for its dtype only. The others are addresses, or in bytes:
+    staged      the array of staged queries, for its dtype only. The others are addresses or bytes:
     table       of the ``rows`` rows' addresses.
     query       Rows: the queries.
     width       RowWidth.
     terms       Terms.
     thresholds  int32, of each row of each query.
     out         keys, the rows of one query after another, written.
-    ahead       bytes between a row's place and what is prefetched.
-    A ``measured`` tile, of one query, finds the factors itself, 1 / length of each row, and reads no scales.
+    ahead       from what the tile reads of a row to what it prefetches.
+    A ``measured`` tile, of one query, computes the factors itself, 1 / length of each row, and reads no scales.
     Returns a bit for each key, from the lowest on: whether it is greater than its threshold.
     """
 
-    def emit(comparison, emitter, *arguments):
-        return _emit_tile(emitter, comparison, rows, queries, measured, arguments)
+    def emit(comparison, emitter, table, query, width, terms, thresholds, out, ahead):
+        builder = emitter.builder
+        queries_at = emitter.row_addresses(query.address, query.distance, queries)
+        places, in_step = _row_places(emitter, table, rows), rows if queries > 1 else IN_STEP
+        parts = _emit_parts(emitter, comparison, places, width, queries_at, measured, ahead, in_step)
+        sums, squares = (_lane_sums(emitter, comparison, part) for part in parts)
+        bits = ir.Constant(I64, 0)
+        for n, total in enumerate(sums):
+            skip = I64(n * SIZE)
+            scale = _inverse_norm(emitter, squares[n]) if measured else _row_scales(emitter, terms.scales, rows, n)
+            if comparison.integer:
+                total = builder.add(total, emitter.load_integers(builder.add(terms.starts, skip)))
+                product = emitter.multiply(builder.sitofp(total, emitter.vector), scale)
+                scaled = builder.icmp_signed("!=", terms.scaled, I64(0))
+                key = builder.select(scaled, _float_key(emitter, product), total)
+            else:
+                key = _float_key(emitter, emitter.multiply(total, scale))
+            emitter.store(key, builder.add(out, skip))
+            above = builder.icmp_signed(">", key, emitter.load_integers(builder.add(thresholds, skip)))
+            lanes_above = builder.zext(builder.bitcast(above, ir.IntType(LANES)), I64)
+            bits = builder.or_(bits, builder.shl(lanes_above, I64(n * LANES)))
+        return bits
 
     forms = None, Rows, RowWidth, Terms, None, None, None
-    return make_array_routine(f"scores_{rows}_{queries}_{measured}", forms, _comparison_of, emit, types.intp)
-
-
-inverse_norms = make_array_routine("norms", (None, RowWidth, None, None), _comparison_of, _emit_norms)
+    return as_array_routine(f"scores_{rows}_{queries}_{measured}", forms, comparison_of, types.intp)(emit)

@@ -1,7 +1,7 @@
-"""Arrays that a compiled function looks numbers up in, with an index for each axis, in lanes or not.
+"""Arrays in which a compiled function looks numbers up, with an index for each axis, in lanes or not.
 
-A negative index counts from the end, as in Python; one that is outside then reads the nearest element, so that no lane
-reads what is not the array's, whatever the index.
+A negative index counts from the end, as in Python. An index outside an axis reads the nearest element, so no lane reads
+memory outside the array.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ I8 = ir.IntType(8)
 class ElementType(NamedTuple):
     """A number in a table: its LLVM type and bytes in memory, its Numba types as a scalar and in lanes.
 
-    unknown  what an element at a range of indices is: nothing is read for it
+    unknown  the type of an element at a range of indices, for which nothing is read
     """
 
     memory: ir.Type
@@ -45,7 +45,7 @@ ELEMENTS = {
 class Table(types.Type):
     """A C-contiguous array of float32, int32, int64 or bool, as its address and shape.
 
-    Where an axis is empty, all are, and one element is at the address nevertheless.
+    Where an axis is empty, all are, and one element lies at the address nevertheless.
     """
 
     def __init__(self, element: str, ndim: int):
@@ -62,7 +62,7 @@ register_form(Table, lambda table: ir.ArrayType(I64, 1 + table.ndim))
 
 
 def look_up(table, *index):
-    """The element at an index for each axis; with fewer, scalar ones, the table that is left."""
+    """The element at an index for each axis; with fewer, scalar indices, the table below them."""
     raise NotImplementedError("look_up is for compiled code")
 
 
@@ -83,7 +83,9 @@ class _LookUp(AbstractTemplate):
 
 
 def _found(table, index):
-    if not isinstance(table, Table) or not index or not all(map(_is_index, index)):
+    if not isinstance(table, Table) or not index:
+        return None
+    if not all(is_whole(kind) or is_truth(kind) or kind == RANGE for kind in index):
         return None
     wide, element = any(kind in IN_LANES for kind in index), ELEMENTS[table.element]
     if any(kind in IN_RANGES for kind in index):
@@ -93,10 +95,6 @@ def _found(table, index):
     if len(index) > table.ndim:
         return None
     return element.lanes if wide else element.scalar
-
-
-def _is_index(kind) -> bool:
-    return is_whole(kind) or is_truth(kind) or kind == RANGE
 
 
 def _fault(table, index) -> str:
@@ -138,7 +136,7 @@ def _lower_look_up(context, builder, signature, values):
         return unknown(result)
     look, pairs = _LookingUp(builder, table, address_and_shape), list(zip(numbers, index))
     if isinstance(result, Table):
-        return look.rest(pairs)
+        return look.sub_table(pairs)
     if result not in IN_LANES:
         return look.scalar(pairs)
     if index[-1] in RUNS and not any(kind in IN_LANES for kind in index[:-1]):
@@ -154,18 +152,18 @@ class _LookingUp:
         self.shape = [builder.extract_value(value, 1 + n) for n in range(table.ndim)]
 
     def _inside(self, a: LaneEmitter, value, kind, length):
-        """The index counted from the start, and moved into the axis."""
+        """The index, counted from the start and moved into the axis."""
         b, i = self.builder, a.as_wholes(value, kind)
         if a.bits == 32:  # an int32 reaches no further
             length = b.trunc(clip(b, length, I64(0), I64(2**31 - 1)), I32)
         n = a.splat(length)
         i = b.select(b.icmp_signed("<", i, a.whole(0)), b.add(i, n), i)
         i = b.select(b.icmp_signed("<", i, n), i, b.sub(n, a.whole(1)))
-        # last, for an empty axis, whose index 0 reads the zero that is there instead
+        # last, for an empty axis: its index 0 reads the zero that stands for it
         return b.select(b.icmp_signed("<", i, a.whole(0)), a.whole(0), i)
 
     def _scalar_offset(self, pairs):
-        """The number of elements before those of scalar indices, which stand for the first axes."""
+        """The number of elements before the scalar indices, which belong to the first axes."""
         b, a, offset = self.builder, LaneEmitter(self.builder, False), I64(0)
         for axis, length in enumerate(self.shape):
             offset = b.mul(offset, length)
@@ -179,11 +177,11 @@ class _LookingUp:
     def _load(self, address, kind):
         value = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
         value.align = self.bytes
-        # nobody writes it meanwhile: the same element for all lanes is read once
+        # nobody writes it meanwhile, so LLVM reads an element that all lanes share once
         value.set_metadata("invariant.load", self.builder.module.add_metadata([]))
         return value
 
-    def rest(self, pairs):
+    def sub_table(self, pairs):
         b = self.builder
         shape = self.shape[len(pairs) :]
         result = ir.Constant(ir.ArrayType(I64, 1 + len(shape)), ir.Undefined)
@@ -198,13 +196,13 @@ class _LookingUp:
         return self.builder.icmp_unsigned("!=", value, I8(0)) if self.memory == I8 else value
 
     def _as_lanes(self, value):
-        """Elements in lanes as Numba has them."""
+        """Elements in lanes, in the form that Numba's types have."""
         if self.memory == I8:
             return self.builder.icmp_unsigned("!=", value, ir.Constant(value.type, [0] * LANES))
         return value
 
     def run(self, pairs):
-        """A run of positions in the last axis, one load where it is wholly inside."""
+        """The elements at a run of positions in the last axis, by one load where the run is wholly inside."""
         b, (start, kind), length = self.builder, pairs[-1], self.shape[-1]
         if kind == FALL:
             start = b.sub(start, I64(LANES - 1))
@@ -244,6 +242,6 @@ class _LookingUp:
         addresses = b.add(a.splat(self.address), b.mul(offset, ir.Constant(wide, [self.bytes] * LANES)))
         pointers = b.inttoptr(addresses, ir.VectorType(self.memory.as_pointer(), LANES))
         kind = ir.VectorType(self.memory, LANES)
-        everywhere, nothing = a.truth(True), ir.Constant(kind, ir.Undefined)
+        everywhere, undefined = a.truth(True), ir.Constant(kind, ir.Undefined)
         name = f"llvm.masked.gather.v{LANES}{suffix(self.memory)}.v{LANES}p0"
-        return a.call(name, kind, pointers, I32(self.bytes), everywhere, nothing)
+        return a.call(name, kind, pointers, I32(self.bytes), everywhere, undefined)

@@ -1,10 +1,10 @@
 """The CPU that Numba compiles for, and the vector and tile sizes that fit its registers.
 
 The features are those of the compilation (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES), not of the host: an instruction
-that the limited target lacks would abort the process. They are read as Numba reads them, without importing it.
+that the compilation's target lacks would abort the process. This module reads them as Numba does, without importing it.
 
-Linux lends Intel's tile registers (AMX) on request. It is asked once, before any code is compiled for a CPU that has
-them. Only then does a thread's saved state grow by their 8 KiB, and only while they hold something.
+Linux lends Intel's tile registers (AMX) on request. A process asks once, before it compiles code for a CPU that has
+them. From then on a thread's saved state grows by their 8 KiB while they hold something.
 """
 
 import errno
@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import llvmlite.binding as llvm
 
-AMX = frozenset({"amx-tile", "amx-int8", "amx-bf16"})  # as LLVM names what needs a permission here
+AMX = frozenset({"amx-tile", "amx-int8", "amx-bf16"})  # LLVM's names of the features that need Linux's permission
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # Linux's numbers: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)
 
 
 @functools.cache
 def refusal() -> str:
-    """Why tiles cannot be used in this process, for a user to read; "" if they can."""
+    """The reason why this process cannot use tile registers, for a user to read; "" if it can."""
     if os.environ.get("FASTATTN_AMX", "").strip().lower() in ("0", "no", "off", "false"):
         return "FASTATTN_AMX switches them off"
     if sys.platform != "linux" or os.uname().machine != "x86_64":
@@ -33,17 +33,17 @@ def refusal() -> str:
 
 
 def _request() -> int:
-    """Linux's error number, or 0."""
-    import ctypes  # which takes a millisecond, on CPUs with tiles alone
+    """Request the tile registers; returns Linux's error number, or 0."""
+    import ctypes  # it takes a millisecond, and only CPUs with tiles need it
 
     library = ctypes.CDLL(None, use_errno=True)
     numbers = (ctypes.c_long(number) for number in (_ARCH_PRCTL, _REQUEST, _TILE_DATA))
     return 0 if library.syscall(*numbers) == 0 else ctypes.get_errno()
 
 
-# LLVM's list of an Arm host's features leaves out those of integer and bfloat16 products (as of LLVM 22), though the
-# CPU's name implies them in all that is compiled; so it is asked what it makes of operations that they do.
-# Feature -> the instruction that a function of _PROBES compiles to only if the CPU has it.
+# LLVM's list of an Arm host's features leaves out those of integer and bfloat16 products (as of LLVM 22), though LLVM
+# uses them in code for the CPU's name. So this module compiles _PROBES and looks for the instructions.
+# Feature -> the instruction that the function of its name compiles to only if the CPU has the feature.
 _SIGNS = {"dotprod": "sdot", "i8mm": "usdot", "bf16": "bfcvtn"}
 _PROBES = """
 declare <4 x i32> @llvm.vector.partial.reduce.add.v4i32.v16i32(<4 x i32>, <16 x i32>)
@@ -69,7 +69,7 @@ define <4 x bfloat> @bf16(<4 x float> %a) {
 
 
 def implied_features(triple: str, cpu: str, features: str) -> set[str]:
-    """Which of "dotprod", "i8mm" and "bf16" LLVM has for a CPU's name with these features; 2 to 7 ms."""
+    """The features among "dotprod", "i8mm" and "bf16" that LLVM uses for a CPU's name and features; 2 to 7 ms."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
@@ -83,13 +83,13 @@ class Target:
     """Vector width and register tile of one instruction set.
 
     lanes    float32 values in a vector.
-    rows     rows of a register tile.
-    vectors  vectors across a register tile; rows * vectors accumulators, vectors + 1 operands must fit the registers.
+    rows     of a register tile.
+    vectors  across a register tile; rows * vectors accumulators and vectors + 1 operands must fit the registers.
     fma      whether a fused multiply-add is one instruction (else it would be a library call).
-    int8, bfloat16  how they are multiplied: names of fastattn.simd.arithmetic.
+    int8, bfloat16  how the CPU multiplies them: names of fastattn.simd.arithmetic.
     float16  whether an instruction converts it (else it would be a library call).
     tiles    precisions whose products run in the CPU's own tile registers: see fastattn.simd.amx.
-    by_lane  whether a multiply-add takes one lane of an operand for all.
+    by_lane  whether a multiply-add takes one lane of an operand for all lanes.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Target:
 
     @property
     def columns(self) -> int:
-        """Columns of a register tile and of a panel of packed weights."""
+        """Of a register tile and of a panel of packed weights."""
         return self.lanes * self.vectors
 
 
@@ -122,18 +122,17 @@ SSE = Target("sse", 4, 4, 2, False, "pairs")
 NEON = Target("neon", 4, 8, 3, True, "smlal", float16=True, by_lane=True)
 GENERIC = Target("generic", 4, 4, 2, False)
 
-
-# Arm's SVE is not used: its vectors have no length that is known when a kernel is written.
+# fastattn does not use Arm's SVE: the length of its vectors is unknown when a kernel is written.
 ARM = ("aarch64", "arm64")
-# Tiles need all of a precision's features: AVX-512's for the form of the rows, and for what few rows of int8 take.
+# Tiles need all features of a precision; AVX-512's serve the form of the rows, and products of few rows of int8.
 _TILES = {"int8": {"amx-tile", "amx-int8", "avx512vnni"}, "bfloat16": {"amx-tile", "amx-bf16"}}
 
 
 def choose_target(architecture: str, features: set[str], name: str = "") -> Target:
     """The tile sizes for an LLVM architecture name (``x86_64``, ``aarch64``), its enabled features and the CPU's name.
 
-    bfloat16 is multiplied by vdpbf16ps where that is AMD's: Intel's takes twice as long as the two multiply-adds of
-    float32 that it stands for, so products are widened there unless they run in tiles.
+    AMD's CPUs multiply bfloat16 by vdpbf16ps. Intel's vdpbf16ps takes twice as long as the two multiply-adds of float32
+    that it stands for, so Intel's CPUs widen the operands, unless their products run in tiles.
     """
     if architecture in ARM:
         dot = ("smmla" if "i8mm" in features else "sdot") if "dotprod" in features else NEON.int8
@@ -152,13 +151,13 @@ def choose_target(architecture: str, features: set[str], name: str = "") -> Targ
 
 
 def compiled_features() -> set[str]:
-    """Names of the CPU features that Numba compiles for, without AMX's where its tiles cannot be used."""
+    """Names of the CPU features that Numba compiles for, without AMX's where this process cannot use its tiles."""
     named = _named_features()
     return named - AMX if tiles_refusal() else named
 
 
 def tiles_refusal() -> str:
-    """Why tile registers that Numba would compile for cannot be used; "" if there are none, or they can."""
+    """Why this process cannot use the tile registers that Numba would compile for; "" if it can, or there are none."""
     return refusal() if _named_features() & AMX else ""
 
 

@@ -4,13 +4,15 @@ A tile holds rows x (groups * vectors) accumulators in registers and adds ``step
 
     c[i, :] (+)= sum over p of a[i, p] * b[p, :]
 
-in one of the precisions of ``fastattn.simd.arithmetic``. Each element is summed over p in order, so its bits do not
-depend on the tile it falls into. The loop broadcasts elements of A and reads B in vectors.
+in one of the precisions of ``fastattn.simd.arithmetic``. Each element is a sum over p in order, so its bits do not
+depend on its tile. The loop broadcasts elements of A and reads B in vectors.
 
 Dot products with selected rows of weights read LANES rows of B along their whole length, a vector of each at a time,
-with the same arithmetic: the words of a vector belong to one row there, not to one column each. A sum is kept in lanes
+with the same arithmetic: the words of a vector belong to one row there, not to one column each. A sum stays in lanes
 until the end, so integer sums equal a tile's, and float sums differ only in their order, which depends on the width
-only. Operands are written from float32 in the form that the arithmetic of the target defines.
+alone.
+
+The functions at the end write operands from float32 in the form that the target's arithmetic takes.
 """
 
 from llvmlite import ir
@@ -21,17 +23,17 @@ from fastattn.simd.arithmetic import Arithmetic, BFloat, arithmetic_for
 from fastattn.simd.emit import I64, Emitter
 from fastattn.simd.rows import emit_lane_sums, emit_row_address
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import VECTOR, as_intrinsic, make_array_routine, make_routine
+from fastattn.simd.vector import VECTOR, as_array_routine, as_intrinsic, as_routine
 
 GROUPED = {types.uint8: "int4", types.int16: "int8_groups"}  # see fastattn.simd.grouped
 PRECISIONS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"} | GROUPED
-
-
 LINEAR_TILE = StagedRows, Panels, None, Rows, Affine, Rows  # classes of the fields of LinearTile
+INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
+INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
 
 
 def arithmetic_of(weights) -> Arithmetic:
-    """The arithmetic of the target for an array of weights, of a Numba type."""
+    """The target's arithmetic for the Numba type of an array of weights."""
     return arithmetic_for(PRECISIONS[weights.dtype])
 
 
@@ -40,7 +42,7 @@ def emit_sums(
 ) -> list:
     """Emit the loop over the inner dimension; returns ``starts``, row by row, plus the products.
 
-    ahead  (address, bytes a step) of memory to prefetch meanwhile.
+    ahead  (address, bytes a step) of memory that the loop prefetches.
     """
     builder, lanes = emitter.builder, emitter.target.lanes
     b_vector = lanes * arithmetic.group * arithmetic.b_bytes // arithmetic.rows
@@ -61,7 +63,7 @@ def emit_sums(
         a_offset = builder.mul(step, I64(arithmetic.group * arithmetic.a_bytes))
         new = []
         for first in range(0, len(a_rows), arithmetic.rows):
-            # beside an odd row stands the row itself
+            # the last of an odd number of rows stands twice
             at = [builder.add(row, a_offset) for row in a_rows[first : first + arithmetic.rows]] * arithmetic.rows
             spread = arithmetic.spread(emitter, *at[: arithmetic.rows])
             for operand in operands:
@@ -73,7 +75,7 @@ def emit_sums(
 
 
 def _to_blocks(emitter: Emitter, sums: list, across: int) -> list:
-    """Sums row by row, ``across`` vectors each, as blocks of two rows: of the first vectors of both rows, and so on."""
+    """Turn sums row by row, ``across`` vectors each, into blocks of two rows, vector by vector."""
     blocks = []
     for first in range(0, len(sums), 2 * across):
         upper, lower = sums[first : first + across], sums[first + across : first + 2 * across]
@@ -92,20 +94,20 @@ def _to_rows(emitter: Emitter, blocks: list, across: int) -> list:
     return rows
 
 
-def _exchange_halves(emitter: Emitter, one, other) -> list:
+def _exchange_halves(emitter: Emitter, first, second) -> list:
     """Two vectors: the lower halves of both, and the upper halves of both."""
     lanes = emitter.target.lanes
     lower = [n + skip for skip in (0, lanes) for n in range(lanes // 2)]
-    return [emitter.pick(one, order, other) for order in (lower, [n + lanes // 2 for n in lower])]
+    return [emitter.pick(first, order, second) for order in (lower, [n + lanes // 2 for n in lower])]
 
 
 def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False, precision: str = "float32"):
-    """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)``; all are addresses or strides in bytes.
+    """The intrinsic ``tile(a, a_row, b, b_step, steps, c, c_row)`` of addresses and strides in bytes.
 
-    a        first row of A; rows a_row apart; elements of a row are adjacent.
-    b        first row of B; rows b_step apart.
-    steps    the length of the sums; 0 sets c to zero (or leaves it if ``accumulate``).
-    c        written (added to if ``accumulate``), float32; rows c_row apart, ``vectors`` vectors each.
+    a      first row of A; rows a_row apart; elements of a row are adjacent.
+    b      first row of B; rows b_step apart.
+    steps  the length of the sums; 0 sets c to zero (or leaves it if ``accumulate``).
+    c      written (added to if ``accumulate``), float32; rows c_row apart, ``vectors`` vectors each.
     """
     arithmetic = arithmetic_for(precision)
 
@@ -117,16 +119,16 @@ def make_tile(rows: int, vectors: int = TARGET.vectors, accumulate: bool = False
             emitter.store(value, place)
 
     name = f"tile_{rows}_{vectors}_{'sums' if accumulate else 'zero'}_{precision}"
-    return make_routine(name, (types.intp,) * 7, emit)
+    return as_routine(name, *[types.intp] * 7)(emit)
 
 
 def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups: int, vectors: int, tile) -> None:
     """Emit one tile of a linear layer; ``tile`` is a LinearTile.
 
-    vectors  how many of the first vectors of each of the ``groups`` panels.
+    vectors  the number of first vectors of each of the ``groups`` panels.
 
-    Float sums start from bias + residual. Integer sums start from ``corrections``; at the end they are multiplied by
-    their row's and their column's factor, and bias and residual are added.
+    Float sums start from bias + residual. Integer sums start from ``corrections``; at the end the tile multiplies them
+    by their row's and their column's factor and adds bias and residual.
     """
     builder, panels, affine = emitter.builder, tile.panels, tile.affine
     columns = [I64(n * emitter.target.lanes * 4) for n in range(groups * vectors)]
@@ -144,7 +146,7 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
     else:
         biases = line(affine.bias)
         starts = [emitter.add(v, r) for row in residual_rows for v, r in zip(biases, line(row))]
-    # several panels at once are already bound by memory
+    # memory already bounds several panels at once
     ahead = (panels.ahead, panels.ahead_step) if groups == 1 else None
     sums = emit_sums(emitter, arithmetic, a_rows, b_groups, b_step, tile.steps, starts, vectors, ahead)
     by_rows = [sums[n : n + len(columns)] for n in range(0, len(sums), len(columns))]
@@ -158,86 +160,11 @@ def emit_linear_tile(emitter: Emitter, arithmetic: Arithmetic, rows: int, groups
             emitter.store(value, builder.add(row, column))
 
 
-def make_run_tile(rows: int, vectors: int = TARGET.vectors):
-    """The intrinsic ``tile(weights, table, runs, steps, panels, out, bias)`` of rows that lie in runs; float32 alone.
-
-    weights  an array of packed weights, for its dtype only.
-    table    addresses, int64 [runs, rows]: a row of A is made of ``runs`` runs of ``steps`` numbers each.
-    panels   Panels: one.
-    out      Rows, written: ``vectors`` vectors each, whose sums start from the bias.
-    """
-
-    def emit(arithmetic, emitter, table, runs, steps, panels, out, bias):
-        builder, columns = emitter.builder, [I64(j * emitter.target.lanes * 4) for j in range(vectors)]
-        b_step = I64(emitter.target.columns * arithmetic.b_bytes)
-
-        def add(_, values):
-            place, b, ahead, *sums = values
-            a_rows = [emitter.read(builder.add(place, I64(8 * n)), I64) for n in range(rows)]
-            sums = emit_sums(emitter, arithmetic, a_rows, [b], b_step, steps, sums, vectors, (ahead, panels.ahead_step))
-            b, ahead = (
-                builder.add(b, builder.mul(steps, b_step)),
-                builder.add(ahead, builder.mul(steps, panels.ahead_step)),
-            )
-            return [builder.add(place, I64(8 * rows)), b, ahead, *sums]
-
-        starts = [emitter.load(builder.add(bias, column)) for column in columns] * rows
-        _, _, _, *sums = emitter.loop(runs, 1, [table, panels.address, panels.ahead, *starts], add)
-        places = [builder.add(row, column) for row in emitter.row_addresses(*out, rows) for column in columns]
-        for value, place in zip(sums, places, strict=True):
-            emitter.store(value, place)
-
-    return make_array_routine(f"run_{rows}_{vectors}", [None, None, None, Panels, Rows, None], arithmetic_of, emit)
-
-
-def make_filter_tile(rows: int):
-    """The intrinsic ``tile(weights, table, taps, skip, left, filters, bias, out)`` of filters of single channels.
-
-    weights  an array of float32, for its dtype only.
-    table    addresses of pixels, int64 [taps, rows].
-    skip     bytes of the first channel in a pixel, in a row of filters and in the bias.
-    left     how many channels there are from it on; of those of a panel that are not there, zeros are made.
-    filters  Rows: one a tap.
-    out      Rows, written: a panel's columns each.
-    """
-
-    def emit(_, emitter, table, taps, skip, left, filters, bias, out):
-        builder, lanes, vectors = emitter.builder, emitter.target.lanes, emitter.target.vectors
-        zero = emitter.constant(0.0)
-
-        def line(address, load):
-            return [load(builder.add(address, I64(j * lanes * 4)), j) for j in range(vectors)]
-
-        def sums_by(load):
-            def add(_, values):
-                place, row, *sums = values
-                weights = line(row, load) * rows
-                pixels = [builder.add(emitter.read(builder.add(place, I64(8 * n)), I64), skip) for n in range(rows)]
-                pixels = [value for pixel in pixels for value in line(pixel, load)]
-                sums = [emitter.fma(*operands) for operands in zip(pixels, weights, sums, strict=True)]
-                return [builder.add(place, I64(8 * rows)), builder.add(row, filters.distance), *sums]
-
-            starts = line(builder.add(bias, skip), load) * rows
-            _, _, *sums = emitter.loop(taps, 1, [table, builder.add(filters.address, skip), *starts], add)
-            for n, row in enumerate(emitter.row_addresses(*out, rows)):
-                for j, value in enumerate(sums[n * vectors : (n + 1) * vectors]):
-                    emitter.store(value, builder.add(row, I64(j * lanes * 4)))
-
-        with builder.if_else(builder.icmp_signed(">=", left, I64(emitter.target.columns))) as (whole, part):
-            with whole:
-                sums_by(lambda address, _: emitter.load(address))
-            with part:
-                sums_by(lambda address, j: emitter.load_first(address, builder.sub(left, I64(j * lanes)), zero))
-
-    forms = [None, None, None, None, Rows, None, Rows]
-    return make_array_routine(f"filter_{rows}", forms, arithmetic_of, emit)
-
-
 def add_affine(emitter: Emitter, sums, factor, factors, biases, residuals) -> list:
-    """A row's integer sums times their factors, plus bias and residual: the outputs of every tile of integers."""
+    """The outputs of every integer tile: a row's sums times their factors, plus bias and residual."""
     values = []
-    for total, own, bias, residual in zip(sums, factors, biases, residuals, strict=True):
-        scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, own), bias)
+    for total, scale, bias, residual in zip(sums, factors, biases, residuals, strict=True):
+        scaled = emitter.fma(emitter.builder.sitofp(total, emitter.vector), emitter.multiply(factor, scale), bias)
         values.append(emitter.add(scaled, residual))
     return values
 
@@ -257,12 +184,20 @@ def make_linear_tile(rows: int, groups: int = 1, vectors: int = TARGET.vectors):
     def emit(arithmetic, emitter, *values):
         emit_linear_tile(emitter, arithmetic, rows, groups, vectors, LinearTile(*values))
 
-    return make_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of, emit)
+    return as_array_routine(f"linear_{rows}_{groups}_{vectors}", LINEAR_TILE, arithmetic_of)(emit)
 
 
-def _emit_linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out, affine) -> None:
-    """See ``linear_dots``."""
-    builder = emitter.builder
+@as_array_routine("linear_dots", [StagedRow, Rows, None, None, Affine], arithmetic_of)
+def linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index, out, affine) -> None:
+    """LANES outputs of a linear layer for one row, in the precision of the weights.
+
+    row     a StagedRow
+    rows    Rows of the weights, whole vectors of LANES steps each
+    index   address of LANES int32: the rows' numbers
+    out     address of a vector of float32, written
+    affine  Affine: of a vector each, of the outputs in ``index``
+    """
+    builder, arithmetic = emitter.builder, arithmetic.alone or arithmetic
     rows_at = [emit_row_address(emitter, rows.address, rows.distance, index, I64(4 * j)) for j in range(LANES)]
     zero = emitter.integer(0) if arithmetic.integer else emitter.constant(0.0)
 
@@ -284,27 +219,6 @@ def _emit_linear_dots(arithmetic: Arithmetic, emitter: Emitter, row, rows, index
     emitter.store(value, out)
 
 
-def _arithmetic_of_rows(weights) -> Arithmetic:
-    arithmetic = arithmetic_of(weights)
-    return arithmetic.alone or arithmetic
-
-
-# linear_dots(weights, row, rows, index, out, affine): LANES outputs of a linear layer for one row, in the precision of
-# ``weights``, an array of rows.
-#   row     a StagedRow
-#   rows    Rows of the weights, whole vectors of LANES steps each
-#   index   address of LANES int32: the rows' numbers
-#   out     address of a vector of float32, written
-#   affine  Affine: of a vector each, of the outputs in ``index``
-linear_dots = make_array_routine(
-    "linear_dots", [StagedRow, Rows, None, None, Affine], _arithmetic_of_rows, _emit_linear_dots
-)
-
-
-INT8, BFLOAT16 = arithmetic_for("int8"), arithmetic_for("bfloat16")
-INT8_BYTES, BFLOAT16_BYTES = INT8.a_bytes, BFLOAT16.a_bytes  # of one operand
-
-
 @as_intrinsic(types.void, VECTOR, types.intp)
 def store_int8(emitter: Emitter, value, address):
     """Write the nearest integers as int8 operands."""
@@ -315,7 +229,7 @@ def store_int8(emitter: Emitter, value, address):
 @as_intrinsic(types.void, VECTOR, types.intp)
 def store_bfloat16(emitter: Emitter, value, address):
     """Write the nearest bfloat16 operands."""
-    if emitter.target.bfloat16 == "dot":  # whose CPUs have an instruction
+    if emitter.target.bfloat16 == "dot":  # such CPUs have an instruction
         halves = ir.VectorType(BFloat(), emitter.target.lanes)
         emitter.store(emitter.builder.fptrunc(value, halves), address, 2)
         return
@@ -328,11 +242,11 @@ def store_bfloat16(emitter: Emitter, value, address):
 
 @as_intrinsic(VECTOR, VECTOR, VECTOR)
 def pair_bfloat16(emitter: Emitter, first, second):
-    """The nearest bfloat16 of both, side by side in each lane; for CPUs that have instructions for them."""
+    """The nearest bfloat16 of both, side by side in each lane; only for CPUs with instructions for bfloat16."""
     builder, lanes = emitter.builder, emitter.target.lanes
     kinds = ir.VectorType(BFloat(), lanes), ir.VectorType(ir.IntType(16), lanes)
-    one, other = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))
-    pairs = emitter.pick(one, [n + skip for n in range(lanes) for skip in (0, lanes)], other)
+    low, high = (builder.bitcast(builder.fptrunc(value, kinds[0]), kinds[1]) for value in (first, second))
+    pairs = emitter.pick(low, [n + skip for n in range(lanes) for skip in (0, lanes)], high)
     return builder.bitcast(pairs, emitter.vector)
 
 

@@ -1,7 +1,4 @@
-"""A vector of LANES float32 as a Numba type, with operators and the kernels' intrinsics.
-
-Addresses are plain integers (``array.ctypes.data`` plus bytes); nothing is checked: a kernel bounds its own tiles.
-"""
+"""A vector of LANES float32 as a Numba type, its arithmetic, and how emitters become intrinsics of kernels."""
 
 import operator
 from functools import partial
@@ -19,7 +16,7 @@ from fastattn.simd.target import LANES, TARGET
 
 
 def register_form(kind: type[types.Type], form: Any) -> None:
-    """Have values of a Numba type be of one LLVM type; ``form`` is that, or says it of the type."""
+    """Give the values of a Numba type an LLVM type: ``form``, or what ``form(type)`` returns."""
 
     @register_model(kind)
     class Model(models.PrimitiveModel):
@@ -28,7 +25,7 @@ def register_form(kind: type[types.Type], form: Any) -> None:
 
 
 class PlainType(types.Type):
-    """A Numba type that is no more than a name and the LLVM type of its values."""
+    """A Numba type with a name and the LLVM type of its values."""
 
     def __init__(self, name: str, form: ir.Type):
         super().__init__(name=name)
@@ -57,7 +54,7 @@ _register_operator(operator.truediv, Emitter.divide)
 
 
 def as_intrinsic(result, *parameters):
-    """Make an intrinsic of fixed types, and of its name, of a function ``emit(emitter, *llvm values)``."""
+    """Make an intrinsic of these types from a function ``emit(emitter, *llvm values)``, under its name."""
 
     def make(emit):
         def typer(typing_context, *actual):
@@ -73,7 +70,7 @@ def as_intrinsic(result, *parameters):
 
 
 def _with_parameters(name, count, typer, documentation):
-    """The intrinsic of ``typer(typing_context, *types)``, of so many types; Numba reads the number from a function."""
+    """The intrinsic of ``typer(typing_context, *types)`` with ``count`` types; Numba counts a function's parameters."""
     names = ", ".join(f"a{i}" for i in range(count))
     space = {"typer": typer}
     exec(f"def {name}(typing_context{', ' if names else ''}{names}): return typer(typing_context, {names})", space)  # noqa: S102
@@ -81,55 +78,44 @@ def _with_parameters(name, count, typer, documentation):
     return intrinsic(space[name])
 
 
-def make_routine(name, parameters, emit, rare=False):
+def as_routine(name, *parameters, rare=False):
     """``as_intrinsic`` for long code without a result: a kernel calls it as a function, see ``Emitter.call_once``."""
 
-    def call(emitter, *arguments):
-        emitter.call_once(f"fastattn.{name}", arguments, emit, rare=rare)
+    def make(emit):
+        def call(emitter, *arguments):
+            emitter.call_once(f"fastattn.{name}", arguments, emit, rare=rare)
 
-    call.__name__, call.__doc__ = name, emit.__doc__
-    return as_intrinsic(types.void, *parameters)(call)
+        call.__name__, call.__doc__ = name, emit.__doc__
+        return as_intrinsic(types.void, *parameters)(call)
+
+    return make
 
 
-def make_array_routine(name, forms, prepare, emit, result=types.void):
-    """``make_routine`` of an array, of which only the type is used, and of integers or tuples of them.
+def as_array_routine(name, forms, prepare, result=types.void):
+    """``as_routine`` whose first argument is an array, read for its type alone; the others are integers, or tuples.
 
     forms    the class of each tuple, or None: a number
     prepare  (Numba type of the array) -> the first argument of ``emit(prepared, emitter, *values)``
     """
     kinds = [types.NamedUniTuple(types.intp, len(form._fields), form) if form else types.intp for form in forms]
 
-    def typer(typing_context, array, *actual):
-        prepared = prepare(array)
+    def make(emit):
+        def typer(typing_context, array, *actual):
+            body = partial(emit, prepare(array))
 
-        def generate(context, builder, kind, arguments):
-            called, returned = f"fastattn.{name}_{array.dtype}", None if result == types.void else I64
-            _, *values = arguments
-            value = Emitter(builder, TARGET).call_once(called, values, partial(emit, prepared), returned, forms=forms)
-            return context.get_dummy_value() if returned is None else value
+            def generate(context, builder, kind, arguments):
+                called, returned = f"fastattn.{name}_{array.dtype}", None if result == types.void else I64
+                value = Emitter(builder, TARGET).call_once(called, arguments[1:], body, returned, forms=forms)
+                return context.get_dummy_value() if returned is None else value
 
-        return result(array, *kinds), generate
+            return result(array, *kinds), generate
 
-    return _with_parameters(name, 1 + len(forms), typer, emit.__doc__)
+        return _with_parameters(name, 1 + len(forms), typer, emit.__doc__)
 
-
-@intrinsic
-def address(typing_context, array):
-    """The address of an array's first element, int64: ``ctypes.data`` is uint64, whose sum with an int64 is a float."""
-
-    def generate(context, builder, kind, arguments):
-        (value,) = arguments
-        return builder.ptrtoint(context.make_array(array)(context, builder, value).data, I64)
-
-    return types.intp(array), generate
+    return make
 
 
-_V, _A, _F = VECTOR, types.intp, types.float32
-load, store = as_intrinsic(_V, _A)(Emitter.load), as_intrinsic(types.void, _V, _A)(Emitter.store)
-load_first = as_intrinsic(_V, _A, _A, _V)(Emitter.load_first)
-store_first = as_intrinsic(types.void, _V, _A, _A)(Emitter.store_first)
-load_part = as_intrinsic(_V, _A, _A, _V)(Emitter.load_part)
-store_part = as_intrinsic(types.void, _V, _A, _A)(Emitter.store_part)
+_V, _F = VECTOR, types.float32
 count_lanes, splat = as_intrinsic(_V)(Emitter.count_lanes), as_intrinsic(_V, _F)(Emitter.splat)
 absolute, fma = as_intrinsic(_V, _V)(Emitter.absolute), as_intrinsic(_V, _V, _V, _V)(Emitter.fma)
 maximum, minimum, larger_magnitude = (
@@ -138,30 +124,24 @@ maximum, minimum, larger_magnitude = (
 exp, exp2, erf, tanh = (
     as_intrinsic(_V, _V)(emit) for emit in (elementary.exp, elementary.exp2, elementary.erf, elementary.tanh)
 )
-load_scalar, store_scalar = as_intrinsic(_F, _A)(Emitter.load_scalar), as_intrinsic(types.void, _F, _A)(Emitter.store)
 
 
-@as_intrinsic(_F, _V)
-def sum_lanes(emitter, vector):
-    """The sum of all lanes, in a fixed order."""
-    return emitter.fold(vector, emitter.add)
+def _make_fold(combine):
+    @as_intrinsic(_F, _V)
+    def fold(emitter, vector):
+        """All lanes combined, in a fixed order."""
+        return emitter.fold(vector, partial(combine, emitter))
+
+    return fold
 
 
-@as_intrinsic(_F, _V)
-def max_lanes(emitter, vector):
-    """The largest lane."""
-    return emitter.fold(vector, emitter.maximum)
-
-
-@as_intrinsic(_F, _V)
-def largest_magnitude(emitter, vector):
-    """The largest of non-negative lanes, or NaN."""
-    return emitter.fold(vector, emitter.larger_magnitude)
+# the last: the largest of non-negative lanes, or NaN
+sum_lanes, max_lanes, largest_magnitude = map(_make_fold, (Emitter.add, Emitter.maximum, Emitter.larger_magnitude))
 
 
 @as_intrinsic(types.boolean, _V, _V)
 def any_above(emitter, a, b):
-    """Whether any lane of a is greater than b's."""
+    """Whether any lane of a is greater than the same lane of b."""
     bits = emitter.builder.bitcast(emitter.builder.fcmp_ordered(">", a, b, flags=EXACT), ir.IntType(LANES))
     return emitter.builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
@@ -170,43 +150,3 @@ def any_above(emitter, a, b):
 def lane(emitter, vector):
     """The first lane."""
     return emitter.builder.extract_element(vector, I32(0))
-
-
-@as_intrinsic(_A, _A)
-def load_integer(emitter, address):
-    """The int64 at an address."""
-    return emitter.read(address, I64)
-
-
-@as_intrinsic(types.void, _A, _A)
-def store_integer(emitter, value, address):
-    """Write an int64 to an address."""
-    emitter.store(value, address)
-
-
-@as_intrinsic(_A, _A)
-def load_index(emitter, address):
-    """The int32 at an address, as int64."""
-    return emitter.builder.sext(emitter.read(address, I32), I64)
-
-
-@as_intrinsic(types.void, _A, _A)
-def store_index(emitter, value, address):
-    """Write an int64 to an address as int32."""
-    emitter.store(emitter.builder.trunc(value, I32), address)
-
-
-def make_scratch(size: int):
-    """The intrinsic ``scratch()``: the address of ``size`` bytes on the stack, valid until its caller returns."""
-
-    @intrinsic
-    def scratch(typing_context):
-        def generate(context, builder, kind, arguments):
-            with builder.goto_entry_block():
-                place = builder.alloca(ir.ArrayType(ir.IntType(8), size))
-            place.align = 64
-            return builder.ptrtoint(place, I64)
-
-        return types.intp(), generate
-
-    return scratch

@@ -9,5 +9,5 @@ takes part, and wrap around.
 
 ``compile_function`` (plan.py) reads a function's source (source.py), rewrites it without branches (rewrite.py,
 expressions.py), and makes a handle whose Numba type (function_type.py) names the content; kernels take
-handles and call what is in kernels/attention/user_functions.py.
+handles and call what is in kernels/attention/masks.py.
 """

@@ -26,11 +26,12 @@ from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.attention import store_byte
 from fastattn.simd.emit import F32, I64
 from fastattn.simd.lanes import LONG, RAMP, keep_bytes, ramp
+from fastattn.simd.memory import load, load_scalar, store, store_scalar
 from fastattn.simd.operations import FAILURES, OPERATIONS, name_of, result_of
 from fastattn.simd.ranges import RANGE, TRUTH, make_range, truth_bits
 from fastattn.simd.tables import Table, extent, look_up
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import VECTOR, load, load_scalar, register_form, splat, store, store_scalar
+from fastattn.simd.vector import VECTOR, register_form, splat
 from fastattn.system.records import lazy
 from fastattn.user_functions.rewrite import Rewritten
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numba import njit
 
+from fastattn.simd.memory import load, load_first, store, store_first
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import erf, exp, exp2, load, load_first, max_lanes, splat, store, store_first, sum_lanes, tanh
+from fastattn.simd.vector import erf, exp, exp2, max_lanes, splat, sum_lanes, tanh
 
 SPECIAL = [-np.inf, np.inf, np.nan, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38]
 

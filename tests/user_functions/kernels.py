@@ -5,11 +5,11 @@ import ctypes
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.user_functions import modify_scores, tile_state, write_seen
+from fastattn.kernels.attention.masks import modify_scores, tile_state, write_seen
 from fastattn.runtime.jit import kernel
 from fastattn.simd.arguments import LOG2_E
+from fastattn.simd.memory import address
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import address
 from fastattn.user_functions.function_type import Variants, handle_class
 from fastattn.user_functions.plan import compile_function
 

@@ -1,4 +1,4 @@
-"""Sizes of attention's kernels and what operations hand to them, by name: plain data, which imports no Numba."""
+"""Sizes of attention's kernels, and the named tuples that operations pass to them: plain data. No Numba."""
 
 import math
 from collections import namedtuple
@@ -19,17 +19,18 @@ KEYS = 256
 # Blocks of rows
 INTEGERS = 4  # the size in floats of two int64: a row's first key and stop
 INDICES = KEYS
-LIMIT = 128 // ROWS * ROWS  # rows of a task that chooses keys: its packed keys are made for it alone
-PIECE = 256  # keys that a mask is asked about at once
+LIMIT = 128 // ROWS * ROWS  # rows of a task that chooses keys: each task packs its keys for itself
+PIECE = 256  # keys of one call of a mask
 
 # Scores by distance
-STRIP = 16 * ROWS  # query rows; the strip takes 96 KiB (AVX2), half of the products' columns lie outside at 6 rows
+STRIP = 16 * ROWS  # query rows; a strip takes 96 KiB (AVX2); of 6 rows, half of the products' columns lie outside
 _STEP = math.lcm(ROWS, LANES)
 DISTANCE_KEYS = -(-24 // _STEP) * _STEP  # of a chunk; their scores take 16 KiB (AVX2)
 WIDE = KEYS + 2 * COLUMNS  # floats of a row of a tile's scores by distance
 LONG = STRIP + DISTANCE_KEYS + 2 * COLUMNS  # of a row of a chunk's
 
-TOGETHER = 4  # rows of a step that are processed together over shared keys
+TOGETHER = 4  # rows of a step that share keys and go together
+NO_FUNCTION = 0  # in the place of a user's function
 
 
 def whole_columns(width):
@@ -48,7 +49,7 @@ def whole_tiles(rows):
 
 
 def slot_layout(heads, width, value_width, stride):
-    """The scratch of a step's row, with ``stride`` floats for a head's scores."""
+    """The SlotLayout of a step's row, with ``stride`` floats for a head's scores."""
     totals = heads * stride * 4
     sums = totals + heads * SIZE
     queries = sums + heads * ((value_width + LANES - 1) // LANES * SIZE)
@@ -56,11 +57,8 @@ def slot_layout(heads, width, value_width, stride):
     return SlotLayout(totals, sums, queries, size)
 
 
-# What operations pass
-
-
 class ShapeArguments(NamedTuple):
-    """The numbers of heads, their widths, and how much a thread computes at once."""
+    """The numbers of heads, their widths, and the size of a block."""
 
     heads: int
     key_heads: int
@@ -70,7 +68,7 @@ class ShapeArguments(NamedTuple):
 
 
 class ScoreArguments(NamedTuple):
-    """What a score is made of. Arrays may be empty."""
+    """The parts of a score. Arrays may be empty."""
 
     factor: np.float32  # of dot products, the scale times log2(e); of additive attention 1
     softcap: np.float32  # the cap of products times log2(e); 0: none
@@ -84,12 +82,12 @@ class ScoreArguments(NamedTuple):
     from_start: int
     sinks_H: np.ndarray  # logits times log2(e)
     function: Any  # a compiled score_mod, or NO_FUNCTION
-    product: Any  # what is computed of a query and a key, with its details: see products.py
+    product: Any  # of a query and a key, with its details: see tiles.py
     details: np.ndarray
 
 
 class MaskArguments(NamedTuple):
-    """Which keys are seen, beside the ranges of rows. Arrays may be empty."""
+    """The keys that rows see within their ranges. Arrays may be empty."""
 
     seen: np.ndarray  # bytes, for their address; then their steps
     seen_batch: int
@@ -106,7 +104,7 @@ class MaskArguments(NamedTuple):
 
 
 class OutputArguments(NamedTuple):
-    """What is written beside the results; arrays are empty where it is not wanted."""
+    """What a kernel writes beside the results; the caller passes empty arrays for what it does not want."""
 
     weights_BHTS: np.ndarray  # the softmax weights
     logs: np.ndarray  # log-sum-exps, for their address; then their steps
@@ -115,94 +113,11 @@ class OutputArguments(NamedTuple):
     logs_row: int
 
 
-# Where rows are: the address of the first, steps from sentence to sentence beside the rows between, from head to head
-# and from row to row; then the same of a sentence, from a head on; then a later head's addresses, to be prefetched.
-BatchRows = namedtuple("BatchRows", "address batch_step head_step row_step")
+# Rows of a sentence, from a head on: the address of the first; steps from head to head and from row to row.
 HeadRows = namedtuple("HeadRows", "address head_step row_step")
-Ahead = namedtuple("Ahead", "query key value out")
-
-# The arguments for the heads of a sentence, from head h of sentence b on. Of biases, ``bias_key`` is 0 or 4, ``table``
-# the entry for a distance of 0; of scores, ``head`` is that head's part of the product's details.
-HeadBiases = namedtuple("HeadBiases", "bias bias_head bias_row bias_key slopes table table_head from_start")
-HeadScores = namedtuple("HeadScores", "factor softcap sinks function biases product head")
-HeadMask = namedtuple(
-    "HeadMask",
-    "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function",
-)
-HeadOutputs = namedtuple("HeadOutputs", "weights weights_head weights_row logs logs_head logs_row")
-# Additive attention: ``vector_factors``, 0: scores are products; whether queries and keys are exponentials.
-AdditiveHead = namedtuple("AdditiveHead", "factors exponential")
-# Disentangled attention: packed keys of distances, and queries; the width of their rows; the greatest distance that
-# whole vectors have, ``bound``, and the column of the distance 0, ``reach``.
-DistanceHead = namedtuple("DistanceHead", "keys queries width bound reach")
-
-# Rows of a block: its row r is row n = first + r of a sentence, query n % queries of head n // queries.
-QueryRows = namedtuple("QueryRows", "first length queries")
-# Rows of a block that are computed together.
+# Rows of a block that go together.
 Tile = namedtuple("Tile", "first stop")
-# Packed keys that a tile's rows see: from ``front``, a whole panel, to ``stop``, in whole vectors to ``whole``.
+# Packed keys that a tile's rows see: from ``front``, the start of a panel, to ``stop``; ``whole``: in whole vectors.
 Span = namedtuple("Span", "front stop whole")
-# A tile of scores: its first row in the block, that row's query, the block's last query, its first key.
-TilePosition = namedtuple("TilePosition", "row query last_query key")
-
-
-class Scratch(NamedTuple):
-    """Addresses in a thread's scratch."""
-
-    keys: int  # packed, likewise values
-    values: int
-    scores: int  # of a tile: rows of KEYS
-    totals: int  # of each row's exponentials, by lanes
-    sums: int  # of its values weighted by them, rows of whole columns
-    queries: int  # the block's rows times the factor
-    ranges: int  # the first key and the stop of each row, int64
-    maxima: int  # of each row's scores
-    new_maxima: int  # of the tile's rows, after its keys
-    seen: int  # bytes of what the tile's rows see: rows of KEYS
-    indices: int  # the numbers of KEYS adjacent rows
-    spare: int  # rows of narrow numbers as float32, or what disentangled attention keeps
-
-
-class RowBlock(NamedTuple):
-    """A block of query rows of one sentence and key head, with all that its tiles take."""
-
-    like: np.ndarray  # of the rows' dtype
-    query: HeadRows
-    key: HeadRows
-    value: HeadRows
-    out: HeadRows
-    rows: QueryRows
-    keys: int  # of the sentence
-    width: int  # of a query's and a key's head
-    value_width: int
-    few: bool  # whether there are only a few rows
-    ranges: int  # the address of the first key and the stop of each query, 0: all see all keys
-    sinks: int  # first keys that stay seen
-    scores: HeadScores
-    mask: HeadMask
-    outputs: HeadOutputs
-    scratch: Scratch
-
-
-# Hard attention: query rows of one sentence and head, whose best keys are written to ``best``, int64.
-ChoiceScratch = namedtuple("ChoiceScratch", "keys scores queries maxima new_maxima")
-ChoiceBlock = namedtuple(
-    "ChoiceBlock", "query key rows keys width ranges factor head bias bias_row bias_key best scratch"
-)
-
-# A step of some rows over tables of keys. Byte offsets in a row's scratch, which starts with its scores, and its size:
+# The scratch of a step's row starts with its scores; byte offsets in it, and its size.
 SlotLayout = namedtuple("SlotLayout", "totals sums queries size")
-# HeadRows of all heads; ``like`` is an array of the keys' dtype; ``vector`` additive attention's v, or 0.
-StepArrays = namedtuple("StepArrays", "like query key value out vector")
-# Heads from the first to the last of all: ``group`` to a key head, their scores ``stride`` floats apart.
-StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
-# Rows that are processed together, and how many first keys they share.
-Together = namedtuple("Together", "first stop shared")
-# What a query sees: the address of the keys' row numbers, int32; the first one's position and the stop.
-KeyList = namedtuple("KeyList", "index first stop")
-# Some keys of a list that are read; the address of space for LANES row numbers, ``tail``; the address of a list whose
-# rows are prefetched meanwhile, and the length of that.
-ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
-
-
-NO_FUNCTION = 0

@@ -1,45 +1,39 @@
 """Hard attention's most probable key of each query (Xu 2015), in one pass over the keys: no weights, no values.
 
-Tiles of scores, products or additive, as in blocks.py; of each row the greatest score and its key are kept.
+Tiles of scores, products or additive, as in sentences.py; for each row they keep the greatest score and its key.
 """
+
+from collections import namedtuple
 
 import numpy as np
 from numba import prange
 
-from fastattn.kernels.attention.arguments import (
-    KEYS,
-    LIMIT,
-    ROWS,
-    AdditiveHead,
-    ChoiceBlock,
-    ChoiceScratch,
-    HeadRows,
-    Span,
-    Tile,
-)
+from fastattn.kernels.attention.arguments import KEYS, LIMIT, ROWS, HeadRows, Span, Tile
 from fastattn.kernels.attention.masks import seen_by_tile, seen_here
-from fastattn.kernels.attention.products import add_keys, exponentiate, exponentiate_keys
 from fastattn.kernels.attention.scores import add_bias, aligned, hide_outside, multiply_row, vectors_of
-from fastattn.kernels.attention.tiles import multiply_keys, pack_keys, row_maxima, tiles_of
+from fastattn.kernels.attention.tiles import (
+    AdditiveHead,
+    add_keys,
+    exponentiate,
+    exponentiate_keys,
+    multiply_keys,
+    pack_keys,
+    row_maxima,
+    tiles_of,
+)
 from fastattn.runtime.jit import inner, kernel, take_part
-from fastattn.simd.vector import address, load_scalar, store_integer, store_scalar
+from fastattn.simd.memory import address, load_scalar, store_integer, store_scalar
 
-
-@inner
-def _keep_best(row, front, s, maximum, new_maximum, best):
-    """Where a row's greatest score has grown, keep it, and the number of the first key that has it."""
-    now = load_scalar(new_maximum)
-    if now > load_scalar(maximum):
-        store_scalar(now, maximum)
-        k = front
-        while load_scalar(row + k * 4) != now:
-            k += 1
-        store_integer(s + k, best)
+# Query rows of one sentence and head; the kernel writes their best keys to ``best``, int64.
+ChoiceScratch = namedtuple("ChoiceScratch", "keys scores queries maxima new_maxima")
+ChoiceBlock = namedtuple(
+    "ChoiceBlock", "query key rows keys width ranges factor head bias bias_row bias_key best scratch"
+)
 
 
 @inner
 def _choose_tile(block, i, s, count):
-    """The greatest scores so far of the tile of rows from row i on, with ``count`` packed keys from key s on."""
+    """Update the greatest scores of the tile of rows from row i on by ``count`` packed keys from key s on."""
     scratch, head, width = block.scratch, block.head, block.width
     tile = Tile(i, min(i + ROWS, block.rows))
     front, stop, _ = seen_by_tile(block.ranges, tile, s, count, 0)
@@ -60,8 +54,13 @@ def _choose_tile(block, i, s, count):
         hide_outside(row, begin, end, span, front)
     row_maxima(scratch.scores + front * 4, KEYS * 4, (span.whole - front) * 4, scratch.new_maxima)
     for n in range(i, tile.stop):
-        row, new_maximum = scratch.scores + (n - i) * KEYS * 4, scratch.new_maxima + (n - i) * 4
-        _keep_best(row, front, s, scratch.maxima + n * 4, new_maximum, block.best + n * 8)
+        row, greatest = scratch.scores + (n - i) * KEYS * 4, load_scalar(scratch.new_maxima + (n - i) * 4)
+        if greatest > load_scalar(scratch.maxima + n * 4):
+            store_scalar(greatest, scratch.maxima + n * 4)
+            k = front
+            while load_scalar(row + k * 4) != greatest:  # the first key that has it
+                k += 1
+            store_integer(s + k, block.best + n * 8)
 
 
 @inner

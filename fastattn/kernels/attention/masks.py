@@ -1,28 +1,65 @@
-"""Which keys the rows of a tile see: a range of keys for each row, and more closely a byte for each key.
+"""The keys that the rows of a tile see: a range of keys for each row, and within it a byte for each key.
 
-Ranges are (first key, stop), of the keys of a sentence; earlier keys below ``sinks`` are seen too. Bytes come from the
-caller's array, from the caller's function, and from a table of blocks, whose states say where the function need not be
-asked.
+Ranges are (first key, stop), of the keys of a sentence; rows see earlier keys below ``sinks`` too. Bytes come from the
+caller's array, from the caller's function, and from a table of blocks, whose states say where no call of the function
+is necessary.
+
+A user's function changes a row of scores, clears bytes of hidden keys, or answers for a whole tile. It is the handle of
+``compile_function``, or NO_FUNCTION, for which nothing is compiled. A row is that of query t of head h of sentence b;
+b, h, t and the first key s are int64. Scores are float32 times log2(e), in memory of whole vectors.
 """
 
-from numba import prange
+from numba import prange, types
 
 from fastattn.arguments.attention import ALL, NONE, SOME
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, PIECE, ROWS, Tile
 from fastattn.kernels.attention.tiles import columns_of
-from fastattn.kernels.attention.user_functions import any_function, tile_state, write_seen
-from fastattn.runtime.jit import inner, kernel, take_part
+from fastattn.runtime.jit import inner, inner_overload, kernel, take_part
 from fastattn.simd.attention import copy_bytes, fill_bytes, load_byte, make_any_byte, store_byte
-from fastattn.simd.vector import load_integer
+from fastattn.simd.memory import load_integer
 
 MIXED = 3  # the state of a tile, beside NONE, SOME and ALL: of blocks in several of these
 
 any_column = make_any_byte(ROWS, COLUMNS)
 
 
+def _is_none(function) -> bool:
+    return isinstance(function, types.Integer) or function == types.Tuple(())
+
+
+@inner_overload
+def any_function(function):
+    """Whether there is a function; known when the kernel is compiled."""
+    return (lambda function: False) if _is_none(function) else (lambda function: True)
+
+
+@inner_overload
+def modify_scores(function, score, b, h, t, s, count):
+    """score = score_mod(score, b, h, t, s) at the address ``score``, for the keys s to s + count - 1."""
+    if _is_none(function):
+        return lambda function, score, b, h, t, s, count: None
+    return function.modify_loop()
+
+
+@inner_overload
+def write_seen(function, target, b, h, t, s, count):
+    """Set the bytes at ``target`` of hidden keys among s to s + count - 1 to 0, and touch no others."""
+    if _is_none(function):
+        return lambda function, target, b, h, t, s, count: None
+    return function.write_loop()
+
+
+@inner_overload
+def tile_state(function, b, h, t_first, t_last, s_first, s_last):
+    """Whether mask_mod shows NONE, SOME or ALL of these queries and keys, the last ones included."""
+    if _is_none(function):
+        return lambda function, b, h, t_first, t_last, s_first, s_last: ALL
+    return function.state_of_ranges()
+
+
 @inner
 def seen_by(seen, t, keys):
-    """(first key, stop) that query t sees; ``seen`` is the address of all queries' pairs, 0: all keys."""
+    """(first key, stop) of query t; ``seen`` is the address of all queries' pairs, or 0 where all see all keys."""
     if seen == 0:
         return 0, keys
     return max(load_integer(seen + t * 16), 0), min(load_integer(seen + t * 16 + 8), keys)
@@ -30,7 +67,7 @@ def seen_by(seen, t, keys):
 
 @inner
 def seen_here(ranges, n, s, count, sinks):
-    """(begin, stop) of what row n sees among ``count`` keys from s on; some between them may be hidden."""
+    """(begin, stop) of the keys that row n sees among ``count`` from s on; some between may be hidden."""
     begin, stop = load_integer(ranges + n * 16) - s, min(load_integer(ranges + n * 16 + 8) - s, count)
     if begin >= count:
         stop = min(stop, sinks - s)
@@ -39,8 +76,10 @@ def seen_here(ranges, n, s, count, sinks):
 
 @inner
 def seen_by_tile(ranges, tile, s, count, sinks):
-    """(begin, stop) of what any row of a tile sees among ``count`` keys from s on, begin at a whole panel, and whether
-    each row sees all of it."""
+    """(begin, stop, every): the keys that any row of a tile sees among ``count`` from s on, and whether every row does.
+
+    ``begin`` is the start of a panel.
+    """
     front, stop, last_front, first_stop = count, 0, 0, count
     for n in range(tile.first, tile.stop):
         begin, end = seen_here(ranges, n, s, count, sinks)
@@ -53,7 +92,7 @@ def seen_by_tile(ranges, tile, s, count, sinks):
 
 @inner
 def query_of_row(rows, n):
-    """(head, query) of a block's row; the last one stands for those beyond it."""
+    """(head, query) of a block's row; the last row stands for those beyond it."""
     return divmod(rows.first + min(n, rows.length - 1), rows.queries)
 
 
@@ -64,7 +103,7 @@ def is_masked(mask):
 
 @inner
 def state_of_blocks(mask, head, t, first, stop):
-    """The state of query t and the keys from ``first`` to ``stop`` by blocks alone."""
+    """The state of query t and the keys from ``first`` to ``stop``, by the table of blocks alone."""
     row = mask.states + head * mask.states_head + t // mask.block_queries * mask.key_blocks
     state = load_byte(row + first // mask.block_keys)
     for c in range(first // mask.block_keys + 1, (stop - 1) // mask.block_keys + 1):
@@ -75,9 +114,9 @@ def state_of_blocks(mask, head, t, first, stop):
 
 @inner
 def state_of_tile(mask, tile, rows, first, stop):
-    """The state of a tile's rows and the keys from ``first`` to ``stop`` by blocks and function; see also the bytes.
+    """The state of a tile's rows and the keys from ``first`` to ``stop``, by blocks and function, not by the array.
 
-    The function says nothing about blocks that are not SOME, so nothing about MIXED ones together.
+    The function answers for blocks that are SOME alone, so not for MIXED blocks together.
     """
     head, t = query_of_row(rows, tile.first)
     last_head, last = query_of_row(rows, tile.stop - 1)
@@ -85,9 +124,9 @@ def state_of_tile(mask, tile, rows, first, stop):
     if mask.states != 0:
         state = state_of_blocks(mask, head, t, first, stop)
         for n in range(tile.first + 1, tile.stop):
-            other_head, other = query_of_row(rows, n)
-            if other_head != head or other // mask.block_queries != t // mask.block_queries:
-                if state_of_blocks(mask, other_head, other, first, stop) != state:
+            row_head, row_query = query_of_row(rows, n)
+            if row_head != head or row_query // mask.block_queries != t // mask.block_queries:
+                if state_of_blocks(mask, row_head, row_query, first, stop) != state:
                     state = MIXED
     if state == SOME and head == last_head and any_function(mask.function):
         return tile_state(mask.function, mask.b, mask.h + head, t, last, first, stop - 1)
@@ -96,7 +135,7 @@ def state_of_tile(mask, tile, rows, first, stop):
 
 @inner
 def write_row(mask, head, t, first, count, target):
-    """Write which of ``count`` keys from ``first`` on query t sees, as bytes; up to a multiple of LANES is written."""
+    """Write a byte for each of ``count`` keys from ``first`` on: whether query t sees it; up to a multiple of LANES."""
     seen = mask.seen + head * mask.seen_head + t * mask.seen_row
     if mask.seen == 0:
         fill_bytes(1, target, count)
@@ -120,10 +159,10 @@ def write_row(mask, head, t, first, count, target):
 
 @inner
 def mask_tile(mask, tile, rows, s, front, stop, seen):
-    """Write which of the packed keys ``front`` to ``stop``, the first of them key s, each row of a tile sees.
+    """Write a byte for each row of a tile and packed key ``front`` to ``stop``; key s is the first packed one.
 
-    Returns (begin, stop, 1) of those that any row sees, in whole panels, begin 0 and stop 0 if there are none; or
-    (front, stop, 0) where all are seen, and nothing is written. ``seen`` has rows of KEYS bytes.
+    Returns (begin, stop, 1): the keys that any row sees, from the start of a panel on; (0, 0, 0) if there are none; or
+    (front, stop, 0), without writing, where every row sees all. ``seen`` has rows of KEYS bytes.
     """
     state = state_of_tile(mask, tile, rows, s + front, s + stop)
     if state == NONE:
@@ -149,18 +188,18 @@ def mask_tile(mask, tile, rows, s, front, stop, seen):
 
 @inner
 def state_of_row(function, b, h, t, first, stop, seen):
-    """The state of query t and the keys from ``first`` to ``stop``, piece by piece until it is mixed."""
-    found = found_none = 0
+    """The state of query t and the keys from ``first`` to ``stop``, piece by piece until it is SOME."""
+    any_seen = any_hidden = 0
     for s in range(first, stop, PIECE):
         count = min(PIECE, stop - s)
         fill_bytes(1, seen, count)
         write_seen(function, seen, b, h, t, s, count)
         for k in range(count):
-            found |= load_byte(seen + k)
-            found_none |= 1 - load_byte(seen + k)
-        if found and found_none:
+            any_seen |= load_byte(seen + k)
+            any_hidden |= 1 - load_byte(seen + k)
+        if any_seen and any_hidden:
             return SOME
-    return ALL if found else NONE
+    return ALL if any_seen else NONE
 
 
 @inner

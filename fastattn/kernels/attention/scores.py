@@ -1,41 +1,33 @@
 """Scores and their softmax in both attention kernels, for one row of one head.
 
 score = (f(cap(q k' scale)) + bias(h, t, s) + slope(h) (s - p) + table(h, s - p)) log2(e), -inf where the key is hidden;
-cap(x) = softcap tanh(x / softcap), f the caller's function. Then the softmax, whose sums are divided at the end.
-Addresses are in bytes; scores are in scratch that may be written up to a multiple of LANES.
+cap(x) = softcap tanh(x / softcap), f the caller's function. The division of the softmax comes last, on its sums.
+Addresses are in bytes; scores lie in scratch that has room up to a multiple of LANES.
 """
 
 import math
+from collections import namedtuple
 
 import numpy as np
 
-from fastattn.kernels.attention.arguments import HeadBiases, HeadScores, whole_vectors
+from fastattn.kernels.attention.arguments import whole_vectors
 from fastattn.runtime.jit import inner
 from fastattn.simd.arguments import LOG2_E
+from fastattn.simd.memory import address, load, load_first, load_scalar, store, store_first
 from fastattn.simd.target import LANES
-from fastattn.simd.vector import (
-    address,
-    count_lanes,
-    exp2,
-    fma,
-    load,
-    load_first,
-    load_scalar,
-    splat,
-    store,
-    store_first,
-    sum_lanes,
-)
+from fastattn.simd.vector import count_lanes, exp2, fma, splat, sum_lanes
 
 LN_2 = math.log(2.0)
-
-
 vectors_of = inner(whole_vectors)
+# ScoreArguments of the heads of a sentence, from head h on. ``bias_key`` is 0 or 4; ``table`` is the address of the
+# entry for a distance of 0; ``head`` is head h's part of the product's details.
+HeadBiases = namedtuple("HeadBiases", "bias bias_head bias_row bias_key slopes table table_head from_start")
+HeadScores = namedtuple("HeadScores", "factor softcap sinks function biases product head")
 
 
 @inner
 def head_biases(scores, b, h):
-    """What ScoreArguments add to the scores of a sentence's heads from h on."""
+    """The biases in ScoreArguments of a sentence's heads from h on."""
     bias = address(scores.bias) + b * scores.bias_batch + h * scores.bias_head if scores.bias.size > 0 else 0
     slopes = address(scores.slopes_H) + h * 4 if scores.slopes_H.size > 0 else 0
     L = scores.table_HL.shape[1]
@@ -80,15 +72,6 @@ def add_bias(score, bias, step, count):
 
 
 @inner
-def add_slope(score, slope, distance, count):
-    """score += slope log2(e) times distance, distance + 1 and so on (ALiBi, Press 2022)."""
-    slopes, factor = splat(slope), splat(np.float32(LOG2_E))
-    for s in range(0, count, LANES):
-        bias = slopes * (splat(np.float32(distance + s)) + count_lanes())
-        store(fma(bias, factor, load(score + s * 4)), score + s * 4)
-
-
-@inner
 def add_biases(score, biases, head, row, position, first, count):
     """Add all biases to ``count`` scores of a row at ``position`` and the keys from ``first`` on."""
     if count <= 0:
@@ -96,9 +79,12 @@ def add_biases(score, biases, head, row, position, first, count):
     if biases.bias != 0:
         bias = biases.bias + head * biases.bias_head + row * biases.bias_row + first * biases.bias_key
         add_bias(score, bias, biases.bias_key, count)
-    if biases.slopes != 0:
+    if biases.slopes != 0:  # times distance, distance + 1 and so on (ALiBi, Press 2022)
         distance = first if biases.from_start != 0 else first - position
-        add_slope(score, load_scalar(biases.slopes + head * 4), distance, count)
+        slope, factor = splat(load_scalar(biases.slopes + head * 4)), splat(np.float32(LOG2_E))
+        for s in range(0, count, LANES):
+            distances = splat(np.float32(distance + s)) + count_lanes()
+            store(fma(slope * distances, factor, load(score + s * 4)), score + s * 4)
     if biases.table != 0:
         add_bias(score, biases.table + head * biases.table_head + (first - position) * 4, 4, count)
 
@@ -134,13 +120,13 @@ def hide_outside(score, first_seen, stop, span, sinks):
 
 @inner
 def softmax_shift(top):
-    """The value subtracted from exponents: the maximum, or 0 for a row that has seen no key."""
+    """The value to subtract from exponents: the maximum, or 0 for a row that has seen no key."""
     return np.float32(0) if top == np.float32(-np.inf) else top
 
 
 @inner
 def finish_weights(weight, count, shift, inverse):
-    """Turn scores kept in a row of weights into the softmax, in place."""
+    """Turn scores in a row of weights into the softmax, in place."""
     hidden = splat(np.float32(-np.inf))
     subtrahend, scale = splat(shift), splat(inverse)
     for s in range(0, count, LANES):
@@ -154,11 +140,3 @@ def total_of(lanes):
     """(the total of a row's lanes, its inverse, 0 for 0)."""
     total = sum_lanes(load(lanes))
     return total, np.float32(0) if total == np.float32(0) else np.float32(1) / total
-
-
-@inner
-def finish_row(sums, total, out, width):
-    """out = sums / total, zeros for a total of 0; returns 1 / total, or 0."""
-    _, inverse = total_of(total)
-    multiply_row(sums, inverse, out, width)
-    return inverse

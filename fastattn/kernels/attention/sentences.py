@@ -1,11 +1,12 @@
-"""Attention over whole sentences in one pass over the keys: softmax(Q K' scale + bias) V, scores are never stored.
+"""Attention over whole sentences in one pass over the keys: softmax(Q K' scale + bias) V, without storing scores.
 
 A task is a block of query rows of one sentence and key head (the rows of all query heads that share it). It packs KEYS
 keys at a time, transposed, and their values in panels of COLUMNS columns, then takes ROWS query rows at a time: scores
 by register tiles, online softmax (Milakov and Gimelshein 2018) in base 2, the sum of values by register tiles (Dao
-2023, algorithm 1). The queries are multiplied by the scale and log2(e). Each row has a first key and a stop, and may
-have sinks before the first; a mask may say more (masks.py). Blocks, tiles and panels of keys that none of their rows
-sees are skipped. A sentence of a few rows reads its keys and values where they are (tiles.py).
+2023, algorithm 1). Queries are first multiplied by the scale and log2(e). Each row has a first key and a stop, and may
+have sinks before the first; a mask may hide more (masks.py). A task skips blocks, tiles and panels of keys that none of
+their rows sees. A sentence of a few rows, the queries of a step, reads its keys and values where they are (tiles.py):
+packing would take longer.
 
 Bits: the tile of a key depends only on its index in its own sentence, and a hidden key adds exact zeros, so a row's
 result does not depend on the batch, the blocks or the number of threads.
@@ -20,26 +21,375 @@ No gain: prefetching the next keys of a long sentence, blocks of 1024 rows.
 One Zen 4 core (AVX-512), 197 x 197 of 64, 12 heads: 89 in float32, 140 with products in bfloat16.
 """
 
+import math
+from collections import namedtuple
+from typing import NamedTuple
+
+import numpy as np
 from numba import prange
 
-from fastattn.arguments.attention import RaggedBatch
-from fastattn.kernels.attention.arguments import Ahead, BatchRows, HeadMask, HeadOutputs, HeadRows, QueryRows, RowBlock
-from fastattn.kernels.attention.blocks import attend_block, cut_scratch
-from fastattn.kernels.attention.masks import seen_by
-from fastattn.kernels.attention.products import is_dot, product_head
-from fastattn.kernels.attention.scores import aligned, head_scores
-from fastattn.kernels.attention.tiles import FEW
+from fastattn.arguments.attention import NONE, RaggedBatch
+from fastattn.kernels.attention.arguments import INDICES, INTEGERS, KEYS, ROWS, HeadRows, Span, Tile
+from fastattn.kernels.attention.masks import (
+    any_function,
+    is_masked,
+    mask_tile,
+    modify_scores,
+    query_of_row,
+    seen_by,
+    seen_by_tile,
+    seen_here,
+    state_of_tile,
+)
+from fastattn.kernels.attention.scores import (
+    LN_2,
+    HeadScores,
+    add_biases,
+    aligned,
+    finish_weights,
+    head_scores,
+    hide_between,
+    hide_outside,
+    softmax_shift,
+    total_of,
+    vectors_of,
+)
+from fastattn.kernels.attention.tiles import (
+    FEW,
+    add_values,
+    columns_of,
+    is_dot,
+    multiply_keys_of_few,
+    multiply_values_of_few,
+    pack_keys,
+    pack_values,
+    prefetch_rows,
+    prefetch_values,
+    prepare_keys,
+    prepare_queries,
+    prepare_rows,
+    prepare_values,
+    product_head,
+    row_maxima,
+    row_maximum,
+    scale_row,
+    score_keys,
+    take_exponentials,
+    tiles_of,
+    widened,
+    write_row,
+)
 from fastattn.runtime.jit import inner, kernel, take_part
-from fastattn.simd.vector import address
+from fastattn.simd.arguments import SIZE
+from fastattn.simd.attention import cap_row, hide_unseen
+from fastattn.simd.memory import address, load_integer, load_scalar, store, store_index, store_integer, store_scalar
+from fastattn.simd.rows import copy_floats
+from fastattn.simd.target import LANES
+from fastattn.simd.vector import splat
 
-# While one head is computed, the rows of the head this many further on are prefetched: heads are short, and rows of
-# adjacent ones may be far apart, too far for the hardware's prefetcher.
+# A head's tiles prefetch the rows of the head AHEAD later: heads are short, and rows of adjacent heads may be too far
+# apart for the hardware's prefetcher.
 AHEAD = 2
+
+# Rows of a batch: the address of the first; steps from sentence to sentence (beside the rows between), from head to
+# head, and from row to row. The addresses of a later head's rows, to prefetch.
+BatchRows = namedtuple("BatchRows", "address batch_step head_step row_step")
+PrefetchRows = namedtuple("PrefetchRows", "query key value out")
+# MaskArguments and OutputArguments of the heads of a sentence, from head h of sentence b on.
+HeadMask = namedtuple(
+    "HeadMask", "seen seen_head seen_row seen_key states states_head block_queries block_keys key_blocks b h function"
+)
+HeadOutputs = namedtuple("HeadOutputs", "weights weights_head weights_row logs logs_head logs_row")
+# Rows of a block: its row r is row n = first + r of a sentence, query n % queries of head n // queries.
+QueryRows = namedtuple("QueryRows", "first length queries")
+# A tile of scores: its first row in the block, that row's query, the block's last query, its first key.
+TilePosition = namedtuple("TilePosition", "row query last_query key")
+
+
+class Scratch(NamedTuple):
+    """Addresses in a thread's scratch."""
+
+    keys: int  # packed, likewise values
+    values: int
+    scores: int  # of a tile: rows of KEYS
+    totals: int  # of each row's exponentials, lane by lane
+    sums: int  # of values, weighted by these; rows of whole columns
+    queries: int  # the block's rows times the factor
+    ranges: int  # the first key and the stop of each row, int64
+    maxima: int  # of each row's scores
+    new_maxima: int  # of the tile's rows, after its keys
+    seen: int  # a byte for each of the tile's rows and keys: rows of KEYS
+    indices: int  # the numbers of KEYS adjacent rows
+    spare: int  # rows of narrow numbers as float32, or the scratch of disentangled attention
+
+
+class RowBlock(NamedTuple):
+    """A block of query rows of one sentence and key head, and all arguments of its tiles."""
+
+    like: np.ndarray  # of the rows' dtype
+    query: HeadRows
+    key: HeadRows
+    value: HeadRows
+    out: HeadRows
+    rows: QueryRows
+    keys: int  # of the sentence
+    width: int  # of a query's and a key's head
+    value_width: int
+    few: bool  # whether there are only a few rows
+    ranges: int  # the address of each query's first key and stop; 0: all see all keys
+    sinks: int  # number of first keys that all rows see
+    scores: HeadScores
+    mask: HeadMask
+    outputs: HeadOutputs
+    scratch: Scratch
+
+
+@inner
+def cut_scratch(keys, limit, width, value_width):
+    """A thread's scratch, which begins with packed keys, for blocks of ``limit`` rows."""
+    columns = columns_of(value_width)
+    values = keys + KEYS * columns_of(width) * 4
+    scores = values + KEYS * columns * 4
+    totals = scores + ROWS * KEYS * 4
+    sums = totals + limit * SIZE
+    queries = sums + limit * columns * 4
+    ranges = queries + limit * width * 4
+    maxima = ranges + limit * INTEGERS * 4
+    new_maxima = maxima + limit * 4
+    seen = new_maxima + ROWS * 4
+    indices = seen + ROWS * KEYS + LANES * 4
+    spare = indices + INDICES * 4
+    return Scratch(keys, values, scores, totals, sums, queries, ranges, maxima, new_maxima, seen, indices, spare)
+
+
+@inner
+def row_of(rows, h, t):
+    """The address of position t of head h of some HeadRows."""
+    return rows.address + h * rows.head_step + t * rows.row_step
+
+
+@inner
+def start_rows(block):
+    """Copy the block's queries times the factor and clear their state; returns (least first key, greatest stop).
+
+    A head's sink is the first score of its rows. Copies of the last row fill the last tile.
+    """
+    rows, scores, scratch = block.rows, block.scores, block.scratch
+    padded, width = tiles_of(rows.length), block.width
+    least, last = block.keys, 0
+    h, t = rows.first // rows.queries, rows.first % rows.queries
+    for i in range(padded):
+        scale_row(block.like, row_of(block.query, h, t), scores.factor, scratch.queries + i * width * 4, width)
+        begin, stop = seen_by(block.ranges, t, block.keys)
+        if begin < stop:
+            least, last = min(least, begin), max(last, stop)
+        else:
+            begin = stop = 0
+        store_integer(begin, scratch.ranges + i * 16)
+        store_integer(stop, scratch.ranges + i * 16 + 8)
+        store_scalar(np.float32(-np.inf), scratch.maxima + i * 4)
+        store(splat(np.float32(0)), scratch.totals + i * SIZE)
+        if scores.sinks != 0:
+            store_scalar(load_scalar(scores.sinks + h * 4), scratch.maxima + i * 4)
+            store_scalar(np.float32(1), scratch.totals + i * SIZE)
+        if i + 1 < rows.length:
+            t += 1
+            if t == rows.queries:
+                h, t = h + 1, 0
+    for k in range(0, padded * columns_of(block.value_width), LANES):
+        store(splat(np.float32(0)), scratch.sums + k * 4)
+    if not block.few:  # few rows read their queries as they are
+        prepare_queries(scores.product, scores.head, scratch.queries, padded * width)
+    return least, last
+
+
+@inner
+def is_changed(scores):
+    """Whether a score is more than a product."""
+    biases = scores.biases
+    added = biases.bias != 0 or biases.slopes != 0 or biases.table != 0
+    return scores.softcap != np.float32(0) or added or any_function(scores.function)
+
+
+@inner
+def finish_scores(block, tile, s, count, span, masked):
+    """Turn a tile's products into scores: cap, apply the function, add biases, hide keys, copy scores to weights.
+
+    A query's position is its index; ``count`` keys from s on are packed.
+    """
+    scores, mask, outputs, scratch, sinks = block.scores, block.mask, block.outputs, block.scratch, block.sinks
+    front, whole = span.front, span.whole
+    changed, capped = is_changed(scores), scores.softcap != np.float32(0)
+    for n in range(tile.first, tile.stop):
+        row = scratch.scores + (n - tile.first) * KEYS * 4
+        _, stop = seen_here(scratch.ranges, n, s, count, sinks)
+        stop = max(min(stop, span.stop), 0)
+        first_seen, h, t = load_integer(scratch.ranges + n * 16) - s, 0, 0
+        if changed or outputs.weights != 0:  # a division for each row would slow short sentences
+            h, t = query_of_row(block.rows, n)
+        if changed:
+            if capped:
+                cap_row(row + front * 4, (whole - front) * 4, scores.softcap)
+            modify_scores(scores.function, row + front * 4, mask.b, mask.h + h, t, s + front, stop - front)
+            add_biases(row + front * 4, scores.biases, h, t, t, s + front, stop - front)
+        if masked:
+            hide_unseen(row + front * 4, scratch.seen + (n - tile.first) * KEYS + front, (whole - front) * 4)
+        hide_outside(row, first_seen, stop, span, sinks - s)
+        if outputs.weights != 0:
+            line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row + s * 4
+            keep_scores(row, line, front, min(sinks - s, first_seen, stop))
+            keep_scores(row, line, max(first_seen, front), stop)
+
+
+@inner
+def keep_scores(row, line, first, stop):
+    """Copy the scores of some keys to a row of weights; keys count from the packed ones' first."""
+    if first < stop:
+        copy_floats(row + first * 4, line + first * 4, stop - first)
+
+
+@inner
+def attend_tile(block, tile, s, count, masked, finishing):
+    """Attention of a tile's rows over ``count`` keys and values from s on: adds to their sums and totals.
+
+    finishing  whether scores are more than products, or the caller wants weights
+    """
+    rows, scores, scratch, like, width = block.rows, block.scores, block.scratch, block.like, block.width
+    front, stop, every = 0, count, True
+    if block.ranges != 0:
+        front, stop, every = seen_by_tile(scratch.ranges, tile, s, count, block.sinks)
+        if front >= stop:
+            return
+    if masked:
+        front, stop, masked = mask_tile(block.mask, tile, rows, s, front, stop, scratch.seen)
+        if front >= stop:
+            return
+    span, length = Span(front, stop, vectors_of(stop)), tile.stop - tile.first
+    # scores of queries and keys
+    queries = scratch.queries + tile.first * width * 4
+    if block.few:
+        value = block.value
+        prefetch_values(like, value.address + (s + front) * value.row_step, value.row_step, block.value_width)
+        multiply_keys_of_few(like, queries, length, block.key, s, width, span, scratch.scores)
+    else:
+        position = TilePosition(tile.first, rows.first + tile.first, rows.first + rows.length - 1, s)
+        score_keys(
+            scores.product, scores.head, queries, scratch.keys, width, span, scratch.scores, position, scratch.spare
+        )
+    if finishing or not every or stop < span.whole:
+        finish_scores(block, tile, s, count, span, masked)
+    # their maxima
+    line, size = scratch.scores + front * 4, (span.whole - front) * 4
+    for n in range(length):
+        store_scalar(load_scalar(scratch.maxima + (tile.first + n) * 4), scratch.new_maxima + n * 4)
+    if block.few:
+        for n in range(length):
+            row_maximum(line + n * KEYS * 4, 0, size, scratch.new_maxima + n * 4)
+    else:
+        row_maxima(line, KEYS * 4, size, scratch.new_maxima)
+    # exponentials, their totals, and the sums of values weighted by them
+    columns = columns_of(block.value_width)
+    maxima, totals = scratch.maxima + tile.first * 4, scratch.totals + tile.first * SIZE
+    sums = scratch.sums + tile.first * columns * 4
+    take_exponentials(line, size, length, scratch.new_maxima, maxima, totals, sums, columns)
+    if block.few:
+        multiply_values_of_few(
+            like, scratch.scores, length, block.value, s, block.value_width, span, sums, scratch.indices
+        )
+    else:
+        add_values(scores.product, scratch.scores, scratch.values, span, sums, columns)
+
+
+@inner
+def prefetch_ahead(block, ahead, i):
+    """Prefetch rows of a later head, those that are the share of the tile from row i on."""
+    queries, keys, padded = block.rows.queries, min(KEYS, block.keys), tiles_of(block.rows.length)
+    stop, first_key, last_key = min(i + ROWS, queries), keys * i // padded, keys * (i + ROWS) // padded
+    prefetch_rows(ahead.query, block.query.row_step, i, stop, block.width)
+    prefetch_rows(ahead.out, block.out.row_step, i, stop, block.value_width)
+    prefetch_rows(ahead.key, block.key.row_step, first_key, last_key, block.width)
+    prefetch_rows(ahead.value, block.value.row_step, first_key, last_key, block.value_width)
+
+
+@inner
+def finish_block(block):
+    """Write a block's outputs; returns its number of invalid rows, which see a key and have a total of 0 or NaN."""
+    rows, outputs, scratch, width = block.rows, block.outputs, block.scratch, block.value_width
+    columns, invalid = columns_of(width), 0
+    h, t = rows.first // rows.queries, rows.first % rows.queries
+    for i in range(rows.length):
+        (total, inverse), maximum = total_of(scratch.totals + i * SIZE), load_scalar(scratch.maxima + i * 4)
+        write_row(block.like, scratch.sums + i * columns * 4, inverse, row_of(block.out, h, t), width)
+        begin, stop = load_integer(scratch.ranges + i * 16), load_integer(scratch.ranges + i * 16 + 8)
+        invalid += begin < stop and not inverse > np.float32(0)
+        if outputs.weights != 0:
+            line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row
+            shift, before = softmax_shift(maximum), min(block.sinks, begin, stop)
+            finish_weights(line, before, shift, inverse)
+            finish_weights(line + max(begin, before) * 4, stop - max(begin, before), shift, inverse)
+        if outputs.logs != 0:
+            log = -math.inf if total == np.float32(0) else maximum * LN_2 + math.log(np.float64(total))
+            store_scalar(np.float32(log), outputs.logs + h * outputs.logs_head + t * outputs.logs_row)
+        t += 1
+        if t == rows.queries:
+            h, t = h + 1, 0
+    return invalid
+
+
+@inner
+def clear_weights(block):
+    """Set the weights of all keys in the ranges of a block's rows to -inf, since tiles skip some of them."""
+    outputs, ranges = block.outputs, block.scratch.ranges
+    for i in range(block.rows.length):
+        h, t = query_of_row(block.rows, i)
+        line = outputs.weights + h * outputs.weights_head + t * outputs.weights_row
+        begin, stop = load_integer(ranges + i * 16), load_integer(ranges + i * 16 + 8)
+        before = min(block.sinks, begin, stop)
+        hide_between(line, 0, before)
+        hide_between(line, max(begin, before), stop)
+
+
+@inner
+def attend_block(block, ahead):
+    """Attention of a RowBlock; returns the number of invalid rows, see finish_block."""
+    like, key, value, scores, scratch = block.like, block.key, block.value, block.scores, block.scratch
+    least, last = start_rows(block)
+    masked, wants_weights = is_masked(block.mask), block.outputs.weights != 0
+    finishing = masked or wants_weights or is_changed(scores)
+    if masked and wants_weights:
+        clear_weights(block)
+    if block.few:
+        for n in range(KEYS):
+            store_index(n, scratch.indices + n * 4)
+    every_row = Tile(0, block.rows.length)
+    for s in range(0, last, KEYS):
+        count = min(KEYS, last - s)
+        if s >= block.sinks and s + count <= least:
+            continue
+        if masked and state_of_tile(block.mask, every_row, block.rows, s, s + count) == NONE:
+            continue
+        if block.few:
+            attend_tile(block, every_row, s, count, masked, finishing)
+            continue
+        rows, step = widened(like, key.address + s * key.row_step, key.row_step, count, block.width, scratch.spare)
+        pack_keys(rows, step, count, block.width, scratch.keys)
+        prepare_keys(scores.product, scores.head, scratch.keys, count, block.width)
+        rows, step = widened(
+            like, value.address + s * value.row_step, value.row_step, count, block.value_width, scratch.spare
+        )
+        pack_values(rows, step, count, block.value_width, scratch.values)
+        prepare_values(scores.product, scratch.values, count, columns_of(block.value_width))
+        for i in range(0, block.rows.length, ROWS):
+            if s + KEYS >= last:
+                prefetch_ahead(block, ahead, i)
+            prepare_rows(scores.product, block, i, s, count)
+            attend_tile(block, Tile(i, i + ROWS), s, count, masked, finishing)
+    return finish_block(block)
 
 
 @inner
 def block_cost(first, count, queries, keys, seen):
-    """Roughly the number of scores that a block of rows computes, by which blocks are divided among threads."""
+    """Roughly the number of scores of a block of rows; blocks are divided among threads by it."""
     if seen != 0 and first // queries == (first + count - 1) // queries:
         begin, stop = seen_by(seen, (first + count // 2) % queries, keys)
         return count * (max(stop - begin, 0) + 16)
@@ -53,20 +403,20 @@ def batch_rows(array, offset, batch_step, head_step, row_step):
 
 @inner
 def head_rows(rows, b, row, head):
-    """The rows of sentence b, the first of which is ``row`` of all, from a head on."""
+    """The rows of sentence b from a head on; ``row`` is the number of its first row in the batch."""
     first = rows.address + b * rows.batch_step + row * rows.row_step + head * rows.head_step
     return HeadRows(first, rows.head_step, rows.row_step)
 
 
 @inner
 def rows_ahead(query, key, value, out, batch, shape, b, g):
-    """The first rows of the head AHEAD key heads later, or of the last one."""
+    """The first rows of the key head AHEAD later, or of the last one."""
     g += AHEAD
     while g >= shape.key_heads and b + 1 < len(batch.query_starts_B1) - 1:
         b, g = b + 1, g - shape.key_heads
     g = min(g, shape.key_heads - 1)
     q, k, h = batch.query_starts_B1[b], batch.key_starts_B1[b], g * (shape.heads // shape.key_heads)
-    return Ahead(
+    return PrefetchRows(
         head_rows(query, b, q, h).address,
         head_rows(key, b, k, g).address,
         head_rows(value, b, k, g).address,
@@ -76,7 +426,7 @@ def rows_ahead(query, key, value, out, batch, shape, b, g):
 
 @inner
 def seen_from(seen_N2, first):
-    """The address in seen_N2 of row ``first``; 0: every row sees all keys."""
+    """The address of row ``first`` in seen_N2; 0: every row sees all keys."""
     return address(seen_N2) + first * 16 if seen_N2.size > 0 else 0
 
 
@@ -103,7 +453,7 @@ def head_outputs(outputs, b, first, h):
 
 @inner
 def heads_together(shape, product):
-    """The query heads whose rows share blocks: all of a key head, or one where each has scores of its own."""
+    """The number of query heads whose rows share blocks: all of a key head, or 1 where each has its own products."""
     return shape.heads // shape.key_heads if is_dot(product) else 1
 
 
@@ -123,11 +473,11 @@ def whole_cost(batch, shape, together):
 
 @inner
 def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scratch):
-    """Compute a thread's blocks; share: (its number, number of shares, cost of all); others as in ``attend``."""
+    """Compute a thread's blocks; share: (its number, number of shares, cost of all); see ``attend``."""
     query_array, key_array, value_array, out_array = arrays
     query, key = batch_rows(query_array, *steps[:4]), batch_rows(key_array, *steps[4:8])
     value, out = batch_rows(value_array, *steps[8:12]), batch_rows(out_array, *steps[12:])
-    part, parts, everything = share
+    part, parts, total_cost = share
     together = heads_together(shape, scores.product)
     places = cut_scratch(aligned(scratch), shape.limit, shape.width, shape.value_width)
     invalid = done = 0
@@ -139,7 +489,7 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
             g = h // (shape.heads // shape.key_heads)
             for first in range(0, queries * together, shape.limit):
                 count = min(shape.limit, queries * together - first)
-                owner = min(done * parts // max(everything, 1), parts - 1)
+                owner = min(done * parts // max(total_cost, 1), parts - 1)
                 done += block_cost(first, count, queries, keys, ranges)
                 if owner != part:
                     continue
@@ -169,17 +519,17 @@ def attend_share(arrays, steps, batch, shape, mask, scores, outputs, share, scra
 def attend(arrays, steps, batch, shape, mask, scores, outputs, scratch_PN, invalid_P):
     """All blocks of ``limit`` rows, divided into P parts of similar cost, one for each thread; see attention.
 
-    arrays   queries, keys, values, out, of one type, for their addresses
-    steps    of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row
-    batch    the members of a RaggedBatch; seen_N2 is empty where all keys are seen
-    shape    ShapeArguments; mask, scores and outputs likewise
-    invalid_P  written: the number of rows of each part that see a key and have a total of 0 or NaN
+    arrays     queries, keys, values, out, of one type, for their addresses
+    steps      of each: bytes to its first head, from batch to batch (beside the rows between), head to head, row to row
+    batch      the members of a RaggedBatch; seen_N2 is empty where rows see all keys
+    shape      ShapeArguments; mask, scores and outputs likewise
+    invalid_P  written: the number of invalid rows of each part, see finish_block
     """
     sentences = RaggedBatch(*batch)
-    everything = whole_cost(sentences, shape, heads_together(shape, scores.product))
+    total_cost = whole_cost(sentences, shape, heads_together(shape, scores.product))
     for part in prange(0, len(scratch_PN)):
         scratch, _, _ = take_part(scratch_PN, part, 0)
-        share = part, len(scratch_PN), everything
+        share = part, len(scratch_PN), total_cost
         invalid_P[part] = attend_share(arrays, steps, sentences, shape, mask, scores, outputs, share, scratch)
 
 

@@ -1,70 +1,69 @@
 """Attention over tables of keys: a decoder's step over its history or over a memory, or the next queries of a prefill.
 
 Reading keys and values from memory limits the speed. So adjacent rows whose tables start with the same keys, the beams
-of a sentence or its next queries, are processed together: each shared key and value is read once for TOGETHER rows. All
-heads of a row are processed together too: LANES dot products at a time, with all heads of a key read while its row is
-in L1; a softmax over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, sums in registers.
-Rows and heads are divided among the threads by the number of their keys.
+of a sentence or its next queries, go together: a thread reads each shared key and value once for TOGETHER rows. All
+heads of a row go together too: LANES dot products at a time, with all heads of a key while its row is in L1; a softmax
+over each head's scores (in base 2, two passes); then VALUE_KEYS values at a time, sums in registers. Threads share rows
+and heads by the number of their keys.
 
 Bits: sums go over a row's own keys in the order of its table, so a result does not depend on the keys' positions in the
 key-value cache, on other rows, whether they share keys or not, or on the number of threads.
 
 Reached on one Zen 4 core (AVX-512) at (128 rows, 30 keys, 8 heads of 64): 53 GFLOP/s if every 4 rows see the same keys,
 26 if all keys differ; less if they are not in the last-level cache, limited by memory.
-15 -> 51  (shared) each key and value read once for four rows
+15 -> 51  (shared) reading each key and value once for four rows
 51 -> 53, 16 -> 26  rows of the cache aligned to cache lines, an odd number of lines apart: see empty_table
-258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: those of the next rows prefetched.
-37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys.
+258 -> 160 us a call in zh-en's steps of 48 rows, greedy, keys and values uncached: prefetching those of the next rows
+37 -> 24 ms a call, 22 -> 11 in bfloat16 (32 rows, 4,096 keys, one thread): long rows prefetch their own later keys
 No gain: prefetching the next head's memory, all heads of a key at once, or a short row's later keys.
 """
+
+from collections import namedtuple
 
 import numpy as np
 from numba import prange
 
 from fastattn.arguments.attention import KeyIndex
-from fastattn.kernels.attention.arguments import (
-    TOGETHER,
-    HeadRows,
-    KeyList,
-    ListedKeys,
-    StepArrays,
-    StepHeads,
-    Together,
-    slot_layout,
-)
+from fastattn.kernels.attention.arguments import TOGETHER, HeadRows, slot_layout
 from fastattn.kernels.attention.scores import (
     add_biases,
     aligned,
-    finish_row,
     head_biases,
     hide_from,
     multiply_row,
     softmax_shift,
+    total_of,
     vectors_of,
 )
 from fastattn.runtime.jit import inner, kernel, take_part
 from fastattn.simd.arguments import SIZE
 from fastattn.simd.attention import additive_rows, cap_row, make_exponentials, make_row_maxima
+from fastattn.simd.memory import address, load, load_index, load_scalar, store, store_index, store_scalar
 from fastattn.simd.rows import copy_floats, make_add_rows, make_dot_rows, prefetch_row_far
 from fastattn.simd.target import LANES, TARGET
-from fastattn.simd.vector import address, load, load_index, load_scalar, splat, store, store_index, store_scalar
+from fastattn.simd.vector import splat
 
 VECTORS = 4 if TARGET.rows * TARGET.vectors > TOGETHER * 4 else 2  # of each sum, in registers
 VALUE_KEYS = 8  # 8 rows of 4 KiB: they stay in L1 while all heads are processed
-LARGE = 1 << 18  # bytes of keys and values that evict much of what was prefetched into L2 before them
-AHEAD = 32  # keys; from 16 to 128 are as good
+LARGE = 1 << 18  # bytes of keys and values that evict much of the data prefetched into L2 before them
+AHEAD = 32  # keys from what is read to what is prefetched; 16 to 128 are as good
 
 row_maximum, exponentials = make_row_maxima(1), make_exponentials(1)
 dot_rows, dot_rows_together = make_dot_rows(1), make_dot_rows(TOGETHER)
 add_rows, add_rows_together = make_add_rows(1, 4), make_add_rows(TOGETHER, VECTORS)
 layout_of_slot = inner(slot_layout)
 
-
-@inner
-def copy_index(index, count, target):
-    """Copy the row numbers, int32, of LANES keys from address to address; the last replaces those beyond ``count``."""
-    for n in range(LANES):
-        store_index(load_index(index + min(n, count - 1) * 4), target + n * 4)
+# HeadRows of all heads; ``like``: an array of the keys' dtype; ``vector``: the address of additive attention's v, or 0.
+StepArrays = namedtuple("StepArrays", "like query key value out vector")
+# Some of all heads: ``group`` to a key head, their scores ``stride`` floats apart.
+StepHeads = namedtuple("StepHeads", "first last heads group width value_width stride")
+# Rows that go together, and the number of first keys that they share.
+RowGroup = namedtuple("RowGroup", "first stop shared")
+# The keys that a query sees: the address of their row numbers, int32; the first key's position and the stop.
+KeyList = namedtuple("KeyList", "index first stop")
+# Keys of a list to read; ``tail``, the address of room for LANES row numbers; the address and the length of a list
+# whose rows to prefetch meanwhile.
+ListedKeys = namedtuple("ListedKeys", "index first stop tail ahead ahead_stop")
 
 
 @inner
@@ -77,16 +76,17 @@ def prefetch_index_rows(index, first, last, rows, row_bytes, size):
 
 @inner
 def score_keys(arrays, together, query, score, slot, listed, heads):
-    """Write the scores of some keys of one row, or of TOGETHER rows whose scratch is ``slot`` apart.
+    """Write the scores of the listed keys for one row, or for TOGETHER rows whose scratch is ``slot`` apart.
 
-    A few scores may be written past the last key.
+    It may write a few scores past the last key.
     """
     like, keys, width, size = arrays.like, arrays.key, heads.width, arrays.key.head_step
     most = LANES // TOGETHER if together and arrays.vector == 0 else LANES
     for s in range(listed.first, listed.stop, most):
         index = listed.index + s * 4
-        if s + most > listed.stop:
-            copy_index(index, listed.stop - s, listed.tail)
+        if s + most > listed.stop:  # the last key stands for those beyond it
+            for n in range(LANES):
+                store_index(load_index(index + min(n, listed.stop - s - 1) * 4), listed.tail + n * 4)
             index = listed.tail
         for h in range(heads.first, heads.last):
             rows = keys.address + h // heads.group * size
@@ -104,7 +104,7 @@ def score_keys(arrays, together, query, score, slot, listed, heads):
 
 @inner
 def add_values(like, together, score, sums, slot, values, listed, heads):
-    """Add some values, weighted by the exponentials of their scores, to the sums; arguments as in ``score_keys``."""
+    """Add the listed values, weighted by the exponentials of their scores, to the sums; see ``score_keys``."""
     width, size = heads.value_width, values.head_step
     for s in range(listed.first, listed.stop, VALUE_KEYS):
         index, count = listed.index + s * 4, min(VALUE_KEYS, listed.stop - s)
@@ -120,8 +120,10 @@ def add_values(like, together, score, sums, slot, values, listed, heads):
 
 @inner
 def take_softmax(score, keys, softcap, biases, head, maximum, total):
-    """Turn a head's products with a KeyList into exponentials of scores minus their maximum; ``total`` becomes their
-    sum by lanes."""
+    """Turn a head's products with a KeyList into exponentials of scores minus their maximum, their sum into ``total``.
+
+    ``total`` has a sum for each lane.
+    """
     count = keys.stop - keys.first
     whole = vectors_of(count)
     if softcap != np.float32(0):
@@ -137,16 +139,6 @@ def take_softmax(score, keys, softcap, biases, head, maximum, total):
 
 
 @inner
-def finish_head(score, count, sums, total, width, out, weight):
-    """Write a head's output from its sums, and its softmax weights to the address ``weight`` unless that is 0."""
-    inverse = finish_row(sums, total, out, width)
-    if weight != 0:
-        for s in range(0, count, LANES):
-            store(load(score + s * 4) * splat(inverse), score + s * 4)
-        copy_floats(score, weight, count)
-
-
-@inner
 def keys_of(keys, n):
     """The KeyList of query n."""
     row = keys.rows_N[n] if keys.rows_N.size > 0 else n
@@ -159,78 +151,77 @@ def keys_of(keys, n):
 
 @inner
 def keys_to_read(keys, rows, i, row_bytes, tail):
-    """The keys that all rows share, for i = -1, or the others of row i, and what is prefetched meanwhile.
+    """The keys that all rows share, for i = -1, or the others of row i, and the keys to prefetch meanwhile.
 
-    That is the next row's list; of a long row, where that would be evicted before it is read, its own a few keys later.
+    These are the next row's; a long row would evict them before they are read, so it prefetches its own later keys.
     """
-    mine = keys_of(keys, rows.first + max(i, 0))
-    first, stop = (0, rows.shared) if i < 0 else (rows.shared, mine.stop - mine.first)
+    row_keys = keys_of(keys, rows.first + max(i, 0))
+    first, stop = (0, rows.shared) if i < 0 else (rows.shared, row_keys.stop - row_keys.first)
     if stop * row_bytes > LARGE:
-        return ListedKeys(mine.index, first, stop, tail, mine.index + AHEAD * 4, stop - AHEAD)
-    following = keys_of(keys, rows.stop) if rows.stop < len(keys.stops_N) else KeyList(mine.index, 0, 0)
-    return ListedKeys(mine.index, first, stop, tail, following.index, following.stop - following.first)
+        return ListedKeys(row_keys.index, first, stop, tail, row_keys.index + AHEAD * 4, stop - AHEAD)
+    next_keys = keys_of(keys, rows.stop) if rows.stop < len(keys.stops_N) else KeyList(row_keys.index, 0, 0)
+    return ListedKeys(row_keys.index, first, stop, tail, next_keys.index, next_keys.stop - next_keys.first)
 
 
 @inner
 def attend_together(arrays, keys, rows, heads, scores, weights, scratch):
-    """Attention of some heads of a few rows, the first of whose keys are the same.
+    """Attention of some heads of a few rows that share their first keys.
 
     scores   ScoreArguments, with each query as a sentence
-    weights  HeadRows, of address 0 where no weights are wanted
+    weights  HeadRows, of address 0 where the caller wants no weights
     """
     like, query, out, value_width = arrays.like, arrays.query, arrays.out, heads.value_width
     slot = layout_of_slot(heads.heads, heads.width, value_width, heads.stride)
     tail = scratch + TOGETHER * slot.size
     maximum = tail + SIZE
     sums_head = vectors_of(value_width) * 4
-    # the last row replaces missing ones, whose results are not read
+    # the last row replaces missing ones, whose results nobody reads
     for i in range(TOGETHER if rows.shared > 0 else rows.stop - rows.first):
-        line, mine = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
+        line, row_scratch = query.address + min(rows.first + i, rows.stop - 1) * query.row_step, scratch + i * slot.size
         column = heads.first * query.head_step
         count = (heads.last - heads.first) * heads.width
-        multiply_row(line + column, scores.factor, mine + slot.queries + column, count)
+        multiply_row(line + column, scores.factor, row_scratch + slot.queries + column, count)
         for k in range(heads.first * sums_head, heads.last * sums_head, SIZE):
-            store(splat(np.float32(0)), mine + slot.sums + k)
+            store(splat(np.float32(0)), row_scratch + slot.sums + k)
 
     # first the keys that all rows share, then the other keys of each
     for i in range(-1, rows.stop - rows.first):
-        mine, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
-        score_keys(arrays, i < 0, mine + slot.queries, mine, slot.size, listed, heads)
+        row_scratch, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        score_keys(arrays, i < 0, row_scratch + slot.queries, row_scratch, slot.size, listed, heads)
     for i in range(rows.stop - rows.first):
-        mine, seen = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        row_scratch, row_keys = scratch + i * slot.size, keys_of(keys, rows.first + i)
         biases = head_biases(scores, rows.first + i, 0)
         for h in range(heads.first, heads.last):
-            score, total = mine + h * heads.stride * 4, mine + slot.totals + h * SIZE
-            take_softmax(score, seen, scores.softcap, biases, h, maximum, total)
+            score, total = row_scratch + h * heads.stride * 4, row_scratch + slot.totals + h * SIZE
+            take_softmax(score, row_keys, scores.softcap, biases, h, maximum, total)
     for i in range(-1, rows.stop - rows.first):
-        mine, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
-        add_values(like, i < 0, mine, mine + slot.sums, slot.size, arrays.value, listed, heads)
+        row_scratch, listed = scratch + max(i, 0) * slot.size, keys_to_read(keys, rows, i, arrays.key.row_step, tail)
+        add_values(like, i < 0, row_scratch, row_scratch + slot.sums, slot.size, arrays.value, listed, heads)
     for i in range(rows.stop - rows.first):
-        mine, seen = scratch + i * slot.size, keys_of(keys, rows.first + i)
-        line = weights.address + (rows.first + i) * weights.row_step + seen.first * 4
+        row_scratch, row_keys = scratch + i * slot.size, keys_of(keys, rows.first + i)
+        line, count = out.address + (rows.first + i) * out.row_step, row_keys.stop - row_keys.first
+        weight = weights.address + (rows.first + i) * weights.row_step + row_keys.first * 4
         for h in range(heads.first, heads.last):
-            finish_head(
-                mine + h * heads.stride * 4,
-                seen.stop - seen.first,
-                mine + slot.sums + h * sums_head,
-                mine + slot.totals + h * SIZE,
-                value_width,
-                out.address + (rows.first + i) * out.row_step + h * out.head_step,
-                line + h * weights.head_step if weights.address != 0 else 0,
-            )
+            _, inverse = total_of(row_scratch + slot.totals + h * SIZE)
+            multiply_row(row_scratch + slot.sums + h * sums_head, inverse, line + h * out.head_step, value_width)
+            if weights.address != 0:
+                score = row_scratch + h * heads.stride * 4
+                for s in range(0, count, LANES):
+                    store(load(score + s * 4) * splat(inverse), score + s * 4)
+                copy_floats(score, weight + h * weights.head_step, count)
 
 
 @inner
 def find_end(keys, first):
-    """The end of the rows from ``first`` on, at most TOGETHER, with the same first key at the same position."""
+    """The end of the rows from ``first`` on, at most TOGETHER, that have the same first key at the same position."""
     end = first + 1
-    mine = keys_of(keys, first)
-    if mine.stop > mine.first:
+    first_keys = keys_of(keys, first)
+    if first_keys.stop > first_keys.first:
         limit = min(first + TOGETHER, len(keys.stops_N))
         while end < limit:
-            other = keys_of(keys, end)
-            is_empty = other.stop <= other.first
-            if other.first != mine.first or is_empty or load_index(other.index) != load_index(mine.index):
+            row_keys = keys_of(keys, end)
+            differs = row_keys.first != first_keys.first or row_keys.stop <= row_keys.first
+            if differs or load_index(row_keys.index) != load_index(first_keys.index):
                 break
             end += 1
     return end
@@ -238,15 +229,15 @@ def find_end(keys, first):
 
 @inner
 def count_shared(keys, first, end):
-    """The number of first keys that all of the rows have in common; 0 for a single row."""
-    mine = keys_of(keys, first)
-    shared = mine.stop - mine.first if end - first > 1 else 0
+    """The number of first keys that all the rows share; 0 for a single row."""
+    first_keys = keys_of(keys, first)
+    shared = first_keys.stop - first_keys.first if end - first > 1 else 0
     for r in range(first + 1, end):
-        other = keys_of(keys, r)
-        s, most = 1, min(shared, other.stop - other.first)
-        if other.index == mine.index:  # a next query of the same list
+        row_keys = keys_of(keys, r)
+        s, most = 1, min(shared, row_keys.stop - row_keys.first)
+        if row_keys.index == first_keys.index:  # a next query of the same list
             s = most
-        while s < most and load_index(other.index + s * 4) == load_index(mine.index + s * 4):
+        while s < most and load_index(row_keys.index + s * 4) == load_index(first_keys.index + s * 4):
             s += 1
         shared = s
     return shared
@@ -274,19 +265,19 @@ def step_arrays(arrays, columns, width, value_width):
 
 @inner
 def cost_of(keys, first, end):
-    """Roughly the number of scores that one head of some rows computes."""
+    """Roughly the number of scores of one head of the rows ``first`` to ``end``."""
     cost = 0
     for n in range(first, end):
-        seen = keys_of(keys, n)
-        cost += seen.stop - seen.first + 16
+        row_keys = keys_of(keys, n)
+        cost += row_keys.stop - row_keys.first + 16
     return cost
 
 
 @inner
 def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop, scratch, stride):
-    """Compute a thread's part of all rows and heads, ``begin`` to ``stop`` in cost; others as in ``attend_rows``."""
+    """Compute a thread's part of all rows and heads, ``begin`` to ``stop`` in cost; see ``attend_rows``."""
     heads, group, width, value_width = shape
-    placed = step_arrays(arrays, columns, width, value_width)
+    step_rows = step_arrays(arrays, columns, width, value_width)
     head_step = weights_NHS.shape[2] * 4
     address_of_weights = address(weights_NHS) if weights_NHS.size > 0 else 0
     weights = HeadRows(address_of_weights, head_step, weights_NHS.shape[1] * head_step)
@@ -299,9 +290,9 @@ def attend_share(arrays, keys, shape, columns, scores, weights_NHS, begin, stop,
         last_head = min(max((stop - done + cost - 1) // cost, 0), heads)
         done += cost * heads
         if first_head < last_head:
-            together = Together(first, end, count_shared(keys, first, end))
-            mine = StepHeads(first_head, last_head, heads, group, width, value_width, stride)
-            attend_together(placed, keys, together, mine, scores, weights, aligned(scratch))
+            row_group = RowGroup(first, end, count_shared(keys, first, end))
+            step_heads = StepHeads(first_head, last_head, heads, group, width, value_width, stride)
+            attend_together(step_rows, keys, row_group, step_heads, scores, weights, aligned(scratch))
         first = end
 
 
@@ -316,8 +307,8 @@ def attend_rows(arrays, keys, shape, columns, scores, weights_NHS, scratch_PN, s
     scores   ScoreArguments, with each query as a sentence
     """
     heads, _, _, _ = shape
-    listed = KeyIndex(*keys)
-    everything = cost_of(listed, 0, len(listed.stops_N)) * heads
+    key_index = KeyIndex(*keys)
+    total_cost = cost_of(key_index, 0, len(key_index.stops_N)) * heads
     for part in prange(0, len(scratch_PN)):
-        scratch, begin, stop = take_part(scratch_PN, part, everything)
-        attend_share(arrays, listed, shape, columns, scores, weights_NHS, begin, stop, scratch, stride)
+        scratch, begin, stop = take_part(scratch_PN, part, total_cost)
+        attend_share(arrays, key_index, shape, columns, scores, weights_NHS, begin, stop, scratch, stride)

@@ -84,7 +84,7 @@ def score_arguments(
     function: Any = NO_FUNCTION,
     product: tuple[Any, np.ndarray] = DOT,
 ) -> ScoreArguments:
-    """What kernels take. product: see products.py, with its details; of additive attention the scale is 1 / log2(e)."""
+    """What kernels take. product: see tiles.py, with its details; of additive attention the scale is 1 / log2(e)."""
     narrow = product is NARROW_DOT
     plain = _plain_scores(heads.width, heads.scale, heads.softcap, narrow)
     others = bias_BHTS is not None or position_bias is not None or sinks_H is not None

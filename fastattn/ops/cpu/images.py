@@ -12,10 +12,10 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LINE
 from fastattn.simd.target import LANES
 
-_convolve, _convolve_patches, _convolve_depthwise = (
-    kernel_named("convolution", name) for name in ("_convolve", "_convolve_patches", "_convolve_depthwise")
+_convolve, _convolve_patches, _convolve_depthwise, _pool, _sample, _gate = (
+    kernel_named("images", f"_{name}")
+    for name in ("convolve", "convolve_patches", "convolve_depthwise", "pool", "sample", "gate")
 )
-_pool, _sample, _gate = (kernel_named("images", name) for name in ("_pool", "_sample", "_gate"))
 PATCH_BYTES = 1 << 19  # of a task's patches, which stay in L2
 _NONE = np.empty((0, 0), np.float32)
 

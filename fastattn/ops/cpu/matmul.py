@@ -80,7 +80,7 @@ class PackedLinear:
 
     @lazy
     def patch_panels(self) -> np.ndarray:
-        """Of a 3x3 convolution in float32: the panels of its 16 products (fastattn.simd.winograd)."""
+        """Of a 3x3 convolution in float32: the panels of its 16 products (fastattn.simd.convolution)."""
         taps_43 = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2
         panels, _, columns = self.panels_PSN.shape
         weight_PYXCN = self.panels_PSN.reshape(panels, 3, 3, -1, columns)

@@ -45,7 +45,7 @@ def empty_lists(*shape: int) -> BestLists:
     return BestLists(empty(shape), empty(shape, np.int32))
 
 
-_choose = kernel_named("output_subset", "_choose")
+_choose = kernel_named("project", "_choose")
 _MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
 
 
