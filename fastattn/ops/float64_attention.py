@@ -40,12 +40,7 @@ def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray)
 
 
 def recompute_in_float64(
-    arrays: StridedArrays,
-    heads: Heads,
-    visible: Visible,
-    terms: ScoreTerms,
-    outputs: SoftmaxOutputs,
-    every: bool,
+    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs, every: bool
 ) -> None:
     """Compute again, in place, the rows that overflowed in ``strided_attention`` of the same arguments.
 

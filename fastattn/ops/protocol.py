@@ -443,12 +443,7 @@ class Ops(ImageOps, Protocol):
         """What operations take for a "score_mod" or "mask_mod"; InputError where it cannot be compiled."""
 
     def strided_attention(
-        self,
-        arrays: StridedArrays,
-        heads: Heads,
-        visible: Visible,
-        terms: ScoreTerms,
-        outputs: SoftmaxOutputs,
+        self, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
     ) -> int:
         """Attention of arrays where they lie; the number of rows whose scores overflowed, which are NaN or 0 then."""
 

@@ -8,14 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around
-from fastattn.ops.cpu.images import (
-    convolve,
-    convolve_depthwise,
-    gate_pixels,
-    pool_areas,
-    pool_windows,
-    sample_pixels,
-)
+from fastattn.ops.cpu.images import convolve, convolve_depthwise, gate_pixels, pool_areas, pool_windows, sample_pixels
 from fastattn.ops.cpu.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.cpu.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
 from fastattn.ops.cpu.project import log_probs, pack_rows, project_all, project_peaks, project_top_k, select_outputs

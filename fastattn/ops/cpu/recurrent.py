@@ -26,12 +26,7 @@ def gate_rows(gates: int, units: int) -> np.ndarray:
 
 
 def recur(
-    inputs_NE: np.ndarray,
-    weights: Sequence[PackedLinear],
-    cell: str,
-    units: int,
-    starts_B1: np.ndarray,
-    states: States,
+    inputs_NE: np.ndarray, weights: Sequence[PackedLinear], cell: str, units: int, starts_B1: np.ndarray, states: States
 ) -> np.ndarray:
     N, B, threads, (gates, _) = len(inputs_NE), len(starts_B1) - 1, current_threads(), CELLS[cell]
     forward, backward = (*weights, *weights)[:2]

@@ -61,11 +61,7 @@ def _columns(x_ND: np.ndarray) -> int:
 
 
 def ssru(
-    inputs_NE: np.ndarray,
-    residual_ND: np.ndarray,
-    states_MW: np.ndarray,
-    previous_N: np.ndarray,
-    rows_N: np.ndarray,
+    inputs_NE: np.ndarray, residual_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray
 ) -> np.ndarray:
     y_ND, columns = empty(residual_ND.shape), _columns(residual_ND)
     _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)

@@ -17,14 +17,7 @@ from fastattn.ops.cpu.on_arrays import best_keys, graph_attention, local_attenti
 from fastattn.ops.cuda.attention import attention, pack_distances
 from fastattn.ops.cuda.attention_step import attention_step, average_heads
 from fastattn.ops.cuda.greedy import pick_tokens, take_tokens
-from fastattn.ops.cuda.images import (
-    convolve,
-    convolve_depthwise,
-    gate_pixels,
-    pool_areas,
-    pool_windows,
-    sample_pixels,
-)
+from fastattn.ops.cuda.images import convolve, convolve_depthwise, gate_pixels, pool_areas, pool_windows, sample_pixels
 from fastattn.ops.cuda.matmul import gated, linear, pack_linear
 from fastattn.ops.cuda.norm import layer_norm, normalize_heads, rms_norm, softmax
 from fastattn.ops.cuda.on_arrays import as_array, block_states, compile_function, on_host, strided_attention
@@ -43,14 +36,7 @@ from fastattn.ops.cuda.rows import (
     write_rows,
 )
 from fastattn.ops.cuda.search import nearest_rows
-from fastattn.ops.cuda.steps import (
-    empty_table,
-    extend_table,
-    gather_table,
-    round_rows,
-    running_average,
-    ssru,
-)
+from fastattn.ops.cuda.steps import empty_table, extend_table, gather_table, round_rows, running_average, ssru
 from fastattn.ops.cuda.threads import current_threads, thread_limit
 from fastattn.ops.reference import (
     gate_rows,

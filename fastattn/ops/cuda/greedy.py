@@ -9,18 +9,7 @@ import math
 import numpy as np
 from numba import cuda, int32, int64
 
-from fastattn.arguments.steps import (
-    ENOUGH,
-    FAULT,
-    LIVE,
-    OVER,
-    STOP,
-    USED,
-    Edits,
-    StepInputs,
-    StepProgress,
-    StepRows,
-)
+from fastattn.arguments.steps import ENOUGH, FAULT, LIVE, OVER, STOP, USED, Edits, StepInputs, StepProgress, StepRows
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
 from fastattn.ops.cuda.project import NO_IDS, Outputs, choose
@@ -106,12 +95,7 @@ def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
 
 
 def pick_tokens(
-    hidden_RD: np.ndarray,
-    outputs: Outputs,
-    edits: Edits,
-    normalized: bool,
-    ends_E: np.ndarray,
-    rows: StepRows,
+    hidden_RD: np.ndarray, outputs: Outputs, edits: Edits, normalized: bool, ends_E: np.ndarray, rows: StepRows
 ) -> None:
     if card.recording.program is None:
         _at_once(lambda: pick_tokens(hidden_RD, outputs, edits, normalized, ends_E, rows), rows)

@@ -19,12 +19,7 @@ def _on_host(array: np.ndarray) -> np.ndarray:
 
 
 def recur(
-    inputs_NE: np.ndarray,
-    weights: Sequence[CardLinear],
-    cell: str,
-    units: int,
-    starts_B1: np.ndarray,
-    states: States,
+    inputs_NE: np.ndarray, weights: Sequence[CardLinear], cell: str, units: int, starts_B1: np.ndarray, states: States
 ) -> np.ndarray:
     before_MW, after_MW = (_on_host(table) for table in (states.before_MW, states.after_MW))
     host = states._replace(before_MW=before_MW, after_MW=after_MW)

@@ -77,11 +77,7 @@ def _ssru(inputs_NE, states_MW, previous_N, rows_N, starts_C1, residual_ND, y_ND
 
 
 def ssru(
-    inputs_NE: np.ndarray,
-    residual_ND: np.ndarray,
-    states_MW: np.ndarray,
-    previous_N: np.ndarray,
-    rows_N: np.ndarray,
+    inputs_NE: np.ndarray, residual_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray
 ) -> np.ndarray:
     states = states_MW, previous_N, rows_N
     return _through_rows(_ssru, inputs_NE, states, residual_ND, residual_ND.shape[1])

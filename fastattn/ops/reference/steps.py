@@ -48,11 +48,7 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
 
 
 def ssru(
-    inputs_NE: np.ndarray,
-    residual_ND: np.ndarray,
-    states_MW: np.ndarray,
-    previous_N: np.ndarray,
-    rows_N: np.ndarray,
+    inputs_NE: np.ndarray, residual_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray
 ) -> np.ndarray:
     D = residual_ND.shape[1]
     y_ND = np.empty_like(residual_ND)
