@@ -37,9 +37,9 @@ from fastattn.arguments.attention import (
     StridedArrays,
     Visible,
 )
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.arguments.recurrent import Columns, States
 from fastattn.arguments.steps import NO_EDITS, Edits, StepRows, SubsetRows
-from fastattn.ops.images import ImageOps
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 
 # Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
@@ -47,6 +47,61 @@ PackedLinear: TypeAlias = Any
 PackedDistances: TypeAlias = Any
 RowLinear: TypeAlias = Any
 OutputSubset: TypeAlias = Any
+
+
+class ImageOps(Protocol):
+    """Operations on images, whose pixels are rows: channels are last inside.
+
+    So a 1x1 convolution is ``linear``, the mean of an image is ``pool``, and patches are a transformer's rows.
+    """
+
+    def convolve(
+        self,
+        x_ND: np.ndarray,
+        grid: PixelGrid,
+        window: Window,
+        groups: Sequence[Any],
+        activation: str = "none",
+        residual_NF: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """activation(W * x + b + residual), float32 [rows of the window's grid, outputs of all groups].
+
+        groups  layers of one size and precision; each takes its part of each tap's channels, tap after tap
+        """
+
+    def convolve_depthwise(
+        self,
+        x_ND: np.ndarray,
+        grid: PixelGrid,
+        window: Window,
+        weight_TD: np.ndarray,
+        bias_D: np.ndarray | None = None,
+        activation: str = "none",
+        residual_ND: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
+
+    def pool_windows(self, x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
+        """mode: "max"; "mean" of all taps, zeros of the padding among them; "mean_inside" of those in the image."""
+
+    def pool_areas(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
+        """The "max" or "mean" of each of ``out``'s areas, which cut an image into equal parts; they may overlap."""
+
+    def sample_pixels(self, x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
+        """Bilinear samples at points (y, x) of each image, float32, in pixels from the middle of the first: [B P, D].
+
+        beyond  what lies outside: "zeros", or the nearest "edge"
+        """
+
+    def gate_pixels(
+        self,
+        x_ND: np.ndarray,
+        grid: PixelGrid,
+        channels_BD: np.ndarray | None = None,
+        pixels_N1: np.ndarray | None = None,
+        added: float = 0.0,
+    ) -> np.ndarray:
+        """x times the gates of its image's channels and of its pixels, either or both, plus ``added`` x."""
 
 
 class Ops(ImageOps, Protocol):

@@ -1,4 +1,4 @@
-"""Operations on images, whose pixels are rows: see ``fastattn.ops.images``."""
+"""Operations on images, whose pixels are rows."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
+from fastattn.ops.cpu.absent import NO_FLOATS
 from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, empty_on_lines, scratch_bytes
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
@@ -17,7 +18,6 @@ _convolve, _convolve_patches, _convolve_depthwise = (
 )
 _pool, _sample, _gate = (kernel_named("images", name) for name in ("_pool", "_sample", "_gate"))
 PATCH_BYTES = 1 << 19  # of a task's patches, which stay in L2
-_NONE = np.empty((0, 0), np.float32)
 
 
 def _pixels(rows: int, channels: int) -> np.ndarray:
@@ -33,17 +33,14 @@ def convolve(
     activation: str = "none",
     residual_NF: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(W * x + b + residual), float32 [rows of the window's grid, outputs of all groups].
-
-    groups  each of one size and precision; it takes its part of each tap's channels, tap after tap
-    """
     out, (packed, *_), (height, width) = window.over(grid), groups, window.size
     y_NF = _pixels(out.rows, packed.outputs * len(groups))
     if not out.rows:
         return y_NF
-    code, residual_NF = ACTIVATION_CODES[activation], _NONE if residual_NF is None else residual_NF
+    code, residual_NF = ACTIVATION_CODES[activation], NO_FLOATS[2] if residual_NF is None else residual_NF
     channels = packed.inputs // (height * width)
-    if packed.panels_PSN.dtype == np.float32 and _by_patches(window, channels, packed.outputs, len(groups)):
+    by_patches = window == Window((3, 3), padding=window.padding) and packed.panels_PSN.dtype == np.float32
+    if by_patches and len(groups) == 1 and channels % LANES == 0 and packed.outputs % LANES == 0:
         patches = Window((4, 4), (2, 2), window.padding)
         tiles = grid.images * -(-out.height // 2) * -(-out.width // 2)
         most = max(MR, min(ROW_BLOCK, PATCH_BYTES // (64 * channels)) // MR * MR)
@@ -62,11 +59,6 @@ def convolve(
         part = ConvolutionPart(number * channels, channels, number * group.outputs, group.outputs, taps, rows, code)
         _convolve(x_ND, grid, window, out, group.panels_PSN, group.kernel_arrays, part, residual_NF, scratch_PB, y_NF)
     return y_NF
-
-
-def _by_patches(window: Window, channels: int, outputs: int, groups: int) -> bool:
-    same = groups == 1 and window == Window((3, 3), padding=window.padding)
-    return same and channels % LANES == 0 and outputs % LANES == 0
 
 
 def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]:
@@ -98,7 +90,7 @@ def convolve_depthwise(
         rows, threads = _cut(out.rows, weight_TD.nbytes)
         part = ConvolutionPart(0, D, 0, D, 1, rows, ACTIVATION_CODES[activation])
         bias_D = np.zeros(D, np.float32) if bias_D is None else bias_D
-        residual_ND = _NONE if residual_ND is None else residual_ND
+        residual_ND = NO_FLOATS[2] if residual_ND is None else residual_ND
         scratch_PB = _scratch(threads, 0, D, PLACES * T)
         _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residual_ND, scratch_PB, y_ND)
     return y_ND
@@ -149,6 +141,6 @@ def gate_pixels(
     added: float = 0.0,
 ) -> np.ndarray:
     y_ND = _pixels(*x_ND.shape)
-    channels, pixels = (_NONE if gates is None else gates for gates in (channels_BD, pixels_N1))
+    channels, pixels = (NO_FLOATS[2] if gates is None else gates for gates in (channels_BD, pixels_N1))
     _gate(x_ND, grid.height * grid.width, channels, pixels, float(added), y_ND)
     return y_ND

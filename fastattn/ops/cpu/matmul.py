@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PACKED_COLUMNS, Blocks, LinearArrays
+from fastattn.ops.cpu.absent import NO_FLOATS
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads, use_threads
@@ -135,12 +136,6 @@ def packed_layout(precision: str) -> str:
     return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
 
 
-def packed_steps(inputs: int, precision: str) -> int:
-    """The steps of a panel."""
-    block = step_block(precision)
-    return -(-inputs // (format_for(precision).group * block)) * block
-
-
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
     panels = -(-outputs // NR)
     columns = (panels * NR,)
@@ -148,7 +143,8 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
     if precision in ("int4", "int8_groups"):
         steps, step = inputs // GROUP_INPUTS, NR * (PACKED_GROUP if precision == "int4" else PACKED_GROUP_8 // 2)
     else:
-        steps, step = packed_steps(inputs, precision), format_for(precision).group * NR
+        step, block = format_for(precision).group * NR, step_block(precision)
+        steps = -(-inputs // (format_for(precision).group * block)) * block
     return {
         "panels_PSN": (panels, steps, step),
         "bias": columns,
@@ -261,7 +257,6 @@ _linear, _gated = kernel_named("matmul", "_linear"), kernel_named("matmul", "_ga
 ROW_BLOCK = 48
 # Bytes of weights that one thread finishes before another would have started: 10 us.
 SMALL = 1 << 18
-_NONE = np.empty((0, 0), np.float32)
 _NO_SCRATCH = np.empty((1, 0), np.uint8)
 
 
@@ -298,7 +293,7 @@ def linear(
         blocks, scratch_PB = _cut(N, packed, 1)
         _linear(
             x_ND, packed.panels_PSN, packed.kernel_arrays, ACTIVATION_CODES[activation],
-            _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
+            NO_FLOATS[2] if multiply_NF is None else multiply_NF, NO_FLOATS[2] if residual_NF is None else residual_NF,
             blocks, scratch_PB, y_NF,
         )  # fmt: skip
     return y_NF

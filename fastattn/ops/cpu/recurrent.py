@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.arguments.recurrent import Columns, States
 from fastattn.kernels.arguments import MR, NR, RecurrentForm
+from fastattn.ops.cpu.absent import NO_INTS, NO_LONGS
 from fastattn.ops.cpu.matmul import SMALL, PackedLinear, scratch_bytes
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
@@ -16,7 +17,7 @@ from fastattn.spec.recurrent import CELLS
 
 _recur, _join = kernel_named("recurrent", "_recur"), kernel_named("recurrent", "_join")
 _CODES = {cell: code for code, cell in enumerate(CELLS)}
-_IN_ORDER, _ALL, _GO_ON = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)
+_GO_ON = np.zeros(1, np.int64)
 
 
 def gate_rows(gates: int, units: int) -> np.ndarray:
@@ -41,7 +42,7 @@ def recur(
     record, cuts = None, (min(parts, B), 1)
     # where a product follows on a product, parts may not share rows
     if N == B and steps == 1:
-        order_B = _IN_ORDER  # nothing is waited for
+        order_B = NO_LONGS[1]  # nothing is waited for
         cuts = (min(threads, B), 1) if cell == "gru_reset_before" else (1, min(threads, -(-units // NR)))
     elif B < parts and steps > 1 and cell != "gru_reset_before" and (record := recorder()):
         cuts = 1, min(parts, -(-units // NR))
@@ -71,6 +72,6 @@ def join_columns(parts: Sequence[Columns]) -> np.ndarray:
     y_NF = empty((len(one.rows_MW if one.rows_N is None else one.rows_N), sum(part.width for part in parts)))
     column = 0
     for rows_MW, first, width, rows_N in parts:
-        _join(rows_MW, first, width, _ALL if rows_N is None else rows_N, y_NF, column)
+        _join(rows_MW, first, width, NO_INTS if rows_N is None else rows_N, y_NF, column)
         column += width
     return y_NF

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fastattn.kernels.arguments import NR
-from fastattn.ops.cpu.attention import writeable
+from fastattn.ops.cpu.absent import NO_FLOATS, NO_INTS
 from fastattn.ops.cpu.matmul import PackedLinear, grouped_parts
 from fastattn.runtime import arena
 from fastattn.runtime.handle import kernel_named
@@ -27,7 +27,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def as_rows(x: np.ndarray) -> np.ndarray:
-    return writeable(np.require(x, requirements=["C", "A"]))
+    return np.require(x, requirements=["C", "A"])
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
@@ -77,9 +77,7 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
 
 
 _embed = kernel_named("rows", "_embed")
-
-_NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
-_NO_MULTIPLIERS, _NO_SCALES = np.empty(0, np.float32), np.empty((0, 0, 0), np.int16)
+_NO_SCALES = np.empty((0, 0, 0), np.int16)
 
 
 def embed(
@@ -89,7 +87,7 @@ def embed(
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
 ) -> np.ndarray:
-    multipliers_V, scales_PGN = _NO_MULTIPLIERS, _NO_SCALES
+    multipliers_V, scales_PGN = NO_FLOATS[1], _NO_SCALES
     if isinstance(table, PackedLinear) and table.panels_PSN.dtype == np.int16:
         stored, scales_PGN, width = *grouped_parts(table.panels_PSN), table.inputs
     elif isinstance(table, PackedLinear):
@@ -102,7 +100,7 @@ def embed(
         stored, width = table[:, :, None, None], table.shape[1]
     x_ND = arena.empty((len(ids_N), width))
     if position_table_PD is None or positions_N is None:
-        positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
+        positions_N, position_table_PD = NO_INTS, NO_FLOATS[2]
     as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
     _embed(ids_N, stored, as_it_is, multipliers_V, scales_PGN, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND

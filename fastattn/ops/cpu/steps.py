@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.arguments.steps import Edits, StepRows, SubsetRows
+from fastattn.ops.cpu.absent import NO_INTS
 from fastattn.ops.cpu.matmul import PackedLinear, empty_on_lines
-from fastattn.ops.cpu.project import NO_TARGETS, OutputSubset, choose
+from fastattn.ops.cpu.project import OutputSubset, choose
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
@@ -91,5 +92,5 @@ def pick_tokens(
     ends_E: np.ndarray,
     rows: StepRows,
 ) -> None:
-    values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_TARGETS, normalized)
+    values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_INTS, normalized)
     _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, rows.progress, rows.counts)

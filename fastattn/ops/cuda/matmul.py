@@ -65,10 +65,6 @@ class CardLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> CardLinear:
-    """A copy on the card of float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero).
-
-    Raises InputError for int4.
-    """
     if precision == "int4":
         raise InputError('precision "int4" is the CPU\'s alone; on a card ask for "int8" or "bfloat16"')
     return CardLinear(unread(weight_FD).whole(), bias_F, precision)

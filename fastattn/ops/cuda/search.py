@@ -97,10 +97,6 @@ def _best_of(number: Any, least: Any) -> Any:
 def nearest_rows(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
-
-    As ``ops.cpu`` has it: integers are summed and compared exactly, equal scores are in the order of ids.
-    """
     Q, N = len(queries_QD), len(corpus_ND)
     if Q > QUERIES:
         starts = range(0, Q, QUERIES)

@@ -1,4 +1,4 @@
-"""Operations on images, whose pixels are rows (``fastattn.ops.images``): each by its definition."""
+"""Operations on images, whose pixels are rows: each by its definition."""
 
 from collections.abc import Callable, Sequence
 
