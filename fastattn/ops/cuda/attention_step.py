@@ -17,8 +17,8 @@ from fastattn.arguments.attention import Heads, KeyIndex, PositionBias
 from fastattn.ops import reference
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.attention import cleared, laid, terms_of
-from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import SIDE, THREADS, TILE, device, none
+from fastattn.ops.cuda.instructions import block_max, block_sum
 from fastattn.ops.cuda.scores import INFINITY, LaidHeads, finished_score, reader, same_score, shift_of, start_of
 
 PIECE = 4 * TILE

@@ -1,4 +1,4 @@
-"""Instructions of the card that Numba has no name for, by PTX; on the simulator plain forms that do the same.
+"""Instructions that Numba has no name for, by PTX, on the simulator plain forms; sums and maxima of a block's threads.
 
 dp4a(a, b, total)   total + the sum of four products of int8, which a and b hold in the bytes of an int32
 mma(a, b, c)        a product of small matrices by the tensor cores: A B + C of a whole warp, A and B of bfloat16
@@ -16,7 +16,7 @@ place there ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m1
 import numpy as np
 from numba import cuda, float32, int32
 
-from fastattn.ops.cuda.card import SIDE, SIMULATED, THREADS
+from fastattn.ops.cuda.card import SIDE, SIMULATED, THREADS, device
 
 GROUPS, QUAD = (8, 4) if SIDE == 16 else (2, 1)  # 16 x 16 times 16 x 8, or on the simulator 4 x 4 times 4 x 2
 WARP = GROUPS * QUAD
@@ -38,7 +38,7 @@ if SIMULATED:
         """The two bfloat16 of a register, as float32."""
         return np.array([int(word) << 16 & 0xFFFF0000, int(word) & 0xFFFF0000], np.uint32).view(np.float32)
 
-    @cuda.jit(device=True)
+    @device
     def mma(a, b, c):
         a_WMK = cuda.shared.array((WARPS, 2 * GROUPS, 4 * QUAD), float32)
         b_WNK = cuda.shared.array((WARPS, GROUPS, 4 * QUAD), float32)
@@ -65,7 +65,7 @@ else:
 
     _I32, _F32 = ir.IntType(32), ir.FloatType()
 
-    @cuda.jit(device=True)
+    @device
     def multiply_add(a, b, total):
         """a * b + total, rounded once."""
         return cuda.fma(a, b, total)
@@ -95,3 +95,25 @@ else:
             types.UniTuple(one, count) for one, count in ((types.uint32, 4), (types.uint32, 2), (types.float32, 4))
         ]
         return tuples[2](*tuples), generate
+
+
+@device
+def _joined(value, shared_T, join):
+    """The values of a block's threads joined by twos, in each of them; shared_T float32 [THREADS]."""
+    t = cuda.threadIdx.x
+    cuda.syncthreads()  # whoever still reads what was there before
+    shared_T[t] = value
+    cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            shared_T[t] = join(shared_T[t], shared_T[t + half])
+        cuda.syncthreads()
+        half //= 2
+    return shared_T[0]
+
+
+_sum = device(lambda a, b: a + b)
+_greater = device(lambda a, b: b if b > a else a)  # NaN is not seen
+block_sum = device(lambda value, shared_T: _joined(value, shared_T, _sum))
+block_max = device(lambda value, shared_T: _joined(value, shared_T, _greater))

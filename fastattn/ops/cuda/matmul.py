@@ -16,9 +16,8 @@ from numba import cuda, float32, int32, uint32
 
 from fastattn.errors import InputError
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE, device
-from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, dp4a, mma, multiply_add
+from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, block_max, block_sum, dp4a, mma, multiply_add
 from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize
 

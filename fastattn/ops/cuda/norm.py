@@ -8,8 +8,8 @@ from numba import cuda, float32
 
 from fastattn.ops import reference
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_sum
 from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.instructions import block_sum
 
 
 @card.kernel

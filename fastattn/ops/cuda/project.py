@@ -17,8 +17,8 @@ from numba import cuda, float32, int32
 
 from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import THREADS, TILE, device
+from fastattn.ops.cuda.instructions import block_max, block_sum
 from fastattn.ops.cuda.matmul import (
     FEW,
     ONE,

@@ -1,12 +1,14 @@
 """Operations on whole rows, a block a row: copies, sums, neighbours, embeddings, rotary positions, pooling."""
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
 from numba import cuda, float32
 
+from fastattn.errors import InputError
+from fastattn.ops import reference
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, device
 from fastattn.ops.cuda.matmul import CardLinear, nearest_bfloat16
@@ -205,3 +207,18 @@ def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip:
         divisors_B = card.upload(divisors_B.astype(np.float32))
         card.launch(_pool, len(starts_B), rows_ND, spans_B3, divisors_B, weighing, m * width, pooled_BE)
     return pooled_BE
+
+
+def _refused(operation: Callable) -> Callable:
+    """An operation on images, which the CPU alone has."""
+
+    @wraps(operation)
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InputError('images are computed on device "cpu" alone')
+
+    return refuse
+
+
+convolve, convolve_depthwise = _refused(reference.convolve), _refused(reference.convolve_depthwise)
+pool_windows, pool_areas = _refused(reference.pool_windows), _refused(reference.pool_areas)
+sample_pixels, gate_pixels = _refused(reference.sample_pixels), _refused(reference.gate_pixels)

@@ -8,8 +8,8 @@ import numpy as np
 from numba import cuda, float32, int32
 
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_sum
 from fastattn.ops.cuda.card import THREADS, TILE, device
+from fastattn.ops.cuda.instructions import block_sum
 from fastattn.ops.cuda.matmul import FEW, Rows, Weights, tile_product, tile_shape
 
 PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB

@@ -1,19 +1,23 @@
-"""What a decoder keeps between steps: tables of keys and values, recurrent states.
+"""What a decoder keeps between steps: tables of keys and values, recurrent states; recurrent layers.
 
-Of recurrent states a block takes rows that follow one another, in order; a thread has a column of them.
+Of recurrent states a block takes rows that follow one another, in order; a thread has a column of them. Of recurrent
+layers the card computes the products; gates and states are the host's, by the reference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numba import cuda, float32
 
+from fastattn.arguments.recurrent import Columns, States
 from fastattn.errors import InputError
+from fastattn.ops import reference
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.matmul import nearest_bfloat16, relu, sigmoid
+from fastattn.ops.cuda.matmul import CardLinear, linear, nearest_bfloat16, relu, sigmoid
 from fastattn.ops.cuda.rows import copy_rows
+from fastattn.ops.reference.recurrent import recur_by
 
 
 def empty_table(rows: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -98,3 +102,26 @@ def running_average(
     x_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray, positions_N: np.ndarray
 ) -> np.ndarray:
     return _through_rows(_average, x_ND, (states_MW, previous_N, rows_N), positions_N, x_ND.shape[1])
+
+
+def _product(packed: CardLinear) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x_ND: card.download(linear(card.upload(x_ND), packed))
+
+
+def _on_host(array: np.ndarray) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else card.download(array)
+
+
+def recur(
+    inputs_NE: np.ndarray, weights: Sequence[CardLinear], cell: str, units: int, starts_B1: np.ndarray, states: States
+) -> np.ndarray:
+    before_MW, after_MW = (_on_host(table) for table in (states.before_MW, states.after_MW))
+    host = states._replace(before_MW=before_MW, after_MW=after_MW)
+    hidden_NH = recur_by(list(map(_product, weights)), _on_host(inputs_NE), cell, units, starts_B1, host)
+    if after_MW is not states.after_MW:
+        card.send(after_MW, states.after_MW)
+    return card.upload(hidden_NH)
+
+
+def join_columns(parts: Sequence[Columns]) -> np.ndarray:
+    return card.upload(reference.join_columns([part._replace(rows_MW=_on_host(part.rows_MW)) for part in parts]))

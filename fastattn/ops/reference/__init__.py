@@ -22,6 +22,7 @@ from fastattn.ops.reference.on_arrays import (
     compile_function,
     graph_attention,
     local_attention,
+    nearest_rows,
     reads_float16,
     strided_attention,
 )
@@ -39,6 +40,7 @@ from fastattn.ops.reference.rows import (
     as_rows,
     average_heads,
     concatenate_rows,
+    current_threads,
     embed,
     empty,
     free_memory,
@@ -47,8 +49,9 @@ from fastattn.ops.reference.rows import (
     rotate,
     scale_rows,
     take_rows,
+    thread_limit,
+    use_threads,
 )
-from fastattn.ops.reference.search import nearest_rows
 from fastattn.ops.reference.steps import (
     empty_table,
     extend_table,
@@ -61,4 +64,3 @@ from fastattn.ops.reference.steps import (
     take_tokens,
     write_rows,
 )
-from fastattn.ops.reference.threads import current_threads, thread_limit, use_threads

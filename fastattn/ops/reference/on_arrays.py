@@ -1,4 +1,4 @@
-"""Operations on callers' arrays: attention by the formula in float64, of a graph, to windows."""
+"""Operations on callers' arrays: attention by the formula in float64, of a graph, to windows; search."""
 
 from typing import Any
 
@@ -105,3 +105,23 @@ def local_attention(
     if weights_BHTS is not None:
         weights_BHTS[...] = found_BTHS.transpose(0, 2, 1, 3)
     return np.einsum("bths,bshv->bthv", found_BTHS, value_BSHV).astype(query_BTHK.dtype)
+
+
+def nearest_rows(
+    queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    # every score, and a stable sort
+    if bits:
+        differing_QND = queries_QD.view(np.uint8)[:, None] ^ corpus_ND.view(np.uint8)[None]
+        scores_QN = -np.unpackbits(differing_QND, axis=2).sum(axis=2, dtype=np.int64)
+    else:
+        kind = np.int64 if corpus_ND.dtype.kind in "iu" else corpus_ND.dtype
+        scores_QN = queries_QD.astype(kind) @ corpus_ND.astype(kind).T
+    if by_length:
+        lengths_N = np.sqrt(np.square(corpus_ND.astype(scores_QN.dtype)).sum(axis=1))
+        scores_QN = scores_QN / np.maximum(lengths_N, lengths_N.dtype.type(1e-12))
+    ids_Qk = np.argsort(-scores_QN, axis=1, kind="stable")[:, :k]  # NaN comes last
+    scores_Qk = np.take_along_axis(scores_QN, ids_Qk, axis=1)
+    absent_Qk = np.isnan(scores_Qk)
+    scores_Qk = np.where(absent_Qk, -np.inf, scores_Qk).astype(np.result_type(np.float32, corpus_ND.dtype))
+    return scores_Qk, np.where(absent_Qk, -1, ids_Qk)

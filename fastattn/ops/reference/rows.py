@@ -1,16 +1,33 @@
-"""Operations on whole rows: embeddings, rotary positions, pooling, and plain arithmetic."""
+"""Operations on whole rows: embeddings, rotary positions, pooling, plain arithmetic; the host's memory and threads."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from fastattn.ops.reference.matmul import ReferenceLinear
 from fastattn.spec.quantized import QuantizedTensor
+from fastattn.system.cpus import usable_cpus
 
 
 def free_memory() -> int | None:
     """None: rows lie in the host's memory."""
     return None
+
+
+def use_threads(count: int) -> AbstractContextManager[None]:
+    """Does nothing: NumPy chooses the threads of its matrix products."""
+    return nullcontext()
+
+
+def current_threads() -> int:
+    """The number of threads that the operations use themselves."""
+    return 1
+
+
+def thread_limit() -> int:
+    """The number of threads that this process may use."""
+    return usable_cpus().threads
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
