@@ -151,46 +151,41 @@ def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> 
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
     axes, names = _LAYOUTS[layout]
-    query, key, value, out = map(ops.as_array, (query, key, value, out))
-    given = {"query": query, "key": key, "value": value}
-    for name, array in given.items():
-        _check_type(name, array, query)
-        if array.ndim != 4:
-            raise InputError(f"{name}: expected four axes {names}, got shape {array.shape}")
-    arrays = [array.transpose(axes) for array in given.values()]
-    B, S = arrays[0].shape[0], arrays[1].shape[1]
+    inputs = _inputs(ops, (query, key, value), f"four axes {names}", 4)
+    arrays = [array.transpose(axes) for array in inputs.values()]
+    (B, T, _, K), (batch, S, _, width), _ = (array.shape for array in arrays)
     if B > MAX_SENTENCES:
         raise InputError(f"query: expected a batch of at most {MAX_SENTENCES}, got {B}")
-    if arrays[1].shape[0] != B or arrays[1].shape[3] != arrays[0].shape[3]:
-        width = arrays[0].shape[3]
-        raise InputError(f"key: expected batch {B} and head width {width} as in the query, got shape {key.shape}")
-    if arrays[2].shape[:3] != arrays[1].shape[:3]:
-        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
-    shape = (*arrays[0].shape[:3], arrays[2].shape[3])
-    starts = np.arange(B + 1) * shape[1], np.arange(B + 1) * S
-    returned = _result(ops, out, [shape[a] for a in axes], given)
-    return _problem(ops, arrays, starts, returned, returned.transpose(axes))
+    if (batch, width) != (B, K):
+        got = inputs["key"].shape
+        raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {got}")
+    return _problem(ops, inputs, arrays, (np.arange(B + 1) * T, np.arange(B + 1) * S), out, axes)
 
 
 def ragged(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], out: Any) -> Problem:
     """The problem of arrays [N, H, K] with the sentences one after another; InputError where they do not fit."""
-    query, key, value, out = map(ops.as_array, (query, key, value, out))
-    given = {"query": query, "key": key, "value": value}
-    for name, array in given.items():
-        _check_type(name, array, query)
-        if array.ndim != 3:
-            axes = "(positions of all sentences, heads, head width)"
-            raise InputError(f"{name}: expected three axes {axes}, got shape {array.shape}")
+    inputs = _inputs(ops, (query, key, value), "three axes (positions of all sentences, heads, head width)", 3)
+    query, key, value = inputs.values()
     if key.shape[2] != query.shape[2]:
         raise InputError(f"key: expected head width {query.shape[2]} as in the query, got shape {key.shape}")
-    if value.shape[:2] != key.shape[:2]:
-        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
     checked = _starts("query_starts", starts[0], len(query)), _starts("key_starts", starts[1], len(key))
     if len(checked[0]) != len(checked[1]):
         raise InputError(f"key_starts: expected {len(checked[0])} numbers, as query_starts has, got {len(checked[1])}")
-    arrays = [array[None] for array in given.values()]
-    returned = _result(ops, out, [*query.shape[:2], value.shape[2]], given)
-    return _problem(ops, arrays, checked, returned, returned[None], ragged=True)
+    return _problem(ops, inputs, [array[None] for array in inputs.values()], checked, out, None)
+
+
+def _inputs(ops: Ops, arrays: tuple[Any, ...], axes: str, count: int) -> dict[str, np.ndarray]:
+    """Query, key and value by name, as the operations have them; InputError for a wrong type, place or axes."""
+    query, key, value = map(ops.as_array, arrays)
+    inputs = {"query": query, "key": key, "value": value}
+    for name, array in inputs.items():
+        check_floats(name, array)
+        if array.dtype != query.dtype:
+            raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
+        _check_place(name, array, query)
+        if array.ndim != count:
+            raise InputError(f"{name}: expected {axes}, got shape {array.shape}")
+    return inputs
 
 
 def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
@@ -210,13 +205,20 @@ def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
 
 def _problem(
     ops: Ops,
+    inputs: dict[str, np.ndarray],
     arrays: list[np.ndarray],
     starts: tuple[np.ndarray, np.ndarray],
-    returned: np.ndarray,
-    result: np.ndarray,
-    ragged: bool = False,
+    out: Any,
+    axes: tuple[int, ...] | None,
 ) -> Problem:
-    (H, K), (G, V) = arrays[0].shape[2:], arrays[2].shape[2:]
+    """The problem of inputs that are ``arrays`` with their axes in order; ``axes`` None: one ragged batch."""
+    (_, T, H, K), (_, S, G, _), (*_, V) = (array.shape for array in arrays)
+    if arrays[2].shape[:3] != arrays[1].shape[:3]:
+        key, value = inputs["key"].shape, inputs["value"].shape
+        raise InputError(f"value: expected the key's shape {key}, got {value}; the width may differ")
+    shape = (*arrays[0].shape[:3], V)
+    returned = _result(ops, ops.as_array(out), list(shape[1:]) if axes is None else [shape[a] for a in axes], inputs)
+    result = returned[None] if axes is None else returned.transpose(axes)
     if H == 0:
         raise InputError("query: expected at least one head, got none")
     if G == 0 or H % G != 0:
@@ -225,16 +227,14 @@ def _problem(
         if not 1 <= width <= MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
     reads_float16 = ops.reads_float16()
-    named = zip(("query", "key", "value"), arrays)
-    query, key, value = (_usable(name, array, reads_float16) for name, array in named)
+    query, key, value = (_usable(*each, reads_float16) for each in zip(("query", "key", "value"), arrays))
     if result.dtype not in (np.float32, np.float16):
         result = result.view(np.uint16)
     out = result if result.dtype == query.dtype else new_array("a result", result.shape, np.float32)
-    shape = len(starts[0]) - 1, H, query.shape[1], key.shape[1]
-    if ragged:
-        T, S = (int((ends[1:] - ends[:-1]).max(initial=0)) for ends in starts)
-        shape = *shape[:2], T, S
-    return Problem(StridedArrays(query, key, value, out, shape, starts, ragged), returned, result)
+    if axes is None:
+        T, S = (int(np.diff(ends).max(initial=0)) for ends in starts)
+    shape = len(starts[0]) - 1, H, T, S
+    return Problem(StridedArrays(query, key, value, out, shape, starts, axes is None), returned, result)
 
 
 def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:
@@ -272,13 +272,6 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return as_floats(array.view(np.uint16))
 
 
-def _check_type(name: str, array: Any, query: Any) -> None:
-    check_floats(name, array)
-    if array.dtype != query.dtype:
-        raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
-    _check_place(name, array, query)
-
-
 def _check_place(name: str, array: np.ndarray, query: np.ndarray) -> None:
     here, there = "a NumPy array", "an array on the card"
     if isinstance(array, DeviceArray) != isinstance(query, DeviceArray):
@@ -286,8 +279,8 @@ def _check_place(name: str, array: np.ndarray, query: np.ndarray) -> None:
         raise InputError(f"{name}: expected {expected}, as the query is, got {got}")
 
 
-def _result(ops: Ops, out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndarray:
-    query, dtype = given["query"], given["query"].dtype
+def _result(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray]) -> np.ndarray:
+    query, dtype = inputs["query"], inputs["query"].dtype
     if out is None:
         return new_result(ops, query, "a result", shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype or out.shape != tuple(shape):
@@ -296,7 +289,7 @@ def _result(ops: Ops, out: Any, shape: list[int], given: dict[str, np.ndarray]) 
     _check_place("out", out, query)
     if not out.flags.writeable or not out.flags.aligned or (out.shape[-1] > 1 and out.strides[-1] != out.itemsize):
         raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
-    check_apart(out, **given)
+    check_apart(out, **inputs)
     if not out.flags.c_contiguous:
         _check_overlap(out)
     return out

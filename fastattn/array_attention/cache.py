@@ -102,7 +102,19 @@ class KVCache:
         check_floats("value", value)
         with self._store.lock:
             rows_BTE = self._joined(key, value)
-            self._append(rows_BTE, self._counts(lengths, rows_BTE.shape[1]))
+            B, T, E = rows_BTE.shape
+            counts_B = self._counts(lengths, T)
+            b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
+            if not len(b_N):
+                return
+            longer_B, columns = self._lengths_B + counts_B, self._rows_BS.shape[1]
+            if (longest := int(longer_B.max())) > columns:
+                self._rows_BS = np.pad(self._rows_BS, ((0, 0), (0, max(longest, 2 * columns) - columns)))
+            rows_N = self._store.take(len(b_N))
+            values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
+            self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
+            self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
+            self._lengths_B = longer_B
 
     def _joined(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Rows of keys, then values, float32; InputError for shapes that do not fit."""
@@ -119,19 +131,6 @@ class KVCache:
             with np.errstate(over="ignore"):
                 rows_BTE = rows_BTE.astype(np.float16).astype(np.float32)
         return rows_BTE
-
-    def _append(self, rows_BTE: np.ndarray, counts_B: np.ndarray) -> None:
-        B, T, E = rows_BTE.shape
-        b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
-        if not len(b_N):
-            return
-        longer_B = self._lengths_B + counts_B
-        self._widen(int(longer_B.max()))
-        rows_N = self._store.take(len(b_N))
-        values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
-        self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
-        self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
-        self._lengths_B = longer_B
 
     @overload
     def attend(
@@ -188,33 +187,28 @@ class KVCache:
         (B, T, H, K), V, S = query.shape, heads.value_width, int(self._lengths_B.max(initial=0))
         if bias is not None:
             bias = arguments.broadcastable("bias", bias, np.float32, (B, H, T, S))
-        weights_NHS = self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
-        out = np.zeros((B, T, H, V), np.float32)
-        if B * T * S:
-            # what float32 cannot hold is computed in float64
-            held = heads
-            if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
-                held = heads._replace(scale=1.0, softcap=0.0)
-            found_NF = self._ops.attention_step(
-                self._ops.as_rows(query.reshape(B * T, H * K)),
-                self._store.table,
-                self._store.table,
-                KeyIndex(
-                    np.ascontiguousarray(self._rows_BS[:, :S]),
-                    stops_N=seen_N2[:, 1].copy(),
-                    rows_N=np.repeat(np.arange(B), T),
-                    firsts_N=seen_N2[:, 0].copy(),
-                ),
-                held,
-                bias_NHS=None if bias is None else _by_query(bias, B, T),
-                weights_NHS=weights_NHS,
-            )
-            out = np.asarray(found_NF).reshape(B, T, H, V)
-        weights = None
+        if not B * T * S:
+            return np.zeros((B, T, H, V), np.float32), np.empty((B, H, T, S), np.float32) if wants_weights else None
+        weights, weights_NHS = None, self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
+        # what float32 cannot hold is computed in float64
+        held = heads
+        if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
+            held = heads._replace(scale=1.0, softcap=0.0)
+        rows_NE, table_ME = self._ops.as_rows(query.reshape(B * T, H * K)), self._store.table
+        seen = KeyIndex(
+            np.ascontiguousarray(self._rows_BS[:, :S]),
+            stops_N=seen_N2[:, 1].copy(),
+            rows_N=np.repeat(np.arange(B), T),
+            firsts_N=seen_N2[:, 0].copy(),
+        )
+        bias_NHS = None if bias is None else _by_query(bias, B, T)
+        out_NF = self._ops.attention_step(
+            rows_NE, table_ME, table_ME, seen, held, bias_NHS=bias_NHS, weights_NHS=weights_NHS
+        )
+        out = np.asarray(out_NF).reshape(B, T, H, V)
         if weights_NHS is not None:
             weights = np.ascontiguousarray(np.asarray(weights_NHS).reshape(B, T, H, S).transpose(0, 2, 1, 3))
-        if B * T * S:
-            self._recompute_in_float64(query, out, heads, Visible(seen_N2), bias, weights)
+        self._recompute_in_float64(query, out, heads, seen_N2, bias, weights)
         return out, weights
 
     def _recompute_in_float64(
@@ -222,25 +216,26 @@ class KVCache:
         query: np.ndarray,
         out: np.ndarray,
         heads: Heads,
-        visible: Visible,
+        seen_N2: np.ndarray,
         bias: np.ndarray | None,
         weights: np.ndarray | None,
     ) -> None:
         """Compute again, in place, the steps whose scores float32 cannot hold."""
-        (B, T), seen_N2 = query.shape[:2], visible.seen_N2
-        assert seen_N2 is not None
+        (B, T), (G, K, V) = query.shape[:2], self._shape
         scale, softcap = heads.scale or 0.0, heads.softcap
         # an overflow leaves NaN, or zeros where all scores became -inf
         wrong_BT = (np.isnan(out).all(axis=3) | ~out.any(axis=3)).any(axis=2)
         wrong_BT &= (seen_N2[:, 1] > seen_N2[:, 0]).reshape(B, T)
         for b in map(int, np.nonzero(wrong_BT.any(axis=1))[0]) if is_ordinary(scale, softcap) else range(B):
-            key, value = self._keys_values(b)
-            one = slice(b, b + 1)
+            rows_SE = np.asarray(self._store.table)[self._rows_BS[b, : self._lengths_B[b]]]
+            key = rows_SE[:, : G * K].reshape(-1, G, K)
+            value = rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
+            sentence = slice(b, b + 1)
             shape, starts = (1, query.shape[2], T, len(key)), (np.array([0, T]), np.array([0, len(key)]))
-            arrays = StridedArrays(query[one], key[None], value[None], out[one], shape, starts)
-            part = None if bias is None else bias[one] if len(bias) > 1 else bias
-            outputs = SoftmaxOutputs(None if weights is None else weights[one])
-            seen = visible._replace(seen_N2=seen_N2[b * T : (b + 1) * T])
+            arrays = StridedArrays(query[sentence], key[None], value[None], out[sentence], shape, starts)
+            part = None if bias is None else bias[sentence] if len(bias) > 1 else bias
+            outputs = SoftmaxOutputs(None if weights is None else weights[sentence])
+            seen = Visible(seen_N2[b * T : (b + 1) * T])
             every = is_extreme(scale, softcap, query[b], key)
             recompute_in_float64(arrays, heads, seen, ScoreTerms(part), outputs, every)
 
@@ -283,19 +278,6 @@ class KVCache:
     def rows(self) -> np.ndarray:
         """The numbers of all rows that sequences have, with repetitions."""
         return self._rows_BS[np.arange(self._rows_BS.shape[1]) < self._lengths_B[:, None]]
-
-    def _widen(self, columns: int) -> None:
-        B, old = self._rows_BS.shape
-        if columns > old:
-            wider_BS = np.zeros((B, max(columns, 2 * old)), np.int32)
-            wider_BS[:, :old] = self._rows_BS
-            self._rows_BS = wider_BS
-
-    def _keys_values(self, b: int) -> tuple[np.ndarray, np.ndarray]:
-        """A sequence's keys [S, G, K] and values [S, G, V], copied, as stored."""
-        G, K, V = self._shape
-        rows_SE = np.asarray(self._store.table)[self._rows_BS[b, : self._lengths_B[b]]]
-        return rows_SE[:, : G * K].reshape(-1, G, K), rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
 
     def _counts(self, lengths: Integers | None, T: int) -> np.ndarray:
         """How many of T positions each sequence has."""

@@ -15,7 +15,6 @@ from fastattn.errors import InputError, check_count, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.protocol import PackedLinear
 from fastattn.system.option_names import LAYER, explains_options
-from fastattn.system.records import lazy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,6 +51,7 @@ class MultiHeadAttention:
 
     def __init__(self, weights: ProjectionWeights, heads: int, precision: str = "float32", device: str = "cpu"):
         self._ops, self.device = backend(device), device
+        self._packed: dict[tuple[str, ...], PackedLinear] = {}  # by the names of the projections that a layer makes
         if precision not in PRECISIONS:
             raise InputError(f"precision: expected {', '.join(PRECISIONS)}, got {described(precision)}")
         self.weights, self.precision = _checked(weights, precision), precision
@@ -128,53 +128,35 @@ class MultiHeadAttention:
             raise InputError(f"memory: expected one, since keys are made of rows {self.weights.key.shape[1]} wide")
         options |= {"return_weights": return_weights, "return_logsumexp": return_logsumexp, "device": self.device}
         with on_threads(self._ops, options.get("threads")):
-            query, key, value = self._project(x, memory)
-            found = attention(query, key, value, **options)
-            context, *others = found if isinstance(found, tuple) else (found,)
-            y = self._linear(context.reshape(*x.shape[:2], self.heads * self.value_width), self._output)
+            result = attention(*self._project(x, memory), **options)
+            context, *others = result if isinstance(result, tuple) else (result,)
+            y = self._linear(context.reshape(*x.shape[:2], self.heads * self.value_width), "output")
         return (y, *others) if others else y
 
     def _project(self, x: np.ndarray, memory: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Queries, keys and values with four axes: columns of the rows of one or two products, not copied."""
         H, G, K, V = self.heads, self.key_heads, self.head_width, self.value_width
         if memory is None:
-            rows = self._linear(x, self._query_key_value)
+            rows = self._linear(x, "query", "key", "value")
             queries, keys = rows[..., : H * K], rows[..., H * K :]
         else:
-            queries, keys = self._linear(x, self._query), self._linear(memory, self._key_value)
+            queries, keys = self._linear(x, "query"), self._linear(memory, "key", "value")
         return (
             queries.reshape(*queries.shape[:2], H, K),
             keys[..., : G * K].reshape(*keys.shape[:2], G, K),
             keys[..., G * K :].reshape(*keys.shape[:2], G, V),
         )
 
-    def _linear(self, x: np.ndarray, packed: PackedLinear) -> np.ndarray:
-        rows = self._ops.as_rows(x).reshape(x.shape[0] * x.shape[1], x.shape[2])
+    def _linear(self, x: np.ndarray, *names: str) -> np.ndarray:
+        """One or several projections of the same rows, packed as one layer at the first use."""
+        if names not in self._packed:
+            matrices = [getattr(self.weights, name) for name in names]
+            biases = [getattr(self.weights, f"{name}_bias") for name in names]
+            both = zip(matrices, biases)
+            bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in both])
+            self._packed[names] = self._ops.pack_linear(np.concatenate(matrices), bias, self.precision)
+        rows, packed = self._ops.as_rows(x).reshape(x.shape[0] * x.shape[1], x.shape[2]), self._packed[names]
         return np.asarray(self._ops.linear(rows, packed)).reshape(*x.shape[:2], packed.outputs)
-
-    @lazy
-    def _query_key_value(self) -> PackedLinear:
-        return self._packed("query", "key", "value")
-
-    @lazy
-    def _query(self) -> PackedLinear:
-        return self._packed("query")
-
-    @lazy
-    def _key_value(self) -> PackedLinear:
-        return self._packed("key", "value")
-
-    @lazy
-    def _output(self) -> PackedLinear:
-        return self._packed("output")
-
-    def _packed(self, *names: str) -> PackedLinear:
-        """Several projections of the same rows as one."""
-        matrices = [getattr(self.weights, name) for name in names]
-        biases = [getattr(self.weights, f"{name}_bias") for name in names]
-        both = zip(matrices, biases)
-        bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in both])
-        return self._ops.pack_linear(np.concatenate(matrices), bias, self.precision)
 
 
 @overload
