@@ -205,17 +205,13 @@ def additive_attention(
     """
     ops = backend(options.get("device", "cpu"))
     problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
-    _check_vector(vector, problem.arrays.query_BTHK)
-    return _attend(ops, problem, options, (return_weights, return_logsumexp), vector)
-
-
-def _check_vector(vector: Any, query_BTHK: np.ndarray) -> None:
-    shape, dtype = query_BTHK.shape[2:], query_BTHK.dtype
+    shape, dtype = problem.arrays.query_BTHK.shape[2:], problem.arrays.query_BTHK.dtype
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != shape:
         got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
         raise InputError(f"vector: expected an array of float32 {shape}, got {got}")
     if dtype != np.float32:
         raise InputError(f"query: expected float32 for additive attention, got {dtype}")
+    return _attend(ops, problem, options, (return_weights, return_logsumexp), vector)
 
 
 def _attend(

@@ -78,15 +78,11 @@ class _Locator:
         return None
 
 
-def kernel(function: Callable) -> Any:
-    """Decorate a kernel of a module: compiled for the types of its arguments when it is first launched, and kept."""
-    return kernel_of()(function)
-
-
 def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
-    """A decorator like ``kernel`` for one that a function makes: of these constants, by which it is found again.
+    """A decorator of kernels, which are compiled for types of arguments when first launched with them, and kept.
 
-    Numba itself would go by what the kernel closes over, of which no two processes have the same bytes.
+    constants  what a function makes the kernel of, by which it is found again: Numba itself would go by what the kernel
+               closes over, of which no two processes have the same bytes
     """
 
     def decorate(function: Callable) -> Any:
@@ -104,6 +100,9 @@ def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
         return compiled
 
     return decorate
+
+
+kernel = kernel_of()  # decorates a kernel of a module
 
 
 class HostNeeded(Exception):

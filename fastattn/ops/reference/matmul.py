@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,6 @@ class ReferenceLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
-    inputs: dict[str, Any] = {}
     weight_FD = unread(weight_FD).whole()
     if precision == "int4":
         if not isinstance(weight_FD, Int4Tensor):
@@ -63,16 +61,17 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
         scales_FD = np.repeat(scales_FG.astype(np.float32), GROUP_INPUTS, axis=1)
         return ReferenceLinear(values_FD * scales_FD, bias_F, quantize_row_groups)
-    if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-        weight_FD = quantize(weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32(), "a linear layer")
-    if isinstance(weight_FD, QuantizedTensor):
-        inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
+    if precision == "int8":
+        if not isinstance(weight_FD, QuantizedTensor):
+            weight_FD = quantize(
+                weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32(), "a linear layer"
+            )
+        stage = partial(quantize_rows, input_scale=weight_FD.input_scale, input_factors_D=weight_FD.input_factors_D)
+        return ReferenceLinear(weight_FD.float32(), bias_F, stage)
     if not isinstance(weight_FD, np.ndarray):
         weight_FD = weight_FD.float32()
     if precision == "bfloat16":
         return ReferenceLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
-    if precision == "int8":
-        return ReferenceLinear(weight_FD, bias_F, partial(quantize_rows, **inputs))
     return ReferenceLinear(weight_FD, bias_F)
 
 

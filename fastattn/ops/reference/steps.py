@@ -20,9 +20,7 @@ def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
 
 
 def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
-    gathered_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
-    np.take(table_ME, rows_N, axis=0, out=gathered_ME[: len(rows_N)], mode="clip")  # "raise" would copy twice
-    return gathered_ME
+    return extend_table(table_ME[rows_N], rows)
 
 
 def write_rows(
