@@ -14,9 +14,7 @@ from fastattn.ops.cuda.card import upload as as_rows
 # isort: split
 from fastattn.ops.cpu.norm import unit_vectors
 from fastattn.ops.cpu.on_arrays import best_keys, graph_attention, local_attention
-from fastattn.ops.cuda.attention import attention, pack_distances
-from fastattn.ops.cuda.attention_step import attention_step, average_heads
-from fastattn.ops.cuda.greedy import pick_tokens, take_tokens
+from fastattn.ops.cuda.attention import attention, attention_step, average_heads, pack_distances
 from fastattn.ops.cuda.matmul import gated, linear, pack_linear
 from fastattn.ops.cuda.norm import layer_norm, normalize_heads, rms_norm, softmax
 from fastattn.ops.cuda.on_arrays import as_array, block_states, compile_function, on_host, strided_attention
@@ -45,10 +43,12 @@ from fastattn.ops.cuda.steps import (
     extend_table,
     gather_table,
     join_columns,
+    pick_tokens,
     recur,
     round_rows,
     running_average,
     ssru,
+    take_tokens,
 )
 from fastattn.ops.reference import (
     gate_rows,

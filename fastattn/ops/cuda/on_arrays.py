@@ -13,10 +13,23 @@ from numba.core.errors import NumbaError
 from fastattn.arguments.attention import ALL, NONE, SOME, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.errors import InputError
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows
-from fastattn.ops.cuda.attention import broadcast, cleared, flat, launch_attend, none, places_of, terms_of
-from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
+from fastattn.ops.cuda.attention import (
+    Form,
+    LaidHeads,
+    NearRows,
+    Outputs,
+    Rows,
+    Seen,
+    broadcast,
+    cleared,
+    every_key,
+    flat,
+    launch_attend,
+    places_of,
+    same_score,
+    terms_of,
+)
+from fastattn.ops.cuda.card import THREADS, none
 from fastattn.ops.device_array import DeviceArray
 
 ON_A_CARD = 2  # DLPack's kDLCUDA
