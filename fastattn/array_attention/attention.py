@@ -15,7 +15,7 @@ from fastattn.array_attention.block_mask import BlockMask
 from fastattn.errors import InputError, check_bool, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.device_array import DeviceArray
-from fastattn.ops.float64_attention import is_extreme, is_large, is_ordinary, recompute_in_float64
+from fastattn.ops.float64_attention import LARGE, is_extreme, is_ordinary, recompute_in_float64
 from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import ATTENTION, explains_options
 
@@ -256,7 +256,8 @@ def _compute(
 ) -> None:
     """By the operation, and what float32 cannot hold in float64."""
     plain = terms.function is None and visible.function is None and terms.vector_HK is None
-    every = plain and (is_large(terms.sinks_H) or _is_extreme(ops, arrays, heads))
+    large_sinks = terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
+    every = plain and (large_sinks or _is_extreme(ops, arrays, heads))
     held = heads, visible, terms
     if every:
         held = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)

@@ -23,11 +23,6 @@ def is_ordinary(scale: float, softcap: float) -> bool:
     return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
 
 
-def is_large(sinks_H: np.ndarray | None) -> bool:
-    """Whether float32 cannot hold learned logits times log2(e)."""
-    return sinks_H is not None and float(np.abs(sinks_H).max()) > LARGE
-
-
 def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
     """Whether float32 cannot hold the scale, the scores that it may lead to, the softcap or its inverse."""
     if is_ordinary(scale, softcap):

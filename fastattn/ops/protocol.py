@@ -12,6 +12,7 @@ indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tab
 parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
 results     log-probabilities and the ids that they belong to are NumPy arrays
 arrays      of callers, which the last operations here take and return, are NumPy's
+all         are C-contiguous, and of float32 unless an operation says otherwise, but for callers' arrays
 
 An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
 ``normalize_heads``, the tables of ``write_rows``, ``ssru``, ``running_average`` and ``recur``, and attention's weights;
@@ -282,7 +283,7 @@ class Ops(ImageOps, Protocol):
         distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its
                       own.
         weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
-        A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+        A query that sees no key yields zeros.
         """
 
     def pack_distances(self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
@@ -315,9 +316,8 @@ class Ops(ImageOps, Protocol):
         position_bias  added too; a query's position is that of the last key before its stop.
         weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
         vector_HK    scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap; float32, C-contiguous.
-        A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous
-        and float32, keys and values also uint16, the bits of bfloat16, or int8 as ``write_rows`` has it, of one head
-        width; nothing is checked here.
+        A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Keys and
+        values are of one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` has it.
         """
 
     def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray:
@@ -343,7 +343,7 @@ class Ops(ImageOps, Protocol):
                    on targets that convert float16, int16, which takes the nearest of these; or int8, which takes each
                    head of ``head_width`` values as multiples of its greatest magnitude / 127, a float32 that lies
                    behind it.
-        rows_N     int32, inside the table and all different; nothing is checked here.
+        rows_N     int32, inside the table and all different.
         """
 
     def round_rows(self, values_NE: np.ndarray, first_column: int) -> None:
@@ -518,7 +518,7 @@ class Ops(ImageOps, Protocol):
         """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
 
         Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
-        seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it. Nothing is checked here.
+        seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it
         """
 
     def local_attention(
@@ -538,7 +538,7 @@ class Ops(ImageOps, Protocol):
         windows_BTH2  int64: the first key and the stop of each query's window, from 0 to S
         spread        1 / (2 sigma**2); 0: no Gaussian
         weights_BHTS  written if given: the weights, 0 outside the window
-        A query with an empty window yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+        A query with an empty window yields zeros. Arrays are float32 and C-contiguous.
         """
 
     def graph_attention(
@@ -557,8 +557,7 @@ class Ops(ImageOps, Protocol):
         terms   (target_NH, source_MH): scores LeakyReLU(target[n] + source[m]), ``factor`` is the slope below zero
         dots    (query_NHK, key_MHK): scores factor query[n] . key[m]
         weights_EH  written if given: each neighbour's weight
-        A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous; nothing
-        is checked here.
+        A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous.
         """
 
     def unit_vectors(self, x: np.ndarray) -> np.ndarray:
