@@ -151,8 +151,9 @@ class SoftmaxOutputs(NamedTuple):
 
 def mask_states(mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
     """The states, uint8, of a boolean array's blocks of (queries, keys), its last two axes."""
-    some = every = mask
+    any_seen = all_seen = mask
     for axis, size in zip((-2, -1), block):
         firsts = np.arange(0, mask.shape[axis], size)
-        some, every = np.logical_or.reduceat(some, firsts, axis), np.logical_and.reduceat(every, firsts, axis)
-    return some.astype(np.uint8) + every
+        any_seen = np.logical_or.reduceat(any_seen, firsts, axis)
+        all_seen = np.logical_and.reduceat(all_seen, firsts, axis)
+    return any_seen.astype(np.uint8) + all_seen

@@ -73,9 +73,9 @@ class StepRows:
 
     def first(self, rows: int) -> "StepRows":
         """The first rows of these, in the same memory."""
-        some = StepRows.__new__(StepRows)
-        vars(some).update({name: array if name in _WHOLE else array[:rows] for name, array in vars(self).items()})
-        return some
+        part = StepRows.__new__(StepRows)
+        vars(part).update({name: array if name in _WHOLE else array[:rows] for name, array in vars(self).items()})
+        return part
 
     @property
     def inputs(self) -> StepInputs:

@@ -28,12 +28,12 @@ def number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputError(f"{name}: expected a finite number, got {type(value).__name__}")
     try:
-        found = float(value)
+        result = float(value)
     except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise InputError(f"{name}: expected a finite number, got {found}")
-    return found
+        result = math.inf
+    if not math.isfinite(result):
+        raise InputError(f"{name}: expected a finite number, got {result}")
+    return result
 
 
 def scale_of(options: Mapping[str, Any], width: int) -> float:
@@ -44,8 +44,8 @@ def scale_of(options: Mapping[str, Any], width: int) -> float:
 
 def softcap_of(options: Mapping[str, Any]) -> float:
     """The option ``softcap``, from 0 on; 0 for None."""
-    given = options.get("softcap")
-    softcap = 0.0 if given is None else number("softcap", given)
+    option = options.get("softcap")
+    softcap = 0.0 if option is None else number("softcap", option)
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
     return softcap
@@ -273,9 +273,9 @@ def as_float32(array: np.ndarray) -> np.ndarray:
 
 
 def _check_place(name: str, array: np.ndarray, query: np.ndarray) -> None:
-    here, there = "a NumPy array", "an array on the card"
+    of_host, of_card = "a NumPy array", "an array on the card"
     if isinstance(array, DeviceArray) != isinstance(query, DeviceArray):
-        expected, got = (there, here) if isinstance(query, DeviceArray) else (here, there)
+        expected, got = (of_card, of_host) if isinstance(query, DeviceArray) else (of_host, of_card)
         raise InputError(f"{name}: expected {expected}, as the query is, got {got}")
 
 

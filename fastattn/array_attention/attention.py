@@ -242,8 +242,8 @@ def _attend(
         if B and T and S:
             _compute(ops, arrays, heads, visible, terms, outputs)
         else:
-            with ops.on_host(arrays, outputs) as (there, (_, logs)):
-                there.out_BTHV[...] = 0
+            with ops.on_host(arrays, outputs) as (host_arrays, (_, logs)):
+                host_arrays.out_BTHV[...] = 0
                 if logs is not None:
                     logs[...] = -np.inf if sinks_H is None else sinks_H if arrays.ragged else sinks_H[:, None]
     results = [result for result in (problem.finish(), *outputs) if result is not None]
@@ -257,21 +257,21 @@ def _compute(
     """By the operation, and what float32 cannot hold in float64."""
     plain = terms.function is None and visible.function is None and terms.vector_HK is None
     large_sinks = terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
-    every = plain and (large_sinks or _is_extreme(ops, arrays, heads))
-    held = heads, visible, terms
-    if every:
-        held = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
-    if (ops.strided_attention(arrays, *held, outputs) or every) and plain:
-        with ops.on_host(arrays, outputs) as (there, written):
-            recompute_in_float64(there, heads, visible, terms, written, every)
+    all_rows = plain and (large_sinks or _is_extreme(ops, arrays, heads))
+    inputs = heads, visible, terms
+    if all_rows:
+        inputs = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
+    if (ops.strided_attention(arrays, *inputs, outputs) or all_rows) and plain:
+        with ops.on_host(arrays, outputs) as (host_arrays, host_outputs):
+            recompute_in_float64(host_arrays, heads, visible, terms, host_outputs, all_rows)
 
 
 def _is_extreme(ops: Ops, arrays: StridedArrays, heads: Heads) -> bool:
     scale, softcap = heads.scale or 0.0, heads.softcap
     if is_ordinary(scale, softcap):
         return False
-    with ops.on_host(arrays, SoftmaxOutputs()) as (there, _):
-        return is_extreme(scale, softcap, there.query_BTHK, there.key_BSGK)
+    with ops.on_host(arrays, SoftmaxOutputs()) as (host_arrays, _):
+        return is_extreme(scale, softcap, host_arrays.query_BTHK, host_arrays.key_BSGK)
 
 
 def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:
@@ -300,13 +300,13 @@ def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[
 
 def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int) -> np.ndarray | None:
     """seen_N2 of all queries, or None where all keys are seen."""
-    given, offset, causal = options.get("lengths"), options.get("offset"), options.get("causal", False)
-    if given is offset is options.get("window") is None and causal is False:
+    lengths, offset, causal = options.get("lengths"), options.get("offset"), options.get("causal", False)
+    if lengths is offset is options.get("window") is None and causal is False:
         return None
     queries_B, lengths_B = (starts[1:] - starts[:-1] for starts in arrays.starts)
     B = len(queries_B)
-    if given is not None:
-        keys_B, lengths_B = lengths_B, arguments.integers("lengths", given, B)
+    if lengths is not None:
+        keys_B, lengths_B = lengths_B, arguments.integers("lengths", lengths, B)
         if ((lengths_B < 0) | (lengths_B > keys_B)).any():
             most = int(keys_B.max(initial=0))
             raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {described(lengths_B.tolist())}")
@@ -319,7 +319,7 @@ def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int
     offset_B = np.zeros(B, np.int64)
     if offset is not None:
         offset_B = np.clip(arguments.integers("offset", offset, B), -arguments.FAR, arguments.FAR)
-    if not causal and window == (None, None) and given is None:
+    if not causal and window == (None, None) and lengths is None:
         return None
     lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
     seen_N2 = ops.seen_around(arrays.starts[0], lengths_B, offset_B, *sides)

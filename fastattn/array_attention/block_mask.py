@@ -55,13 +55,13 @@ class BlockMask:
         if not isinstance(mask, np.ndarray) or mask.dtype != bool or not 2 <= mask.ndim <= 4:
             raise InputError("mask: expected a boolean array (..., queries, keys)")
         T, S = mask.shape[-2:]
-        made = cls(mask_states(mask, _block(block)), T, S, _block(block))
-        made.mask = mask if (made.states_BHTS == SOME).any() else None
-        return made
+        blocks = cls(mask_states(mask, _block(block)), T, S, _block(block))
+        blocks.mask = mask if (blocks.states_BHTS == SOME).any() else None
+        return blocks
 
     def __repr__(self) -> str:
-        kept = float((self.states_BHTS != NONE).mean()) if self.states_BHTS.size else 0.0
-        return f"BlockMask({self.queries} x {self.keys}, blocks of {self.block[0]} x {self.block[1]}, {kept:.0%} kept)"
+        share = float((self.states_BHTS != NONE).mean()) if self.states_BHTS.size else 0.0
+        return f"BlockMask({self.queries} x {self.keys}, blocks of {self.block[0]} x {self.block[1]}, {share:.0%} kept)"
 
     @classmethod
     def from_function(

@@ -85,8 +85,8 @@ class KVCache:
     def __repr__(self) -> str:
         G, K, V = self._shape
         longest = int(self._lengths_B.max(initial=0))
-        held = f"{counted(len(self), 'sequence')} of at most {counted(longest, 'position')}"
-        return f"KVCache({held}, {counted(G, 'head')} of {K} and {V}, {self._dtype})"
+        sequences = f"{counted(len(self), 'sequence')} of at most {counted(longest, 'position')}"
+        return f"KVCache({sequences}, {counted(G, 'head')} of {K} and {V}, {self._dtype})"
 
     @property
     def lengths(self) -> np.ndarray:
@@ -191,11 +191,11 @@ class KVCache:
             return np.zeros((B, T, H, V), np.float32), np.empty((B, H, T, S), np.float32) if wants_weights else None
         weights, weights_NHS = None, self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
         # what float32 cannot hold is computed in float64
-        held = heads
+        float32_heads = heads
         if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
-            held = heads._replace(scale=1.0, softcap=0.0)
+            float32_heads = heads._replace(scale=1.0, softcap=0.0)
         rows_NE, table_ME = self._ops.as_rows(query.reshape(B * T, H * K)), self._store.table
-        seen = KeyIndex(
+        index = KeyIndex(
             np.ascontiguousarray(self._rows_BS[:, :S]),
             stops_N=seen_N2[:, 1].copy(),
             rows_N=np.repeat(np.arange(B), T),
@@ -203,7 +203,7 @@ class KVCache:
         )
         bias_NHS = None if bias is None else _by_query(bias, B, T)
         out_NF = self._ops.attention_step(
-            rows_NE, table_ME, table_ME, seen, held, bias_NHS=bias_NHS, weights_NHS=weights_NHS
+            rows_NE, table_ME, table_ME, index, float32_heads, bias_NHS=bias_NHS, weights_NHS=weights_NHS
         )
         out = np.asarray(out_NF).reshape(B, T, H, V)
         if weights_NHS is not None:
@@ -233,11 +233,11 @@ class KVCache:
             sentence = slice(b, b + 1)
             shape, starts = (1, query.shape[2], T, len(key)), (np.array([0, T]), np.array([0, len(key)]))
             arrays = StridedArrays(query[sentence], key[None], value[None], out[sentence], shape, starts)
-            part = None if bias is None else bias[sentence] if len(bias) > 1 else bias
+            sequence_bias = None if bias is None else bias[sentence] if len(bias) > 1 else bias
             outputs = SoftmaxOutputs(None if weights is None else weights[sentence])
-            seen = Visible(seen_N2[b * T : (b + 1) * T])
-            every = is_extreme(scale, softcap, query[b], key)
-            recompute_in_float64(arrays, heads, seen, ScoreTerms(part), outputs, every)
+            visible = Visible(seen_N2[b * T : (b + 1) * T])
+            all_rows = is_extreme(scale, softcap, query[b], key)
+            recompute_in_float64(arrays, heads, visible, ScoreTerms(sequence_bias), outputs, all_rows)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
         """The sequences become those of these numbers, which may repeat: beams. Nothing but lists of rows is copied."""

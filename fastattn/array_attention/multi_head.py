@@ -129,9 +129,9 @@ class MultiHeadAttention:
         options |= {"return_weights": return_weights, "return_logsumexp": return_logsumexp, "device": self.device}
         with on_threads(self._ops, options.get("threads")):
             result = attention(*self._project(x, memory), **options)
-            context, *others = result if isinstance(result, tuple) else (result,)
+            context, *extras = result if isinstance(result, tuple) else (result,)
             y = self._linear(context.reshape(*x.shape[:2], self.heads * self.value_width), "output")
-        return (y, *others) if others else y
+        return (y, *extras) if extras else y
 
     def _project(self, x: np.ndarray, memory: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Queries, keys and values with four axes: columns of the rows of one or two products, not copied."""
@@ -152,8 +152,8 @@ class MultiHeadAttention:
         if names not in self._packed:
             matrices = [getattr(self.weights, name) for name in names]
             biases = [getattr(self.weights, f"{name}_bias") for name in names]
-            both = zip(matrices, biases)
-            bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in both])
+            pairs = zip(matrices, biases)
+            bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in pairs])
             self._packed[names] = self._ops.pack_linear(np.concatenate(matrices), bias, self.precision)
         rows, packed = self._ops.as_rows(x).reshape(x.shape[0] * x.shape[1], x.shape[2]), self._packed[names]
         return np.asarray(self._ops.linear(rows, packed)).reshape(*x.shape[:2], packed.outputs)
@@ -258,27 +258,27 @@ KNOWN = {"in_proj_weight", *SEPARATE.values(), "in_proj_bias", "out_proj.weight"
 
 def projection_weights(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) -> dict[str, np.ndarray]:
     """The fields of ProjectionWeights that the tensors with this prefix have."""
-    found = torch_state(state, prefix)
-    if {"bias_k", "bias_v"} & set(found):
+    tensors = torch_state(state, prefix)
+    if {"bias_k", "bias_v"} & set(tensors):
         raise InputError(f"state: {prefix}bias_k and bias_v, of add_bias_kv=True, are not supported")
-    unknown = sorted(set(found) - KNOWN)
+    unknown = sorted(set(tensors) - KNOWN)
     if unknown:
         raise InputError(f"state: unknown tensors {listed(prefix, unknown)}; the prefix should be the attention's own")
-    inside = ["in_proj_weight"] if "in_proj_weight" in found else list(SEPARATE.values())
-    missing = [name for name in (*inside, "out_proj.weight") if name not in found]
-    if missing or ("in_proj_weight" in found and set(SEPARATE.values()) & set(found)):
-        wanted = "in_proj_weight, or q_proj_weight, k_proj_weight and v_proj_weight, and out_proj.weight"
-        raise InputError(f"state: expected {wanted}, got {listed(prefix, sorted(found)) or 'none of them'}")
-    arrays = {name: float32_array(prefix + name, value) for name, value in found.items()}
-    ends = {"out_proj.weight": "output", "out_proj.bias": "output_bias"}
-    made = {field: arrays[name] for name, field in ends.items() if name in arrays}
+    projections = ["in_proj_weight"] if "in_proj_weight" in tensors else list(SEPARATE.values())
+    missing = [name for name in (*projections, "out_proj.weight") if name not in tensors]
+    if missing or ("in_proj_weight" in tensors and set(SEPARATE.values()) & set(tensors)):
+        expected = "in_proj_weight, or q_proj_weight, k_proj_weight and v_proj_weight, and out_proj.weight"
+        raise InputError(f"state: expected {expected}, got {listed(prefix, sorted(tensors)) or 'none of them'}")
+    arrays = {name: float32_array(prefix + name, value) for name, value in tensors.items()}
+    outputs = {"out_proj.weight": "output", "out_proj.bias": "output_bias"}
+    fields = {field: arrays[name] for name, field in outputs.items() if name in arrays}
     if "in_proj_weight" in arrays:
-        made |= _thirds(prefix + "in_proj_weight", arrays["in_proj_weight"], 2, "")
+        fields |= _thirds(prefix + "in_proj_weight", arrays["in_proj_weight"], 2, "")
     else:
-        made |= {part: arrays[name] for part, name in SEPARATE.items()}
+        fields |= {part: arrays[name] for part, name in SEPARATE.items()}
     if "in_proj_bias" in arrays:
-        made |= _thirds(prefix + "in_proj_bias", arrays["in_proj_bias"], 1, "_bias")
-    return made
+        fields |= _thirds(prefix + "in_proj_bias", arrays["in_proj_bias"], 1, "_bias")
+    return fields
 
 
 def _thirds(name: str, array: np.ndarray, axes: int, end: str) -> dict[str, np.ndarray]:

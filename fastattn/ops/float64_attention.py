@@ -35,7 +35,7 @@ def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray)
 
 
 def recompute_in_float64(
-    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs, every: bool
+    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs, all_rows: bool
 ) -> None:
     """Compute again, in place, the rows that overflowed in ``strided_attention`` of the same arguments.
 
@@ -44,7 +44,7 @@ def recompute_in_float64(
     """
     for b, (rows, sentence) in enumerate(arrays.sentences()):
         (query_THK, key_SGK, value_SGV, out_THV), S = sentence, len(sentence[1])
-        suspect_TH = every | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
+        suspect_TH = all_rows | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
         weights, logs = outputs
         for h in map(int, np.nonzero(suspect_TH.any(axis=0))[0]):
             g = h // (heads.query_heads // heads.key_heads)
@@ -52,7 +52,7 @@ def recompute_in_float64(
                 heads=heads,
                 visible=visible,
                 terms=terms,
-                number=(b, h),
+                index=(b, h),
                 first=rows.start,
                 query_TK=as_floats(query_THK[:, h]),
                 key_SK=as_floats(key_SGK[:, g]),
@@ -63,7 +63,7 @@ def recompute_in_float64(
             )
             suspects = np.nonzero(suspect_TH[:, h])[0]
             for rows_R in np.array_split(suspects, 1 + len(suspects) * S // CHUNK):
-                head.recompute(rows_R, every)
+                head.recompute(rows_R, all_rows)
 
 
 class _Head(NamedTuple):
@@ -72,7 +72,7 @@ class _Head(NamedTuple):
     heads: Heads
     visible: Visible
     terms: ScoreTerms
-    number: tuple[int, int]
+    index: tuple[int, int]
     first: int
     query_TK: np.ndarray
     key_SK: np.ndarray
@@ -81,11 +81,11 @@ class _Head(NamedTuple):
     weights_TS: np.ndarray | None
     logs_T: np.ndarray | None
 
-    def recompute(self, rows_R: np.ndarray, every: bool) -> None:
+    def recompute(self, rows_R: np.ndarray, all_rows: bool) -> None:
         """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key or a sink."""
         hidden_RS = self._hidden(rows_R)
         kept_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
-        if not every:
+        if not all_rows:
             out_RV = as_floats(self.out_TV[rows_R])
             kept_R &= np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
             if self.weights_TS is not None:  # else values of zero look like it
@@ -107,21 +107,21 @@ class _Head(NamedTuple):
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
         """Which keys each of the rows does not see."""
-        seen, S = self.visible, len(self.key_SK)
+        visible, S = self.visible, len(self.key_SK)
         hidden_RS, s_S = np.zeros((len(rows_R), S), bool), np.arange(S)
-        if seen.seen_N2 is not None:
-            begin_R1, stop_R1 = np.split(seen.seen_N2[self.first + rows_R], 2, axis=1)
-            before_RS = (s_S < begin_R1) & ((s_S >= seen.sinks) | (begin_R1 >= stop_R1))
+        if visible.seen_N2 is not None:
+            begin_R1, stop_R1 = np.split(visible.seen_N2[self.first + rows_R], 2, axis=1)
+            before_RS = (s_S < begin_R1) & ((s_S >= visible.sinks) | (begin_R1 >= stop_R1))
             hidden_RS |= before_RS | (s_S >= stop_R1)
-        if seen.mask_BHTS is not None:
-            hidden_RS |= ~self._part(seen.mask_BHTS, rows_R)
-        if seen.states_BHTS is not None:
-            states_TS = _of_head(seen.states_BHTS, self.number)
-            hidden_RS |= states_TS[rows_R // seen.block[0]][:, s_S // seen.block[1]] == NONE
-        if seen.function is not None:
-            hidden_RS |= ~np.asarray(seen.function(*self.number, rows_R[:, None], s_S)).astype(bool)
+        if visible.mask_BHTS is not None:
+            hidden_RS |= ~self._rows_of(visible.mask_BHTS, rows_R)
+        if visible.states_BHTS is not None:
+            states_TS = _of_head(visible.states_BHTS, self.index)
+            hidden_RS |= states_TS[rows_R // visible.block[0]][:, s_S // visible.block[1]] == NONE
+        if visible.function is not None:
+            hidden_RS |= ~np.asarray(visible.function(*self.index, rows_R[:, None], s_S)).astype(bool)
         if self.terms.bias_BHTS is not None:
-            hidden_RS |= self._part(self.terms.bias_BHTS, rows_R) == -np.inf
+            hidden_RS |= self._rows_of(self.terms.bias_BHTS, rows_R) == -np.inf
         return hidden_RS
 
     def _softmax(self, rows_R: np.ndarray, hidden_RS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,12 +130,12 @@ class _Head(NamedTuple):
         with np.errstate(all="ignore"):
             scores_RS = self._products(rows_R)
             if terms.function is not None:
-                scores_RS = terms.function(scores_RS, *self.number, rows_R[:, None], np.arange(len(self.key_SK)))
+                scores_RS = terms.function(scores_RS, *self.index, rows_R[:, None], np.arange(len(self.key_SK)))
             if terms.bias_BHTS is not None:
-                scores_RS = scores_RS + self._part(terms.bias_BHTS, rows_R)
+                scores_RS = scores_RS + self._rows_of(terms.bias_BHTS, rows_R)
             scores_RS[hidden_RS] = -np.inf
             top_R1 = scores_RS.max(axis=1, keepdims=True, initial=-np.inf)
-            sink = -np.inf if terms.sinks_H is None else float(terms.sinks_H[self.number[1]])
+            sink = -np.inf if terms.sinks_H is None else float(terms.sinks_H[self.index[1]])
             top_R1 = np.maximum(top_R1, sink)
             top_R1[np.isneginf(top_R1)] = 0
             weights_RS = np.exp(scores_RS - top_R1)
@@ -144,7 +144,7 @@ class _Head(NamedTuple):
 
     def _products(self, rows_R: np.ndarray) -> np.ndarray:
         """The scaled and capped products of queries and keys, or what is in their place, [R, S]."""
-        query_RK, key_SK, (_, h) = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64), self.number
+        query_RK, key_SK, (_, h) = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64), self.index
         heads = self.heads
         if self.terms.vector_HK is not None:
             scores_RS = np.tanh(query_RK[:, None] + key_SK) @ self.terms.vector_HK[h].astype(np.float64)
@@ -152,14 +152,14 @@ class _Head(NamedTuple):
             scores_RS = query_RK @ key_SK.T * (heads.width**-0.5 if heads.scale is None else heads.scale)
         return np.tanh(scores_RS / heads.softcap) * heads.softcap if heads.softcap else scores_RS
 
-    def _part(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
+    def _rows_of(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
         """What an array that broadcasts has for some rows and all keys of the head, [R, S]."""
         _, _, T, S = array_BHTS.shape
-        part_RS = _of_head(array_BHTS, self.number)[rows_R if T > 1 else np.zeros_like(rows_R)]
+        rows_RS = _of_head(array_BHTS, self.index)[rows_R if T > 1 else np.zeros_like(rows_R)]
         keys = len(self.key_SK)
-        return part_RS[:, :keys] if S > 1 else np.broadcast_to(part_RS, (len(rows_R), keys))
+        return rows_RS[:, :keys] if S > 1 else np.broadcast_to(rows_RS, (len(rows_R), keys))
 
 
-def _of_head(array_BHTS: np.ndarray, number: tuple[int, int]) -> np.ndarray:
-    b, h = number
+def _of_head(array_BHTS: np.ndarray, index: tuple[int, int]) -> np.ndarray:
+    b, h = index
     return array_BHTS[b if len(array_BHTS) > 1 else 0, h if array_BHTS.shape[1] > 1 else 0]

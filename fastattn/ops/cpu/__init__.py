@@ -48,8 +48,8 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Operations on callers' arrays, which no model calls, are imported when one is first used."""
-        found = None if name.startswith("_") else vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
-        if found is None:
+        operation = None if name.startswith("_") else vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
+        if operation is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = found  # later uses find it there
-        return found
+        globals()[name] = operation  # later uses find it there
+        return operation

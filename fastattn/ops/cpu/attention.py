@@ -97,15 +97,15 @@ class PackedDistances(NamedTuple):
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
     scores = score_arguments(heads)
-    both = (key_LE, np.float32(1)), (None if query_LE is None else query_LE[::-1], scores.factor)
-    given = [(x_LE, factor) for x_LE, factor in both if x_LE is not None]
-    farthest = len(given[0][0]) // 2
+    sides = (key_LE, np.float32(1)), (None if query_LE is None else query_LE[::-1], scores.factor)
+    rows = [(x_LE, factor) for x_LE, factor in sides if x_LE is not None]
+    farthest = len(rows[0][0]) // 2
     reach = farthest + 2 * (LANES - 1)
     panels = -(-(2 * reach + 1) // COLUMNS)
     index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
-    tables_XHP = np.empty((len(given), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
+    tables_XHP = np.empty((len(rows), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # weights may be anything: they are data
-        for table_HP, (x_LE, factor) in zip(tables_XHP, given, strict=True):
+        for table_HP, (x_LE, factor) in zip(tables_XHP, rows, strict=True):
             panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
             packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
             np.multiply(panels_PCHK.transpose(2, 0, 3, 1), factor, out=packed_HPKC)
@@ -136,15 +136,15 @@ def attend_batch(
     mask: MaskArguments,
     scores: ScoreArguments,
     outputs: OutputArguments,
-    more: int = 0,
+    extra_floats: int = 0,
 ) -> np.ndarray:
     """The kernel ``attend`` on the caller's threads, with so many more floats of scratch for each; its invalid_P."""
     query_starts_B1, key_starts_B1, seen_N2, sinks = batch
     (query, *_), parts = arrays, current_threads()
     shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, parts)
-    scratch_PN, invalid_P = np.empty((parts, floats + more), np.float32), np.empty(parts, np.int64)
-    seen = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
-    attend(arrays, steps, seen, shape, mask, scores, outputs, scratch_PN, invalid_P)
+    scratch_PN, invalid_P = np.empty((parts, floats + extra_floats), np.float32), np.empty(parts, np.int64)
+    members = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
+    attend(arrays, steps, members, shape, mask, scores, outputs, scratch_PN, invalid_P)
     return invalid_P
 
 
@@ -203,10 +203,10 @@ def attention(
     plain = batch.seen_N2 is weights_BHTS is distances is None and heads.width % LANES == 0
     narrow = heads.narrow and TARGET.bfloat16 == "dot" and plain
     scores = score_arguments(heads, bias_BHTS, position_bias, product=distances, narrow=narrow)
-    more = 0
+    extra_floats = 0
     if distances is not None:  # scores by distance of a tile, of a strip and of a chunk; a tile's keys
-        more = ROWS * WIDE + STRIP * KEYS + DISTANCE_KEYS * LONG + ROWS * heads.width
-    attend_batch((query_NE, key_ME, value_ME, out_NF), steps, batch, heads, NO_MASK, scores, outputs, more)
+        extra_floats = ROWS * WIDE + STRIP * KEYS + DISTANCE_KEYS * LONG + ROWS * heads.width
+    attend_batch((query_NE, key_ME, value_ME, out_NF), steps, batch, heads, NO_MASK, scores, outputs, extra_floats)
     return out_NF
 
 

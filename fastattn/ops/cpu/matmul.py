@@ -85,9 +85,9 @@ class PackedLinear:
         taps_43 = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2
         panels, _, columns = self.panels_PSN.shape
         weight_PYXCN = self.panels_PSN.reshape(panels, 3, 3, -1, columns)
-        found = np.einsum("iy,jx,pyxcn->ijpcn", taps_43, taps_43, weight_PYXCN, optimize=True)
-        patches_PCN = empty_on_lines((16 * panels, found.shape[3], columns), np.dtype(np.float32))
-        patches_PCN[...] = found.reshape(patches_PCN.shape)
+        products_IJPCN = np.einsum("iy,jx,pyxcn->ijpcn", taps_43, taps_43, weight_PYXCN, optimize=True)
+        patches_PCN = empty_on_lines((16 * panels, products_IJPCN.shape[3], columns), np.dtype(np.float32))
+        patches_PCN[...] = products_IJPCN.reshape(patches_PCN.shape)
         return patches_PCN
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -97,26 +97,26 @@ class PackedLinear:
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     tensor, (outputs, inputs) = unread(weight_FD), weight_FD.shape
-    made = _empty(outputs, inputs, precision)
-    made.bias[:] = -np.inf
-    made.bias[:outputs] = 0 if bias_F is None else bias_F
-    made.panels_PSN[outputs // NR :] = 0  # what lies beyond the outputs
+    packed = _empty(outputs, inputs, precision)
+    packed.bias[:] = -np.inf
+    packed.bias[:outputs] = 0 if bias_F is None else bias_F
+    packed.panels_PSN[outputs // NR :] = 0  # what lies beyond the outputs
 
     def pack(rows: tuple[int, int]) -> PackedLinear:
         first, last = rows
         panels = slice(first // NR, -(-last // NR))
         columns = slice(panels.start * NR, panels.stop * NR)
         fields: dict[str, Any] = {
-            name: array[columns] for name, array in made.arrays().items() if array.shape == made.bias.shape
+            name: array[columns] for name, array in packed.arrays().items() if array.shape == packed.bias.shape
         }
-        part = replace(made, outputs=last - first, panels_PSN=made.panels_PSN[panels], **fields)
+        part = replace(packed, outputs=last - first, panels_PSN=packed.panels_PSN[panels], **fields)
         with use_threads(1):
             part = _PACK[precision](tensor.read(first, last), part)
         tensor.forget(first, last)
         return part
 
     parts = map_in_threads(pack, tensor.parts(NR), current_threads())
-    return replace(made, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else made
+    return replace(packed, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else packed
 
 
 def _empty(outputs: int, inputs: int, precision: str) -> PackedLinear:
@@ -169,40 +169,40 @@ def as_int8(weight_FD: Tensor) -> QuantizedTensor:
     return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(as_float32(weight_FD), "a linear layer")
 
 
-def _pack_float32(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
-    blocks_TJC = make_scratch_parts(len(made.panels_PSN), NR, PACKED_COLUMNS, dtype=np.float32)
+def _pack_float32(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
+    blocks_TJC = make_scratch_parts(len(packed.panels_PSN), NR, PACKED_COLUMNS, dtype=np.float32)
     if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
-        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, made.panels_PSN)
+        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, packed.panels_PSN)
     else:
         values_FD = np.ascontiguousarray(as_float32(weight_FD))
-        _pack(values_FD, np.ones(made.outputs, np.float32), blocks_TJC, made.panels_PSN)
-    return made
+        _pack(values_FD, np.ones(packed.outputs, np.float32), blocks_TJC, packed.panels_PSN)
+    return packed
 
 
-def _pack_bfloat16(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
-    sums = np.empty(len(made.bias), np.int32)
-    _interleave(bfloat16_bits(as_float32(weight_FD)), format_for("bfloat16").group, made.panels_PSN, sums)
-    return made
+def _pack_bfloat16(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
+    sums = np.empty(len(packed.bias), np.int32)
+    _interleave(bfloat16_bits(as_float32(weight_FD)), format_for("bfloat16").group, packed.panels_PSN, sums)
+    return packed
 
 
-def _pack_int8(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+def _pack_int8(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     form, quantized = format_for("int8"), as_int8(weight_FD)
-    _interleave(quantized.values_FD, form.group, made.panels_PSN, made.corrections)
-    made.corrections[:] *= np.int32(-form.offset)
-    made.factors[: made.outputs] = quantized.multipliers_F
+    _interleave(quantized.values_FD, form.group, packed.panels_PSN, packed.corrections)
+    packed.corrections[:] *= np.int32(-form.offset)
+    packed.factors[: packed.outputs] = quantized.multipliers_F
     input_scale = np.array([quantized.input_scale or 0], np.float32)
     input_factors = np.empty(0, np.float32)
     if quantized.input_factors_D is not None:
-        input_factors = np.ones(_whole(made.inputs), np.float32)
-        input_factors[: made.inputs] = quantized.input_factors_D
-    return replace(made, input_scale=input_scale, input_factors=input_factors)
+        input_factors = np.ones(_whole(packed.inputs), np.float32)
+        input_factors[: packed.inputs] = quantized.input_factors_D
+    return replace(packed, input_scale=input_scale, input_factors=input_factors)
 
 
-def _pack_int4(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+def _pack_int4(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     if not isinstance(weight_FD, Int4Tensor):
         weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
     weight_FD = weight_FD.half()
-    (F, G), panels_PSN = weight_FD.scales_FG.shape, made.panels_PSN
+    (F, G), panels_PSN = weight_FD.scales_FG.shape, packed.panels_PSN
     first = 0
     for array, width in ((weight_FD.values_FE, 4), (weight_FD.scales_FG, 2), (weight_FD.minima_FG, 2)):
         words_FGW = np.ascontiguousarray(array).view(f"u{width}").reshape(F, G, -1)
@@ -211,7 +211,7 @@ def _pack_int4(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
             words_FGW, panels_PSN[..., first : first + size].view(f"u{width}").reshape(len(panels_PSN), G, -1, NR)
         )
         first += size
-    return made
+    return packed
 
 
 def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
@@ -220,13 +220,13 @@ def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
         panels_PGWN[: len(rows), ..., column] = rows
 
 
-def _pack_int8_groups(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+def _pack_int8_groups(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
-    values_PSN4, scales_PGN = grouped_parts(made.panels_PSN)
+    values_PSN4, scales_PGN = grouped_parts(packed.panels_PSN)
     words_FS = (values_FD.view(np.uint8) ^ np.uint8(128)).view(np.uint32)
     _put_columns(words_FS, values_PSN4.view(np.uint32)[..., 0])
     _put_columns(scales_FG.view(np.int16), scales_PGN)
-    return made
+    return packed
 
 
 def grouped_parts(panels_PSN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

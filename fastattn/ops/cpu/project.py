@@ -29,14 +29,14 @@ from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
 
 
-def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
+def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
     """Edits and targets, int32 or empty, as the kernels take them."""
-    none = np.empty((rows, 0), np.int32)
-    suppressed_RJ, penalized_RJ = (none if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
+    none_RJ = np.empty((rows, 0), np.int32)
+    suppressed_RJ, penalized_RJ = (none_RJ if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
     amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    given = np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap)
-    return EditedLogits(suppressed_RJ, penalized_RJ, *given, targets_R, logits_R)
+    numbers = np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap)
+    return EditedLogits(suppressed_RJ, penalized_RJ, *numbers, targets_R, logits_R)
 
 
 def empty_lists(*shape: int) -> BestLists:
@@ -144,7 +144,7 @@ def choose(
     targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
     """
     R = len(x_RD)
-    best, log_sums_R, changes = empty_lists(R, k), empty(R), prepared(edits, R, targets_R)
+    best, log_sums_R, changes = empty_lists(R, k), empty(R), edited_logits(edits, R, targets_R)
     if not isinstance(outputs, PackedLinear):
         _choose_from_subsets(x_RD, outputs, changes, best, log_sums_R, summed)
     elif R:
@@ -177,7 +177,7 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
     if isinstance(outputs, PackedLinear):
         return _all_of(x_RD, outputs, edits)
-    (first, *_), changes = outputs, prepared(edits, len(x_RD), NO_INTS)
+    (first, *_), changes = outputs, edited_logits(edits, len(x_RD), NO_INTS)
     lines_RC = _choose_from_subsets(x_RD, outputs, changes, empty_lists(len(x_RD), 0), NO_FLOATS[1], False)
     log_probs_RV = np.full((len(x_RD), first.linear.packed.outputs), -np.inf, np.float32)
     for r, subset in enumerate(outputs):
@@ -189,7 +189,7 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, *_ = prepared(edits, len(x_RD), NO_INTS)
+    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, *_ = edited_logits(edits, len(x_RD), NO_INTS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
         if cap:
             logits_V[:] = cap * np.tanh(logits_V / cap)

@@ -47,8 +47,8 @@ def recur(
     elif B < parts and steps > 1 and cell != "gru_reset_before" and (record := recorder()):
         cuts = 1, min(parts, -(-units // NR))
     form = RecurrentForm(_CODES[cell], gates, units, *cuts, record is not None)
-    most = -(-B // form.sentences)
-    room = 8 * most + 12 * most * units + 6 * LINE + scratch_bytes(forward.panels_PSN, units, most)
+    count = -(-B // form.sentences)  # the most sentences of a part
+    room = 8 * count + 12 * count * units + 6 * LINE + scratch_bytes(forward.panels_PSN, units, count)
     scratch_PB = empty((len(weights) * form.sentences * form.units_parts, room), np.uint8)
     arguments = (
         inputs_NE, (forward.panels_PSN, backward.panels_PSN), forward.kernel_arrays, backward.kernel_arrays, form,
@@ -68,9 +68,8 @@ def recur(
 
 def join_columns(parts: Sequence[Columns]) -> np.ndarray:
     """Rows of all parts side by side, float32; tables are float32 or uint16, the bits of bfloat16."""
-    one, *_ = parts
-    y_NF = empty((len(one.rows_MW if one.rows_N is None else one.rows_N), sum(part.width for part in parts)))
-    column = 0
+    (rows_MW, _, _, rows_N), *_ = parts
+    y_NF, column = empty((len(rows_MW if rows_N is None else rows_N), sum(part.width for part in parts))), 0
     for rows_MW, first, width, rows_N in parts:
         _join(rows_MW, first, width, NO_INTS if rows_N is None else rows_N, y_NF, column)
         column += width

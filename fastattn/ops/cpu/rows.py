@@ -36,8 +36,8 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    first, *others = parts
-    if not others:
+    first, *more = parts
+    if not more:
         return first
     unrecordable()
     return np.concatenate(parts)
@@ -71,8 +71,8 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
             near_NMD[max(-distance, 0) : N - max(distance, 0), m] = x_ND[max(distance, 0) : N + min(distance, 0)]
     places_N = np.arange(N) - np.repeat(starts_B1[:-1], np.diff(starts_B1))
     lengths_N = np.repeat(np.diff(starts_B1), np.diff(starts_B1))
-    found_NM = places_N[:, None] + np.arange(-before, after + 1)
-    near_NMD[(found_NM < 0) | (found_NM >= lengths_N[:, None])] = 0
+    neighbours_NM = places_N[:, None] + np.arange(-before, after + 1)
+    near_NMD[(neighbours_NM < 0) | (neighbours_NM >= lengths_N[:, None])] = 0
     return near_NMD.reshape(N, (before + 1 + after) * D)
 
 

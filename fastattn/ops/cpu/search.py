@@ -48,11 +48,11 @@ def nearest_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     Q, N, row_bytes = len(queries_QD), len(corpus_ND), queries_QD.shape[1] * corpus_ND.itemsize
     staged_QW, starts_QR = _stage(queries_QD, corpus_ND.itemsize, bits)
-    left = row_bytes % SIZE
-    mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
+    rest = row_bytes % SIZE
+    mask_W = np.where(np.arange(SIZE) < rest, 255, 0).astype(np.uint8)
     end_W, end = _end(corpus_ND, -row_bytes % 4)
     corpus = Corpus(corpus_ND.ctypes.data, N, corpus_ND.strides[0], end, end_W.ctypes.data)
-    width = RowWidth(row_bytes - left, -(-left // 4), mask_W.ctypes.data)
+    width = RowWidth(row_bytes - rest, -(-rest // 4), mask_W.ctypes.data)
     block = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // LEAST_ROWS * LEAST_ROWS))
     scratch_PB = make_scratch_parts(-(-N // block), starts_QR.nbytes)
     heaps_PQk = np.full((len(scratch_PB), Q, k), EMPTY, np.int64)

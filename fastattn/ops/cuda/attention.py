@@ -59,7 +59,7 @@ class Broadcast(NamedTuple):
     key: int
 
 
-class Seen(NamedTuple):
+class VisibleKeys(NamedTuple):
     """Which keys the queries see, as ``Visible`` has it; empty arrays for none."""
 
     seen_N2: Any
@@ -149,7 +149,7 @@ def finished_score(score, terms, score_mod, b, h, t, s, position):
 
 
 @device
-def seen_range(seen_N2, n, keys):
+def visible_range(seen_N2, n, keys):
     """(first key, stop) of row n; (0, 0) if it sees none."""
     first, stop = int32(0), int32(keys)
     if len(seen_N2) > 0:
@@ -161,29 +161,29 @@ def seen_range(seen_N2, n, keys):
 
 
 @device
-def is_shown(seen, mask_mod, b, h, t, s):
+def is_visible(visible, mask_mod, b, h, t, s):
     """Whether mask, blocks and function show key s to query t; the function decides where a block is SOME."""
-    if len(seen.mask.array_X) > 0 and number_of(seen.mask, b, h, t, s) == 0:
+    if len(visible.mask.array_X) > 0 and number_of(visible.mask, b, h, t, s) == 0:
         return False
     state = SOME
-    if len(seen.states.array_X) > 0:
-        state = number_of(seen.states, b, h, t // seen.block_queries, s // seen.block_keys)
+    if len(visible.states.array_X) > 0:
+        state = number_of(visible.states, b, h, t // visible.block_queries, s // visible.block_keys)
     if state == SOME:
         return True if mask_mod(b, h, t, s) else False
     return state == ALL
 
 
 @device
-def is_hidden(seen, b, h, t, last_t, keys):
+def is_hidden(visible, b, h, t, last_t, keys):
     """Whether none of the TILE keys from s on is seen by a query from t to last_t; keys: s, begin and end of all."""
     s, begin, end = keys
-    if s >= seen.sinks and s + TILE <= begin:
+    if s >= visible.sinks and s + TILE <= begin:
         return True
-    if len(seen.states.array_X) == 0:
+    if len(visible.states.array_X) == 0:
         return False
-    for i in range(t // seen.block_queries, last_t // seen.block_queries + 1):
-        for j in range(s // seen.block_keys, (min(s + TILE, end) - 1) // seen.block_keys + 1):
-            if number_of(seen.states, b, h, i, j) != NONE:
+    for i in range(t // visible.block_queries, last_t // visible.block_queries + 1):
+        for j in range(s // visible.block_keys, (min(s + TILE, end) - 1) // visible.block_keys + 1):
+            if number_of(visible.states, b, h, i, j) != NONE:
                 return False
     return True
 
@@ -307,7 +307,7 @@ def make_attend(form: Form) -> Any:
     product = _additive if additive else _product
 
     @_jit(form)
-    def attend(rows, seen, terms, distances, outputs):
+    def attend(rows, visible, terms, distances, outputs):
         query_RD = cuda.shared.array((TILE, PITCH), float32)
         key_SD = cuda.shared.array((TILE, PITCH), float32)
         near_key_MD = cuda.shared.array((NEAR_KEYS, PITCH), float32)
@@ -331,7 +331,7 @@ def make_attend(form: Form) -> Any:
 
         begin, end = int32(S), int32(0)  # what any query of the tile sees, beside sinks
         for n in range(count):
-            first, stop = seen_range(seen.seen_N2, first_row + n, S)
+            first, stop = visible_range(visible.seen_N2, first_row + n, S)
             if first < stop:
                 begin, end = min(begin, first), max(end, stop)
         for i in range(MICRO):
@@ -340,7 +340,7 @@ def make_attend(form: Form) -> Any:
                 sum_IV[i, v] = 0
 
         for s0 in range(0, end, TILE):
-            if is_hidden(seen, b, h, t0, t0 + count - 1, (s0, begin, end)):
+            if is_hidden(visible, b, h, t0, t0 + count - 1, (s0, begin, end)):
                 continue
 
             # products of queries and keys
@@ -383,10 +383,10 @@ def make_attend(form: Form) -> Any:
             cuda.syncthreads()  # whoever still reads query_RD
             for n in range(r, count, SIDE):
                 t, greatest = t0 + n, float32(-INFINITY)
-                first, stop = seen_range(seen.seen_N2, first_row + n, S)
+                first, stop = visible_range(visible.seen_N2, first_row + n, S)
                 for s in range(s0 + c, s0 + TILE, SIDE):
                     score = float32(-INFINITY)
-                    if s < stop and (s >= first or s < seen.sinks) and is_shown(seen, mask_mod, b, h, t, s):
+                    if s < stop and (s >= first or s < visible.sinks) and is_visible(visible, mask_mod, b, h, t, s):
                         score = finished_score(score_RS[n, s - s0], terms, score_mod, b, h, t, s, t)
                     score_RS[n, s - s0] = score
                     if score > greatest:
@@ -419,7 +419,7 @@ def make_attend(form: Form) -> Any:
                     e = thread + THREADS * i
                     s, v = s1 + e // WIDE, e % WIDE
                     number = float32(0)  # of keys that no query of the tile sees, where there may be NaN
-                    if column + v < V and s < end and (s >= begin or s < seen.sinks):
+                    if column + v < V and s < end and (s >= begin or s < visible.sinks):
                         number = read(rows.value.array_X[uint64(value + (s - s0) * rows.value.row + v)])
                     value_SV[e // WIDE, v] = number
                 cuda.syncthreads()
@@ -453,7 +453,7 @@ def make_attend(form: Form) -> Any:
             if part == 0:
                 if len(outputs.logs_X) > 0:
                     outputs.logs_X[b * outputs.batch + h * outputs.head + (first_row + n) * outputs.row] = log
-                _, stop = seen_range(seen.seen_N2, first_row + n, S)
+                _, stop = visible_range(visible.seen_N2, first_row + n, S)
                 if len(outputs.invalid_1) > 0 and stop > 0 and not total > 0:
                     cuda.atomic.add(outputs.invalid_1, 0, 1)
         cuda.syncthreads()
@@ -466,7 +466,7 @@ def make_attend(form: Form) -> Any:
                     rows.out.array_X[place] = write(sum_IV[i, v] * score_RS[n, 0])
         if len(outputs.weights_BHTS) > 0 and part == 0:
             for s0 in range(0, end, TILE):
-                if not is_hidden(seen, b, h, t0, t0 + count - 1, (s0, begin, end)):
+                if not is_hidden(visible, b, h, t0, t0 + count - 1, (s0, begin, end)):
                     for n in range(r, count, SIDE):
                         for s in range(s0 + c, min(s0 + TILE, S), SIDE):
                             score = outputs.weights_BHTS[b, h, t0 + n, s]  # this thread's own
@@ -537,12 +537,12 @@ def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndar
 
 
 def launch_attend(
-    form: Form, rows: Rows, seen: Seen, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
+    form: Form, rows: Rows, visible: VisibleKeys, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
 ) -> None:
     """The kernel of the form, but with as many value columns for a thread as there are, or the most."""
     columns = next((most for most in COLUMNS if most * SIDE >= rows.value_width), COLUMNS[-1])
     blocks = len(rows.places_X6), heads, -(-rows.value_width // (columns * SIDE))
-    card.launch(make_attend(form._replace(columns=columns)), blocks, rows, seen, terms, distances, outputs)
+    card.launch(make_attend(form._replace(columns=columns)), blocks, rows, visible, terms, distances, outputs)
 
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> NearRows:
@@ -566,13 +566,13 @@ def attention(
     query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)
     value, places_X6 = laid(value_ME, heads.value_column, V), card.upload(places_of(*batch[:2]))
     rows = Rows(query, key, value, laid(out_NF, 0, V), places_X6, K, V, H // G)
-    every = broadcast(None, np.uint8)
-    seen = Seen(card.optional(batch.seen_N2, 2, np.int64), batch.sinks, every, every, 1, 1)
+    no_mask = broadcast(None, np.uint8)
+    visible = VisibleKeys(card.optional(batch.seen_N2, 2, np.int64), batch.sinks, no_mask, no_mask, 1, 1)
     weights_BHTS = none(4) if weights_BHTS is None else cleared(card.upload(weights_BHTS))
     distances = NearRows(none(2), none(2)) if distances is None else distances
     form = Form(near_keys=len(distances.key_LE) > 0, near_queries=len(distances.query_LE) > 0)
     outputs = Outputs(weights_BHTS, none(1), 0, 0, 0, none(1, np.int32))
-    launch_attend(form, rows, seen, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)
+    launch_attend(form, rows, visible, terms_of(heads, bias_BHTS, position_bias), distances, outputs, H)
     return out_NF
 
 
@@ -623,11 +623,11 @@ def _step_kernel(dtype: Any) -> Any:
             if s < count:
                 key = start_of(step.key, 0, int64(step.index_RS[row, first + s]), g)
                 for d in range(c, step.width, SIDE):
-                    one, other = step.query.array_X[uint64(query + d)], read(step.key.array_X[uint64(key + d)])
+                    x, y = step.query.array_X[uint64(query + d)], read(step.key.array_X[uint64(key + d)])
                     if len(terms.vector_HK) > 0:
-                        part += terms.vector_HK[h, d] * math.tanh(one + other)
+                        part += terms.vector_HK[h, d] * math.tanh(x + y)
                     else:
-                        part += one * other
+                        part += x * y
             cuda.syncthreads()  # whoever still reads the parts before
             part_RC[r, c] = part
             cuda.syncthreads()

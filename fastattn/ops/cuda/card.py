@@ -136,7 +136,7 @@ def description() -> str:
     return f"{device.name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
 
 
-def number() -> int:
+def card_index() -> int:
     """The card's, of several; the simulator has one."""
     return getattr(cuda.get_current_device(), "id", 0)
 
@@ -215,13 +215,13 @@ def _from_spare(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     grain = max(512, (1 << steps[0].bit_length()) >> 4)  # at most an eighth more
     size = -(-steps[0] // grain) * grain
     block = _spare[size].pop() if _spare[size] else _new_memory(size)
-    place = int(block.device_pointer)
+    address = int(block.device_pointer)
 
     def give_back() -> None:
-        del _used[place]
+        del _used[address]
         _spare[size].append(block)
 
-    memory = _used[place] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
+    memory = _used[address] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
     return DeviceNDArray(shape, tuple(steps[1:]), dtype, gpu_data=memory.own())
 
 

@@ -81,19 +81,18 @@ else:
     @intrinsic
     def mma(context, a, b, c):
         def generate(context, builder, signature, arguments):
-            given = [builder.extract_value(one, i) for one, count in zip(arguments, (4, 2, 4)) for i in range(count)]
-            kind = ir.FunctionType(ir.LiteralStructType([_F32] * 4), [one.type for one in given])
+            counts = zip(arguments, (4, 2, 4))
+            operands = [builder.extract_value(matrix, i) for matrix, count in counts for i in range(count)]
+            kind = ir.FunctionType(ir.LiteralStructType([_F32] * 4), [operand.type for operand in operands])
             name = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
-            operands = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13}"
+            registers = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13}"
             places = "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"
-            found = builder.call(ir.InlineAsm(kind, f"{name} {operands};", places, side_effect=True), given)
+            results = builder.call(ir.InlineAsm(kind, f"{name} {registers};", places, side_effect=True), operands)
             return context.make_tuple(
-                builder, signature.return_type, [builder.extract_value(found, i) for i in range(4)]
+                builder, signature.return_type, [builder.extract_value(results, i) for i in range(4)]
             )
 
-        tuples = [
-            types.UniTuple(one, count) for one, count in ((types.uint32, 4), (types.uint32, 2), (types.float32, 4))
-        ]
+        tuples = types.UniTuple(types.uint32, 4), types.UniTuple(types.uint32, 2), types.UniTuple(types.float32, 4)
         return tuples[2](*tuples), generate
 
 

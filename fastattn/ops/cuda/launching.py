@@ -43,11 +43,11 @@ def _fingerprint(argument: Any) -> Any:
 def _words(argument: Any, words: list[Any]) -> list[Any]:
     """``words`` and those of an argument, as it is laid out: of an array no owner, its size, its place, its axes."""
     if isinstance(argument, tuple):
-        for one in argument:
-            _words(one, words)
+        for member in argument:
+            _words(member, words)
     elif isinstance(argument, DeviceNDArray):
-        place = int(argument.gpu_data.device_pointer) if argument.size else 0
-        words += (0, 0, argument.size, argument.dtype.itemsize, place, *argument.shape, *argument.strides)
+        address = int(argument.gpu_data.device_pointer) if argument.size else 0
+        words += (0, 0, argument.size, argument.dtype.itemsize, address, *argument.shape, *argument.strides)
     else:
         words.append(argument)
     return words
@@ -83,8 +83,8 @@ def compiled_of(kernel: Any, arguments: tuple) -> PackedKernel | None:
 def note(kernel: Any, arguments: tuple) -> None:
     """Find what Numba has compiled for these arguments, which it has launched."""
     overload = kernel.overloads.get(tuple(map(kernel.typeof_pyval, arguments)))
-    found = PackedKernel(overload) if overload is not None else None
-    _compiled.setdefault(kernel, {})[_fingerprint(arguments)] = found
+    packed = PackedKernel(overload) if overload is not None else None
+    _compiled.setdefault(kernel, {})[_fingerprint(arguments)] = packed
 
 
 class LaunchGraph:

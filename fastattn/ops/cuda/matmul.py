@@ -263,10 +263,10 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
             cuda.syncthreads()
         for i in range(DOWN):
             for j in range(ACROSS):
-                at, beside = place(i, j)
-                n, c = first + at, column + beside
+                tile_row, tile_column = place(i, j)
+                n, c = first + tile_row, column + tile_column
                 if n < end and c < stop:
-                    finish(sums[i, j], n, c, at, beside, (rows, weights, target))
+                    finish(sums[i, j], n, c, tile_row, tile_column, (rows, weights, target))
 
     return compute
 
@@ -296,8 +296,8 @@ def _linear_kernel(precision, few, activation):
     activate, (ROWS, *_) = ACTIVATIONS[activation], tile_shape(precision, few)
 
     @device
-    def finish(total, n, f, at, beside, given):
-        rows, weights, (multiply_NF, residual_NF, y_NF) = given
+    def finish(total, n, f, r, s, arguments):
+        rows, weights, (multiply_NF, residual_NF, y_NF) = arguments
         y = activate(affine(total, n, f, rows, weights))
         if len(multiply_NF) > 0:
             y *= multiply_NF[n, f]

@@ -19,7 +19,7 @@ from fastattn.ops.cuda.attention import (
     NearRows,
     Outputs,
     Rows,
-    Seen,
+    VisibleKeys,
     broadcast,
     cleared,
     every_key,
@@ -38,15 +38,14 @@ ON_A_CARD = 2  # DLPack's kDLCUDA
 def _on_device(function: Any) -> Any:
     """A device function, as are those that it calls."""
 
-    def made(one: Any) -> Any:
-        return _on_device(one) if isinstance(one, FunctionType) and one is not function else one
+    def on_device(value: Any) -> Any:
+        return _on_device(value) if isinstance(value, FunctionType) and value is not function else value
 
-    names = {
-        name: made(function.__globals__[name]) for name in function.__code__.co_names if name in function.__globals__
-    }
-    closure = tuple(CellType(made(cell.cell_contents)) for cell in function.__closure__ or ())
-    given = function.__globals__ | names, function.__name__, function.__defaults__, closure
-    return cuda.jit(device=True)(FunctionType(function.__code__, *given))
+    outer = function.__globals__
+    names = {name: on_device(outer[name]) for name in function.__code__.co_names if name in outer}
+    closure = tuple(CellType(on_device(cell.cell_contents)) for cell in function.__closure__ or ())
+    definition = outer | names, function.__name__, function.__defaults__, closure
+    return cuda.jit(device=True)(FunctionType(function.__code__, *definition))
 
 
 class UserFunction:
@@ -68,14 +67,14 @@ def _compiled(function: Any, kind: str, captured: tuple) -> UserFunction:
 def _captured(function: Any) -> tuple:
     """What a function reads of outside, by value: kernels have it as constants."""
     names = function.__code__.co_names
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    found = [function.__globals__.get(name) for name in names]
-    found += [getattr(one, name, None) for one in (*cells, *found) if isinstance(one, ModuleType) for name in names]
+    values = [cell.cell_contents for cell in function.__closure__ or ()]
+    values += [function.__globals__.get(name) for name in names]
+    values += [getattr(module, name, None) for module in values if isinstance(module, ModuleType) for name in names]
     return tuple(
-        (one.tobytes(), one.shape, one.dtype.str) if isinstance(one, np.ndarray)
-        else _captured(one) if isinstance(one, FunctionType) and one is not function
-        else repr(one)
-        for one in (*cells, *found)
+        (value.tobytes(), value.shape, value.dtype.str) if isinstance(value, np.ndarray)
+        else _captured(value) if isinstance(value, FunctionType) and value is not function
+        else repr(value)
+        for value in values
     )  # fmt: skip
 
 
@@ -100,8 +99,8 @@ def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
 def as_array(array: Any) -> Any:
     """What the caller gave; memory of the card, whosever it is, as a DeviceArray: no number is copied."""
     kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
-    if kind == ON_A_CARD and number != card.number():
-        raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.number()}")
+    if kind == ON_A_CARD and number != card.card_index():
+        raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.card_index()}")
     interface: Any = None
     view = None
     try:
@@ -142,10 +141,10 @@ def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[St
         copies.append((memory_X, card.download(memory_X)))
         return np.lib.stride_tricks.as_strided(copies[-1][1][first:], array.shape, array.strides)
 
-    there, out_BTHV = SoftmaxOutputs(*map(fetched, outputs)), fetched(arrays.out_BTHV)
+    host_outputs, out_BTHV = SoftmaxOutputs(*map(fetched, outputs)), fetched(arrays.out_BTHV)
     written = list(copies)
     query_BTHK, key_BSGK, value_BSGV = map(fetched, arrays[:3])
-    yield StridedArrays(query_BTHK, key_BSGK, value_BSGV, out_BTHV, *arrays[4:]), there
+    yield StridedArrays(query_BTHK, key_BSGK, value_BSGV, out_BTHV, *arrays[4:]), host_outputs
     for memory_X, copy_X in written:
         card.send(copy_X, memory_X)
 
@@ -170,7 +169,7 @@ def strided_attention(
     )
     bytes_BHTS = None if visible.mask_BHTS is None else visible.mask_BHTS.view(np.uint8)
     mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, visible.states_BHTS))
-    seen = Seen(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
+    keys = VisibleKeys(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
     form = Form(
         dtype=str(arrays.query_BTHK.dtype),
         out=str(arrays.out_BTHV.dtype),
@@ -179,11 +178,11 @@ def strided_attention(
         mask_mod=every_key if visible.function is None else visible.function.device,
     )
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
-    _checked(lambda: launch_attend(form, rows, seen, scores, NearRows(none(2), none(2)), written, H))
+    _checked(lambda: launch_attend(form, rows, keys, scores, NearRows(none(2), none(2)), written, H))
     results = (arrays.out_BTHV, out_BTHV), (weights, written.weights_BHTS), (logs, written.logs_X)
-    for result, found in results:
+    for result, device_array in results:
         if result is not None and not isinstance(result, DeviceArray):
-            result[...] = card.download(found).reshape(result.shape)
+            result[...] = card.download(device_array).reshape(result.shape)
     return int(card.download(written.invalid_1)[0])
 
 

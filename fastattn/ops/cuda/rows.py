@@ -49,8 +49,8 @@ def write_rows(
         values_NE = values_NE.view(np.uint32)
     elif table_ME.dtype == np.int16:
         table_ME = table_ME.view(np.float16)  # stores round
-    given = values_NE, card.none(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
-    card.launch(_copy(rounds), len(values_NE), *given)
+    arguments = values_NE, card.none(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
+    card.launch(_copy(rounds), len(values_NE), *arguments)
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
@@ -60,11 +60,11 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    one_ND, *others = parts
-    if not others:
-        return one_ND
+    first_ND, *more = parts
+    if not more:
+        return first_ND
     starts = np.cumsum([0, *map(len, parts)])
-    y_ND = card.empty((int(starts[-1]), one_ND.shape[1]), one_ND.dtype)
+    y_ND = card.empty((int(starts[-1]), first_ND.shape[1]), first_ND.dtype)
     for start, part in zip(starts, parts):
         copy_rows(part, None, y_ND, int(start))
     return y_ND

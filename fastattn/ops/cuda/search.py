@@ -33,8 +33,8 @@ def _lengths(corpus_ND, lengths_N):
 
 
 @device
-def _finish(total, q, n, r, s, given):
-    _, _, (lengths_N, scores_QN) = given
+def _finish(total, q, n, r, s, arguments):
+    _, _, (lengths_N, scores_QN) = arguments
     if len(lengths_N) > 0:
         scores_QN[q, n] = float32(total) / lengths_N[n]
     else:
@@ -84,8 +84,8 @@ def _best_of(number: Any, least: Any) -> Any:
         q, p, t, N = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x, scores_QN.shape[1]
         for s in range(t, PIECE, THREADS):
             n = p * PIECE + s
-            there = n < N and scores_QN[q, n] == scores_QN[q, n]  # not NaN
-            score_S[s], place_S[s] = (scores_QN[q, n], s) if there else (number(least), PIECE)
+            is_number = n < N and scores_QN[q, n] == scores_QN[q, n]  # not NaN
+            score_S[s], place_S[s] = (scores_QN[q, n], s) if is_number else (number(least), PIECE)
         _sort(score_S, place_S)
         for i in range(t, scores_QPk.shape[2], THREADS):
             scores_QPk[q, p, i] = score_S[i]

@@ -68,10 +68,10 @@ def runs_of(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
     return np.append(np.flatnonzero(~follows_N), len(rows_N))
 
 
-def _through_rows(kernel: Any, x_NE: np.ndarray, states: Sequence[np.ndarray], other: np.ndarray, width: int) -> Any:
+def _through_rows(kernel: Any, x_NE: np.ndarray, states: Sequence[np.ndarray], operand: np.ndarray, width: int) -> Any:
     states_MW, previous_N, rows_N = states
     starts_C1, y_ND = runs_of(previous_N, rows_N), card.empty((len(x_NE), width), np.float32)
-    arrays = map(card.upload, (x_NE, states_MW, previous_N, rows_N, starts_C1, other))
+    arrays = map(card.upload, (x_NE, states_MW, previous_N, rows_N, starts_C1, operand))
     card.launch(kernel, (len(starts_C1) - 1, -(-width // THREADS)), *arrays, y_ND)
     return y_ND
 
@@ -139,14 +139,14 @@ def join_columns(parts: Sequence[Columns]) -> np.ndarray:
 def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
     t = cuda.threadIdx.x
     live, used = counts[LIVE], counts[USED]
-    is_on = counts[STOP] == 0
+    is_running = counts[STOP] == 0
     cuda.syncthreads()  # all have read the counts
-    if is_on:
+    if is_running:
         for r in range(t, live, THREADS):
             if progress.is_over_R[r] == 0:
                 before = int32(0)  # rows that take a fresh row before this one
-                for other in range(r):
-                    before += progress.is_over_R[other] == 0
+                for earlier in range(r):
+                    before += progress.is_over_R[earlier] == 0
                 row, slot = fresh_F[used + before], progress.slots_R[r]
                 position = inputs.positions_R[r] + int32(1)
                 history_RS[slot, position] = row
@@ -190,9 +190,9 @@ def _at_once(step, rows: StepRows) -> None:
 def _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, progress, counts):
     t = cuda.threadIdx.x
     live = counts[LIVE]
-    is_on = counts[STOP] == 0
+    is_running = counts[STOP] == 0
     cuda.syncthreads()
-    if is_on:
+    if is_running:
         for r in range(t, live, THREADS):
             if progress.is_over_R[r] == 0:
                 value, token = values_R1[r, 0], max(ids_R1[r, 0], int32(0))

@@ -251,8 +251,8 @@ def graph_attention(
     for n in range(N):
         near = indices[starts[n] : starts[n + 1]]
         for h in range(H if len(near) else 0):
-            both_E = [np.concatenate([projected_NHV[n, h], projected_NHV[m, h]]) for m in near]
-            sums_E = np.array([vector_HA[h] @ both for both in both_E])
+            pairs_E = [np.concatenate([projected_NHV[n, h], projected_NHV[m, h]]) for m in near]
+            sums_E = np.array([vector_HA[h] @ pair for pair in pairs_E])
             scores_E = np.where(sums_E > 0, sums_E, slope * sums_E)
             powers_E = np.exp(scores_E - scores_E.max())
             out_NHV[n, h] = powers_E / powers_E.sum() @ projected_NHV[near, h]
@@ -295,9 +295,9 @@ def heterogeneous_attention(
     metapaths: Sequence[tuple[np.ndarray, np.ndarray]],
     *semantic: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    found = []
+    features = []
     for vector_HA, (starts, indices) in zip(vectors_PHA, metapaths):
         out_NHV = graph_attention(features_NF, weight_HVF, vector_HA, starts, indices)
         out_ND = out_NHV.reshape(len(out_NHV), -1)
-        found.append(np.where(out_ND > 0, out_ND, np.exp(np.minimum(out_ND, 0)) - 1))
-    return semantic_attention(np.stack(found), *semantic)
+        features.append(np.where(out_ND > 0, out_ND, np.exp(np.minimum(out_ND, 0)) - 1))
+    return semantic_attention(np.stack(features), *semantic)

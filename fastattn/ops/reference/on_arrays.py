@@ -26,7 +26,7 @@ def strided_attention(
     arrays.out_BTHV[...] = 0
     if outputs.logs is not None:
         outputs.logs[...] = -np.inf
-    recompute_in_float64(arrays, heads, visible, terms, outputs, every=True)
+    recompute_in_float64(arrays, heads, visible, terms, outputs, all_rows=True)
     return 0
 
 
@@ -101,10 +101,10 @@ def local_attention(
     key_BSHK, value_BSHV = (np.repeat(x, group, axis=2) for x in (key_BSGK, value_BSGV))
     scores_BTHS = scale * np.einsum("bthk,bshk->bths", query_BTHK, key_BSHK)
     scores_BTHS[(s_S < windows_BTH2[..., :1]) | (s_S >= windows_BTH2[..., 1:])] = -np.inf
-    found_BTHS = softmax_in_place(scores_BTHS) * np.exp(-np.square(s_S - centre_BTH[..., None]) * spread)
+    weights_BTHS = softmax_in_place(scores_BTHS) * np.exp(-np.square(s_S - centre_BTH[..., None]) * spread)
     if weights_BHTS is not None:
-        weights_BHTS[...] = found_BTHS.transpose(0, 2, 1, 3)
-    return np.einsum("bths,bshv->bthv", found_BTHS, value_BSHV).astype(query_BTHK.dtype)
+        weights_BHTS[...] = weights_BTHS.transpose(0, 2, 1, 3)
+    return np.einsum("bths,bshv->bthv", weights_BTHS, value_BSHV).astype(query_BTHK.dtype)
 
 
 def nearest_rows(

@@ -65,9 +65,9 @@ def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: E
     if edits.suppressed_RJ is not None:
         logits_RV[_listed(edits.suppressed_RJ)] = -np.inf
     for logits_V, subset in zip(logits_RV, subsets_R):
-        others = np.ones(len(logits_V), bool)
-        others[subset.ids] = False
-        logits_V[others] = -np.inf
+        outside_V = np.ones(len(logits_V), bool)
+        outside_V[subset.ids] = False
+        logits_V[outside_V] = -np.inf
     return logits_RV
 
 
