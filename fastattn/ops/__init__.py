@@ -1,4 +1,4 @@
-"""The operations that everything computes with: ``backend(device)`` is a device's namespace of ``fastattn.ops.protocol``."""
+"""The operations that everything computes with: ``backend(device)`` is the namespace (``ops.protocol``) of a device."""
 
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module

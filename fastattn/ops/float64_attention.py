@@ -1,7 +1,7 @@
 """Attention in float64, for rows whose scores overflow float32.
 
-Kernels multiply scores and biases by log2(e) in float32. From 2.4e38 on that overflows: a row's total becomes NaN or,
-where all its scores became -inf, zero. They count such rows; one number of each row's output shows which.
+Kernels multiply scores and biases by log2(e) in float32, which overflows from 2.4e38 on. A row's total then becomes NaN
+or, where all its scores became -inf, zero. Kernels count such rows; the first number of a row's output shows which.
 """
 
 from typing import NamedTuple
@@ -11,20 +11,20 @@ import numpy as np
 from fastattn.arguments.attention import NONE, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 
-# Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits as float32.
+# Scores beyond this may overflow while they are computed; scales beyond it, or below its inverse, lose digits in float32.
 LARGE = 1e30
-# Scales above this are so rare that the greatest scores they may lead to are looked for.
+# Scales above this are so rare that it costs little to find the greatest scores that they may lead to.
 ORDINARY = 1e4
 CHUNK = 1 << 20  # scores at a time
 
 
 def is_ordinary(scale: float, softcap: float) -> bool:
-    """Whether float32 holds both, and the scores they lead to but for huge queries and keys."""
+    """Whether float32 holds both, and the scores that they lead to unless queries and keys are huge."""
     return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
 
 
 def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
-    """Whether float32 cannot hold the scale, the scores that it may lead to, the softcap or its inverse."""
+    """Whether float32 cannot hold the scale, a score that it may lead to, the softcap or the softcap's inverse."""
     if is_ordinary(scale, softcap):
         return False
     if softcap != 0 and not 1 / LARGE < softcap < LARGE:
@@ -37,10 +37,10 @@ def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray)
 def recompute_in_float64(
     arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs, all_rows: bool
 ) -> None:
-    """Compute again, in place, the rows that overflowed in ``strided_attention`` of the same arguments.
+    """Compute again, in place, the rows that overflowed in ``strided_attention`` with the same arguments.
 
-    every  all rows that see a key or a sink, instead
-    Of those that overflowed, rows of a query or with a seen key that is NaN or infinite are left as they are.
+    all_rows  compute all rows that see a key or a sink
+    Otherwise a row stays as it is if its query, or a key that it sees, is NaN or infinite.
     """
     for b, (rows, sentence) in enumerate(arrays.sentences()):
         (query_THK, key_SGK, value_SGV, out_THV), S = sentence, len(sentence[1])
@@ -67,7 +67,7 @@ def recompute_in_float64(
 
 
 class _Head(NamedTuple):
-    """One head of one sentence, (b, h), whose queries begin at ``first`` among all."""
+    """A head of a sentence: ``index`` is (b, h), ``first`` the place of its first query among all."""
 
     heads: Heads
     visible: Visible
@@ -77,18 +77,18 @@ class _Head(NamedTuple):
     query_TK: np.ndarray
     key_SK: np.ndarray
     value_SV: np.ndarray
-    out_TV: np.ndarray  # this and the others below are written
+    out_TV: np.ndarray  # written, like the two below
     weights_TS: np.ndarray | None
     logs_T: np.ndarray | None
 
     def recompute(self, rows_R: np.ndarray, all_rows: bool) -> None:
-        """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key or a sink."""
+        """Recompute the rows among ``rows_R`` that overflowed, or ``all_rows`` that see a key or a sink."""
         hidden_RS = self._hidden(rows_R)
         kept_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
         if not all_rows:
             out_RV = as_floats(self.out_TV[rows_R])
             kept_R &= np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
-            if self.weights_TS is not None:  # else values of zero look like it
+            if self.weights_TS is not None:  # tells an overflow from values of zero
                 kept_R &= np.isnan(self.weights_TS[rows_R]).any(axis=1) | ~self.weights_TS[rows_R].any(axis=1)
             kept_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
             kept_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
@@ -106,7 +106,7 @@ class _Head(NamedTuple):
             self.weights_TS[rows_R] = weights_RS
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
-        """Which keys each of the rows does not see."""
+        """Which keys each row does not see."""
         visible, S = self.visible, len(self.key_SK)
         hidden_RS, s_S = np.zeros((len(rows_R), S), bool), np.arange(S)
         if visible.seen_N2 is not None:
@@ -125,7 +125,7 @@ class _Head(NamedTuple):
         return hidden_RS
 
     def _softmax(self, rows_R: np.ndarray, hidden_RS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(weights [R, S], the logs of their sums [R]) in float64."""
+        """(weights [R, S], the logs of the softmaxes' sums [R]) in float64."""
         terms = self.terms
         with np.errstate(all="ignore"):
             scores_RS = self._products(rows_R)
@@ -143,7 +143,7 @@ class _Head(NamedTuple):
             return weights_RS / np.where(total_R1 == 0, 1, total_R1), (top_R1 + np.log(total_R1))[:, 0]
 
     def _products(self, rows_R: np.ndarray) -> np.ndarray:
-        """The scaled and capped products of queries and keys, or what is in their place, [R, S]."""
+        """The scaled and capped products of queries and keys, or additive attention's sums, [R, S]."""
         query_RK, key_SK, (_, h) = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64), self.index
         heads = self.heads
         if self.terms.vector_HK is not None:
@@ -153,7 +153,7 @@ class _Head(NamedTuple):
         return np.tanh(scores_RS / heads.softcap) * heads.softcap if heads.softcap else scores_RS
 
     def _rows_of(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-        """What an array that broadcasts has for some rows and all keys of the head, [R, S]."""
+        """The part [R, S] of an array that broadcasts, for these rows and all keys of the head."""
         _, _, T, S = array_BHTS.shape
         rows_RS = _of_head(array_BHTS, self.index)[rows_R if T > 1 else np.zeros_like(rows_R)]
         keys = len(self.key_SK)

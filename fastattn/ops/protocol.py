@@ -280,7 +280,7 @@ class Ops(ImageOps, Protocol):
         Head h of query row n is query[n, query_column + h K : + K].
         bias_BHTS      added after the scale; axes of length one are broadcast; -inf hides a key
         position_bias  added too; a query's position is its index in its sentence
-        distances      disentangled attention (He 2021), see ``pack_distances``; there are as many key heads as query heads
+        distances      disentangled attention (He 2021), see ``pack_distances``; of as many key heads as query heads
         weights_BHTS   if not None, written: the softmax weights, 0 for a hidden key
         A query that sees no key yields zeros.
         """
