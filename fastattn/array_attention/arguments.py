@@ -52,7 +52,7 @@ def softcap_of(options: Mapping[str, Any]) -> float:
 
 
 def check_dtype(name: str, array: Any, dtype: type) -> None:
-    """InputError unless it is an array of this type."""
+    """InputError unless ``array`` is a NumPy array of this type."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
         way = conversion(name, array, "bool" if dtype is np.bool_ else f"np.{np.dtype(dtype)}")
@@ -62,12 +62,12 @@ def check_dtype(name: str, array: Any, dtype: type) -> None:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is one of Python's or NumPy's integers; a bool is none."""
+    """Whether ``value`` is an integer of Python or NumPy; a bool is not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def integers(name: str, values: Any, count: int) -> np.ndarray:
-    """``values``, one for all or one a sentence, as int64 [count], clipped to its range."""
+    """``values``, a number for all sentences or one for each, as int64 [count], clipped to the range of int64."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "Of" and not isinstance(values, np.ndarray):
@@ -83,7 +83,7 @@ def integers(name: str, values: Any, count: int) -> np.ndarray:
 
 
 def _integers_of_any_size(values: Any, array: np.ndarray) -> np.ndarray:
-    """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if they are no integers."""
+    """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if not all are integers."""
     objects = np.asarray(values, object)
     if not objects.size or not all(isinstance(value, Integral) for value in objects.flat):
         return array
@@ -92,7 +92,7 @@ def _integers_of_any_size(values: Any, array: np.ndarray) -> np.ndarray:
 
 
 def window_sides(window: Any) -> tuple[int | None, int | None]:
-    """(left, right), each an integer from 0 on, or None: open."""
+    """(left, right), each an integer from 0 on, or None for an open side."""
     if window is None:
         return None, None
     sides = tuple(window) if isinstance(window, (tuple, list)) else ()
@@ -118,7 +118,7 @@ def broadcastable(name: str, array: Any, kind: type, shape: tuple[int, ...]) -> 
 
 
 MAX_HEAD_WIDTH = 4096
-MAX_SENTENCES = 1 << 26  # arrays without queries may have any number, in no memory
+MAX_SENTENCES = 1 << 26  # arrays without queries may have any number of sentences, without any memory
 # Layout -> the axes of sentences, positions, heads and head width in it, and their names.
 _LAYOUTS = {
     "BTHK": ((0, 1, 2, 3), "(batch, positions, heads, head width)"),
@@ -127,11 +127,11 @@ _LAYOUTS = {
 
 
 class Problem(NamedTuple):
-    """What one call computes.
+    """The arrays of a call.
 
     returned  the result in the caller's layout and type
-    result    the same with the axes of ``arrays.out_BTHV``, which is another array, of float32, where no operation
-              writes that type
+    result    a view of it with the axes of ``arrays.out_BTHV``; the latter is a float32 array of its own where no
+              operation writes the caller's type
     """
 
     arrays: StridedArrays
@@ -139,7 +139,7 @@ class Problem(NamedTuple):
     result: np.ndarray
 
     def finish(self) -> np.ndarray:
-        """The result, to be returned."""
+        """The result in the caller's layout and type, once ``arrays.out_BTHV`` is written."""
         if self.arrays.out_BTHV is not self.result:
             with np.errstate(over="ignore"):
                 self.result[...] = self.arrays.out_BTHV
@@ -211,7 +211,7 @@ def _problem(
     out: Any,
     axes: tuple[int, ...] | None,
 ) -> Problem:
-    """The problem of inputs that are ``arrays`` with their axes in order; ``axes`` None: one ragged batch."""
+    """The problem of ``arrays``, the inputs with axes [B, T, H, K]; ``axes``: the layout's, None for a ragged batch."""
     (_, T, H, K), (_, S, G, _), (*_, V) = (array.shape for array in arrays)
     if arrays[2].shape[:3] != arrays[1].shape[:3]:
         key, value = inputs["key"].shape, inputs["value"].shape
@@ -238,7 +238,7 @@ def _problem(
 
 
 def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:
-    """An array of a shape that may be far greater than its inputs, which may be broadcast; or OutOfMemoryError."""
+    """An array of a shape that may be far larger than broadcast inputs; OutOfMemoryError where memory is short."""
     try:
         return make(shape, dtype)
     except (MemoryError, ValueError):  # ValueError: more than there are addresses
@@ -248,14 +248,14 @@ def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.e
 def new_result(
     ops: Ops, query: np.ndarray, name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty
 ) -> np.ndarray:
-    """A ``new_array``, or one of any values on the card, where the query is."""
+    """A ``new_array``, or where the query lies on the card, an array of any values there."""
     if isinstance(query, DeviceArray):
         return ops.as_array(ops.empty(tuple(shape), dtype))
     return new_array(name, shape, dtype, make)
 
 
 def check_floats(name: str, array: Any) -> None:
-    """InputError unless it is an array of one of the types that attention takes."""
+    """InputError unless ``array`` is of a type that attention takes."""
     is_array = isinstance(array, np.ndarray)
     if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
         got = str(array.dtype) if is_array else type(array).__name__
@@ -266,7 +266,7 @@ def check_floats(name: str, array: Any) -> None:
 
 
 def as_float32(array: np.ndarray) -> np.ndarray:
-    """The numbers of an array of such a type."""
+    """An array of float32, float16 or bfloat16 (or its bits) as float32."""
     if array.dtype in (np.float32, np.float16):
         return array.astype(np.float32, copy=False)
     return as_floats(array.view(np.uint16))
@@ -296,7 +296,7 @@ def _result(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray])
 
 
 def _check_overlap(out: np.ndarray) -> None:
-    """InputError where two numbers may have one address: every axis must step over all that lies within it."""
+    """InputError where two numbers may share an address: an axis must step over all bytes of the axes inside it."""
     within = out.itemsize  # bytes
     for step, size in sorted((abs(step), size) for step, size in zip(out.strides, out.shape) if size > 1):
         if step < within:
@@ -305,14 +305,14 @@ def _check_overlap(out: np.ndarray) -> None:
 
 
 def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
-    """InputError where the result's memory is also that of an array which is read."""
+    """InputError where the result shares memory with an array that is read."""
     for name, array in arrays.items():
         if array is not None and np.may_share_memory(out, array):
             raise InputError(f"out: expected memory of its own, got some of {name}'s")
 
 
 def _usable(name: str, array: np.ndarray, reads_float16: bool) -> np.ndarray:
-    """The array with adjacent numbers along its last axis, of a type that is read; a copy where it must be."""
+    """The array with adjacent numbers along its last axis, in a type that operations read; copied only if needed."""
     if array.dtype not in (np.float32, np.float16):
         array = array.view(np.uint16)
     elsewhere = isinstance(array, DeviceArray)

@@ -221,7 +221,7 @@ def _attend(
     returned: tuple[bool, bool],
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
-    """The result, and what else is ``returned``: the weights, the logsumexp."""
+    """The result, or a tuple with the weights and the logsumexp as ``returned`` asks."""
     arrays = problem.arrays
     B, H, T, S = arrays.shape
     G, K, V = *arrays.key_BSGK.shape[2:], arrays.value_BSGV.shape[3]
@@ -254,7 +254,7 @@ def _attend(
 def _compute(
     ops: Ops, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> None:
-    """By the operation, and what float32 cannot hold in float64."""
+    """Compute by the operation, then in float64 the rows that float32 cannot hold."""
     plain = terms.function is None and visible.function is None and terms.vector_HK is None
     large_sinks = terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
     all_rows = plain and (large_sinks or _is_extreme(ops, arrays, heads))
@@ -275,7 +275,7 @@ def _is_extreme(ops: Ops, arrays: StridedArrays, heads: Heads) -> bool:
 
 
 def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:
-    """What the queries see, and the logits of heads among ``sinks``."""
+    """(what the queries see, the logits that are given as ``sinks``, or None)."""
     shape = arrays.shape
     sinks, sinks_H = _sinks(options.get("sinks"), *shape[1::2])
     seen_N2 = _ranges(ops, arrays, options, sinks)
@@ -315,7 +315,7 @@ def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int
         if offset != "end":
             raise InputError(f"offset: expected integers or 'end', got {described(offset)}")
         offset = lengths_B - queries_B
-    # an offset beyond the queries and keys hides or shows everything
+    # an offset beyond all queries and keys hides or shows all keys: clipping changes nothing
     offset_B = np.zeros(B, np.int64)
     if offset is not None:
         offset_B = np.clip(arguments.integers("offset", offset, B), -arguments.FAR, arguments.FAR)
@@ -324,7 +324,7 @@ def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int
     lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
     seen_N2 = ops.seen_around(arrays.starts[0], lengths_B, offset_B, *sides)
     if sinks and not causal and window[1] is not None:
-        # those before a window are the kernel's to show; those behind it are not hidden by causality
+        # the kernel shows sinks before a window; sinks behind it are shown here, unless causality hides them
         ends_N = np.repeat(np.minimum(lengths_B, sinks), queries_B)
         sees_N = seen_N2[:, 0] < seen_N2[:, 1]
         np.maximum(seen_N2[:, 1], ends_N, out=seen_N2[:, 1], where=sees_N)
@@ -332,7 +332,7 @@ def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int
 
 
 def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
-    """(the number of first keys that stay seen, logits of heads or None)."""
+    """(the number of first keys that queries see beside their window, the heads' logits or None)."""
     if sinks is None:
         return 0, None
     if isinstance(sinks, np.ndarray) and sinks.dtype == np.float32:

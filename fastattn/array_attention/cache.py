@@ -45,13 +45,13 @@ class KVCache:
     """Keys and values of a batch of growing sequences, for the attention of their newest positions.
 
     batch, key_heads, head_width, value_width  B, G, K and V of ``attention``; value_width None: head_width
-    dtype     "float32", "float16" or "bfloat16", in which they are kept; half the bytes take half the time of a step
-    capacity  positions of each sequence for which there is room at first; more is made as it is needed
-    device    "cpu", "cuda" or "auto", which keeps and computes
-    A position is a row of one table, and a sequence is a list of row numbers: sequences that have positions in common
-    share their rows (as the pages of vLLM, Kwon 2023). Rows that no sequence has any more are used again; all memory is
-    freed with the last of a cache and its forks. Threads may use them at once: calls wait for each other.
-    ``len`` is the number of sequences. InputError for arguments that do not fit; the cache is then as before.
+    dtype     "float32", "float16" or "bfloat16", the type that is stored; half the bytes take half the time of a step
+    capacity  positions of each sequence for which there is room at first; it grows as needed
+    device    "cpu", "cuda" or "auto", where keys and values lie and attention is computed
+    A position is a row of one table, and a sequence is a list of row numbers: sequences share the rows of common
+    positions (as vLLM shares pages, Kwon 2023). Rows that no sequence has any more are used again; all memory is freed
+    with the last of a cache and its forks. Threads may use them at once: calls wait for each other.
+    ``len`` is the number of sequences. InputError for arguments that do not fit; the cache then stays as it is.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class KVCache:
     def append(self, key: np.ndarray, value: np.ndarray, lengths: Integers | None = None) -> None:
         """Add T positions to each sequence: key (B, T, G, K), value (B, T, G, V), float32, float16 or bfloat16.
 
-        lengths  integers [B]: of sequence b only the first lengths[b] are added, perhaps none; the rest is padding
+        lengths  integers [B]: only the first lengths[b] positions of sequence b are added; the rest is padding
         """
         check_floats("key", key)
         check_floats("value", value)
@@ -150,12 +150,12 @@ class KVCache:
 
         Query t of a sequence of length L stands at position L - T + t and sees the positions up to its own; one before
         the first position sees none, and yields zeros. So a step is append, then attend, with T = 1.
-        lengths  integers [B]: sequence b has only the first lengths[b] queries, which are then its last positions; the
-                 rest is padding, and yields zeros
+        lengths  integers [B]: only the first lengths[b] queries of sequence b count, which are its last positions; the
+                 rest is padding and yields zeros
         bias     float32 that broadcasts to (B, H, T, S), where S is the longest sequence's length
         return_weights  (result, weights): the softmax weights too, float32 (B, H, T, S)
-        All others as in ``attention``. A result has the same bits however the positions were appended, whatever the
-        other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
+        Further options as in ``attention``. A result's bits do not depend on how the positions were appended, on the
+        other sequences or on the number of threads. For a first chunk of many positions ``attention`` is faster.
         """
         check_floats("query", query)
         scale, softcap = arguments.scale_of(options, self._shape[1]), arguments.softcap_of(options)
@@ -173,7 +173,7 @@ class KVCache:
         return out if weights is None else (out, weights)
 
     def _heads(self, query: np.ndarray, scale: float, softcap: float) -> Heads:
-        """Those of a query and of the cache's rows; InputError where they do not fit."""
+        """The heads of a query and of the cache's rows; InputError where they do not fit."""
         G, K, V = self._shape
         if query.ndim != 4 or len(query) != len(self) or query.shape[3] != K:
             raise InputError(f"query: expected shape ({len(self)}, positions, heads, {K}), got {query.shape}")
@@ -190,7 +190,7 @@ class KVCache:
         if not B * T * S:
             return np.zeros((B, T, H, V), np.float32), np.empty((B, H, T, S), np.float32) if wants_weights else None
         weights, weights_NHS = None, self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
-        # what float32 cannot hold is computed in float64
+        # scores that float32 cannot hold are computed in float64 below
         float32_heads = heads
         if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
             float32_heads = heads._replace(scale=1.0, softcap=0.0)
@@ -240,13 +240,13 @@ class KVCache:
             recompute_in_float64(arrays, heads, visible, ScoreTerms(sequence_bias), outputs, all_rows)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
-        """The sequences become those of these numbers, which may repeat: beams. Nothing but lists of rows is copied."""
+        """Replace the sequences by those of these numbers, which may repeat, as beams do. Only row lists are copied."""
         with self._store.lock:
             order_B = self._order(order)
             self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
 
     def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
-        """A new cache of the sequences of these numbers, one or all: it shares their positions, and grows apart."""
+        """A new cache with the sequences of these numbers, or all: it shares their positions, and grows on its own."""
         with self._store.lock:
             if order is None:
                 order = np.arange(len(self))
@@ -264,7 +264,7 @@ class KVCache:
         return self.fork()
 
     def truncate(self, lengths: Integers) -> None:
-        """Drop all but the first positions of each sequence: integers [B], or one that may be above a length."""
+        """Keep only the first positions of each sequence: integers [B], or an integer, which may exceed a length."""
         with self._store.lock:
             lengths_B = arguments.integers("lengths", lengths, len(self))
             if np.ndim(lengths) == 0:
@@ -276,7 +276,7 @@ class KVCache:
             self._lengths_B = lengths_B.copy()
 
     def rows(self) -> np.ndarray:
-        """The numbers of all rows that sequences have, with repetitions."""
+        """The numbers of all rows of the sequences, with repetitions."""
         return self._rows_BS[np.arange(self._rows_BS.shape[1]) < self._lengths_B[:, None]]
 
     def _counts(self, lengths: Integers | None, T: int) -> np.ndarray:
@@ -310,7 +310,7 @@ class KVCache:
 
 
 class _Store:
-    """The table that a cache and its forks share. A row is free once none of their sequences has it."""
+    """The table that a cache and its forks share. A row is free when none of their sequences has it."""
 
     def __init__(self, ops: Ops, row_width: int, dtype: str, rows: int):
         self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
@@ -323,7 +323,7 @@ class _Store:
         return self._pool.layers[0]
 
     def take(self, count: int) -> np.ndarray:
-        """The numbers of ``count`` free rows; dropped ones are looked for when they run short."""
+        """The numbers of ``count`` free rows; when they run short, rows that no sequence has are freed first."""
         pool = self._pool
         if count > pool.free:
             used_M = np.zeros(pool.rows, bool)

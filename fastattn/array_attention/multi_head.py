@@ -42,8 +42,8 @@ class ProjectionWeights(NamedTuple):
 class MultiHeadAttention:
     """Multi-head attention whose weights are packed once: y = mha(x), or mha(x, memory).
 
-    heads      H, of queries; the rows of ``weights.query`` are divided among them. Key heads are as many as heads of
-               that width are in ``weights.key``: fewer are shared by adjacent query heads (Ainslie 2023)
+    heads      H, the number of query heads, which share the rows of ``weights.query`` equally. ``weights.key`` has as
+               many heads of that width, or fewer, each of which adjacent query heads share (Ainslie 2023)
     precision  of the products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
     device     where it computes: "cpu", "cuda" or "auto"
     InputError for weights that do not fit.
@@ -66,14 +66,14 @@ class MultiHeadAttention:
         precision: str = "float32",
         device: str = "cpu",
     ) -> MultiHeadAttention:
-        """That of a torch.nn.MultiheadAttention with ``heads`` heads, from its state dict or a file that has it.
+        """The attention of a torch.nn.MultiheadAttention with ``heads`` heads, from its state dict or a file with it.
 
-        state   tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
+        state   tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
         prefix  of the names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
-        torch returns weights averaged over heads: ``return_weights`` has each head's. Its ``key_padding_mask`` is
-        ``~mask[:, None, None]``, its boolean ``attn_mask`` hides where True. InputError for tensors that are missing,
-        misshapen or of options that are not supported: add_bias_kv, keys and values of different widths;
-        CheckpointError for a file that is missing or unsound, of which nothing is run.
+        torch returns weights averaged over heads, ``return_weights`` those of each head. torch's ``key_padding_mask``
+        is ``~mask[:, None, None]``; its boolean ``attn_mask`` hides where it is True. InputError for tensors that are
+        missing, misshapen or of options that are not supported: add_bias_kv, keys and values of different widths;
+        CheckpointError for a file that is missing or unsound; no code in a file is run.
         """
         return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision, device)
 
@@ -211,7 +211,7 @@ def _check_rows(name: str, array: Any, batch: int | None, width: int) -> None:
 
 
 def _checked(weights: Any, precision: str) -> ProjectionWeights:
-    """The weights, of the right types, and of shapes that fit each other."""
+    """The weights; InputError for wrong types, or shapes that do not fit each other."""
     if not isinstance(weights, ProjectionWeights):
         raise InputError(f"weights: expected ProjectionWeights, got {type(weights).__name__}")
     for name, array in weights._asdict().items():

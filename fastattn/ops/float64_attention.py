@@ -11,7 +11,7 @@ import numpy as np
 from fastattn.arguments.attention import NONE, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 
-# Scores beyond this may overflow while they are computed; scales beyond it, or below its inverse, lose digits in float32.
+# Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits in float32.
 LARGE = 1e30
 # Scales above this are so rare that it costs little to find the greatest scores that they may lead to.
 ORDINARY = 1e4

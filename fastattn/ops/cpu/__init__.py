@@ -1,7 +1,7 @@
-"""The operations of ``ops.protocol``, which check, allocate and call the compiled loops of ``fastattn.kernels``.
+"""The operations of ``ops.protocol`` on the CPU: each allocates its result and calls a loop of ``fastattn.kernels``.
 
-Nothing here imports Numba: a kernel is called through its handle (``fastattn.runtime.handle``), which finds its code at
-the first call. ``fastattn.ops.reference`` has the same operations in plain NumPy.
+Nothing here imports Numba: a kernel is called through its handle (``fastattn.runtime.handle``), which loads its code at
+the first call.
 """
 
 from importlib import import_module
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Operations on callers' arrays, which no model calls, are imported when one is first used."""
+        """Import the operations on callers' arrays, which no model calls, when one is first used."""
         operation = None if name.startswith("_") else vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
         if operation is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = operation  # later uses find it there
+        globals()[name] = operation  # for later uses
         return operation

@@ -1,4 +1,4 @@
-"""Empty arrays, which stand for those that a call does without: kernels know them by their length."""
+"""Empty arrays: what a kernel takes for an array that a call does not have; it looks at the length."""
 
 import numpy as np
 

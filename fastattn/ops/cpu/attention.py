@@ -32,7 +32,7 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# What attention does without: a bias or a mask, outputs beside the result.
+# The arguments of a call without bias, mask and further outputs.
 NO_STEPS = (0, 0, 0, 0)
 NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
 NO_MASK = MaskArguments._make((NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION))
@@ -61,7 +61,11 @@ def score_arguments(
     product: tuple[Any, np.ndarray] | None = None,
     narrow: bool = False,
 ) -> ScoreArguments:
-    """What kernels take. product: see products.py, with its details; of additive attention the scale is 1 / log2(e)."""
+    """The scores' arguments as kernels take them.
+
+    product  (product, details) of kernels/attention/products.py; None: dot products, in bfloat16 if ``narrow``
+    For additive attention the scale is 1 / log2(e).
+    """
     plain = _plain_scores(heads.width, heads.scale, heads.softcap, narrow)
     if bias_BHTS is position_bias is sinks_H is function is product is None:
         return plain
@@ -75,7 +79,7 @@ def score_arguments(
     return ScoreArguments._make((plain.factor, plain.softcap, *terms, *(product or (plain.product, plain.details))))
 
 
-@lru_cache(256)  # a model needs the same thousands of times a second
+@lru_cache(256)  # a model needs the same ones thousands of times a second
 def _plain_scores(width: int, scale: float | None, softcap: float, narrow: bool) -> ScoreArguments:
     factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
     biases = NO_FLOATS[1], *NO_STEPS, NO_FLOATS[1], NO_FLOATS[2], 0
@@ -87,8 +91,8 @@ def _plain_scores(width: int, scale: float | None, softcap: float, narrow: bool)
 class PackedDistances(NamedTuple):
     """Rows of distances for ``attention``, packed like keys.
 
-    tables_XHP  [1 or 2, H, floats of a head]: p by s - t, then r by t - s, times the scale and log2(e)
-    layout      int64: whether there is p, whether there is r, the width of a head, its bound and its reach
+    tables_XHP  [1 or 2, H, floats of a head]: key_LE by s - t, then query_LE by t - s, times the scale and log2(e)
+    layout      int64: whether there is a key_LE and a query_LE, the width of a head, its bound and its reach
     """
 
     tables_XHP: np.ndarray
@@ -104,7 +108,7 @@ def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads
     panels = -(-(2 * reach + 1) // COLUMNS)
     index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
     tables_XHP = np.empty((len(rows), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # weights may be anything: they are data
+    with np.errstate(over="ignore", invalid="ignore"):  # weights are data, which may be any numbers
         for table_HP, (x_LE, factor) in zip(tables_XHP, rows, strict=True):
             panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
             packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
@@ -138,7 +142,7 @@ def attend_batch(
     outputs: OutputArguments,
     extra_floats: int = 0,
 ) -> np.ndarray:
-    """The kernel ``attend`` on the caller's threads, with so many more floats of scratch for each; its invalid_P."""
+    """Run the kernel ``attend`` on the caller's threads, each with so many extra floats of scratch; its invalid_P."""
     query_starts_B1, key_starts_B1, seen_N2, sinks = batch
     (query, *_), parts = arrays, current_threads()
     shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, parts)
@@ -148,7 +152,7 @@ def attend_batch(
     return invalid_P
 
 
-@lru_cache(1024)  # a model's layers, and the steps and sentences of one length, ask for the same
+@lru_cache(1024)  # the layers of a model, steps, and sentences of one length need the same ones
 def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArguments, int]:
     """(the kernel's shape, floats of a part's scratch: see cut_scratch)."""
     H, G, width, value_width = heads[:4]
@@ -169,7 +173,7 @@ def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArgu
 
 @lru_cache(256)
 def _steps_of_rows(heads: Heads, query: int, key: int, value: int) -> tuple[int, ...]:
-    """The steps of packed rows, so many floats each, and of their result."""
+    """The kernel's steps, in bytes, for rows of so many floats, and for the result."""
     width, value_width = heads.width, heads.value_width or heads.width
     steps = (
         heads.query_column, 0, width, query,
@@ -199,7 +203,7 @@ def attention(
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
         outputs = NO_OUTPUTS._replace(weights_BHTS=weights_BHTS)
-    # A CPU without an instruction for pairs of bfloat16 would widen them.
+    # A CPU without an instruction for pairs of bfloat16 would convert them to float32.
     plain = batch.seen_N2 is weights_BHTS is distances is None and heads.width % LANES == 0
     narrow = heads.narrow and TARGET.bfloat16 == "dot" and plain
     scores = score_arguments(heads, bias_BHTS, position_bias, product=distances, narrow=narrow)
@@ -212,7 +216,7 @@ def attention(
 
 attend_rows = kernel_named("attention.step", "attend_rows")
 
-GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
+GRAIN = 1 << 17  # products that are worth a further thread: 10 to 30 us, against 2 to 15 to launch it
 
 
 @lru_cache(256)

@@ -21,7 +21,7 @@ PATCH_BYTES = 1 << 19  # of a task's patches, which stay in L2
 
 
 def _pixels(rows: int, channels: int) -> np.ndarray:
-    """Rows that start on a cache line: filters of vectors that lie on two take 15 to 25% longer."""
+    """Rows that start on a cache line: filters take 15 to 25% longer if a vector lies on two lines."""
     return empty_on_lines((rows, channels), np.dtype(np.float32))
 
 
@@ -50,7 +50,7 @@ def convolve(
         arrays = packed.patch_panels, packed.bias, part, residual_NF
         _convolve_patches(x_ND, grid, patches, out, *arrays, scratch_PB, y_NF)
         return y_NF
-    # taps side by side are numbers side by side where nothing lies between them
+    # adjacent taps are read as one run of numbers where no other channels lie between them
     taps = width if window.dilation[1] == 1 and len(groups) == 1 else 1
     rows, threads = _cut(out.rows, packed.panels_PSN.nbytes)
     room = 4 * rows * packed.inputs + scratch_bytes(packed.panels_PSN, packed.inputs, rows)
@@ -62,7 +62,7 @@ def convolve(
 
 
 def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]:
-    """(rows of a task, threads), which are as many tasks or a multiple of it."""
+    """(rows of a task, threads); the number of tasks is a multiple of the threads."""
     threads = 1 if weight_bytes * (rows + MR) <= SMALL * MR else current_threads()
     tasks = -(-rows // (most * threads)) * threads
     block = -(-rows // (tasks * MR)) * MR
@@ -70,7 +70,7 @@ def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]
 
 
 def _scratch(parts: int, room: int, run: int, runs: int) -> np.ndarray:
-    """Scratch of each part: a run of so many numbers, the addresses of runs, and more room, of bytes."""
+    """Scratch of each part: a run of so many floats, the addresses of ``runs``, and ``room`` bytes."""
     size = 4 * (-(-run // NR) * NR) + 8 * runs + room
     return empty_on_lines((parts, -(-size // LINE) * LINE), np.dtype(np.uint8))
 
@@ -119,7 +119,7 @@ def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> 
 def _pooled(
     x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, edges: list[np.ndarray], mode: str, taps: int
 ) -> np.ndarray:
-    """taps: what a sum is divided by; 0: the number of pixels that are there."""
+    """taps: the divisor of a sum; 0: the number of pixels in the image."""
     y_ND = _pixels(out.rows, x_ND.shape[1])
     _pool(x_ND, grid, out, *edges, mode == "max", taps, y_ND)
     return y_ND

@@ -52,12 +52,12 @@ _interleave, _pack = kernel_named("packing", "_interleave"), kernel_named("packi
 class PackedLinear:
     """Weights and bias of a linear layer in the product's layout.
 
-    panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
-                 values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
+    panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step has ``group``
+                 values of the inner dimension for each column, side by side; zeros beyond ``outputs`` and ``inputs``.
                  Tile registers need whole blocks of steps.
                  int4: uint8 [panels, groups, NR * 20]; int8_groups: int16 [panels, groups, NR * 17]: see
                  fastattn.simd.grouped.
-    bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
+    bias         float32 [panels * NR]; -inf past ``outputs``, so that a softmax over whole panels ignores those.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
     input_scale  int8 only: float32 [1], the static scale that turns rows into int8; 0: 127 / max |x| of each row.
@@ -81,7 +81,7 @@ class PackedLinear:
 
     @lazy
     def patch_panels(self) -> np.ndarray:
-        """Of a 3x3 convolution in float32: the panels of its 16 products (fastattn.simd.winograd)."""
+        """The panels of the 16 products of a 3x3 convolution in float32 (fastattn.simd.winograd)."""
         taps_43 = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2
         panels, _, columns = self.panels_PSN.shape
         weight_PYXCN = self.panels_PSN.reshape(panels, 3, 3, -1, columns)
@@ -120,7 +120,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
 
 
 def _empty(outputs: int, inputs: int, precision: str) -> PackedLinear:
-    """A layer of any values."""
+    """A layer whose arrays have any values."""
     types = {"float32": "f4", "bfloat16": "u2", "int8": "i1", "int4": "u1", "int8_groups": "i2"}
     shapes = packed_shapes(outputs, inputs, precision, balanced=False)
     panels_PSN = empty_on_lines(shapes["panels_PSN"], np.dtype(types[precision]))
@@ -160,7 +160,7 @@ def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> Packe
 
 
 def _whole(inputs: int) -> int:
-    """``inputs`` in vectors of staged int8, each of which holds whole vectors of float32."""
+    """``inputs`` rounded up to whole vectors of staged int8, each of which is several vectors of float32."""
     size = LANES * format_for("int8").group
     return -(-inputs // size) * size
 
@@ -243,7 +243,7 @@ _PACK = {
 
 
 def empty_on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array, C-contiguous and of any values, that starts at a cache line: a row of a tile register is then one."""
+    """An array, C-contiguous and of any values, that starts at a cache line, as then a tile register's rows do."""
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + LINE - 1, np.uint8)
     first = -room.ctypes.data % LINE
@@ -252,16 +252,16 @@ def empty_on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 _linear, _gated = kernel_named("matmul", "_linear"), kernel_named("matmul", "_gated")
 
-# Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
-# beside a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
+# Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats and their results fit into L2 together
+# with a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
 ROW_BLOCK = 48
-# Bytes of weights that one thread finishes before another would have started: 10 us.
+# Bytes of weights that one thread finishes before a second one has started: 10 us.
 SMALL = 1 << 18
 _NO_SCRATCH = np.empty((1, 0), np.uint8)
 
 
 def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
-    """(Blocks, parts): full tiles a task, and at least one task a thread that is worth it."""
+    """(Blocks, parts): tasks of whole tiles, and at least one task for each thread that is worth starting."""
     small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL * MR
     if small and rows <= ROW_BLOCK:
         return Blocks(rows, 1), 1
@@ -274,7 +274,7 @@ def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
 
 
 def _cut(rows: int, packed: PackedLinear, products: int) -> tuple[Blocks, np.ndarray]:
-    """(Blocks, scratch of each part) of so many products of the same rows."""
+    """(Blocks, scratch of each part) for so many products of the same rows."""
     blocks, parts = blocks_for(rows, packed)
     size = products * scratch_bytes(packed.panels_PSN, packed.inputs, blocks.rows)
     return blocks, empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH

@@ -1,4 +1,4 @@
-"""Operations on callers' arrays, which no model calls: attention where they lie, of a graph, to windows; search."""
+"""Operations on callers' arrays, which no model calls: attention in place, over a graph, to windows; search."""
 
 from typing import Any
 
@@ -25,12 +25,12 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# Where a sentence has queries and keys beyond 35, tanh itself is computed.
+# If a sentence has queries and keys beyond 35, tanh itself is computed, else it is made of exponentials of both.
 FAR = 35.0
 
 
 def vector_factors(vector_HD: np.ndarray) -> np.ndarray:
-    """float32 [H, D + 1] for ``add_keys``, from v of each head; scores are then in base 2, as all the kernels' are."""
+    """float32 [H, D + 1] for ``add_keys``, from v of each head; the scores are in base 2, as in all kernels."""
     scaled_HD = vector_HD.astype(np.float64) * LOG2_E
     factors_HE = np.empty((len(vector_HD), vector_HD.shape[1] + 1), np.float32)
     factors_HE[:, :-1], factors_HE[:, -1] = -2 * scaled_HD, scaled_HD.sum(axis=1)
@@ -149,7 +149,7 @@ def _additive(
 
 _attend_nodes = kernel_named("local", "_attend_nodes")
 
-_SMALL_GRAPH = 1 << 14  # products that one thread finishes before another would have started: 5 to 10 us
+_SMALL_GRAPH = 1 << 14  # products that one thread finishes before a second one has started: 5 to 10 us
 
 
 def graph_attention(
@@ -166,7 +166,7 @@ def graph_attention(
     out_NHV = np.empty((N, H, V), np.float32)
     degree = int(np.diff(starts_N1).max(initial=0))
     parts = 1 if len(indices_E) * H * V <= _SMALL_GRAPH else current_threads()
-    # as much to do in each part as its nodes have neighbours, and each node a little
+    # a part's work is its number of neighbours, plus a little for each node
     costs_N1 = starts_N1 + np.arange(N + 1)
     bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
     scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)

@@ -30,7 +30,7 @@ from fastattn.spec.rounding import bfloat16_bits
 
 
 def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
-    """Edits and targets, int32 or empty, as the kernels take them."""
+    """Edits and targets (int32, or empty) as kernels take them."""
     none_RJ = np.empty((rows, 0), np.int32)
     suppressed_RJ, penalized_RJ = (none_RJ if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
     amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
@@ -40,7 +40,7 @@ def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogit
 
 
 def empty_lists(*shape: int) -> BestLists:
-    """Lists of a shape that ends with k, which a kernel clears."""
+    """Lists of a shape that ends with k; a kernel clears them."""
     return BestLists(empty(shape), empty(shape, np.int32))
 
 
@@ -50,7 +50,7 @@ _MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
 
 @dataclass(frozen=True, eq=False)
 class RowLinear:
-    """Weights of a linear layer by rows, the same numbers as in ``packed``, which has bias and scales.
+    """Weights of a linear layer by rows, the same numbers as in ``packed``, whose bias and scales belong to them.
 
     rows_FD  float32, uint16 (the bits of bfloat16) or int8; padded with zeros to whole vectors
     """
@@ -131,8 +131,8 @@ def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, summed):
 _project, _merge = kernel_named("project", "_project"), kernel_named("project", "_merge")
 
 
-# All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
-# projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
+# All outputs of a layer, or a subset for each row; the softmax is over these alone. A subset's logits equal those of
+# all outputs: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
 Outputs = PackedLinear | Sequence[OutputSubset]
 
 
@@ -193,7 +193,7 @@ def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
         if cap:
             logits_V[:] = cap * np.tanh(logits_V / cap)
-        # Ids that the logits lack, those of a larger vocabulary's model, change nothing.
+        # Ids beyond the logits, of a model with a larger vocabulary, change nothing.
         listed_J = (penalized_RJ[r] >= 0) & (penalized_RJ[r] < len(logits_V))
         penalized = penalized_RJ[r][listed_J]
         before = logits_V[penalized]
@@ -206,7 +206,7 @@ def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
 
 def log_softmax(logits: np.ndarray) -> None:
     """The log-softmax of one row, in place."""
-    logits -= max(logits.max(), LOWEST)  # not -inf, should all be ruled out
+    logits -= max(logits.max(), LOWEST)  # not -inf, where all logits are
     logits -= np.log(max(np.exp(logits).sum(dtype=np.float64), TINY)).astype(np.float32)
 
 

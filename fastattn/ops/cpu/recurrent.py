@@ -40,7 +40,7 @@ def recur(
     order_B = np.argsort(-lengths_B, kind="stable")
     steps, parts = int(lengths_B[order_B[0]]), -(-threads // len(weights))
     record, cuts = None, (min(parts, B), 1)
-    # where a product follows on a product, parts may not share rows
+    # where the second of two products needs all of the first, parts may not share rows
     if N == B and steps == 1:
         order_B = NO_LONGS[1]  # nothing is waited for
         cuts = (min(threads, B), 1) if cell == "gru_reset_before" else (1, min(threads, -(-units // NR)))

@@ -1,7 +1,7 @@
-"""Operations on whole rows: embeddings, rotary positions, pooling, and what NumPy does as fast as a loop of ours.
+"""Operations on whole rows: embeddings, rotary positions, pooling, and what NumPy does as fast as a kernel.
 
-Poolings are those of sentence-transformers (Reimers and Gurevych 2019, section 3). Each takes rows_TD and ``skip``, how
-many first rows (a prompt's) stay out of it, and returns a vector of D. Where that leaves no row the vector is zero.
+Poolings are those of sentence-transformers (Reimers and Gurevych 2019, section 3). Each takes rows_TD and ``skip``, the
+number of first rows (of a prompt) to leave out, and returns a vector of D; without any row it is zero.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,7 +128,7 @@ def _mean_sqrt_len(rows_TD: np.ndarray, skip: int) -> np.ndarray:
 
 
 def _weighted_mean(rows_TD: np.ndarray, skip: int) -> np.ndarray:
-    # Muennighoff 2022, equation 2: a row weighs its position, which the prompt's rows still count in.
+    # Muennighoff 2022, equation 2: a row's weight is its position, in which the prompt's rows count.
     weights_T = np.arange(skip + 1, len(rows_TD) + 1).astype(rows_TD.dtype)
     return (rows_TD[skip:] * weights_T[:, None]).sum(axis=0) / weights_T.sum()
 

@@ -1,7 +1,7 @@
 """What a decoder keeps between steps: tables of keys and values, recurrent states, the tokens of greedy search.
 
-Rows of a table start at a cache line and lie an odd number of lines apart: at 4 KiB apart, the same head of many keys
-would have 8 places in L1. Memory pages are used only once written.
+Rows of a table start at a cache line and lie an odd number of lines apart: were they 4 KiB apart, the same head of all
+keys would share 8 places in L1. A page takes memory only once it is written.
 """
 
 from collections.abc import Sequence
@@ -50,13 +50,13 @@ def write_rows(
 
 _ssru, _running_average = kernel_named("steps", "_ssru"), kernel_named("steps", "_running_average")
 
-COLUMNS = 64  # four cache lines of a row: a task has as many of them as there are for each thread
-# Values that one thread finishes before another would have started: 5 to 10 us.
+COLUMNS = 64  # four cache lines of a row: a task has a multiple of them
+# Values that one thread finishes before a second one has started: 5 to 10 us.
 SMALL = 1 << 14
 
 
 def _columns(x_ND: np.ndarray) -> int:
-    """Of a task: all of them where there is little to do; whole vectors."""
+    """The columns of a task: all, where there is little to do; whole vectors."""
     threads = 1 if x_ND.size <= SMALL else current_threads()
     return -(-x_ND.shape[1] // (COLUMNS * threads)) * COLUMNS
 

@@ -1,9 +1,9 @@
 """The operations of ``ops.protocol`` on an NVIDIA card, by kernels of ``numba.cuda``.
 
 The files are those of ``fastattn.ops.cpu``. Rows and tables are arrays of the card; ``np.asarray`` copies them to the
-host. Kernels run one after another in the order of the calls, and the host waits only where a result is NumPy's.
-Attention to a graph or to windows, best keys and unit vectors are the CPU's: no model needs them, and callers' arrays
-lie there.
+host. Kernels run one after another in the order of the calls, and the host waits only for results that are NumPy's.
+The CPU computes attention to a graph or to windows, best keys and unit vectors: no model needs them, and their callers'
+arrays lie in its memory.
 """
 
 # First: its error says that numba-cuda is missing.

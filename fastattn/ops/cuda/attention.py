@@ -32,8 +32,8 @@ from fastattn.ops.cuda.matmul import nearest_bfloat16
 INFINITY = math.inf
 DEPTH = max(SIDE, 8)  # columns of queries and keys in shared memory at a time
 PITCH, SCORES = DEPTH + 1, TILE + 1  # floats from row to row of shared arrays: odd, so that a column is in all banks
-BESIDE = 2 * MICRO - 1  # distances between a thread's queries and keys, SIDE apart
-NEAR = 2 * TILE  # distances between the queries and the keys of two tiles, and one more
+DISTANCES = 2 * MICRO - 1  # how many distances a thread's queries and keys have, SIDE apart
+NEAR = 2 * TILE  # how many distances the queries and keys of two tiles have, and one more
 COLUMNS = 1, 2, 4, 8  # how many value columns a thread may have
 PIECE = 4 * TILE  # keys that a block of a step has
 STEP_PITCH = SIDE + 1
@@ -50,7 +50,7 @@ class LaidHeads(NamedTuple):
 
 
 class Broadcast(NamedTuple):
-    """An array [B, H, T, S], flat, and its steps, 0 along an axis of length one; empty: there is none."""
+    """An array [B, H, T, S], flat, and its steps, 0 along an axis of length one; empty for None."""
 
     array_X: Any
     batch: int
@@ -60,7 +60,7 @@ class Broadcast(NamedTuple):
 
 
 class VisibleKeys(NamedTuple):
-    """Which keys the queries see, as ``Visible`` has it; empty arrays for none."""
+    """Which keys the queries see: the fields of ``Visible``, with empty arrays for None."""
 
     seen_N2: Any
     sinks: int
@@ -71,7 +71,7 @@ class VisibleKeys(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What scores are made of; empty arrays for none."""
+    """What scores are made of, with empty arrays for None."""
 
     scale: Any
     softcap: Any
@@ -100,13 +100,13 @@ def _to_bfloat16(number):
 
 @device
 def same_score(score, b, h, t, s):
-    """The score_mod where there is none."""
+    """The score_mod of a call that has none."""
     return score
 
 
 @device
 def every_key(b, h, t, s):
-    """The mask_mod where there is none."""
+    """The mask_mod of a call that has none."""
     return True
 
 
@@ -128,7 +128,7 @@ def start_of(laid, b, n, h):
 
 @device
 def number_of(array, b, h, t, s):
-    """What a ``Broadcast`` has there."""
+    """The number of a ``Broadcast`` at b, h, t, s."""
     return array.array_X[uint64(b * array.batch + h * array.head + t * array.row + s * array.key)]
 
 
@@ -162,7 +162,7 @@ def visible_range(seen_N2, n, keys):
 
 @device
 def is_visible(visible, mask_mod, b, h, t, s):
-    """Whether mask, blocks and function show key s to query t; the function decides where a block is SOME."""
+    """Whether mask, blocks and function show key s to query t; the function is asked where a block's state is SOME."""
     if len(visible.mask.array_X) > 0 and number_of(visible.mask, b, h, t, s) == 0:
         return False
     state = SOME
@@ -175,7 +175,7 @@ def is_visible(visible, mask_mod, b, h, t, s):
 
 @device
 def is_hidden(visible, b, h, t, last_t, keys):
-    """Whether none of the TILE keys from s on is seen by a query from t to last_t; keys: s, begin and end of all."""
+    """Whether no query from t to last_t sees any of the TILE keys from s on; keys: s, begin and end of all keys."""
     s, begin, end = keys
     if s >= visible.sinks and s + TILE <= begin:
         return True
@@ -195,9 +195,10 @@ def shift_of(top):
 
 
 class Rows(NamedTuple):
-    """What is read and written, for each tile of queries its place, and sizes.
+    """The arrays that the kernel reads and writes, a row of numbers for each tile of queries, and sizes.
 
-    places_X6  uint32: the sentence, the tile's first query, the sentence's first row, its queries, first key, its keys
+    places_X6  uint32: of the tile its sentence and its first query; of the sentence its first row, its number of
+               queries, its first key, its number of keys
     """
 
     query: LaidHeads
@@ -211,18 +212,18 @@ class Rows(NamedTuple):
 
 
 class NearRows(NamedTuple):
-    """Rows of distances, see ``pack_distances``; [0, 0] for none."""
+    """Rows of distances, see ``pack_distances``; empty for None."""
 
     key_LE: Any
     query_LE: Any
 
 
 class Outputs(NamedTuple):
-    """What is written beside the result; empty arrays for none.
+    """Arrays that are written in addition to the result; empty: not wanted.
 
-    weights_BHTS  the softmax weights; zeros before
-    logs_X        flat, the logs of the softmaxes' sums: of row n at b batch + h head + n row
-    invalid_1     int32, 0 before: how many rows see a key and have a sum of 0 or NaN
+    weights_BHTS  the softmax weights; zeros at first
+    logs_X        flat, the logs of the softmaxes' sums: that of row n lies at b batch + h head + n row
+    invalid_1     int32, 0 at first: how many rows see a key and have a sum of 0 or NaN
     """
 
     weights_BHTS: Any
@@ -235,14 +236,14 @@ class Outputs(NamedTuple):
 
 @device
 def _place(places_X6, x):
-    """Row x, as signed numbers of which the compiler knows that they are not negative: so indices need no test."""
+    """Row x in signed numbers that the compiler knows are not negative, so that indices need no test."""
     b, first, row = int64(places_X6[x, 0]), int64(places_X6[x, 1]), int64(places_X6[x, 2])
     return b, first, row, int64(places_X6[x, 3]), int64(places_X6[x, 4]), int64(places_X6[x, 5])
 
 
 @device
 def _load(read, rows, start, count, first, width, tile_ND):
-    """DEPTH columns from ``first`` on of ``count`` rows into shared memory, zeros beyond; ``start`` is row 0's."""
+    """Load DEPTH columns from ``first`` on of ``count`` rows, zeros beyond; ``start`` is where row 0 begins."""
     for i in range(TILE * DEPTH // THREADS):
         e = int64(uint32(cuda.threadIdx.x)) + THREADS * i
         n, d = e // DEPTH, e % DEPTH
@@ -254,7 +255,7 @@ def _load(read, rows, start, count, first, width, tile_ND):
 
 @device
 def _load_near(rows_LE, least, column, first, width, tile_MD):
-    """Likewise of the rows of NEAR distances from ``least`` on."""
+    """Load the same columns of the rows of NEAR distances from ``least`` on."""
     farthest = len(rows_LE) // 2
     for i in range(NEAR * DEPTH // THREADS):
         e = int64(uint32(cuda.threadIdx.x)) + THREADS * i
@@ -289,7 +290,7 @@ class Form(NamedTuple):
 
 
 def _jit(form: Form) -> Any:
-    """The decorator of a form's kernel: where 128 registers do, two blocks run on a multiprocessor at a time."""
+    """The decorator of a form's kernel: if 128 registers suffice, two blocks run on a multiprocessor at a time."""
     two = form == Form(form.columns) and form.columns in (1, 4)
     bounds = {"launch_bounds": (THREADS, 1 + two)}
     if form[-2:] == (same_score, every_key):
@@ -319,8 +320,8 @@ def make_attend(form: Form) -> Any:
         top_I = cuda.local.array(MICRO, float32)
         total_I = cuda.local.array(MICRO, float32)  # of this thread's keys alone
         own_I = cuda.local.array(MICRO, float32)
-        near_key_M = cuda.local.array(BESIDE, float32)
-        near_query_M = cuda.local.array(BESIDE, float32)
+        near_key_M = cuda.local.array(DISTANCES, float32)
+        near_query_M = cuda.local.array(DISTANCES, float32)
         x, h, part = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
         thread = int64(uint32(cuda.threadIdx.x))
         r, c = thread // SIDE, thread % SIDE  # its queries are r + SIDE i, its keys c + SIDE j
@@ -360,7 +361,7 @@ def make_attend(form: Form) -> Any:
                 for d in range(min(DEPTH, K - d0)):
                     for i in range(MICRO):
                         own_I[i] = query_RD[r + SIDE * i, d]
-                    for m in range(BESIDE):  # key j is SIDE (j - i) further from query i than c is from r
+                    for m in range(DISTANCES):  # key j is SIDE (j - i) further from query i than c is from r
                         distance = c - r + TILE - 1 + SIDE * (m - MICRO + 1)
                         if near_keys:
                             near_key_M[m] = near_key_MD[distance, d]
@@ -482,7 +483,7 @@ def _clear(array_X):
 
 
 def cleared(array: Any) -> Any:
-    """The array of the card, which is zero now."""
+    """The array of the card, filled with zeros."""
     flat_X = flat(array)
     card.launch(_clear, min(-(-len(flat_X) // THREADS), 1 << 16), flat_X)
     return array
@@ -495,7 +496,7 @@ def flat(array: Any) -> Any:
 
 
 def laid(array_NE: Any, column: int, width: int) -> LaidHeads:
-    """Rows whose heads of a width begin at a column."""
+    """Rows whose heads begin at a column."""
     return LaidHeads(flat(array_NE), column, 0, array_NE.shape[1], width)
 
 
@@ -521,7 +522,7 @@ def terms_of(
     if vector_HK is not None:
         scale = 1.0
     slopes_H, table_HL = card.parameter(position_bias.slopes_H), card.parameter(position_bias.table_HL, 2)
-    callers = card.optional(sinks_H, 1), card.optional(vector_HK, 2)  # which may have changed since the last call
+    callers = card.optional(sinks_H, 1), card.optional(vector_HK, 2)  # a caller may have changed them
     numbers = np.float32(scale), np.float32(heads.softcap)
     return Terms(*numbers, broadcast(bias_BHTS), slopes_H, table_HL, int(position_bias.from_start), *callers)
 
@@ -539,7 +540,7 @@ def places_of(query_starts_B1: np.ndarray, key_starts_B1: np.ndarray) -> np.ndar
 def launch_attend(
     form: Form, rows: Rows, visible: VisibleKeys, terms: Terms, distances: NearRows, outputs: Outputs, heads: int
 ) -> None:
-    """The kernel of the form, but with as many value columns for a thread as there are, or the most."""
+    """Launch the form's kernel, with as few value columns for a thread as cover all, or with the most."""
     columns = next((most for most in COLUMNS if most * SIDE >= rows.value_width), COLUMNS[-1])
     blocks = len(rows.places_X6), heads, -(-rows.value_width // (columns * SIDE))
     card.launch(make_attend(form._replace(columns=columns)), blocks, rows, visible, terms, distances, outputs)
@@ -577,7 +578,7 @@ def attention(
 
 
 class StepTables(NamedTuple):
-    """What is read: queries, tables, and which rows of them each query sees, as ``KeyIndex`` has it."""
+    """The arrays that a step reads: queries, tables, and the fields of ``KeyIndex``."""
 
     query: LaidHeads
     key: LaidHeads
@@ -605,7 +606,7 @@ def _step_kernel(dtype: Any) -> Any:
 
     @card.kernel_of(str(np.dtype(dtype)))
     def attend_piece(step, terms, weights_NHS, sums_NHPV, tops_NHP2):
-        """sums: the exponentials times values; tops: the greatest score, and the sum of exponentials."""
+        """Write sums, of exponentials times values, and tops, the greatest score and the sum of exponentials."""
         score_S = cuda.shared.array(PIECE, float32)
         part_RC = cuda.shared.array((SIDE, STEP_PITCH), float32)
         shared_T = cuda.shared.array(THREADS, float32)
@@ -669,7 +670,7 @@ def _step_kernel(dtype: Any) -> Any:
 
 @card.kernel
 def _join(sums_NHPV, tops_NHP2, firsts_N, stops_N, most, weights_NHS, out_NHV):
-    """A block a query and head: the sums of its pieces, in the scale of the greatest score, over their total."""
+    """Join the pieces of a query and head, in a block: their sums relative to the greatest score, over the total."""
     n, h = cuda.blockIdx.x, cuda.blockIdx.y
     thread, pieces = int64(uint32(cuda.threadIdx.x)), sums_NHPV.shape[2]
     top, total = float32(-INFINITY), float32(0)
@@ -704,7 +705,7 @@ def attention_step(
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray:
     N, H, K, V = len(query_NE), heads.query_heads, heads.width, heads.value_width or heads.width
-    pieces = max(-(-seen.index_RS.shape[1] // PIECE), 1)  # not of the stops, which in a recorded step are not known yet
+    pieces = max(-(-seen.index_RS.shape[1] // PIECE), 1)  # not by the stops, which a recorded step does not know yet
     query, key = laid(query_NE, heads.query_column, K), laid(key_ME, heads.key_column, K)
     value = laid(value_ME, heads.value_column, V)
     lists = card.upload(seen.index_RS), card.upload(seen.stops_N)

@@ -98,9 +98,9 @@ else:
 
 @device
 def _joined(value, shared_T, join):
-    """The values of a block's threads joined by twos, in each of them; shared_T float32 [THREADS]."""
+    """The values of all threads of a block, joined in pairs, for each thread; shared_T float32 [THREADS]."""
     t = cuda.threadIdx.x
-    cuda.syncthreads()  # whoever still reads what was there before
+    cuda.syncthreads()  # a thread may still read shared_T
     shared_T[t] = value
     cuda.syncthreads()
     half = THREADS // 2
@@ -113,6 +113,6 @@ def _joined(value, shared_T, join):
 
 
 _sum = device(lambda a, b: a + b)
-_greater = device(lambda a, b: b if b > a else a)  # NaN is not seen
+_greater = device(lambda a, b: b if b > a else a)  # ignores NaN in b
 block_sum = device(lambda value, shared_T: _joined(value, shared_T, _sum))
 block_max = device(lambda value, shared_T: _joined(value, shared_T, _greater))

@@ -36,7 +36,7 @@ ON_A_CARD = 2  # DLPack's kDLCUDA
 
 
 def _on_device(function: Any) -> Any:
-    """A device function, as are those that it calls."""
+    """The function as a device function; functions that it calls become device functions too."""
 
     def on_device(value: Any) -> Any:
         return _on_device(value) if isinstance(value, FunctionType) and value is not function else value
@@ -49,7 +49,7 @@ def _on_device(function: Any) -> Any:
 
 
 class UserFunction:
-    """A user's function on the card, ``device``, and of arrays that broadcast here."""
+    """A user's function: on the card, ``device``, and for arrays on the host, which broadcast."""
 
     def __init__(self, function: Any, kind: str):
         self.device = _on_device(function)
@@ -65,7 +65,7 @@ def _compiled(function: Any, kind: str, captured: tuple) -> UserFunction:
 
 
 def _captured(function: Any) -> tuple:
-    """What a function reads of outside, by value: kernels have it as constants."""
+    """The values that a function reads from outside: compiled kernels contain them as constants."""
     names = function.__code__.co_names
     values = [cell.cell_contents for cell in function.__closure__ or ()]
     values += [function.__globals__.get(name) for name in names]
@@ -86,7 +86,7 @@ def compile_function(function: Any, kind: str) -> Any:
 
 
 def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
-    """The interface of an array of DLPack's protocol on a card, and what keeps it; bfloat16 as its bits."""
+    """(the array interface of a DLPack array on a card, bfloat16 as its bits; an object that keeps the memory)."""
     from cuda.core.utils import StridedMemoryView  # which numba-cuda needs itself
 
     view = StridedMemoryView.from_dlpack(array, stream_ptr=1)  # complete for the default stream
@@ -97,21 +97,21 @@ def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
 
 
 def as_array(array: Any) -> Any:
-    """What the caller gave; memory of the card, whosever it is, as a DeviceArray: no number is copied."""
+    """The caller's array; memory of the card, of any library, as a DeviceArray, without a copy."""
     kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
     if kind == ON_A_CARD and number != card.card_index():
         raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.card_index()}")
     interface: Any = None
     view = None
     try:
-        if kind == ON_A_CARD:  # first: it waits for the caller's stream, of which PyTorch's other interface is silent
+        if kind == ON_A_CARD:  # preferred: it waits for the caller's stream, which PyTorch's other interface omits
             interface, view = _by_dlpack(array)
         else:
             interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
             return array
-        card.borrow(interface, array)  # which waits for it
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # as PyTorch's, of a tensor with a gradient
+        card.borrow(interface, array)  # waits for the array
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # PyTorch's, for a tensor with a gradient
         raise InputError(f"an array on the card cannot be read: {' '.join(str(error).split())}") from error
     described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3}, view=view)).view(DeviceArray)
     described.owner = array
@@ -119,7 +119,7 @@ def as_array(array: Any) -> Any:
 
 
 def _memory(array: DeviceArray) -> tuple[Any, int]:
-    """The memory of an array of the card that has numbers, with one axis, and the place of its first one there."""
+    """(the memory of an array of the card, not empty, with one axis; the place of the array's first number there)."""
     size = array.itemsize
     ends = [(count - 1) * step // size for count, step in zip(array.shape, array.strides)]
     first = -sum(end for end in ends if end < 0)
@@ -187,12 +187,12 @@ def strided_attention(
 
 
 def _room(array: Any) -> Any:
-    """The card's array for what is written to that one: its own memory, or as much."""
+    """The array of the card that a kernel writes for this one: its own memory, or an array of its size."""
     return array.owner if isinstance(array, DeviceArray) else card.empty(array.shape, array.dtype)
 
 
 def _laid(array: Any, ragged: bool) -> LaidHeads:
-    """[B, T, H, K], rows counted through all sentences: as it lies on the card, or sent and adjacent there."""
+    """[B, T, H, K] with rows counted through all sentences: where it lies on the card, or a contiguous copy there."""
     _, T, H, K = array.shape
     if not isinstance(array, DeviceArray):
         return LaidHeads(flat(array), 0, 0, H * K, K)
@@ -212,25 +212,25 @@ def _checked(call: Any) -> Any:
 def _make_states(mask_mod: Any) -> Any:
     @cuda.jit
     def states(sizes, states_X):
-        """sizes: H, T, S, queries and keys of a block; a block of threads a block of the mask."""
-        found_2 = cuda.shared.array(2, int32)  # whether any key is seen, and any hidden
+        """A block of threads for each block of the mask; sizes: H, T, S, queries and keys of a block."""
+        flags_2 = cuda.shared.array(2, int32)  # whether any key is seen, and whether any is hidden
         H, T, S, queries, keys = sizes
         rows, columns = (T + queries - 1) // queries, (S + keys - 1) // keys
         for x in range(cuda.blockIdx.x, len(states_X), cuda.gridDim.x):
             if cuda.threadIdx.x < 2:
-                found_2[cuda.threadIdx.x] = 0
+                flags_2[cuda.threadIdx.x] = 0
             cuda.syncthreads()
             first_t, first_s = x // columns % rows * queries, x % columns * keys
             width = min(keys, S - first_s)
             for e in range(cuda.threadIdx.x, min(queries, T - first_t) * width, THREADS):
                 t, s = first_t + e // width, first_s + e % width
                 if mask_mod(x // (H * rows * columns), x // (rows * columns) % H, t, s):
-                    found_2[0] = 1  # by whom does not matter
+                    flags_2[0] = 1  # several threads may write it
                 else:
-                    found_2[1] = 1
+                    flags_2[1] = 1
             cuda.syncthreads()
             if cuda.threadIdx.x == 0:
-                states_X[x] = SOME if found_2[0] and found_2[1] else ALL if found_2[0] else NONE
+                states_X[x] = SOME if flags_2[0] and flags_2[1] else ALL if flags_2[0] else NONE
             cuda.syncthreads()
 
     return states

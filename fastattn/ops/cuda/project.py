@@ -1,8 +1,9 @@
 """The output layer: best tokens, log-probabilities or maxima of rows over the vocabulary, or over a subset of it.
 
-Logits live for one tile, in shared memory. A block takes some rows through a piece of the outputs, tile by tile, and
-keeps for each row the greatest logit, the sum of exponentials relative to it and a list of the best; then a block a row
-merges the pieces in their order. Pieces are cut by the number of outputs alone, so a row's bits depend on no other.
+Logits exist for one tile only, in shared memory. A block takes some rows through a piece of the outputs, tile by tile,
+and keeps for each row the greatest logit, the sum of exponentials relative to it and a list of the best; then a block
+for each row merges its pieces in order. The number of outputs alone decides the pieces, so a row's bits depend on no
+other row.
 """
 
 import math
@@ -44,7 +45,7 @@ _subsets: weakref.WeakValueDictionary[int, "CardSubset"] = weakref.WeakValueDict
 
 
 class CardSubset(ReferenceSubset):
-    """A subset that a recorded step finds again by its number."""
+    """A subset that a recorded step finds by its number, the first of ``place``."""
 
     def __init__(self, linear: Any, ids: np.ndarray):
         super().__init__(linear, ids)
@@ -59,8 +60,8 @@ def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
 Outputs = CardLinear | Sequence[CardSubset] | SubsetRows
 
 
-# Of each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, the L best logits
-# and their ids, best first, then -inf and -1; ids that are asked for, or empty, and their logits.
+# For each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, and the L best
+# logits and their ids, best first, then -inf and -1; then target ids, or empty, and their logits.
 Pieces = namedtuple("Pieces", "peaks_RP sums_RP values_RPL ids_RPL targets_R logits_R")
 
 
@@ -72,7 +73,7 @@ def _keep(total, n, c, r, s, arguments):
 
 @device
 def _place_of(token, ids_C, start, stop):
-    """Where an id is among the outputs from ``start`` on, below ``stop``; negative if it is not there."""
+    """The place of an id among the outputs from ``start`` to below ``stop``; negative if it has none."""
     if len(ids_C) == 0:
         return token
     low, high = start, stop
@@ -102,7 +103,7 @@ def _add_exponentials(line, width, n, piece, pieces):
 
 @device
 def _insert(value, token, values_L, ids_L):
-    """Into a list, best first, a value that belongs there: behind equal ones, so ties keep the lower id."""
+    """Insert a value into a list, best first, in place of the last: behind equal values, so that the lower id wins."""
     i = len(values_L) - 1
     while i > 0 and values_L[i - 1] < value:
         values_L[i], ids_L[i] = values_L[i - 1], ids_L[i - 1]
@@ -167,21 +168,21 @@ def _project_kernel(precision, few):
 
 @card.kernel
 def _merge(pieces, values_Rk, ids_Rk, log_sums_R):
-    """A row's pieces: a thread has one, and in each of k rounds the best head of their lists is taken."""
+    """Merge a row's pieces: a thread has one, and each of k rounds takes the best head of their lists."""
     shared_T = cuda.shared.array(THREADS, float32)
     r, t, head = cuda.blockIdx.x, cuda.threadIdx.x, 0
     has_piece = t < pieces.peaks_RP.shape[1]
     own_peak = pieces.peaks_RP[r, t] if has_piece else LOWEST
     peak = block_max(own_peak, shared_T)
     total = block_sum(pieces.sums_RP[r, t] * math.exp(own_peak - peak) if has_piece else ZERO, shared_T)
-    if t == 0:  # not the logarithm of 0, where every logit is ruled out
+    if t == 0:  # not the logarithm of 0, where every logit is -inf
         log_sums_R[r] = peak + math.log(ONE if total == ZERO else total)
     for i in range(values_Rk.shape[1]):
         value, token = NOTHING, int32(-1)
         if has_piece and head < pieces.values_RPL.shape[2]:
             value, token = pieces.values_RPL[r, t, head], pieces.ids_RPL[r, t, head]
         best = block_max(value, shared_T)
-        # of equal values the first piece's, whose ids are lower; of none left thread 0's
+        # of equal values the first piece wins, whose ids are lower; if all lists are empty, thread 0
         winner = int32(-block_max(float32(-t) if value == best else float32(-THREADS), shared_T))
         if t == winner:
             values_Rk[r, i], ids_Rk[r, i] = value, token
@@ -191,9 +192,9 @@ def _merge(pieces, values_Rk, ids_Rk, log_sums_R):
 def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray, int]:
     """(layer, ids_C, tasks_G4, most) for R rows.
 
-    ids_C     of all different subsets end to end; of all outputs none
-    tasks_G4  first row, end, and the span there, or of all outputs, from which those rows choose
-    most      no span has more
+    ids_C     the ids of all different subsets, end to end; empty where rows choose from all outputs
+    tasks_G4  first row and end of a task, and start and stop in ids_C, or of all outputs, from which its rows choose
+    most      the most outputs that a row chooses from
     """
     if isinstance(outputs, SubsetRows):
         return outputs.linear, *_tasks_of_steps(outputs), outputs.columns
@@ -216,7 +217,7 @@ def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray
 
 
 def _tasks_of_steps(outputs: SubsetRows) -> tuple[np.ndarray, np.ndarray]:
-    """(ids_C, tasks_R4) of a recorded step's rows, each with room of its own, filled when the step runs."""
+    """(ids_C, tasks_R4) of a recorded step, with room in ids_C for each row, which is filled when the step runs."""
     (R, _), C = outputs.rows_R4.shape, outputs.columns
     ids_RC, tasks_R4 = np.zeros((R, C), np.int32), np.empty((R, 4), np.int32)
     tasks_R4[:] = np.arange(R)[:, None] * (1, 1, C, C) + (0, 1, 0, 0)
@@ -274,7 +275,6 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 
 
 def project_all(x_RD: np.ndarray, outputs: Any, edits: Edits = NO_EDITS) -> np.ndarray:
-    """All log-probabilities, float32 [R, V], -inf outside a row's subset: the only operation that stores them."""
     packed, subsets_R = (outputs, ()) if isinstance(outputs, CardLinear) else (next(iter(outputs)).linear, outputs)
     return log_softmax(edited(card.download(linear(x_RD, packed)), subsets_R, edits))
 

@@ -17,12 +17,12 @@ from fastattn.spec.quantized import QuantizedTensor
 
 @cache
 def _copy(rounds: bool) -> Any:
-    """The kernel that copies numbers as they are, or, of float32 as bits, the nearest bfloat16."""
+    """The kernel that copies numbers, or rounds the bits of float32 to the nearest bfloat16."""
     convert = nearest_bfloat16 if rounds else device(lambda x: x)
 
     @card.kernel_of(rounds)
     def copy(x_ND, sources_R, first_column, y_ND, targets_R, first):
-        """Row sources[r] of x, of which -1 is zeros, to row targets[r] of y; r and first + r where a list is empty."""
+        """Copy row sources[r] of x (-1: zeros) to row targets[r] of y; without a list row r, to row first + r."""
         r = cuda.blockIdx.x
         source = sources_R[r] if len(sources_R) > 0 else r
         target = targets_R[r] if len(targets_R) > 0 else first + r
@@ -36,7 +36,7 @@ def _copy(rounds: bool) -> Any:
 
 
 def copy_rows(x_ND: np.ndarray, rows_R: np.ndarray | None, y_ND: np.ndarray, first: int = 0) -> None:
-    """The rows of those numbers, or all, to rows of y from ``first`` on."""
+    """Copy the rows of these numbers, or all for None, to rows of y from ``first`` on."""
     count, sources_R = len(x_ND) if rows_R is None else len(rows_R), card.optional(rows_R, 1, np.int64)
     card.launch(_copy(False), count, card.upload(x_ND), sources_R, 0, y_ND, card.none(1, np.int64), first)
 
@@ -165,12 +165,12 @@ def rotate(
     card.launch(_rotate, len(x_NE), *arrays, column, heads, head_width, interleaved)
 
 
-EQUAL, BY_POSITION, GREATEST = range(3)  # how a pooling weighs rows
+EQUAL, BY_POSITION, GREATEST = range(3)  # the weights of rows in a pooling; GREATEST: the maximum of columns
 
 
 @card.kernel
 def _pool(rows_ND, spans_B3, divisors_B, weighing, column, pooled_BE):
-    """A thread a column. spans_B3: the first row that takes part, the stop, and the sentence's first row."""
+    """Pool a column by a thread. spans_B3: the first row that counts, the stop, and the sentence's first row."""
     b, t = cuda.blockIdx.x, cuda.threadIdx.x
     first, stop = spans_B3[b, 0], spans_B3[b, 1]
     for d in range(t, rows_ND.shape[1], THREADS):

@@ -1,4 +1,4 @@
-"""Search: scores of tiles of queries and rows, the best of each piece of rows by a sort, and of pieces on the host."""
+"""Search: scores of tiles of queries and rows; a sort finds the best of each piece of rows, the host of all pieces."""
 
 import math
 from functools import lru_cache
@@ -13,14 +13,14 @@ from fastattn.ops.cuda.instructions import block_sum
 from fastattn.ops.cuda.matmul import FEW, Rows, Weights, tile_product, tile_shape
 
 PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB
-SCORES = 1 << 26  # and numbers of rows, on the card at a time: 256 MiB of each
-QUERIES = 1 << 13  # at a time: the corpus is sent again for more
+SCORES = 1 << 26  # scores, and numbers of rows, that are on the card at a time: 256 MiB of each
+QUERIES = 1 << 13  # queries at a time: for more the corpus is sent again
 ABSENT = np.iinfo(np.int64).max
 
 
 @card.kernel
 def _lengths(corpus_ND, lengths_N):
-    """At least 1e-12; NaN where float32 does not hold a square, so that the row is not found."""
+    """Write lengths of rows, at least 1e-12; NaN where a square overflows float32, so that the row is never best."""
     shared_T = cuda.shared.array(THREADS, float32)
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     total = float32(0)
@@ -43,7 +43,7 @@ def _finish(total, q, n, r, s, arguments):
 
 @lru_cache
 def _scores_of(kind: str, few: bool) -> Any:
-    """The kernel for numbers of a kind of words; zeros beyond the ends add nothing."""
+    """The kernel for numbers of a kind; zeros beyond the ends of rows add nothing."""
     compute, (ROWS, *_) = tile_product(kind, few, _finish), tile_shape(kind, few)
 
     @card.kernel_of(kind, few)
@@ -66,7 +66,7 @@ def _sort(score_S, place_S):
                 low = 2 * pair - (pair & (step - 1))  # step is a power of two
                 high = low + step
                 a, b, p, q = score_S[low], score_S[high], place_S[low], place_S[high]
-                if (b > a or (b == a and q < p)) == (low & size == 0):  # every second run is sorted backwards
+                if (b > a or (b == a and q < p)) == (low & size == 0):  # every second run is in reverse order
                     score_S[low], score_S[high], place_S[low], place_S[high] = b, a, q, p
             step //= 2
         size *= 2
@@ -75,7 +75,7 @@ def _sort(score_S, place_S):
 
 @lru_cache
 def _best_of(number: Any, least: Any) -> Any:
-    """A kernel for scores of that type, none of which is below ``least``."""
+    """The kernel for scores of a type, all at least ``least``."""
 
     @card.kernel_of(str(number), str(least))
     def best(scores_QN, first, scores_QPk, ids_QPk):

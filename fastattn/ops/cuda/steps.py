@@ -3,9 +3,9 @@
 Of recurrent states a block takes rows that follow one another, in order; a thread has a column of them. Of recurrent
 layers the card computes the products; gates and states are the host's, by the reference.
 
-A step of greedy search: rows take their chosen tokens, and later the best next ones are chosen. One block does either,
-a thread for every THREADS-th row. After a stop neither changes anything, so that steps which the host launched before
-it knew are without effect.
+A step of greedy search: ``_take`` makes the chosen tokens the next inputs, ``_pick`` chooses the best next tokens. Each
+runs as one block, a thread for every THREADS-th row. After a stop neither changes anything, so steps that the host has
+launched before it reads the stop have no effect.
 """
 
 import math
@@ -58,7 +58,7 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
 
 
 def runs_of(previous_N: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
-    """starts_C1 of runs of rows that continue one another; one run if any continues or replaces one of another run."""
+    """starts_C1 of runs of rows that continue each other; one run if a row's state belongs to a row of another run."""
     if card.recording.program is not None:  # a step: rows continue those of the steps before
         return np.arange(len(rows_N) + 1)
     follows_N = np.zeros(len(rows_N), bool)
@@ -140,11 +140,11 @@ def _take(inputs, progress, history_RS, written_RS, tokens_M, fresh_F, counts):
     t = cuda.threadIdx.x
     live, used = counts[LIVE], counts[USED]
     is_running = counts[STOP] == 0
-    cuda.syncthreads()  # all have read the counts
+    cuda.syncthreads()  # all threads have read the counts
     if is_running:
         for r in range(t, live, THREADS):
             if progress.is_over_R[r] == 0:
-                before = int32(0)  # rows that take a fresh row before this one
+                before = int32(0)  # how many earlier rows take a fresh row
                 for earlier in range(r):
                     before += progress.is_over_R[earlier] == 0
                 row, slot = fresh_F[used + before], progress.slots_R[r]

@@ -1,7 +1,7 @@
 """The operations of ``ops.protocol`` in plain NumPy: the oracle of the tests and the naive side of the benchmark.
 
 The files are those of ``fastattn.ops.cpu``. The arithmetic runs in the dtype of the inputs, so that float64 inputs
-give a float64 oracle. Nothing is checked here beyond what NumPy checks.
+give a float64 oracle. Only NumPy checks arguments.
 """
 
 from fastattn.ops.device_array import as_array, on_host

@@ -1,4 +1,4 @@
-"""Linear layers: unpacked weights, the rounding of rows for them, activation functions, products."""
+"""Linear layers: plain weights, rows rounded for them, activation functions, products."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def quantize_rows(
 ) -> np.ndarray:
     """Rows rounded to steps of 1/127 of their largest magnitude, or of 1 / input_scale, in the dtype of x.
 
-    With factors, the rows times the factors are rounded.
+    With factors, rows are multiplied by them, rounded and divided by them.
     """
     if input_factors_D is not None:
         return quantize_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D
@@ -42,7 +42,7 @@ def quantize_row_groups(x_ND: np.ndarray) -> np.ndarray:
 
 
 class ReferenceLinear:
-    """The weights of a linear layer, as plain arrays, and the rounding of rows for them."""
+    """The weights of a linear layer as plain arrays; ``stage`` rounds rows for them."""
 
     def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
         self.weight_FD = weight_FD
@@ -80,12 +80,12 @@ def packed_layout(precision: str) -> None:
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
-    """The shapes of a packed layer's arrays in a file: there are none."""
+    """Empty: packed layers are not kept in files."""
     return {}
 
 
 def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> ReferenceLinear:
-    """A packed layer of the arrays of a file: there is none."""
+    """Not implemented: packed layers are not kept in files."""
     raise NotImplementedError
 
 

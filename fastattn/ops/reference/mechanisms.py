@@ -63,7 +63,7 @@ def additive(
 
 
 def graph(query_BTHK: np.ndarray, key_BSHK: np.ndarray, vector_HA: np.ndarray, slope: float = 0.2) -> np.ndarray:
-    """LeakyReLU(a . [q; k]), a is twice as long as a query."""
+    """LeakyReLU(a . [q; k]), where a is twice as long as a query."""
     K = query_BTHK.shape[3]
     target_BHT = np.einsum("bthk,hk->bht", query_BTHK, vector_HA[:, :K])
     source_BHS = np.einsum("bshk,hk->bhs", key_BSHK, vector_HA[:, K:])
@@ -168,7 +168,7 @@ def rotary(x_BTHK: np.ndarray, positions_T: np.ndarray, width: int, interleaved:
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """As the authors' code has it: for other numbers than powers of two, every second one of twice as many."""
+    """The authors' slopes: heads beyond a power of two take every second slope of twice as many heads."""
     if math.log2(heads).is_integer():
         return [2 ** (-8 * (h + 1) / heads) for h in range(heads)]
     power = 2 ** math.floor(math.log2(heads))
@@ -206,7 +206,7 @@ def interpolate(weights_BHN: np.ndarray, previous_BHN: np.ndarray, gate_BH: np.n
 
 
 def shift(weights_BHN: np.ndarray, shifts_BHJ: np.ndarray) -> np.ndarray:
-    """The circular convolution, its sum over j as it is written: w(j) s(i - j)."""
+    """The circular convolution, as the sum over j of w(j) s(i - j)."""
     N, half = weights_BHN.shape[2], shifts_BHJ.shape[2] // 2
     moved_BHN = np.zeros_like(weights_BHN)
     for i in range(N):
@@ -267,7 +267,7 @@ def edges_at_once(
     indices: np.ndarray,
     slope: float = 0.2,
 ) -> np.ndarray:
-    """The same with arrays of all edges, as NumPy is fastest; every node has a neighbour."""
+    """``graph_attention`` with arrays of all edges, the fastest in NumPy; every node needs a neighbour."""
     N, (H, V, F) = len(features_NF), weight_HVF.shape
     projected_NHV = (features_NF @ weight_HVF.reshape(H * V, F).T).reshape(N, H, V)
     target_NH, source_NH = (projected_NHV * vector_HA[:, :V]).sum(2), (projected_NHV * vector_HA[:, V:]).sum(2)

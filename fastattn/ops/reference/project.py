@@ -51,7 +51,7 @@ def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
 
 
 def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: Edits) -> np.ndarray:
-    """The logits, changed in place as the edits say, and -inf outside a row's subset if there are any."""
+    """The logits, changed in place by the edits; where there are subsets, -inf outside a row's subset."""
     if edits.cap:
         cap = logits_RV.dtype.type(edits.cap)
         np.multiply(cap, np.tanh(logits_RV / cap), out=logits_RV)

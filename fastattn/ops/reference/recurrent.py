@@ -57,7 +57,7 @@ def recur(
 def recur_by(
     products: Sequence[Product], inputs_NE: np.ndarray, cell: str, units: int, starts_B1: np.ndarray, states: States
 ) -> np.ndarray:
-    """``recur`` with a product of each direction; all sentences' steps of a number are one."""
+    """``recur`` with a product for each direction; step t is computed for all sentences at once."""
     (gates, parts), lengths_B = CELLS[cell], np.diff(starts_B1)
     hidden_NH = np.empty((len(inputs_NE), len(products) * units), inputs_NE.dtype)
     for d, product in enumerate(products):

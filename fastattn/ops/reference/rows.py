@@ -31,7 +31,7 @@ def thread_limit() -> int:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of NaN, which shows any value that is read before it is written."""
+    """An array of NaN, which reveals values that are read before they are written."""
     return np.full(shape, np.nan, dtype)
 
 
@@ -108,7 +108,7 @@ def rotate(
     first_NHP[...] = turned_NHP
 
 
-# (T rows, of which the first S are skipped) -> float64 weights of the others
+# (T rows, the first S of which are skipped) -> float64 weights of the T - S rows behind them
 _WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
     "cls": lambda T, S: np.arange(S, T) == S,
     "mean": lambda T, S: np.full(T - S, 1 / (T - S)),
