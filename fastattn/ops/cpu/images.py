@@ -97,22 +97,19 @@ def convolve_depthwise(
 
 
 def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
-    out = window.over(grid)
-    edges = []
-    for i, (length, places) in enumerate(zip(grid[1:], out[1:], strict=True)):
-        step, first_N = window.dilation[i], np.arange(places) * window.stride[i] - window.padding[i]
-        end_N = np.minimum(first_N + window.size[i] * step, length)
-        edges.append(np.stack([np.where(first_N < 0, first_N % step, first_N), end_N, np.full(places, step)], axis=1))
+    out, edges = window.over(grid), []
+    for length, places, size, stride, padding, step in zip(grid[1:], out[1:], *window, strict=True):
+        first_N = np.arange(places) * stride - padding
+        columns = np.where(first_N < 0, first_N % step, first_N), np.minimum(first_N + size * step, length)
+        edges.append(np.stack([*columns, np.full(places, step)], axis=1))
     return _pooled(x_ND, grid, out, edges, mode, window.size[0] * window.size[1] if mode == "mean" else 0)
 
 
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
     edges = []
-    for length, parts in zip(grid[1:], out[1:], strict=True):
-        place_N = np.arange(parts)
-        edges.append(
-            np.stack([place_N * length // parts, -(-(place_N + 1) * length // parts), place_N * 0 + 1], axis=1)
-        )
+    for length, areas in zip(grid[1:], out[1:], strict=True):
+        n = np.arange(areas)
+        edges.append(np.stack([n * length // areas, -(-(n + 1) * length // areas), np.ones_like(n)], axis=1))
     return _pooled(x_ND, grid, out, edges, mode, 0)
 
 

@@ -296,8 +296,8 @@ def _compiled_launch(kernel: Any, blocks: int | tuple[int, ...], arguments: tupl
     return None if compiled is None else partial(compiled.launch, grid, THREADS, arguments)
 
 
-def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
-    """A graph of launches (kernel, blocks, arguments), started as one; None: some kernel was never launched yet."""
+def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Callable[[], None] | None:
+    """A function that makes launches (kernel, blocks, arguments) as one; None: some kernel was never launched yet."""
     ready = [_compiled_launch(*launch) for launch in launches]
     if None in ready:
         return None
@@ -306,12 +306,7 @@ def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
         for start in ready:
             start(stream)
 
-    return _guarded(launching.LaunchGraph, record)
-
-
-def run_graph(graph: Any) -> None:
-    """Make the launches of ``graph_of``."""
-    _guarded(graph.launch)
+    return partial(_guarded, _guarded(launching.LaunchGraph, record).launch)
 
 
 def written(array: np.ndarray) -> Any:

@@ -48,20 +48,12 @@ def _on_device(function: Any) -> Any:
     return cuda.jit(device=True)(FunctionType(function.__code__, *definition))
 
 
-class UserFunction:
-    """A user's function: on the card, ``device``, and for arrays on the host, which broadcast."""
-
-    def __init__(self, function: Any, kind: str):
-        self.device = _on_device(function)
-        self.host = np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
-
-    def __call__(self, *arguments: Any) -> np.ndarray:
-        return self.host(*arguments)
-
-
 @lru_cache(256)
-def _compiled(function: Any, kind: str, captured: tuple) -> UserFunction:
-    return UserFunction(function, kind)
+def _compiled(function: Any, kind: str, captured: tuple) -> Any:
+    """A user's function for arrays on the host, which broadcast; its ``device`` is the function for kernels."""
+    compiled: Any = np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
+    compiled.device = _on_device(function)
+    return compiled
 
 
 def _captured(function: Any) -> tuple:

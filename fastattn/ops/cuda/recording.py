@@ -70,7 +70,7 @@ class LaunchProgram:
         if self._graph is None and not is_last:
             self._graph = card.graph_of(self._launches)
         if self._graph is not None:
-            card.run_graph(self._graph)
+            self._graph()
             return
         for kernel, blocks, arguments in self._launches:
             card.launch(kernel, blocks, *arguments)
