@@ -106,8 +106,8 @@ def attention(
     query is (B, T, H, K), key (B, S, G, K), value (B, S, G, V): sentences, positions, heads, head width. Where G is
     less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023). All are float32,
     float16, or bfloat16 (as uint16, its bits, or of the ml_dtypes package), and so is the result; computed in float32.
-    layout   "BTHK", the default, or "BHTK": heads before positions, in the result too; no array is copied whose heads
-             are whole
+    layout   "BTHK", the default, or "BHTK": heads before positions, in the result too; arrays are not copied if the
+             numbers of a head are adjacent
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
     causal   True: query t sees keys s <= t + offset
     offset   an integer or integers [B], where queries begin among the keys; "end": length - T; None: 0. Nothing but
@@ -117,8 +117,8 @@ def attention(
     mask     bool that broadcasts to (B, H, T, S): True is seen
     scale    multiplies the scores; None: 1 / sqrt(K)
     softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0 or None: no cap
-    sinks    an integer: so many first keys are seen beside the window, before or behind it, by all that see any (Xiao
-             2023); float32 [H]: logits that take part in each softmax, and have no value (gpt-oss)
+    sinks    an integer: queries that see any key also see so many first keys, outside the window too (Xiao 2023);
+             float32 [H]: a logit of each head takes part in its softmaxes, without a value (gpt-oss)
     score_mod, mask_mod  functions compiled into the kernel, see docs/attention.md: score_mod(score, b, h, t, s) is the
              score, after the cap, and mask_mod(b, h, t, s) whether it is seen
     block_mask  which blocks of keys are skipped, see BlockMask
@@ -201,7 +201,7 @@ def additive_attention(
     """``attention`` whose scores are v . tanh(q + k) (Bahdanau 2015), of queries and keys that are projected already.
 
     vector  v, float32 (H, D); query is (B, T, H, D), key (B, S, G, D), float32
-    No array of queries by keys by D is made. The other options are those of ``attention``, but for scale.
+    No array of queries by keys by D is made. All other options are those of ``attention``, without scale.
     """
     ops = backend(options.get("device", "cpu"))
     problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
@@ -275,7 +275,7 @@ def _is_extreme(ops: Ops, arrays: StridedArrays, heads: Heads) -> bool:
 
 
 def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:
-    """(what the queries see, the logits that are given as ``sinks``, or None)."""
+    """(what the queries see, the logits of heads, if ``sinks`` are logits, or None)."""
     shape = arrays.shape
     sinks, sinks_H = _sinks(options.get("sinks"), *shape[1::2])
     seen_N2 = _ranges(ops, arrays, options, sinks)

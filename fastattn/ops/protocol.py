@@ -131,7 +131,7 @@ class Ops(ImageOps, Protocol):
         """A caller's array as rows: C-contiguous and aligned, copied only if it is not."""
 
     def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-        """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
+        """The rows of these numbers, int64, which may repeat, in their order: x_RD."""
 
     def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """The rows of all parts, at least one, end to end; a single part is returned itself."""
@@ -179,7 +179,7 @@ class Ops(ImageOps, Protocol):
         """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
 
     def packed_of(self, outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear:
-        """The PackedLinear whose ``arrays`` were these."""
+        """The PackedLinear with these ``arrays``."""
 
     def linear(
         self,
@@ -369,7 +369,7 @@ class Ops(ImageOps, Protocol):
         rows_N: np.ndarray,
         positions_N: np.ndarray,
     ) -> np.ndarray:
-        """The average of each row and those before it (Zhang 2018); float32 [N, D].
+        """The average of each row and all rows before it in its sentence (Zhang 2018); float32 [N, D].
 
         states_MW    W >= D: the sums, which are read and written like the states of ``ssru``
         positions_N  int32: how many rows come before
@@ -493,7 +493,7 @@ class Ops(ImageOps, Protocol):
     def strided_attention(
         self, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
     ) -> int:
-        """Attention of arrays where they lie. Returns how many rows' scores overflowed: those rows are NaN or 0."""
+        """Attention of arrays where they lie. Returns how many rows had scores that overflowed: they are NaN or 0."""
 
     def block_states(self, function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
         """states_BHTS uint8 of blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""

@@ -28,7 +28,7 @@ from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, rou
 from fastattn.system.records import lazy
 from fastattn.system.worker_threads import map_in_threads
 
-# (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
+# (bytes of a value, the block of bytes that rows are rounded up to), by the type of the panels; not for float32.
 _FORMS = {
     char: (format_for(precision).a_bytes, staged_block(precision))
     for char, precision in (("H", "bfloat16"), ("b", "int8"))
@@ -57,7 +57,7 @@ class PackedLinear:
                  Tile registers need whole blocks of steps.
                  int4: uint8 [panels, groups, NR * 20]; int8_groups: int16 [panels, groups, NR * 17]: see
                  fastattn.simd.grouped.
-    bias         float32 [panels * NR]; -inf past ``outputs``, so that a softmax over whole panels ignores those.
+    bias         float32 [panels * NR]; -inf past ``outputs``, so that a softmax over whole panels ignores them.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
     input_scale  int8 only: float32 [1], the static scale that turns rows into int8; 0: 127 / max |x| of each row.
@@ -76,7 +76,7 @@ class PackedLinear:
 
     @lazy
     def kernel_arrays(self) -> LinearArrays:
-        """The arrays beside the panels."""
+        """All arrays but the panels."""
         return LinearArrays(self.bias, self.factors, self.corrections, self.input_scale, self.input_factors)
 
     @lazy
@@ -100,7 +100,7 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
     packed = _empty(outputs, inputs, precision)
     packed.bias[:] = -np.inf
     packed.bias[:outputs] = 0 if bias_F is None else bias_F
-    packed.panels_PSN[outputs // NR :] = 0  # what lies beyond the outputs
+    packed.panels_PSN[outputs // NR :] = 0  # the columns beyond the outputs
 
     def pack(rows: tuple[int, int]) -> PackedLinear:
         first, last = rows

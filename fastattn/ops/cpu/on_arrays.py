@@ -139,7 +139,7 @@ def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:
 def _additive(
     arrays: StridedArrays, vector_HD: np.ndarray, seen_N2: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_arguments``."""
+    """The product of ``score_arguments``: (factors of scores, [sentence, head]: whether exponentials compute it)."""
     near = []
     for rows, (query_THD, key_SGD, _, _) in arrays.sentences():
         last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))

@@ -50,7 +50,7 @@ _MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
 
 @dataclass(frozen=True, eq=False)
 class RowLinear:
-    """Weights of a linear layer by rows, the same numbers as in ``packed``, whose bias and scales belong to them.
+    """Weights of a linear layer by rows, the same numbers as in ``packed``, which has their bias and scales.
 
     rows_FD  float32, uint16 (the bits of bfloat16) or int8; padded with zeros to whole vectors
     """
@@ -104,10 +104,10 @@ def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
 
 
 def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, summed):
-    """Call the kernel; the logits, a line a row: those of ``subsets_R[r].ids`` in the first columns.
+    """Call the kernel. Returns the logits, a line a row, of ``subsets_R[r].ids`` in the first columns.
 
     Each row chooses from its own subset of the outputs; rows of one sentence share an OutputSubset.
-    log_sums_R  empty: nothing is chosen, and the lines have all rows
+    log_sums_R  empty: nothing is chosen, and there are lines for all rows
     """
     R = len(x_RD)
     if isinstance(subsets_R, SubsetRows):

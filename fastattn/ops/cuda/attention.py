@@ -330,7 +330,7 @@ def make_attend(form: Form) -> Any:
         count, g, column = min(T - t0, TILE), h // rows.group, part * WIDE
         query = start_of(rows.query, b, first_row, h)
 
-        begin, end = int32(S), int32(0)  # what any query of the tile sees, beside sinks
+        begin, end = int32(S), int32(0)  # the keys that any query of the tile sees, without sinks
         for n in range(count):
             first, stop = visible_range(visible.seen_N2, first_row + n, S)
             if first < stop:
@@ -350,7 +350,7 @@ def make_attend(form: Form) -> Any:
                     score_IJ[i, j] = 0
             key = start_of(rows.key, b, first_key + s0, g)
             for d0 in range(0, K, DEPTH):
-                cuda.syncthreads()  # whoever still reads what is there
+                cuda.syncthreads()  # other threads may still read the arrays
                 _load(read, rows.query, query, count, d0, K, query_RD)
                 _load(read, rows.key, key, S - s0, d0, K, key_SD)
                 if near_keys:
@@ -381,7 +381,7 @@ def make_attend(form: Form) -> Any:
                     score_RS[r + SIDE * i, c + SIDE * j] = score_IJ[i, j]
 
             # scores, and the greatest of each row among this thread's keys
-            cuda.syncthreads()  # whoever still reads query_RD
+            cuda.syncthreads()  # other threads may still read query_RD
             for n in range(r, count, SIDE):
                 t, greatest = t0 + n, float32(-INFINITY)
                 first, stop = visible_range(visible.seen_N2, first_row + n, S)
@@ -629,7 +629,7 @@ def _step_kernel(dtype: Any) -> Any:
                         part += terms.vector_HK[h, d] * math.tanh(x + y)
                     else:
                         part += x * y
-            cuda.syncthreads()  # whoever still reads the parts before
+            cuda.syncthreads()  # other threads may still read part_RC
             part_RC[r, c] = part
             cuda.syncthreads()
             if thread < SIDE and s0 + thread < count:

@@ -161,7 +161,7 @@ def current_threads() -> int:
 
 
 def thread_limit() -> int:
-    """1: kernels run one after another, whoever calls them."""
+    """1: kernels run one after another, whichever thread calls them."""
     return 1
 
 

@@ -1,7 +1,7 @@
 """What a decoder keeps between steps: tables of keys and values, recurrent states, greedy tokens; recurrent layers.
 
-Of recurrent states a block takes rows that follow one another, in order; a thread has a column of them. Of recurrent
-layers the card computes the products; gates and states are the host's, by the reference.
+Recurrent states: a block takes rows that follow one another, in order, a thread for each column. Recurrent layers: the
+card computes the products, and the host gates and states, by the reference.
 
 A step of greedy search: ``_take`` makes the chosen tokens the next inputs, ``_pick`` chooses the best next tokens. Each
 runs as one block, a thread for every THREADS-th row. After a stop neither changes anything, so steps that the host has

@@ -197,8 +197,7 @@ def t5_bucket(distance: int, buckets: int, max_distance: int, bidirectional: boo
 def content_weights(key_BHM: np.ndarray, memory_BNM: np.ndarray, strength_BH: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(key_BHM, axis=2)[..., None] * np.linalg.norm(memory_BNM, axis=2)[:, None]
     cosine_BHN = key_BHM @ memory_BNM.swapaxes(1, 2) / np.where(lengths == 0, 1, lengths)
-    powers_BHN = np.exp(strength_BH[..., None] * (cosine_BHN - cosine_BHN.max(axis=-1, keepdims=True)))
-    return powers_BHN / powers_BHN.sum(axis=-1, keepdims=True)
+    return softmax_in_place(strength_BH[..., None] * cosine_BHN)
 
 
 def interpolate(weights_BHN: np.ndarray, previous_BHN: np.ndarray, gate_BH: np.ndarray) -> np.ndarray:
@@ -254,8 +253,7 @@ def graph_attention(
             pairs_E = [np.concatenate([projected_NHV[n, h], projected_NHV[m, h]]) for m in near]
             sums_E = np.array([vector_HA[h] @ pair for pair in pairs_E])
             scores_E = np.where(sums_E > 0, sums_E, slope * sums_E)
-            powers_E = np.exp(scores_E - scores_E.max())
-            out_NHV[n, h] = powers_E / powers_E.sum() @ projected_NHV[near, h]
+            out_NHV[n, h] = softmax_in_place(scores_E) @ projected_NHV[near, h]
     return out_NHV
 
 
@@ -283,8 +281,7 @@ def semantic_attention(
     features_PND: np.ndarray, weight_QD: np.ndarray, bias_Q: np.ndarray, vector_Q: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     scores_P = (np.tanh(features_PND @ weight_QD.T + bias_Q) @ vector_Q).mean(axis=1)
-    powers_P = np.exp(scores_P - scores_P.max())
-    weights_P = powers_P / powers_P.sum()
+    weights_P = softmax_in_place(scores_P)
     return (weights_P[:, None, None] * features_PND).sum(axis=0), weights_P
 
 
