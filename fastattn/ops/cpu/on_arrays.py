@@ -6,18 +6,9 @@ import numpy as np
 
 from fastattn.arguments.attention import Heads, RaggedBatch, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
-from fastattn.kernels.attention.arguments import (
-    KEYS,
-    LIMIT,
-    NO_FUNCTION,
-    PIECE,
-    ROWS,
-    MaskArguments,
-    OutputArguments,
-    whole_columns,
-)
+from fastattn.kernels.attention.arguments import KEYS, LIMIT, PIECE, ROWS, MaskArguments, OutputArguments, whole_columns
 from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS
-from fastattn.ops.cpu.attention import NO_BLOCKS, NO_STEPS, attend_batch, score_arguments, steps_of
+from fastattn.ops.cpu.attention import NO_BLOCKS, NO_MASK, NO_STEPS, attend_batch, score_arguments, steps_of
 from fastattn.ops.cpu.search import nearest_rows
 from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
@@ -125,7 +116,7 @@ def _mask(visible: Visible) -> MaskArguments:
         b, h, rows, columns = states.shape
         strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
         blocks = (states.reshape(-1), *strides, *visible.block, columns)
-    return MaskArguments._make((array, *steps, *blocks, NO_FUNCTION if function is None else function))
+    return MaskArguments._make((array, *steps, *blocks, NO_MASK.function if function is None else function))
 
 
 def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:

@@ -9,7 +9,6 @@ from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.kernels.arguments import (
     GROUP,
     LOWEST,
-    NR,
     SEGMENT,
     SUBSET_ROWS,
     TINY,
@@ -215,7 +214,7 @@ _project_peaks = kernel_named("project", "_project_peaks")
 
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:
     panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
-    peaks_BF = np.full((len(lengths_B), panels * NR), least, np.float32)
+    peaks_BF = np.full((len(lengths_B), len(packed.bias)), least, np.float32)
     if len(x_ND):
         owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), VOCABULARY_ROWS))

@@ -20,18 +20,7 @@ from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, TILE, device
 from fastattn.ops.cuda.instructions import block_max, block_sum
-from fastattn.ops.cuda.matmul import (
-    FEW,
-    ONE,
-    ZERO,
-    CardLinear,
-    affine,
-    linear,
-    output_of,
-    staged,
-    tile_product,
-    tile_shape,
-)  # fmt: skip
+from fastattn.ops.cuda.matmul import FEW, ZERO, CardLinear, affine, linear, output_of, staged, tile_product, tile_shape
 from fastattn.ops.reference.project import ReferenceSubset, edited, log_softmax
 
 LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
@@ -176,7 +165,7 @@ def _merge(pieces, values_Rk, ids_Rk, log_sums_R):
     peak = block_max(own_peak, shared_T)
     total = block_sum(pieces.sums_RP[r, t] * math.exp(own_peak - peak) if has_piece else ZERO, shared_T)
     if t == 0:  # not the logarithm of 0, where every logit is -inf
-        log_sums_R[r] = peak + math.log(ONE if total == ZERO else total)
+        log_sums_R[r] = peak + math.log(float32(1) if total == ZERO else total)
     for i in range(values_Rk.shape[1]):
         value, token = NOTHING, int32(-1)
         if has_piece and head < pieces.values_RPL.shape[2]:

@@ -128,10 +128,8 @@ def embed(
         table_VD, multipliers_V, width = table.values_FD, table.multipliers_F, table.shape[1]
     else:
         table_VD, multipliers_V, width = table, None, table.shape[1]
-    x_ND, tables = (
-        card.empty((len(ids_N), width), np.float32),
-        (card.parameter(table_VD), card.parameter(multipliers_V)),
-    )
+    x_ND = card.empty((len(ids_N), width), np.float32)
+    tables = card.parameter(table_VD), card.parameter(multipliers_V)
     places = card.optional(positions_N, 1, np.int32), card.parameter(position_table_PD, 2)
     card.launch(_embed, len(ids_N), card.upload(ids_N), *tables, np.float32(scale), *places, x_ND)
     return x_ND
