@@ -255,23 +255,18 @@ def _compute(
     ops: Ops, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> None:
     """Compute by the operation, then in float64 the rows that float32 cannot hold."""
+    scale, softcap = heads.scale or 0.0, heads.softcap
     plain = terms.function is None and visible.function is None and terms.vector_HK is None
-    large_sinks = terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
-    all_rows = plain and (large_sinks or _is_extreme(ops, arrays, heads))
+    all_rows = plain and terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
+    if plain and not all_rows and not is_ordinary(scale, softcap):
+        with ops.on_host(arrays, SoftmaxOutputs()) as (host_arrays, _):
+            all_rows = is_extreme(scale, softcap, host_arrays.query_BTHK, host_arrays.key_BSGK)
     inputs = heads, visible, terms
     if all_rows:
         inputs = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
     if (ops.strided_attention(arrays, *inputs, outputs) or all_rows) and plain:
         with ops.on_host(arrays, outputs) as (host_arrays, host_outputs):
             recompute_in_float64(host_arrays, heads, visible, terms, host_outputs, all_rows)
-
-
-def _is_extreme(ops: Ops, arrays: StridedArrays, heads: Heads) -> bool:
-    scale, softcap = heads.scale or 0.0, heads.softcap
-    if is_ordinary(scale, softcap):
-        return False
-    with ops.on_host(arrays, SoftmaxOutputs()) as (host_arrays, _):
-        return is_extreme(scale, softcap, host_arrays.query_BTHK, host_arrays.key_BSGK)
 
 
 def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:

@@ -18,7 +18,8 @@ from fastattn.ops.cuda.attention import attention, attention_step, average_heads
 from fastattn.ops.cuda.matmul import gated, linear, pack_linear
 from fastattn.ops.cuda.norm import layer_norm, normalize_heads, rms_norm, softmax
 from fastattn.ops.cuda.on_arrays import as_array, block_states, compile_function, on_host, strided_attention
-from fastattn.ops.cuda.project import log_probs, project_all, project_peaks, project_top_k, select_outputs
+from fastattn.ops.cuda.project import CardSubset as select_outputs
+from fastattn.ops.cuda.project import log_probs, project_all, project_peaks, project_top_k
 from fastattn.ops.cuda.recording import LaunchRecorder as recorder
 from fastattn.ops.cuda.rows import (
     add_rows,

@@ -42,10 +42,6 @@ class CardSubset(ReferenceSubset):
         _subsets[id(self)] = self
 
 
-def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
-    return CardSubset(linear, ids)
-
-
 Outputs = CardLinear | Sequence[CardSubset] | SubsetRows
 
 
