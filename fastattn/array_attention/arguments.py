@@ -214,8 +214,8 @@ def _problem(
     """The problem of ``arrays``, the inputs with axes [B, T, H, K]; ``axes``: the layout's, None for a ragged batch."""
     (_, T, H, K), (_, S, G, _), (*_, V) = (array.shape for array in arrays)
     if arrays[2].shape[:3] != arrays[1].shape[:3]:
-        key, value = inputs["key"].shape, inputs["value"].shape
-        raise InputError(f"value: expected the key's shape {key}, got {value}; the width may differ")
+        expected, got = inputs["key"].shape, inputs["value"].shape
+        raise InputError(f"value: expected the key's shape {expected}, got {got}; the width may differ")
     shape = (*arrays[0].shape[:3], V)
     returned = _result(ops, ops.as_array(out), list(shape[1:]) if axes is None else [shape[a] for a in axes], inputs)
     result = returned[None] if axes is None else returned.transpose(axes)

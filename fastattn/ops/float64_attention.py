@@ -52,7 +52,7 @@ def recompute_in_float64(
                 heads=heads,
                 visible=visible,
                 terms=terms,
-                index=(b, h),
+                sentence_head=(b, h),
                 first=rows.start,
                 query_TK=as_floats(query_THK[:, h]),
                 key_SK=as_floats(key_SGK[:, g]),
@@ -67,12 +67,12 @@ def recompute_in_float64(
 
 
 class _Head(NamedTuple):
-    """A head of a sentence: ``index`` is (b, h), ``first`` the place of its first query among all."""
+    """A head of a sentence: ``sentence_head`` is (b, h), ``first`` the place of its first query among all."""
 
     heads: Heads
     visible: Visible
     terms: ScoreTerms
-    index: tuple[int, int]
+    sentence_head: tuple[int, int]
     first: int
     query_TK: np.ndarray
     key_SK: np.ndarray
@@ -116,10 +116,10 @@ class _Head(NamedTuple):
         if visible.mask_BHTS is not None:
             hidden_RS |= ~self._rows_of(visible.mask_BHTS, rows_R)
         if visible.states_BHTS is not None:
-            states_TS = _of_head(visible.states_BHTS, self.index)
+            states_TS = _of_head(visible.states_BHTS, self.sentence_head)
             hidden_RS |= states_TS[rows_R // visible.block[0]][:, s_S // visible.block[1]] == NONE
         if visible.function is not None:
-            hidden_RS |= ~np.asarray(visible.function(*self.index, rows_R[:, None], s_S)).astype(bool)
+            hidden_RS |= ~np.asarray(visible.function(*self.sentence_head, rows_R[:, None], s_S)).astype(bool)
         if self.terms.bias_BHTS is not None:
             hidden_RS |= self._rows_of(self.terms.bias_BHTS, rows_R) == -np.inf
         return hidden_RS
@@ -130,12 +130,12 @@ class _Head(NamedTuple):
         with np.errstate(all="ignore"):
             scores_RS = self._products(rows_R)
             if terms.function is not None:
-                scores_RS = terms.function(scores_RS, *self.index, rows_R[:, None], np.arange(len(self.key_SK)))
+                scores_RS = terms.function(scores_RS, *self.sentence_head, rows_R[:, None], np.arange(len(self.key_SK)))
             if terms.bias_BHTS is not None:
                 scores_RS = scores_RS + self._rows_of(terms.bias_BHTS, rows_R)
             scores_RS[hidden_RS] = -np.inf
             top_R1 = scores_RS.max(axis=1, keepdims=True, initial=-np.inf)
-            sink = -np.inf if terms.sinks_H is None else float(terms.sinks_H[self.index[1]])
+            sink = -np.inf if terms.sinks_H is None else float(terms.sinks_H[self.sentence_head[1]])
             top_R1 = np.maximum(top_R1, sink)
             top_R1[np.isneginf(top_R1)] = 0
             weights_RS = np.exp(scores_RS - top_R1)
@@ -144,7 +144,11 @@ class _Head(NamedTuple):
 
     def _products(self, rows_R: np.ndarray) -> np.ndarray:
         """The scaled and capped products of queries and keys, or additive attention's sums, [R, S]."""
-        query_RK, key_SK, (_, h) = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64), self.index
+        query_RK, key_SK, (_, h) = (
+            self.query_TK[rows_R].astype(np.float64),
+            self.key_SK.astype(np.float64),
+            self.sentence_head,
+        )
         heads = self.heads
         if self.terms.vector_HK is not None:
             scores_RS = np.tanh(query_RK[:, None] + key_SK) @ self.terms.vector_HK[h].astype(np.float64)
@@ -155,11 +159,11 @@ class _Head(NamedTuple):
     def _rows_of(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
         """The part [R, S] of an array that broadcasts, for these rows and all keys of the head."""
         _, _, T, S = array_BHTS.shape
-        rows_RS = _of_head(array_BHTS, self.index)[rows_R if T > 1 else np.zeros_like(rows_R)]
+        rows_RS = _of_head(array_BHTS, self.sentence_head)[rows_R if T > 1 else np.zeros_like(rows_R)]
         keys = len(self.key_SK)
         return rows_RS[:, :keys] if S > 1 else np.broadcast_to(rows_RS, (len(rows_R), keys))
 
 
-def _of_head(array_BHTS: np.ndarray, index: tuple[int, int]) -> np.ndarray:
-    b, h = index
+def _of_head(array_BHTS: np.ndarray, sentence_head: tuple[int, int]) -> np.ndarray:
+    b, h = sentence_head
     return array_BHTS[b if len(array_BHTS) > 1 else 0, h if array_BHTS.shape[1] > 1 else 0]
