@@ -144,12 +144,8 @@ class _Head(NamedTuple):
 
     def _products(self, rows_R: np.ndarray) -> np.ndarray:
         """The scaled and capped products of queries and keys, or additive attention's sums, [R, S]."""
-        query_RK, key_SK, (_, h) = (
-            self.query_TK[rows_R].astype(np.float64),
-            self.key_SK.astype(np.float64),
-            self.sentence_head,
-        )
-        heads = self.heads
+        query_RK, key_SK = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64)
+        (_, h), heads = self.sentence_head, self.heads
         if self.terms.vector_HK is not None:
             scores_RS = np.tanh(query_RK[:, None] + key_SK) @ self.terms.vector_HK[h].astype(np.float64)
         else:
