@@ -22,7 +22,7 @@ from bench.operations import OPERATIONS
 from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.arguments.steps import NO_EDITS, StepRows, SubsetRows
 from fastattn.ops.cuda.launching import layout_of
-from fastattn.ops.images import ImageOps
+from fastattn.ops.protocol import ImageOps
 
 ARCHITECTURES = (8, 0), (9, 0)
 

@@ -25,7 +25,7 @@ from bench.operations.table import Operation, Problem
 from bench.sentences import sentences
 from fastattn import Encoder, Generator, Translator, attention
 from fastattn.ops import backend, reference
-from fastattn.ops.images import ImageOps
+from fastattn.ops.protocol import ImageOps
 from fastattn.weights.download import resolve
 
 SHAPES = (8, 16, 4096, 64), (1, 32, 16384, 128)  # batch, heads, positions, width of a head

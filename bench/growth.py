@@ -17,7 +17,7 @@ from bench.operations.table import normal
 from bench.svg import Panel, Series, plot
 from bench.timing import alternate, limited_to
 from fastattn import attention
-from fastattn.ops.reference.mechanisms import results, scores
+from fastattn.ops.reference import mechanisms as formulas
 
 LENGTHS = {"full": (256, 512, 1024, 2048, 4096, 8192), "quick": (256, 512, 1024, 2048), "toy": (32, 64)}
 WIDTH, WINDOW = 64, 64
@@ -32,7 +32,7 @@ def calls(n: int) -> dict[str, Callable[[], np.ndarray]]:
     query, key, value = (normal(rng, 1, n, 1, WIDTH) for _ in range(3))
 
     def plain() -> np.ndarray:
-        return results.soft(results.weights(scores.scaled_dot(query, key)), value)
+        return formulas.soft(formulas.weights(formulas.scaled_dot(query, key)), value)
 
     window = WINDOW // 2, WINDOW - WINDOW // 2 - 1
     ours = partial(attention, query, key, value)

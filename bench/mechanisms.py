@@ -19,7 +19,7 @@ from bench.timing import alternate, limited_to
 from fastattn import mechanisms
 from fastattn.mechanisms import attend
 from fastattn.mechanisms.attend import Normalizer
-from fastattn.ops.reference.mechanisms import addressing, graph, results, scores, seen
+from fastattn.ops.reference import mechanisms as formulas
 
 ROUNDS, SECONDS = 7, 4.0
 
@@ -59,27 +59,27 @@ def _scores(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray)
     alibi, table = mechanisms.alibi_bias(H, T, S), normal(rng, 32, H)
 
     def formula(score: Callable[..., np.ndarray], *arguments: object) -> np.ndarray:
-        return results.soft(results.weights(score(*arguments)), value)
+        return formulas.soft(formulas.weights(score(*arguments)), value)
 
     def t5() -> mechanisms.ScaledDot:
         return mechanisms.ScaledDot(bias=mechanisms.t5_bias(table, T, S))
 
     def plain_t5() -> np.ndarray:
-        return formula(scores.scaled_dot, query, key, None, 0.0, mechanisms.t5_bias(table, T, S))
+        return formula(formulas.scaled_dot, query, key, None, 0.0, mechanisms.t5_bias(table, T, S))
 
     def case(name: str, score: mechanisms.scores.Score, plain: Callable[..., np.ndarray], *arguments: object) -> Case:
         ours = partial(attend, query, key, value, score=score)
         return Case(name, str(sizes), ours, partial(formula, plain, *arguments))
 
-    yield case("dot", mechanisms.Dot(), scores.dot, query, key)
-    yield case("scaled dot", mechanisms.ScaledDot(), scores.scaled_dot, query, key)
-    yield case("content", mechanisms.Content(9.0), scores.content, query, key, 9.0)
-    yield case("general", mechanisms.General(weight), scores.general, query, key, weight)
-    yield case("location", mechanisms.Location(places), scores.location, query, places, S)
-    yield case("ALiBi", mechanisms.ScaledDot(bias=alibi), scores.scaled_dot, query, key, None, 0.0, alibi)
+    yield case("dot", mechanisms.Dot(), formulas.dot, query, key)
+    yield case("scaled dot", mechanisms.ScaledDot(), formulas.scaled_dot, query, key)
+    yield case("content", mechanisms.Content(9.0), formulas.content, query, key, 9.0)
+    yield case("general", mechanisms.General(weight), formulas.general, query, key, weight)
+    yield case("location", mechanisms.Location(places), formulas.location, query, places, S)
+    yield case("ALiBi", mechanisms.ScaledDot(bias=alibi), formulas.scaled_dot, query, key, None, 0.0, alibi)
     yield Case("T5's buckets", str(sizes), lambda: attend(query, key, value, score=t5()), plain_t5)
-    yield case("soft cap", mechanisms.ScaledDot(softcap=9.0), scores.scaled_dot, query, key, None, 9.0)
-    yield case("graph's score", mechanisms.Graph(vector), scores.graph, query, key, vector)
+    yield case("soft cap", mechanisms.ScaledDot(softcap=9.0), formulas.scaled_dot, query, key, None, 9.0)
+    yield case("graph's score", mechanisms.Graph(vector), formulas.graph, query, key, vector)
 
 
 def _additive(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Iterator[Case]:
@@ -91,7 +91,7 @@ def _additive(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarra
     parameters = *both, normal(rng, H, K)
 
     def plain() -> np.ndarray:
-        return results.soft(results.weights(scores.additive(query, key, *parameters)), value)
+        return formulas.soft(formulas.weights(formulas.additive(query, key, *parameters)), value)
 
     ours = partial(attend, query, key, value, score=mechanisms.Additive(*parameters))
     yield Case("additive", str(sizes._replace(T=T, S=S, H=H)), ours, plain)
@@ -110,38 +110,38 @@ def _seen(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -
 
     def case(name: str, given: mechanisms.seen.Seen, mask: Callable[[], np.ndarray]) -> Case:
         def plain() -> np.ndarray:
-            return results.soft(results.weights(scores.scaled_dot(query, key), mask()), value)
+            return formulas.soft(formulas.weights(formulas.scaled_dot(query, key), mask()), value)
 
         return Case(name, str(sizes), partial(attend, query, key, value, seen=given), plain)
 
     def predictive() -> np.ndarray:
-        places = seen.predicted_places(query, weight, vector, np.array([S]))
-        weights = results.weights(scores.scaled_dot(query, key), seen.local_predictive(places, S, distance))
-        return results.soft(weights * seen.gaussian(places, S, distance), value)
+        places = formulas.predicted_places(query, weight, vector, np.array([S]))
+        weights = formulas.weights(formulas.scaled_dot(query, key), formulas.local_predictive(places, S, distance))
+        return formulas.soft(weights * formulas.gaussian(places, S, distance), value)
 
-    yield case("padded", mechanisms.Padded(S // 2), lambda: seen.padded(np.array([S // 2]), S))
-    yield case("causal", mechanisms.Causal(), lambda: seen.causal(T, S))
-    yield case("restricted to 64", mechanisms.Restricted(64), lambda: seen.restricted(T, S, 64))
-    yield case("local-m, 10", mechanisms.LocalMonotonic(distance), lambda: seen.local_monotonic(T, S, distance))
+    yield case("padded", mechanisms.Padded(S // 2), lambda: formulas.padded(np.array([S // 2]), S))
+    yield case("causal", mechanisms.Causal(), lambda: formulas.causal(T, S))
+    yield case("restricted to 64", mechanisms.Restricted(64), lambda: formulas.restricted(T, S, 64))
+    yield case("local-m, 10", mechanisms.LocalMonotonic(distance), lambda: formulas.local_monotonic(T, S, distance))
     yield case("any mask", mechanisms.Mask(anything), lambda: anything)
     if T == S:
-        yield case("8 sentences end to end", mechanisms.Sentences(starts), lambda: seen.sentences(starts, starts))
+        yield case("8 sentences end to end", mechanisms.Sentences(starts), lambda: formulas.sentences(starts, starts))
     given = mechanisms.Neighbours(graph_starts, indices)
-    yield case("16 neighbours", given, lambda: seen.neighbours(graph_starts, indices, S))
+    yield case("16 neighbours", given, lambda: formulas.neighbours(graph_starts, indices, S))
     places = mechanisms.LocalPredictive(weight, vector, distance)
     yield Case("local-p, 10", str(sizes), partial(attend, query, key, value, seen=places), predictive)
 
 
 def _normalizers(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Iterator[Case]:
     def weights() -> np.ndarray:
-        return results.weights(scores.scaled_dot(query, key))
+        return formulas.weights(formulas.scaled_dot(query, key))
 
     def ours(normalizer: Normalizer) -> Callable[[], np.ndarray]:
         return partial(attend, query, key, value, normalizer=normalizer)
 
-    yield Case("hard, most probable", str(sizes), ours(mechanisms.Hard()), lambda: results.hard(weights(), value))
+    yield Case("hard, most probable", str(sizes), ours(mechanisms.Hard()), lambda: formulas.hard(weights(), value))
     yield Case("pointer", str(sizes), ours(mechanisms.Pointer()), weights)
-    yield Case("saliency", str(sizes), ours(mechanisms.Saliency()), lambda: results.saliency(weights(), (sizes.S,)))
+    yield Case("saliency", str(sizes), ours(mechanisms.Saliency()), lambda: formulas.saliency(weights(), (sizes.S,)))
 
 
 def _others(sizes: Sizes) -> Iterator[Case]:
@@ -154,10 +154,10 @@ def _others(sizes: Sizes) -> Iterator[Case]:
     strength, gate, exponent = numbers.values()
 
     def plain_address() -> np.ndarray:
-        chosen = addressing.content_weights(key, memory, strength)
-        mixed = addressing.interpolate(chosen, previous, gate)
+        chosen = formulas.content_weights(key, memory, strength)
+        mixed = formulas.interpolate(chosen, previous, gate)
         moved = sum(np.roll(mixed, by, axis=-1) * shifts[..., by + 1, None] for by in (-1, 0, 1))
-        return addressing.sharpen(moved, exponent)
+        return formulas.sharpen(moved, exponent)
 
     ours = partial(mechanisms.address, key, memory, previous, shifts=shifts, **numbers)
     yield Case("NTM addressing", f"{B} x {H} heads, {N} places of {M}", ours, plain_address)
@@ -169,12 +169,12 @@ def _others(sizes: Sizes) -> Iterator[Case]:
     size = f"{nodes} nodes, {len(near.indices)} neighbours, {H} heads of {V}"
 
     def plain_layer(vector: np.ndarray) -> np.ndarray:
-        return graph.edges_at_once(features, weight, vector, near.starts, near.indices).reshape(nodes, -1)
+        return formulas.edges_at_once(features, weight, vector, near.starts, near.indices).reshape(nodes, -1)
 
     def plain_levels() -> np.ndarray:
         found = np.stack([plain_layer(vector) for vector in vectors])
         found = np.where(found > 0, found, np.expm1(np.minimum(found, 0)))
-        return graph.semantic_attention(found, *semantic)[0]
+        return formulas.semantic_attention(found, *semantic)[0]
 
     semantic = normal(rng, 32, H * V) / np.float32(8), normal(rng, 32), normal(rng, 32)
     layer = partial(mechanisms.graph_attention, features, weight, vectors[0], near)

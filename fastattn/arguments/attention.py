@@ -13,10 +13,11 @@ class Heads(NamedTuple):
     width          of a query's and a key's head; ``value_width`` of a value's, 0: the same
     query_column   the column of the first head in a query's row; likewise ``key_column`` and ``value_column``
     scale          multiplies the scores; None: 1 / sqrt(width)
-    softcap        a scaled score s becomes softcap * tanh(s / softcap); 0: no cap. Before bias and mask, as Gemma 2
-                   (Gemma Team 2024) and FlashAttention have it, and ONNX's Attention since its order was mended: a
-                   hidden key stays hidden
-    narrow         whether products may take operands in bfloat16, where that is quicker; sums and the softmax never are
+    softcap        a scaled score s becomes softcap * tanh(s / softcap); 0: no cap. The cap comes before bias and mask,
+                   so that a hidden key stays hidden, as in Gemma 2 (Gemma Team 2024), FlashAttention and the newer
+                   versions of ONNX's Attention
+    narrow         whether products may round their operands to bfloat16 where that is faster; sums and the softmax stay
+                   in float32
     """
 
     query_heads: int
@@ -32,7 +33,7 @@ class Heads(NamedTuple):
 
 
 class PositionBias(NamedTuple):
-    """Bias of a query at position p and a key at position s, by head: one array of the scores' dtype, or none.
+    """Bias of a query at position p and a key at position s, by head: one of two arrays in the scores' dtype, or none.
 
     slopes_H    adds slope (s - p), or slope s where it counts ``from_start`` (ALiBi, Press 2022)
     table_HL    adds table[s - p + L // 2]; L is odd, and no distance is beyond L // 2 (T5, Raffel 2020)
@@ -44,11 +45,11 @@ class PositionBias(NamedTuple):
 
 
 class RaggedBatch(NamedTuple):
-    """Sentences one after another, each of whose queries sees keys of its own sentence.
+    """Sentences one after another; a query sees keys of its own sentence only.
 
     query_starts_B1  int64: sentence b has query rows query_starts[b] .. query_starts[b + 1]; likewise ``key_starts_B1``
     seen_N2          int64: row n sees keys seen[n, 0] <= s < seen[n, 1] of its sentence, see seen_around; None: all
-    sinks            a row that sees any key also sees the earlier ones below this (Xiao 2023)
+    sinks            a row that sees any key also sees the first ``sinks`` keys of its sentence (Xiao 2023)
     """
 
     query_starts_B1: np.ndarray
@@ -60,9 +61,9 @@ class RaggedBatch(NamedTuple):
 class KeyIndex(NamedTuple):
     """Lists of row numbers in tables of keys and values: query n sees index[rows[n], s] for firsts[n] <= s < stops[n].
 
-    index_RS   int32; beams share and reorder their history through it, and keys are never copied
-    stops_N    int64, as are ``rows_N``, None: n, and ``firsts_N``, None: 0
-    most       how many of these a query sees, the last ones; 0: all
+    index_RS   int32; beams share and reorder their history by changing this index, so keys are never copied
+    stops_N    int64, like rows_N (None: n) and firsts_N (None: 0)
+    most       a query sees only the last so many of these keys; 0: all
     """
 
     index_RS: np.ndarray
@@ -72,7 +73,7 @@ class KeyIndex(NamedTuple):
     most: int = 0
 
 
-NONE, SOME, ALL = 0, 1, 2  # how many keys of a block or tile its queries see; SOME may also be unknown
+NONE, SOME, ALL = 0, 1, 2  # how many keys of a block or tile its queries see; SOME also where that is unknown
 
 
 class StridedArrays(NamedTuple):
@@ -94,7 +95,7 @@ class StridedArrays(NamedTuple):
     ragged: bool = False
 
     def sentences(self) -> Iterator[tuple[slice, tuple[np.ndarray, ...]]]:
-        """Of each its rows among all, and its queries, keys, values and results [positions, heads, width]."""
+        """For each sentence its rows among all, and its queries, keys, values and results [positions, heads, width]."""
         for b, (first, stop) in enumerate(zip(self.starts[0][:-1], self.starts[0][1:])):
             rows, keys = slice(int(first), int(stop)), slice(int(self.starts[1][b]), int(self.starts[1][b + 1]))
             if self.ragged:
@@ -105,13 +106,13 @@ class StridedArrays(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """Which keys the queries see: those that all of these show.
+    """Which keys the queries see: a query sees a key that none of these fields hides.
 
-    seen_N2      int64: the first key that each query sees and its stop; None: all. ``sinks`` first keys are seen beside
-                 them by a query that sees any
+    seen_N2      int64: the first key that each query sees and its stop; None: all. A query that sees any key also sees
+                 the first ``sinks`` keys
     mask_BHTS    bool; axes of length one are broadcast
-    states_BHTS  uint8, likewise in its first two axes: how many keys of a block are seen, NONE, SOME or ALL of them;
-                 ``block`` has (queries, keys)
+    states_BHTS  uint8 for each block of ``block`` (queries, keys): NONE, SOME or ALL of its keys are seen; the first
+                 two axes are broadcast
     function     a mask_mod, compiled
     """
 
@@ -124,11 +125,11 @@ class Visible(NamedTuple):
 
 
 class ScoreTerms(NamedTuple):
-    """What changes scores after the scale and cap of ``Heads``, or takes their place.
+    """What changes scores after the scale and cap of ``Heads``, or replaces the products.
 
-    bias_BHTS  float32; axes of length one are broadcast; -inf hides a key
-    sinks_H    float32, logits that take part in each softmax
-    function   a score_mod, compiled; before the bias
+    bias_BHTS  float32, added; axes of length one are broadcast; -inf hides a key
+    sinks_H    float32, a logit that takes part in each softmax of its head
+    function   a score_mod, compiled; it is applied before the bias
     vector_HK  float32: scores are v . tanh(q + k), without the scale
     """
 
@@ -139,7 +140,7 @@ class ScoreTerms(NamedTuple):
 
 
 class SoftmaxOutputs(NamedTuple):
-    """What is written beside the result, where it is wanted.
+    """Arrays that are written in addition to the result; None: not wanted.
 
     weights_BHTS  float32 zeros: the softmax weights
     logs          float32 [B, H, T], or [N, H] of ragged arrays: the logs of the softmaxes' sums
@@ -151,8 +152,9 @@ class SoftmaxOutputs(NamedTuple):
 
 def mask_states(mask: np.ndarray, block: tuple[int, int]) -> np.ndarray:
     """The states, uint8, of a boolean array's blocks of (queries, keys), its last two axes."""
-    some = every = mask
+    any_seen = all_seen = mask
     for axis, size in zip((-2, -1), block):
         firsts = np.arange(0, mask.shape[axis], size)
-        some, every = np.logical_or.reduceat(some, firsts, axis), np.logical_and.reduceat(every, firsts, axis)
-    return some.astype(np.uint8) + every
+        any_seen = np.logical_or.reduceat(any_seen, firsts, axis)
+        all_seen = np.logical_and.reduceat(all_seen, firsts, axis)
+    return any_seen.astype(np.uint8) + all_seen

@@ -32,7 +32,7 @@ class Window(NamedTuple):
     dilation: tuple[int, int] = (1, 1)
 
     def over(self, grid: PixelGrid) -> PixelGrid:
-        """The grid of its places; a side is 0 where the window is larger than the padded image."""
+        """The grid of the window's places; a side is 0 where the window is larger than the padded image."""
         height, width = (
             max(0, (length + 2 * self.padding[i] - self.dilation[i] * (self.size[i] - 1) - 1) // self.stride[i] + 1)
             for i, length in enumerate(grid[1:])

@@ -1,4 +1,4 @@
-"""What operations of recurrent layers take: states in tables, columns that become one row. Plain data."""
+"""Arguments of the operations of recurrent layers: states in tables, columns that become one row."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ import numpy as np
 
 
 class States(NamedTuple):
-    """The states from which sentences go on, and where their last ones go, in tables of rows.
+    """The states that sentences begin with, and where their last states go, in tables of rows.
 
     before_MW, previous_B  sentence b begins with row ``previous_B[b]``, int32; -1: with zeros
     after_MW, rows_B       its last state goes to row ``rows_B[b]``, int32, all different
-    hidden, cell           the columns where h and, of an LSTM, c begin in both; those of a second direction follow them
-    The tables may be one: no sentence goes on from a row that is written.
+    hidden, cell           the columns where h and, for an LSTM, c begin in both tables; a second direction's follow
+    Both tables may be the same one: no sentence begins with a row that is written.
     """
 
     before_MW: np.ndarray

@@ -1,4 +1,4 @@
-"""Arguments of a decoder's steps: changes to logits, and the rows of greedy steps, which compiled code keeps up."""
+"""Arguments of a decoder's steps: changes to logits, and the rows of greedy steps, which compiled code updates."""
 
 from collections import namedtuple
 from typing import Any, NamedTuple
@@ -7,13 +7,13 @@ import numpy as np
 
 
 class Edits(NamedTuple):
-    """Lists of ids, a row each, padded with -1; None where there is nothing to edit.
+    """Changes to logits, by lists of ids, a list a row, padded with -1; None where there is nothing to edit.
 
-    cap            before all else a logit z becomes cap * tanh(z / cap); 0: no cap
-    suppressed_RJ  int32 ids whose logits count as -inf.
-    penalized_RJ   int32 ids, each once a row, whose logits are divided by ``penalty`` where they are positive and
-                   multiplied by it where negative (Keskar 2019, section 4.1), before others are suppressed.
-    amounts_RJ     float32: what is subtracted from each of these logits then; None: nothing.
+    cap            first of all a logit z becomes cap * tanh(z / cap); 0: no cap
+    penalized_RJ   then the logits of these int32 ids, each once a row, are divided by ``penalty`` where they are
+                   positive and multiplied by it where negative (Keskar 2019, section 4.1)
+    amounts_RJ     float32, subtracted then from each of these logits; None: nothing
+    suppressed_RJ  int32 ids whose logits become -inf at the end
     """
 
     suppressed_RJ: np.ndarray | None = None
@@ -32,8 +32,8 @@ class Edits(NamedTuple):
 NO_EDITS = Edits()
 
 
-# What ``counts`` holds: rows that are sentences, free rows of the cache that were used, rows that are over, how many of
-# these are enough to stop, whether to stop, whether a logit was not a number.
+# Indices of ``counts``: rows that are sentences, free rows of the cache that were used, rows that are over, how many
+# rows have to be over to stop, whether to stop, whether a logit was not a number.
 LIVE, USED, OVER, ENOUGH, STOP, FAULT = range(6)
 
 
@@ -44,16 +44,16 @@ StepProgress = namedtuple("StepProgress", "slots_R steps_R limits_R chosen_R sco
 
 
 class StepRows:
-    """R rows; those from ``counts[LIVE]`` on repeat the first, so that a step may have more rows than sentences.
+    """R rows; rows from ``counts[LIVE]`` on repeat the first, so that a step may have more rows than sentences.
 
-    A step reads      tokens, positions, rows (where it writes), previous (the row before; both of the cache's table of
-                      target positions), and ``positions + 1``, which are ``lengths``
+    A step reads      tokens; positions; lengths, which are positions + 1; rows of the cache's table of target
+                      positions: ``rows``, which it writes, and ``previous``, that of the position before
     for attention     slots and memory slots: rows of the cache's tables of histories and of memories; memory_lengths
-    a row's progress  steps, limits: tokens produced so far, and at most; chosen, scores: the last one, and the sum of
+    a row's progress  steps: tokens so far; limits: the most tokens; chosen: the last token; scores: the sum of
                       log-probabilities; is_over
     subsets_R4        the row's number, and where its OutputSubset lies
     fresh_F           unused rows of the cache, which steps take in order
-    counts            see above
+    counts            see LIVE, USED, ...
     """
 
     def __init__(self, rows: int, fresh: int):
@@ -72,10 +72,10 @@ class StepRows:
         return len(self.tokens_R)
 
     def first(self, rows: int) -> "StepRows":
-        """The first rows of these, in the same memory."""
-        some = StepRows.__new__(StepRows)
-        vars(some).update({name: array if name in _WHOLE else array[:rows] for name, array in vars(self).items()})
-        return some
+        """The first ``rows`` rows, in the same memory."""
+        part = StepRows.__new__(StepRows)
+        vars(part).update({name: array if name in _WHOLE else array[:rows] for name, array in vars(self).items()})
+        return part
 
     @property
     def inputs(self) -> StepInputs:
@@ -83,7 +83,7 @@ class StepRows:
 
     @property
     def shared(self) -> tuple[np.ndarray, ...]:
-        """What rows that repeat the first one have of it from the beginning."""
+        """The arrays in which rows that repeat the first row equal it from the beginning."""
         return self.slots_R, self.memory_slots_R, self.memory_lengths_R, self.subsets_R4[:, 1:]
 
     @property
@@ -97,9 +97,9 @@ _WHOLE = "fresh_F", "counts"
 class SubsetRows(NamedTuple):
     """The subsets that a step's rows choose from, which change from step to step.
 
-    linear   of all of them
-    rows_R4  those of StepRows, whose maker keeps the subsets
-    columns  no subset has more
+    linear   the layer of all subsets
+    rows_R4  ``subsets_R4`` of StepRows; who makes StepRows keeps the subsets alive
+    columns  the most ids of a subset
     """
 
     linear: Any

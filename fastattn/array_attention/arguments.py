@@ -28,12 +28,12 @@ def number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputError(f"{name}: expected a finite number, got {type(value).__name__}")
     try:
-        found = float(value)
+        result = float(value)
     except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise InputError(f"{name}: expected a finite number, got {found}")
-    return found
+        result = math.inf
+    if not math.isfinite(result):
+        raise InputError(f"{name}: expected a finite number, got {result}")
+    return result
 
 
 def scale_of(options: Mapping[str, Any], width: int) -> float:
@@ -44,15 +44,15 @@ def scale_of(options: Mapping[str, Any], width: int) -> float:
 
 def softcap_of(options: Mapping[str, Any]) -> float:
     """The option ``softcap``, from 0 on; 0 for None."""
-    given = options.get("softcap")
-    softcap = 0.0 if given is None else number("softcap", given)
+    option = options.get("softcap")
+    softcap = 0.0 if option is None else number("softcap", option)
     if softcap < 0:
         raise InputError(f"softcap: expected a number above 0, or 0 for none, got {softcap}")
     return softcap
 
 
 def check_dtype(name: str, array: Any, dtype: type) -> None:
-    """InputError unless it is an array of this type."""
+    """InputError unless ``array`` is a NumPy array of this type."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         got = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
         way = conversion(name, array, "bool" if dtype is np.bool_ else f"np.{np.dtype(dtype)}")
@@ -62,12 +62,12 @@ def check_dtype(name: str, array: Any, dtype: type) -> None:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is one of Python's or NumPy's integers; a bool is none."""
+    """Whether ``value`` is an integer of Python or NumPy; a bool is not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def integers(name: str, values: Any, count: int) -> np.ndarray:
-    """``values``, one for all or one a sentence, as int64 [count], clipped to its range."""
+    """``values``, a number for all sentences or one for each, as int64 [count], clipped to the range of int64."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "Of" and not isinstance(values, np.ndarray):
@@ -83,7 +83,7 @@ def integers(name: str, values: Any, count: int) -> np.ndarray:
 
 
 def _integers_of_any_size(values: Any, array: np.ndarray) -> np.ndarray:
-    """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if they are no integers."""
+    """Integers beyond int64, which NumPy holds as objects or floats, clipped; ``array`` if not all are integers."""
     objects = np.asarray(values, object)
     if not objects.size or not all(isinstance(value, Integral) for value in objects.flat):
         return array
@@ -92,7 +92,7 @@ def _integers_of_any_size(values: Any, array: np.ndarray) -> np.ndarray:
 
 
 def window_sides(window: Any) -> tuple[int | None, int | None]:
-    """(left, right), each an integer from 0 on, or None: open."""
+    """(left, right), each an integer from 0 on, or None for an open side."""
     if window is None:
         return None, None
     sides = tuple(window) if isinstance(window, (tuple, list)) else ()
@@ -118,7 +118,7 @@ def broadcastable(name: str, array: Any, kind: type, shape: tuple[int, ...]) -> 
 
 
 MAX_HEAD_WIDTH = 4096
-MAX_SENTENCES = 1 << 26  # arrays without queries may have any number, in no memory
+MAX_SENTENCES = 1 << 26  # arrays without queries may have any number of sentences, without any memory
 # Layout -> the axes of sentences, positions, heads and head width in it, and their names.
 _LAYOUTS = {
     "BTHK": ((0, 1, 2, 3), "(batch, positions, heads, head width)"),
@@ -127,11 +127,11 @@ _LAYOUTS = {
 
 
 class Problem(NamedTuple):
-    """What one call computes.
+    """The arrays of a call.
 
     returned  the result in the caller's layout and type
-    result    the same with the axes of ``arrays.out_BTHV``, which is another array, of float32, where no operation
-              writes that type
+    result    a view of it with the axes of ``arrays.out_BTHV``; the latter is a float32 array of its own where no
+              operation writes the caller's type
     """
 
     arrays: StridedArrays
@@ -139,7 +139,7 @@ class Problem(NamedTuple):
     result: np.ndarray
 
     def finish(self) -> np.ndarray:
-        """The result, to be returned."""
+        """The result in the caller's layout and type, once ``arrays.out_BTHV`` is written."""
         if self.arrays.out_BTHV is not self.result:
             with np.errstate(over="ignore"):
                 self.result[...] = self.arrays.out_BTHV
@@ -151,46 +151,41 @@ def dense(ops: Ops, query: Any, key: Any, value: Any, layout: str, out: Any) -> 
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise InputError(f"layout: expected {' or '.join(_LAYOUTS)}, got {described(layout)}")
     axes, names = _LAYOUTS[layout]
-    query, key, value, out = map(ops.as_array, (query, key, value, out))
-    given = {"query": query, "key": key, "value": value}
-    for name, array in given.items():
-        _check_type(name, array, query)
-        if array.ndim != 4:
-            raise InputError(f"{name}: expected four axes {names}, got shape {array.shape}")
-    arrays = [array.transpose(axes) for array in given.values()]
-    B, S = arrays[0].shape[0], arrays[1].shape[1]
+    inputs = _inputs(ops, (query, key, value), f"four axes {names}", 4)
+    arrays = [array.transpose(axes) for array in inputs.values()]
+    (B, T, _, K), (batch, S, _, width), _ = (array.shape for array in arrays)
     if B > MAX_SENTENCES:
         raise InputError(f"query: expected a batch of at most {MAX_SENTENCES}, got {B}")
-    if arrays[1].shape[0] != B or arrays[1].shape[3] != arrays[0].shape[3]:
-        width = arrays[0].shape[3]
-        raise InputError(f"key: expected batch {B} and head width {width} as in the query, got shape {key.shape}")
-    if arrays[2].shape[:3] != arrays[1].shape[:3]:
-        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
-    shape = (*arrays[0].shape[:3], arrays[2].shape[3])
-    starts = np.arange(B + 1) * shape[1], np.arange(B + 1) * S
-    returned = _result(ops, out, [shape[a] for a in axes], given)
-    return _problem(ops, arrays, starts, returned, returned.transpose(axes))
+    if (batch, width) != (B, K):
+        got = inputs["key"].shape
+        raise InputError(f"key: expected batch {B} and head width {K} as in the query, got shape {got}")
+    return _problem(ops, inputs, arrays, (np.arange(B + 1) * T, np.arange(B + 1) * S), out, axes)
 
 
 def ragged(ops: Ops, query: Any, key: Any, value: Any, starts: tuple[Any, Any], out: Any) -> Problem:
     """The problem of arrays [N, H, K] with the sentences one after another; InputError where they do not fit."""
-    query, key, value, out = map(ops.as_array, (query, key, value, out))
-    given = {"query": query, "key": key, "value": value}
-    for name, array in given.items():
-        _check_type(name, array, query)
-        if array.ndim != 3:
-            axes = "(positions of all sentences, heads, head width)"
-            raise InputError(f"{name}: expected three axes {axes}, got shape {array.shape}")
+    inputs = _inputs(ops, (query, key, value), "three axes (positions of all sentences, heads, head width)", 3)
+    query, key, value = inputs.values()
     if key.shape[2] != query.shape[2]:
         raise InputError(f"key: expected head width {query.shape[2]} as in the query, got shape {key.shape}")
-    if value.shape[:2] != key.shape[:2]:
-        raise InputError(f"value: expected the key's shape {key.shape}, got {value.shape}; the width may differ")
     checked = _starts("query_starts", starts[0], len(query)), _starts("key_starts", starts[1], len(key))
     if len(checked[0]) != len(checked[1]):
         raise InputError(f"key_starts: expected {len(checked[0])} numbers, as query_starts has, got {len(checked[1])}")
-    arrays = [array[None] for array in given.values()]
-    returned = _result(ops, out, [*query.shape[:2], value.shape[2]], given)
-    return _problem(ops, arrays, checked, returned, returned[None], ragged=True)
+    return _problem(ops, inputs, [array[None] for array in inputs.values()], checked, out, None)
+
+
+def _inputs(ops: Ops, arrays: tuple[Any, ...], axes: str, count: int) -> dict[str, np.ndarray]:
+    """Query, key and value by name, as the operations have them; InputError for a wrong type, place or axes."""
+    query, key, value = map(ops.as_array, arrays)
+    inputs = {"query": query, "key": key, "value": value}
+    for name, array in inputs.items():
+        check_floats(name, array)
+        if array.dtype != query.dtype:
+            raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
+        _check_place(name, array, query)
+        if array.ndim != count:
+            raise InputError(f"{name}: expected {axes}, got shape {array.shape}")
+    return inputs
 
 
 def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
@@ -210,13 +205,20 @@ def _starts(name: str, starts: Any, rows: int) -> np.ndarray:
 
 def _problem(
     ops: Ops,
+    inputs: dict[str, np.ndarray],
     arrays: list[np.ndarray],
     starts: tuple[np.ndarray, np.ndarray],
-    returned: np.ndarray,
-    result: np.ndarray,
-    ragged: bool = False,
+    out: Any,
+    axes: tuple[int, ...] | None,
 ) -> Problem:
-    (H, K), (G, V) = arrays[0].shape[2:], arrays[2].shape[2:]
+    """The problem of ``arrays``, the inputs with axes [B, T, H, K]; ``axes``: the layout's, None for a ragged batch."""
+    (_, T, H, K), (_, S, G, _), (*_, V) = (array.shape for array in arrays)
+    if arrays[2].shape[:3] != arrays[1].shape[:3]:
+        expected, got = inputs["key"].shape, inputs["value"].shape
+        raise InputError(f"value: expected the key's shape {expected}, got {got}; the width may differ")
+    shape = (*arrays[0].shape[:3], V)
+    returned = _result(ops, ops.as_array(out), list(shape[1:]) if axes is None else [shape[a] for a in axes], inputs)
+    result = returned[None] if axes is None else returned.transpose(axes)
     if H == 0:
         raise InputError("query: expected at least one head, got none")
     if G == 0 or H % G != 0:
@@ -225,20 +227,18 @@ def _problem(
         if not 1 <= width <= MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a head width of 1 to {MAX_HEAD_WIDTH}, got {width}")
     reads_float16 = ops.reads_float16()
-    named = zip(("query", "key", "value"), arrays)
-    query, key, value = (_usable(name, array, reads_float16) for name, array in named)
+    query, key, value = (_usable(*each, reads_float16) for each in zip(("query", "key", "value"), arrays))
     if result.dtype not in (np.float32, np.float16):
         result = result.view(np.uint16)
     out = result if result.dtype == query.dtype else new_array("a result", result.shape, np.float32)
-    shape = len(starts[0]) - 1, H, query.shape[1], key.shape[1]
-    if ragged:
-        T, S = (int((ends[1:] - ends[:-1]).max(initial=0)) for ends in starts)
-        shape = *shape[:2], T, S
-    return Problem(StridedArrays(query, key, value, out, shape, starts, ragged), returned, result)
+    if axes is None:
+        T, S = (int(np.diff(ends).max(initial=0)) for ends in starts)
+    shape = len(starts[0]) - 1, H, T, S
+    return Problem(StridedArrays(query, key, value, out, shape, starts, axes is None), returned, result)
 
 
 def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty) -> np.ndarray:
-    """An array of a shape that may be far greater than its inputs, which may be broadcast; or OutOfMemoryError."""
+    """An array of a shape that may be far larger than broadcast inputs; OutOfMemoryError where memory is short."""
     try:
         return make(shape, dtype)
     except (MemoryError, ValueError):  # ValueError: more than there are addresses
@@ -248,14 +248,14 @@ def new_array(name: str, shape: Sequence[int], dtype: Any, make: Callable = np.e
 def new_result(
     ops: Ops, query: np.ndarray, name: str, shape: Sequence[int], dtype: Any, make: Callable = np.empty
 ) -> np.ndarray:
-    """A ``new_array``, or one of any values on the card, where the query is."""
+    """A ``new_array``, or where the query lies on the card, an array of any values there."""
     if isinstance(query, DeviceArray):
         return ops.as_array(ops.empty(tuple(shape), dtype))
     return new_array(name, shape, dtype, make)
 
 
 def check_floats(name: str, array: Any) -> None:
-    """InputError unless it is an array of one of the types that attention takes."""
+    """InputError unless ``array`` is of a type that attention takes."""
     is_array = isinstance(array, np.ndarray)
     if not is_array or not (array.dtype in (np.float32, np.float16, np.uint16) or array.dtype.name == "bfloat16"):
         got = str(array.dtype) if is_array else type(array).__name__
@@ -266,28 +266,21 @@ def check_floats(name: str, array: Any) -> None:
 
 
 def as_float32(array: np.ndarray) -> np.ndarray:
-    """The numbers of an array of such a type."""
+    """An array of float32, float16 or bfloat16 (or its bits) as float32."""
     if array.dtype in (np.float32, np.float16):
         return array.astype(np.float32, copy=False)
     return as_floats(array.view(np.uint16))
 
 
-def _check_type(name: str, array: Any, query: Any) -> None:
-    check_floats(name, array)
-    if array.dtype != query.dtype:
-        raise InputError(f"{name}: expected the query's type {query.dtype}, got {array.dtype}")
-    _check_place(name, array, query)
-
-
 def _check_place(name: str, array: np.ndarray, query: np.ndarray) -> None:
-    here, there = "a NumPy array", "an array on the card"
+    of_host, of_card = "a NumPy array", "an array on the card"
     if isinstance(array, DeviceArray) != isinstance(query, DeviceArray):
-        expected, got = (there, here) if isinstance(query, DeviceArray) else (here, there)
+        expected, got = (of_card, of_host) if isinstance(query, DeviceArray) else (of_host, of_card)
         raise InputError(f"{name}: expected {expected}, as the query is, got {got}")
 
 
-def _result(ops: Ops, out: Any, shape: list[int], given: dict[str, np.ndarray]) -> np.ndarray:
-    query, dtype = given["query"], given["query"].dtype
+def _result(ops: Ops, out: Any, shape: list[int], inputs: dict[str, np.ndarray]) -> np.ndarray:
+    query, dtype = inputs["query"], inputs["query"].dtype
     if out is None:
         return new_result(ops, query, "a result", shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype or out.shape != tuple(shape):
@@ -296,14 +289,14 @@ def _result(ops: Ops, out: Any, shape: list[int], given: dict[str, np.ndarray]) 
     _check_place("out", out, query)
     if not out.flags.writeable or not out.flags.aligned or (out.shape[-1] > 1 and out.strides[-1] != out.itemsize):
         raise InputError("out: expected an array that is writeable, with adjacent numbers along its last axis")
-    check_apart(out, **given)
+    check_apart(out, **inputs)
     if not out.flags.c_contiguous:
         _check_overlap(out)
     return out
 
 
 def _check_overlap(out: np.ndarray) -> None:
-    """InputError where two numbers may have one address: every axis must step over all that lies within it."""
+    """InputError where two numbers may share an address: an axis must step over all bytes of the axes inside it."""
     within = out.itemsize  # bytes
     for step, size in sorted((abs(step), size) for step, size in zip(out.strides, out.shape) if size > 1):
         if step < within:
@@ -312,14 +305,14 @@ def _check_overlap(out: np.ndarray) -> None:
 
 
 def check_apart(out: np.ndarray, **arrays: np.ndarray | None) -> None:
-    """InputError where the result's memory is also that of an array which is read."""
+    """InputError where the result shares memory with an array that is read."""
     for name, array in arrays.items():
         if array is not None and np.may_share_memory(out, array):
             raise InputError(f"out: expected memory of its own, got some of {name}'s")
 
 
 def _usable(name: str, array: np.ndarray, reads_float16: bool) -> np.ndarray:
-    """The array with adjacent numbers along its last axis, of a type that is read; a copy where it must be."""
+    """The array with adjacent numbers along its last axis, in a type that operations read; copied only if needed."""
     if array.dtype not in (np.float32, np.float16):
         array = array.view(np.uint16)
     elsewhere = isinstance(array, DeviceArray)

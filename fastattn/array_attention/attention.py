@@ -15,7 +15,7 @@ from fastattn.array_attention.block_mask import BlockMask
 from fastattn.errors import InputError, check_bool, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.device_array import DeviceArray
-from fastattn.ops.float64_attention import is_extreme, is_large, is_ordinary, recompute_in_float64
+from fastattn.ops.float64_attention import LARGE, is_extreme, is_ordinary, recompute_in_float64
 from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import ATTENTION, explains_options
 
@@ -106,8 +106,8 @@ def attention(
     query is (B, T, H, K), key (B, S, G, K), value (B, S, G, V): sentences, positions, heads, head width. Where G is
     less than H it divides H, and each key head serves H / G query heads in a row (Ainslie 2023). All are float32,
     float16, or bfloat16 (as uint16, its bits, or of the ml_dtypes package), and so is the result; computed in float32.
-    layout   "BTHK", the default, or "BHTK": heads before positions, in the result too; no array is copied whose heads
-             are whole
+    layout   "BTHK", the default, or "BHTK": heads before positions, in the result too; arrays are not copied if the
+             numbers of a head are adjacent
     lengths  integers [B]: keys at or past a sentence's length are padding; None: all S are keys
     causal   True: query t sees keys s <= t + offset
     offset   an integer or integers [B], where queries begin among the keys; "end": length - T; None: 0. Nothing but
@@ -117,8 +117,8 @@ def attention(
     mask     bool that broadcasts to (B, H, T, S): True is seen
     scale    multiplies the scores; None: 1 / sqrt(K)
     softcap  a scaled score s becomes softcap * tanh(s / softcap), as in Gemma 2; 0 or None: no cap
-    sinks    an integer: so many first keys are seen beside the window, before or behind it, by all that see any (Xiao
-             2023); float32 [H]: logits that take part in each softmax, and have no value (gpt-oss)
+    sinks    an integer: queries that see any key also see so many first keys, outside the window too (Xiao 2023);
+             float32 [H]: a logit of each head takes part in its softmaxes, without a value (gpt-oss)
     score_mod, mask_mod  functions compiled into the kernel, see docs/attention.md: score_mod(score, b, h, t, s) is the
              score, after the cap, and mask_mod(b, h, t, s) whether it is seen
     block_mask  which blocks of keys are skipped, see BlockMask
@@ -201,21 +201,17 @@ def additive_attention(
     """``attention`` whose scores are v . tanh(q + k) (Bahdanau 2015), of queries and keys that are projected already.
 
     vector  v, float32 (H, D); query is (B, T, H, D), key (B, S, G, D), float32
-    No array of queries by keys by D is made. The other options are those of ``attention``, but for scale.
+    No array of queries by keys by D is made. All other options are those of ``attention``, without scale.
     """
     ops = backend(options.get("device", "cpu"))
     problem = dense(ops, query, key, value, options.get("layout", "BTHK"), options.get("out"))
-    _check_vector(vector, problem.arrays.query_BTHK)
-    return _attend(ops, problem, options, (return_weights, return_logsumexp), vector)
-
-
-def _check_vector(vector: Any, query_BTHK: np.ndarray) -> None:
-    shape, dtype = query_BTHK.shape[2:], query_BTHK.dtype
+    shape, dtype = problem.arrays.query_BTHK.shape[2:], problem.arrays.query_BTHK.dtype
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32 or vector.shape != shape:
         got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
         raise InputError(f"vector: expected an array of float32 {shape}, got {got}")
     if dtype != np.float32:
         raise InputError(f"query: expected float32 for additive attention, got {dtype}")
+    return _attend(ops, problem, options, (return_weights, return_logsumexp), vector)
 
 
 def _attend(
@@ -225,7 +221,7 @@ def _attend(
     returned: tuple[bool, bool],
     vector_HK: np.ndarray | None = None,
 ) -> np.ndarray | tuple[np.ndarray, ...]:
-    """The result, and what else is ``returned``: the weights, the logsumexp."""
+    """The result, or a tuple with the weights and the logsumexp as ``returned`` asks."""
     arrays = problem.arrays
     B, H, T, S = arrays.shape
     G, K, V = *arrays.key_BSGK.shape[2:], arrays.value_BSGV.shape[3]
@@ -246,8 +242,8 @@ def _attend(
         if B and T and S:
             _compute(ops, arrays, heads, visible, terms, outputs)
         else:
-            with ops.on_host(arrays, outputs) as (there, (_, logs)):
-                there.out_BTHV[...] = 0
+            with ops.on_host(arrays, outputs) as (host_arrays, (_, logs)):
+                host_arrays.out_BTHV[...] = 0
                 if logs is not None:
                     logs[...] = -np.inf if sinks_H is None else sinks_H if arrays.ragged else sinks_H[:, None]
     results = [result for result in (problem.finish(), *outputs) if result is not None]
@@ -258,27 +254,23 @@ def _attend(
 def _compute(
     ops: Ops, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> None:
-    """By the operation, and what float32 cannot hold in float64."""
-    plain = terms.function is None and visible.function is None and terms.vector_HK is None
-    every = plain and (is_large(terms.sinks_H) or _is_extreme(ops, arrays, heads))
-    held = heads, visible, terms
-    if every:
-        held = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
-    if (ops.strided_attention(arrays, *held, outputs) or every) and plain:
-        with ops.on_host(arrays, outputs) as (there, written):
-            recompute_in_float64(there, heads, visible, terms, written, every)
-
-
-def _is_extreme(ops: Ops, arrays: StridedArrays, heads: Heads) -> bool:
+    """Compute by the operation, then in float64 the rows that float32 cannot hold."""
     scale, softcap = heads.scale or 0.0, heads.softcap
-    if is_ordinary(scale, softcap):
-        return False
-    with ops.on_host(arrays, SoftmaxOutputs()) as (there, _):
-        return is_extreme(scale, softcap, there.query_BTHK, there.key_BSGK)
+    plain = terms.function is None and visible.function is None and terms.vector_HK is None
+    all_rows = plain and terms.sinks_H is not None and float(np.abs(terms.sinks_H).max()) > LARGE
+    if plain and not all_rows and not is_ordinary(scale, softcap):
+        with ops.on_host(arrays, SoftmaxOutputs()) as (host_arrays, _):
+            all_rows = is_extreme(scale, softcap, host_arrays.query_BTHK, host_arrays.key_BSGK)
+    inputs = heads, visible, terms
+    if all_rows:
+        inputs = heads._replace(scale=1.0, softcap=0.0), visible, terms._replace(sinks_H=None)
+    if (ops.strided_attention(arrays, *inputs, outputs) or all_rows) and plain:
+        with ops.on_host(arrays, outputs) as (host_arrays, host_outputs):
+            recompute_in_float64(host_arrays, heads, visible, terms, host_outputs, all_rows)
 
 
 def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[Visible, np.ndarray | None]:
-    """What the queries see, and the logits of heads among ``sinks``."""
+    """(what the queries see, the logits of heads, if ``sinks`` are logits, or None)."""
     shape = arrays.shape
     sinks, sinks_H = _sinks(options.get("sinks"), *shape[1::2])
     seen_N2 = _ranges(ops, arrays, options, sinks)
@@ -303,13 +295,13 @@ def _visible(ops: Ops, arrays: StridedArrays, options: dict[str, Any]) -> tuple[
 
 def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int) -> np.ndarray | None:
     """seen_N2 of all queries, or None where all keys are seen."""
-    given, offset, causal = options.get("lengths"), options.get("offset"), options.get("causal", False)
-    if given is offset is options.get("window") is None and causal is False:
+    lengths, offset, causal = options.get("lengths"), options.get("offset"), options.get("causal", False)
+    if lengths is offset is options.get("window") is None and causal is False:
         return None
     queries_B, lengths_B = (starts[1:] - starts[:-1] for starts in arrays.starts)
     B = len(queries_B)
-    if given is not None:
-        keys_B, lengths_B = lengths_B, arguments.integers("lengths", given, B)
+    if lengths is not None:
+        keys_B, lengths_B = lengths_B, arguments.integers("lengths", lengths, B)
         if ((lengths_B < 0) | (lengths_B > keys_B)).any():
             most = int(keys_B.max(initial=0))
             raise InputError(f"lengths: expected 0 to {most}, the number of keys, got {described(lengths_B.tolist())}")
@@ -318,16 +310,16 @@ def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int
         if offset != "end":
             raise InputError(f"offset: expected integers or 'end', got {described(offset)}")
         offset = lengths_B - queries_B
-    # an offset beyond the queries and keys hides or shows everything
+    # an offset beyond all queries and keys hides or shows all keys: clipping changes nothing
     offset_B = np.zeros(B, np.int64)
     if offset is not None:
         offset_B = np.clip(arguments.integers("offset", offset, B), -arguments.FAR, arguments.FAR)
-    if not causal and window == (None, None) and given is None:
+    if not causal and window == (None, None) and lengths is None:
         return None
     lengths_B, sides = np.ascontiguousarray(lengths_B), arguments.sides_of(causal, window)
     seen_N2 = ops.seen_around(arrays.starts[0], lengths_B, offset_B, *sides)
     if sinks and not causal and window[1] is not None:
-        # those before a window are the kernel's to show; those behind it are not hidden by causality
+        # the kernel shows sinks before a window; sinks behind it are shown here, unless causality hides them
         ends_N = np.repeat(np.minimum(lengths_B, sinks), queries_B)
         sees_N = seen_N2[:, 0] < seen_N2[:, 1]
         np.maximum(seen_N2[:, 1], ends_N, out=seen_N2[:, 1], where=sees_N)
@@ -335,7 +327,7 @@ def _ranges(ops: Ops, arrays: StridedArrays, options: dict[str, Any], sinks: int
 
 
 def _sinks(sinks: Any, H: int, S: int) -> tuple[int, np.ndarray | None]:
-    """(the number of first keys that stay seen, logits of heads or None)."""
+    """(the number of first keys that queries see beside their window, the heads' logits or None)."""
     if sinks is None:
         return 0, None
     if isinstance(sinks, np.ndarray) and sinks.dtype == np.float32:

@@ -1,4 +1,4 @@
-"""Blocks of queries and keys that a mask leaves empty, in part or whole: what a kernel need not compute or ask."""
+"""Blocks of queries and keys that a mask hides, shows in part or shows whole, so that kernels can skip work."""
 
 import math
 from collections.abc import Callable
@@ -16,15 +16,15 @@ MAX_BLOCKS = 1 << 30
 
 
 class BlockMask:
-    """Which blocks of queries and keys are seen; attention skips those that are not (FlexAttention, Dong 2024).
+    """Which blocks of queries and keys are seen; attention skips hidden blocks (FlexAttention, Dong 2024).
 
-    states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]: 0 none of a block's keys are seen, 2 all
-                 are, 1 some are: there ``mask_mod`` says which, and without one all
+    states_BHTS  uint8 [B or 1, H or 1, blocks of queries, blocks of keys]: 0: no key of a block is seen; 2: all are;
+                 1: some are, which ``mask_mod`` says; without a ``mask_mod`` all are
     queries, keys  the numbers of queries and keys
     block        (queries, keys) of a block
     """
 
-    mask: np.ndarray | None  # says which keys of a block in part are seen, if no function does
+    mask: np.ndarray | None  # says which keys of a block of state 1 are seen, if no function does
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class BlockMask:
 
     @classmethod
     def from_mask(cls, mask: np.ndarray, block: tuple[int, int] | int = 128) -> "BlockMask":
-        """Of a boolean array that broadcasts to (B, H, T, S), True is seen; it is kept for the blocks seen in part."""
+        """From a boolean array that broadcasts to (B, H, T, S), True is seen; it is kept for blocks seen in part."""
         if not isinstance(mask, np.ndarray) or mask.dtype != bool or not 2 <= mask.ndim <= 4:
             raise InputError("mask: expected a boolean array (..., queries, keys)")
         T, S = mask.shape[-2:]
-        made = cls(mask_states(mask, _block(block)), T, S, _block(block))
-        made.mask = mask if (made.states_BHTS == SOME).any() else None
-        return made
+        blocks = cls(mask_states(mask, _block(block)), T, S, _block(block))
+        blocks.mask = mask if (blocks.states_BHTS == SOME).any() else None
+        return blocks
 
     def __repr__(self) -> str:
-        kept = float((self.states_BHTS != NONE).mean()) if self.states_BHTS.size else 0.0
-        return f"BlockMask({self.queries} x {self.keys}, blocks of {self.block[0]} x {self.block[1]}, {kept:.0%} kept)"
+        share = float((self.states_BHTS != NONE).mean()) if self.states_BHTS.size else 0.0
+        return f"BlockMask({self.queries} x {self.keys}, blocks of {self.block[0]} x {self.block[1]}, {share:.0%} kept)"
 
     @classmethod
     def from_function(
@@ -74,10 +74,10 @@ class BlockMask:
         block: tuple[int, int] | int = 128,
         device: str = "cpu",
     ) -> "BlockMask":
-        """Of ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H of 1 if it does not depend on them.
+        """From ``mask_mod(b, h, t, s)`` for B sentences and H heads; B or H of 1 if it does not depend on them.
 
-        It is asked about every query and key, unless it is made of comparisons of positions alone; after that only in
-        blocks that are seen in part.
+        The function is called for every query and key, unless it consists of comparisons of positions alone; attention
+        then calls it only in blocks that are seen in part.
         """
         B, H = _size("B", B), _size("H", H)
         queries, keys, sides = _size("queries", queries), _size("keys", keys), _block(block)
@@ -88,11 +88,11 @@ class BlockMask:
         return cls(states, queries, keys, sides, mask_mod)
 
     def _blocks(self) -> tuple[int, int]:
-        """How many there are of queries and of keys."""
+        """The numbers of blocks of queries and of keys."""
         return -(-self.queries // self.block[0]), -(-self.keys // self.block[1])
 
     def fit(self, B: int, H: int, queries: int, keys: int) -> None:
-        """InputError unless it is one for arrays of this shape."""
+        """InputError unless the mask fits arrays of this shape."""
         if self.states_BHTS.shape[2:] != self._blocks():
             raise InputError("block_mask: expected states, queries, keys and block as they were made, got others")
         b, h = self.states_BHTS.shape[:2]

@@ -45,13 +45,13 @@ class KVCache:
     """Keys and values of a batch of growing sequences, for the attention of their newest positions.
 
     batch, key_heads, head_width, value_width  B, G, K and V of ``attention``; value_width None: head_width
-    dtype     "float32", "float16" or "bfloat16", in which they are kept; half the bytes take half the time of a step
-    capacity  positions of each sequence for which there is room at first; more is made as it is needed
-    device    "cpu", "cuda" or "auto", which keeps and computes
-    A position is a row of one table, and a sequence is a list of row numbers: sequences that have positions in common
-    share their rows (as the pages of vLLM, Kwon 2023). Rows that no sequence has any more are used again; all memory is
-    freed with the last of a cache and its forks. Threads may use them at once: calls wait for each other.
-    ``len`` is the number of sequences. InputError for arguments that do not fit; the cache is then as before.
+    dtype     "float32", "float16" or "bfloat16", the type that is stored; half the bytes take half the time of a step
+    capacity  positions of each sequence for which there is room at first; it grows as needed
+    device    "cpu", "cuda" or "auto", where keys and values lie and attention is computed
+    A position is a row of one table, and a sequence is a list of row numbers: sequences share the rows of common
+    positions (as vLLM shares pages, Kwon 2023). Rows that no sequence has any more are used again; all memory is freed
+    with the last of a cache and its forks. Threads may use them at once: calls wait for each other.
+    ``len`` is the number of sequences. InputError for arguments that do not fit; the cache then stays as it is.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class KVCache:
     def __repr__(self) -> str:
         G, K, V = self._shape
         longest = int(self._lengths_B.max(initial=0))
-        held = f"{counted(len(self), 'sequence')} of at most {counted(longest, 'position')}"
-        return f"KVCache({held}, {counted(G, 'head')} of {K} and {V}, {self._dtype})"
+        sequences = f"{counted(len(self), 'sequence')} of at most {counted(longest, 'position')}"
+        return f"KVCache({sequences}, {counted(G, 'head')} of {K} and {V}, {self._dtype})"
 
     @property
     def lengths(self) -> np.ndarray:
@@ -96,13 +96,25 @@ class KVCache:
     def append(self, key: np.ndarray, value: np.ndarray, lengths: Integers | None = None) -> None:
         """Add T positions to each sequence: key (B, T, G, K), value (B, T, G, V), float32, float16 or bfloat16.
 
-        lengths  integers [B]: of sequence b only the first lengths[b] are added, perhaps none; the rest is padding
+        lengths  integers [B]: only the first lengths[b] positions of sequence b are added; the rest is padding
         """
         check_floats("key", key)
         check_floats("value", value)
         with self._store.lock:
             rows_BTE = self._joined(key, value)
-            self._append(rows_BTE, self._counts(lengths, rows_BTE.shape[1]))
+            B, T, E = rows_BTE.shape
+            counts_B = self._counts(lengths, T)
+            b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
+            if not len(b_N):
+                return
+            longer_B, columns = self._lengths_B + counts_B, self._rows_BS.shape[1]
+            if (longest := int(longer_B.max())) > columns:
+                self._rows_BS = np.pad(self._rows_BS, ((0, 0), (0, max(longest, 2 * columns) - columns)))
+            rows_N = self._store.take(len(b_N))
+            values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
+            self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
+            self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
+            self._lengths_B = longer_B
 
     def _joined(self, key: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Rows of keys, then values, float32; InputError for shapes that do not fit."""
@@ -119,19 +131,6 @@ class KVCache:
             with np.errstate(over="ignore"):
                 rows_BTE = rows_BTE.astype(np.float16).astype(np.float32)
         return rows_BTE
-
-    def _append(self, rows_BTE: np.ndarray, counts_B: np.ndarray) -> None:
-        B, T, E = rows_BTE.shape
-        b_N, t_N = np.nonzero(np.arange(T) < counts_B[:, None])
-        if not len(b_N):
-            return
-        longer_B = self._lengths_B + counts_B
-        self._widen(int(longer_B.max()))
-        rows_N = self._store.take(len(b_N))
-        values_NE = rows_BTE.reshape(B * T, E) if len(b_N) == B * T else rows_BTE[b_N, t_N]
-        self._ops.write_rows(self._store.table, rows_N, self._ops.as_rows(values_NE), 0)
-        self._rows_BS[b_N, self._lengths_B[b_N] + t_N] = rows_N
-        self._lengths_B = longer_B
 
     @overload
     def attend(
@@ -151,12 +150,12 @@ class KVCache:
 
         Query t of a sequence of length L stands at position L - T + t and sees the positions up to its own; one before
         the first position sees none, and yields zeros. So a step is append, then attend, with T = 1.
-        lengths  integers [B]: sequence b has only the first lengths[b] queries, which are then its last positions; the
-                 rest is padding, and yields zeros
+        lengths  integers [B]: only the first lengths[b] queries of sequence b count, which are its last positions; the
+                 rest is padding and yields zeros
         bias     float32 that broadcasts to (B, H, T, S), where S is the longest sequence's length
         return_weights  (result, weights): the softmax weights too, float32 (B, H, T, S)
-        All others as in ``attention``. A result has the same bits however the positions were appended, whatever the
-        other sequences and however many threads. For a first chunk of many positions ``attention`` is faster.
+        Further options as in ``attention``. A result's bits do not depend on how the positions were appended, on the
+        other sequences or on the number of threads. For a first chunk of many positions ``attention`` is faster.
         """
         check_floats("query", query)
         scale, softcap = arguments.scale_of(options, self._shape[1]), arguments.softcap_of(options)
@@ -174,7 +173,7 @@ class KVCache:
         return out if weights is None else (out, weights)
 
     def _heads(self, query: np.ndarray, scale: float, softcap: float) -> Heads:
-        """Those of a query and of the cache's rows; InputError where they do not fit."""
+        """The heads of a query and of the cache's rows; InputError where they do not fit."""
         G, K, V = self._shape
         if query.ndim != 4 or len(query) != len(self) or query.shape[3] != K:
             raise InputError(f"query: expected shape ({len(self)}, positions, heads, {K}), got {query.shape}")
@@ -188,33 +187,28 @@ class KVCache:
         (B, T, H, K), V, S = query.shape, heads.value_width, int(self._lengths_B.max(initial=0))
         if bias is not None:
             bias = arguments.broadcastable("bias", bias, np.float32, (B, H, T, S))
-        weights_NHS = self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
-        out = np.zeros((B, T, H, V), np.float32)
-        if B * T * S:
-            # what float32 cannot hold is computed in float64
-            held = heads
-            if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
-                held = heads._replace(scale=1.0, softcap=0.0)
-            found_NF = self._ops.attention_step(
-                self._ops.as_rows(query.reshape(B * T, H * K)),
-                self._store.table,
-                self._store.table,
-                KeyIndex(
-                    np.ascontiguousarray(self._rows_BS[:, :S]),
-                    stops_N=seen_N2[:, 1].copy(),
-                    rows_N=np.repeat(np.arange(B), T),
-                    firsts_N=seen_N2[:, 0].copy(),
-                ),
-                held,
-                bias_NHS=None if bias is None else _by_query(bias, B, T),
-                weights_NHS=weights_NHS,
-            )
-            out = np.asarray(found_NF).reshape(B, T, H, V)
-        weights = None
+        if not B * T * S:
+            return np.zeros((B, T, H, V), np.float32), np.empty((B, H, T, S), np.float32) if wants_weights else None
+        weights, weights_NHS = None, self._ops.empty((B * T, H, S), np.dtype(np.float32)) if wants_weights else None
+        # scores that float32 cannot hold are computed in float64 below
+        float32_heads = heads
+        if abs(heads.scale or 0.0) >= LARGE or heads.softcap >= LARGE:
+            float32_heads = heads._replace(scale=1.0, softcap=0.0)
+        rows_NE, table_ME = self._ops.as_rows(query.reshape(B * T, H * K)), self._store.table
+        index = KeyIndex(
+            np.ascontiguousarray(self._rows_BS[:, :S]),
+            stops_N=seen_N2[:, 1].copy(),
+            rows_N=np.repeat(np.arange(B), T),
+            firsts_N=seen_N2[:, 0].copy(),
+        )
+        bias_NHS = None if bias is None else _by_query(bias, B, T)
+        out_NF = self._ops.attention_step(
+            rows_NE, table_ME, table_ME, index, float32_heads, bias_NHS=bias_NHS, weights_NHS=weights_NHS
+        )
+        out = np.asarray(out_NF).reshape(B, T, H, V)
         if weights_NHS is not None:
             weights = np.ascontiguousarray(np.asarray(weights_NHS).reshape(B, T, H, S).transpose(0, 2, 1, 3))
-        if B * T * S:
-            self._recompute_in_float64(query, out, heads, Visible(seen_N2), bias, weights)
+        self._recompute_in_float64(query, out, heads, seen_N2, bias, weights)
         return out, weights
 
     def _recompute_in_float64(
@@ -222,36 +216,37 @@ class KVCache:
         query: np.ndarray,
         out: np.ndarray,
         heads: Heads,
-        visible: Visible,
+        seen_N2: np.ndarray,
         bias: np.ndarray | None,
         weights: np.ndarray | None,
     ) -> None:
         """Compute again, in place, the steps whose scores float32 cannot hold."""
-        (B, T), seen_N2 = query.shape[:2], visible.seen_N2
-        assert seen_N2 is not None
+        (B, T), (G, K, V) = query.shape[:2], self._shape
         scale, softcap = heads.scale or 0.0, heads.softcap
         # an overflow leaves NaN, or zeros where all scores became -inf
         wrong_BT = (np.isnan(out).all(axis=3) | ~out.any(axis=3)).any(axis=2)
         wrong_BT &= (seen_N2[:, 1] > seen_N2[:, 0]).reshape(B, T)
         for b in map(int, np.nonzero(wrong_BT.any(axis=1))[0]) if is_ordinary(scale, softcap) else range(B):
-            key, value = self._keys_values(b)
-            one = slice(b, b + 1)
+            rows_SE = np.asarray(self._store.table)[self._rows_BS[b, : self._lengths_B[b]]]
+            key = rows_SE[:, : G * K].reshape(-1, G, K)
+            value = rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
+            sentence = slice(b, b + 1)
             shape, starts = (1, query.shape[2], T, len(key)), (np.array([0, T]), np.array([0, len(key)]))
-            arrays = StridedArrays(query[one], key[None], value[None], out[one], shape, starts)
-            part = None if bias is None else bias[one] if len(bias) > 1 else bias
-            outputs = SoftmaxOutputs(None if weights is None else weights[one])
-            seen = visible._replace(seen_N2=seen_N2[b * T : (b + 1) * T])
-            every = is_extreme(scale, softcap, query[b], key)
-            recompute_in_float64(arrays, heads, seen, ScoreTerms(part), outputs, every)
+            arrays = StridedArrays(query[sentence], key[None], value[None], out[sentence], shape, starts)
+            sequence_bias = None if bias is None else bias[sentence] if len(bias) > 1 else bias
+            outputs = SoftmaxOutputs(None if weights is None else weights[sentence])
+            visible = Visible(seen_N2[b * T : (b + 1) * T])
+            all_rows = is_extreme(scale, softcap, query[b], key)
+            recompute_in_float64(arrays, heads, visible, ScoreTerms(sequence_bias), outputs, all_rows)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
-        """The sequences become those of these numbers, which may repeat: beams. Nothing but lists of rows is copied."""
+        """Replace the sequences by those of these numbers, which may repeat, as beams do. Only row lists are copied."""
         with self._store.lock:
             order_B = self._order(order)
             self._rows_BS, self._lengths_B = self._rows_BS[order_B], self._lengths_B[order_B]
 
     def fork(self, order: int | Sequence[int] | np.ndarray | None = None) -> KVCache:
-        """A new cache of the sequences of these numbers, one or all: it shares their positions, and grows apart."""
+        """A new cache with the sequences of these numbers, or all: it shares their positions, and grows on its own."""
         with self._store.lock:
             if order is None:
                 order = np.arange(len(self))
@@ -269,7 +264,7 @@ class KVCache:
         return self.fork()
 
     def truncate(self, lengths: Integers) -> None:
-        """Drop all but the first positions of each sequence: integers [B], or one that may be above a length."""
+        """Keep only the first positions of each sequence: integers [B], or an integer, which may exceed a length."""
         with self._store.lock:
             lengths_B = arguments.integers("lengths", lengths, len(self))
             if np.ndim(lengths) == 0:
@@ -281,21 +276,8 @@ class KVCache:
             self._lengths_B = lengths_B.copy()
 
     def rows(self) -> np.ndarray:
-        """The numbers of all rows that sequences have, with repetitions."""
+        """The numbers of all rows of the sequences, with repetitions."""
         return self._rows_BS[np.arange(self._rows_BS.shape[1]) < self._lengths_B[:, None]]
-
-    def _widen(self, columns: int) -> None:
-        B, old = self._rows_BS.shape
-        if columns > old:
-            wider_BS = np.zeros((B, max(columns, 2 * old)), np.int32)
-            wider_BS[:, :old] = self._rows_BS
-            self._rows_BS = wider_BS
-
-    def _keys_values(self, b: int) -> tuple[np.ndarray, np.ndarray]:
-        """A sequence's keys [S, G, K] and values [S, G, V], copied, as stored."""
-        G, K, V = self._shape
-        rows_SE = np.asarray(self._store.table)[self._rows_BS[b, : self._lengths_B[b]]]
-        return rows_SE[:, : G * K].reshape(-1, G, K), rows_SE[:, G * K : G * (K + V)].reshape(-1, G, V)
 
     def _counts(self, lengths: Integers | None, T: int) -> np.ndarray:
         """How many of T positions each sequence has."""
@@ -328,7 +310,7 @@ class KVCache:
 
 
 class _Store:
-    """The table that a cache and its forks share. A row is free once none of their sequences has it."""
+    """The table that a cache and its forks share. A row is free when none of their sequences has it."""
 
     def __init__(self, ops: Ops, row_width: int, dtype: str, rows: int):
         self.caches: weakref.WeakSet[KVCache] = weakref.WeakSet()
@@ -341,7 +323,7 @@ class _Store:
         return self._pool.layers[0]
 
     def take(self, count: int) -> np.ndarray:
-        """The numbers of ``count`` free rows; dropped ones are looked for when they run short."""
+        """The numbers of ``count`` free rows; when they run short, rows that no sequence has are freed first."""
         pool = self._pool
         if count > pool.free:
             used_M = np.zeros(pool.rows, bool)

@@ -15,7 +15,6 @@ from fastattn.errors import InputError, check_count, described
 from fastattn.ops import backend, on_threads
 from fastattn.ops.protocol import PackedLinear
 from fastattn.system.option_names import LAYER, explains_options
-from fastattn.system.records import lazy
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,8 +42,8 @@ class ProjectionWeights(NamedTuple):
 class MultiHeadAttention:
     """Multi-head attention whose weights are packed once: y = mha(x), or mha(x, memory).
 
-    heads      H, of queries; the rows of ``weights.query`` are divided among them. Key heads are as many as heads of
-               that width are in ``weights.key``: fewer are shared by adjacent query heads (Ainslie 2023)
+    heads      H, the number of query heads, which share the rows of ``weights.query`` equally. ``weights.key`` has as
+               many heads of that width, or fewer, each of which adjacent query heads share (Ainslie 2023)
     precision  of the products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
     device     where it computes: "cpu", "cuda" or "auto"
     InputError for weights that do not fit.
@@ -52,6 +51,7 @@ class MultiHeadAttention:
 
     def __init__(self, weights: ProjectionWeights, heads: int, precision: str = "float32", device: str = "cpu"):
         self._ops, self.device = backend(device), device
+        self._packed: dict[tuple[str, ...], PackedLinear] = {}  # by the names of the projections that a layer makes
         if precision not in PRECISIONS:
             raise InputError(f"precision: expected {', '.join(PRECISIONS)}, got {described(precision)}")
         self.weights, self.precision = _checked(weights, precision), precision
@@ -66,14 +66,14 @@ class MultiHeadAttention:
         precision: str = "float32",
         device: str = "cpu",
     ) -> MultiHeadAttention:
-        """That of a torch.nn.MultiheadAttention with ``heads`` heads, from its state dict or a file that has it.
+        """The attention of a torch.nn.MultiheadAttention with ``heads`` heads, from its state dict or a file with it.
 
-        state   tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
+        state   tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
         prefix  of the names, such as "encoder.layers.0.self_attn."; all tensors with it belong to the attention
-        torch returns weights averaged over heads: ``return_weights`` has each head's. Its ``key_padding_mask`` is
-        ``~mask[:, None, None]``, its boolean ``attn_mask`` hides where True. InputError for tensors that are missing,
-        misshapen or of options that are not supported: add_bias_kv, keys and values of different widths;
-        CheckpointError for a file that is missing or unsound, of which nothing is run.
+        torch returns weights averaged over heads, ``return_weights`` those of each head. torch's ``key_padding_mask``
+        is ``~mask[:, None, None]``; its boolean ``attn_mask`` hides where it is True. InputError for tensors that are
+        missing, misshapen or of options that are not supported: add_bias_kv, keys and values of different widths;
+        CheckpointError for a file that is missing or unsound; no code in a file is run.
         """
         return cls(ProjectionWeights(**projection_weights(state, prefix)), heads, precision, device)
 
@@ -128,53 +128,35 @@ class MultiHeadAttention:
             raise InputError(f"memory: expected one, since keys are made of rows {self.weights.key.shape[1]} wide")
         options |= {"return_weights": return_weights, "return_logsumexp": return_logsumexp, "device": self.device}
         with on_threads(self._ops, options.get("threads")):
-            query, key, value = self._project(x, memory)
-            found = attention(query, key, value, **options)
-            context, *others = found if isinstance(found, tuple) else (found,)
-            y = self._linear(context.reshape(*x.shape[:2], self.heads * self.value_width), self._output)
-        return (y, *others) if others else y
+            result = attention(*self._project(x, memory), **options)
+            context, *extras = result if isinstance(result, tuple) else (result,)
+            y = self._linear(context.reshape(*x.shape[:2], self.heads * self.value_width), "output")
+        return (y, *extras) if extras else y
 
     def _project(self, x: np.ndarray, memory: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Queries, keys and values with four axes: columns of the rows of one or two products, not copied."""
         H, G, K, V = self.heads, self.key_heads, self.head_width, self.value_width
         if memory is None:
-            rows = self._linear(x, self._query_key_value)
+            rows = self._linear(x, "query", "key", "value")
             queries, keys = rows[..., : H * K], rows[..., H * K :]
         else:
-            queries, keys = self._linear(x, self._query), self._linear(memory, self._key_value)
+            queries, keys = self._linear(x, "query"), self._linear(memory, "key", "value")
         return (
             queries.reshape(*queries.shape[:2], H, K),
             keys[..., : G * K].reshape(*keys.shape[:2], G, K),
             keys[..., G * K :].reshape(*keys.shape[:2], G, V),
         )
 
-    def _linear(self, x: np.ndarray, packed: PackedLinear) -> np.ndarray:
-        rows = self._ops.as_rows(x).reshape(x.shape[0] * x.shape[1], x.shape[2])
+    def _linear(self, x: np.ndarray, *names: str) -> np.ndarray:
+        """One or several projections of the same rows, packed as one layer at the first use."""
+        if names not in self._packed:
+            matrices = [getattr(self.weights, name) for name in names]
+            biases = [getattr(self.weights, f"{name}_bias") for name in names]
+            pairs = zip(matrices, biases)
+            bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in pairs])
+            self._packed[names] = self._ops.pack_linear(np.concatenate(matrices), bias, self.precision)
+        rows, packed = self._ops.as_rows(x).reshape(x.shape[0] * x.shape[1], x.shape[2]), self._packed[names]
         return np.asarray(self._ops.linear(rows, packed)).reshape(*x.shape[:2], packed.outputs)
-
-    @lazy
-    def _query_key_value(self) -> PackedLinear:
-        return self._packed("query", "key", "value")
-
-    @lazy
-    def _query(self) -> PackedLinear:
-        return self._packed("query")
-
-    @lazy
-    def _key_value(self) -> PackedLinear:
-        return self._packed("key", "value")
-
-    @lazy
-    def _output(self) -> PackedLinear:
-        return self._packed("output")
-
-    def _packed(self, *names: str) -> PackedLinear:
-        """Several projections of the same rows as one."""
-        matrices = [getattr(self.weights, name) for name in names]
-        biases = [getattr(self.weights, f"{name}_bias") for name in names]
-        both = zip(matrices, biases)
-        bias = np.concatenate([np.zeros(len(matrix), np.float32) if b is None else b for matrix, b in both])
-        return self._ops.pack_linear(np.concatenate(matrices), bias, self.precision)
 
 
 @overload
@@ -229,7 +211,7 @@ def _check_rows(name: str, array: Any, batch: int | None, width: int) -> None:
 
 
 def _checked(weights: Any, precision: str) -> ProjectionWeights:
-    """The weights, of the right types, and of shapes that fit each other."""
+    """The weights; InputError for wrong types, or shapes that do not fit each other."""
     if not isinstance(weights, ProjectionWeights):
         raise InputError(f"weights: expected ProjectionWeights, got {type(weights).__name__}")
     for name, array in weights._asdict().items():
@@ -276,27 +258,27 @@ KNOWN = {"in_proj_weight", *SEPARATE.values(), "in_proj_bias", "out_proj.weight"
 
 def projection_weights(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) -> dict[str, np.ndarray]:
     """The fields of ProjectionWeights that the tensors with this prefix have."""
-    found = torch_state(state, prefix)
-    if {"bias_k", "bias_v"} & set(found):
+    tensors = torch_state(state, prefix)
+    if {"bias_k", "bias_v"} & set(tensors):
         raise InputError(f"state: {prefix}bias_k and bias_v, of add_bias_kv=True, are not supported")
-    unknown = sorted(set(found) - KNOWN)
+    unknown = sorted(set(tensors) - KNOWN)
     if unknown:
         raise InputError(f"state: unknown tensors {listed(prefix, unknown)}; the prefix should be the attention's own")
-    inside = ["in_proj_weight"] if "in_proj_weight" in found else list(SEPARATE.values())
-    missing = [name for name in (*inside, "out_proj.weight") if name not in found]
-    if missing or ("in_proj_weight" in found and set(SEPARATE.values()) & set(found)):
-        wanted = "in_proj_weight, or q_proj_weight, k_proj_weight and v_proj_weight, and out_proj.weight"
-        raise InputError(f"state: expected {wanted}, got {listed(prefix, sorted(found)) or 'none of them'}")
-    arrays = {name: float32_array(prefix + name, value) for name, value in found.items()}
-    ends = {"out_proj.weight": "output", "out_proj.bias": "output_bias"}
-    made = {field: arrays[name] for name, field in ends.items() if name in arrays}
+    projections = ["in_proj_weight"] if "in_proj_weight" in tensors else list(SEPARATE.values())
+    missing = [name for name in (*projections, "out_proj.weight") if name not in tensors]
+    if missing or ("in_proj_weight" in tensors and set(SEPARATE.values()) & set(tensors)):
+        expected = "in_proj_weight, or q_proj_weight, k_proj_weight and v_proj_weight, and out_proj.weight"
+        raise InputError(f"state: expected {expected}, got {listed(prefix, sorted(tensors)) or 'none of them'}")
+    arrays = {name: float32_array(prefix + name, value) for name, value in tensors.items()}
+    outputs = {"out_proj.weight": "output", "out_proj.bias": "output_bias"}
+    fields = {field: arrays[name] for name, field in outputs.items() if name in arrays}
     if "in_proj_weight" in arrays:
-        made |= _thirds(prefix + "in_proj_weight", arrays["in_proj_weight"], 2, "")
+        fields |= _thirds(prefix + "in_proj_weight", arrays["in_proj_weight"], 2, "")
     else:
-        made |= {part: arrays[name] for part, name in SEPARATE.items()}
+        fields |= {part: arrays[name] for part, name in SEPARATE.items()}
     if "in_proj_bias" in arrays:
-        made |= _thirds(prefix + "in_proj_bias", arrays["in_proj_bias"], 1, "_bias")
-    return made
+        fields |= _thirds(prefix + "in_proj_bias", arrays["in_proj_bias"], 1, "_bias")
+    return fields
 
 
 def _thirds(name: str, array: np.ndarray, axes: int, end: str) -> dict[str, np.ndarray]:

@@ -12,10 +12,10 @@ from fastattn.errors import InputError, described
 
 
 def torch_state(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) -> dict[str, Any]:
-    """The tensors with this prefix, for ``float32_array``, by what follows it in their names.
+    """The tensors with this prefix, for ``float32_array``, by the part of their names behind it.
 
-    state  tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
-    Raises InputError for what is no state dict, CheckpointError for a file that is missing or unsound.
+    state  tensors or arrays by name; or the path of a .safetensors file, or of a file that torch.save wrote
+    InputError if ``state`` is no state dict, CheckpointError for a file that is missing or unsound.
     """
     if not isinstance(prefix, str):
         raise InputError(f"prefix: expected the beginning of names, got {type(prefix).__name__}")
@@ -38,11 +38,11 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def float32_array(name: str, value: Any) -> np.ndarray:
-    """An array, a tensor of torch's or of a file, as float32."""
-    if hasattr(value, "float32"):  # a file's
+    """An array, or a tensor of torch or of a file, as float32."""
+    if hasattr(value, "float32"):  # of a file
         stored: np.ndarray = value.float32()
         return stored
-    if hasattr(value, "detach"):  # one of torch's, perhaps with a gradient, or on another device
+    if hasattr(value, "detach"):  # of torch, perhaps with a gradient, or on another device
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
     try:
@@ -58,6 +58,6 @@ def float32_array(name: str, value: Any) -> np.ndarray:
 
 
 def listed(prefix: str, names: list[str]) -> str:
-    """The first names."""
+    """The first five names, with the prefix, and how many more there are."""
     shown = ", ".join(prefix + name for name in names[:5])
     return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -226,7 +226,7 @@ take_group = make_take_group(choose_logits)
 
 @kernel
 def _project(x_RD, panels_PSN, arrays, edits, peaks_SR, sums_SR, lists, summed, scratch_PB):
-    """The tasks, a row block times a run of segments each, in runs, one a part; see choose_from_all.
+    """The tasks, a row block times a run of segments each, cut into runs, one a part; see choose of ops/cpu/project.py.
 
     peaks_SR  written: the segments' greatest logits; sums_SR: the sums of exponentials relative to these
     lists     BestLists [runs of segments, R, k], written

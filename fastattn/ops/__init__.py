@@ -1,13 +1,10 @@
-"""Operations that models, attention on arrays, mechanisms and search compute with: a namespace of them for each device.
-
-``backend(device)`` is the namespace that has the operations of ``fastattn.ops.protocol`` on a device.
-"""
+"""The operations that everything computes with: ``backend(device)`` is the namespace (``ops.protocol``) of a device."""
 
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import fastattn.system.environment  # noqa: F401  wrong variables are told before anything computes
+import fastattn.system.environment  # noqa: F401  wrong variables raise before anything computes
 from fastattn.errors import InputError, check_count, described
 
 if TYPE_CHECKING:
@@ -19,15 +16,15 @@ _loaded: dict[str, "Ops"] = {}
 
 
 def backend(device: str) -> "Ops":
-    """The namespace of operations of a device, of "auto" the best; InputError for a device that there is not."""
+    """The operations of a device, or of the best one for "auto"; InputError for a device that does not exist."""
     try:
         return _loaded[device]
-    except (KeyError, TypeError):  # TypeError: nothing that could be a name
+    except (KeyError, TypeError):  # TypeError: not hashable
         return _load(device)
 
 
 def check_device(device: Any) -> None:
-    """InputError for a name that is no device's; nothing is imported."""
+    """InputError unless ``device`` is the name of a device; nothing is imported."""
     if not isinstance(device, str) or device not in {*BACKENDS, "auto"}:
         raise InputError(f"expected device {' or '.join(map(repr, (*BACKENDS, 'auto')))}, got {described(device)}")
 
@@ -48,5 +45,5 @@ def _load(device: Any) -> "Ops":
 
 
 def on_threads(ops: "Ops", threads: int | None) -> AbstractContextManager[None]:
-    """The most threads of operations inside: ``threads``, or for None as many as outside."""
+    """A context in which operations use at most so many threads; None: as many as outside."""
     return nullcontext() if threads is None else ops.use_threads(check_count("threads", threads))

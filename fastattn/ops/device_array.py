@@ -1,4 +1,4 @@
-"""Arrays of callers in a device's own memory; the two operations on them where that memory is the host's."""
+"""Callers' arrays in a device's own memory; ``as_array`` and ``on_host`` for devices that use the host's memory."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -9,9 +9,9 @@ from fastattn.arguments.attention import SoftmaxOutputs, StridedArrays
 
 
 class DeviceArray(np.ndarray):
-    """An array of a device as NumPy describes it: type, shape, strides and address. The host cannot read its numbers.
+    """NumPy's description of a device's array: type, shape, strides and address. The host cannot read its numbers.
 
-    owner  the array as its library has it, whose memory it is
+    owner  the array of the library to which the memory belongs
     """
 
     owner: Any = None
@@ -19,7 +19,7 @@ class DeviceArray(np.ndarray):
     def __array_finalize__(self, source: Any) -> None:
         self.owner = getattr(source, "owner", None)
 
-    def __repr__(self) -> str:  # a debugger's, which would read the numbers
+    def __repr__(self) -> str:  # NumPy's would read the numbers
         return f"<{self.dtype} {self.shape} on a card>"
 
     __str__ = __repr__

@@ -1,7 +1,7 @@
 """Attention in float64, for rows whose scores overflow float32.
 
-Kernels multiply scores and biases by log2(e) in float32. From 2.4e38 on that overflows: a row's total becomes NaN or,
-where all its scores became -inf, zero. They count such rows; one number of each row's output shows which.
+Kernels multiply scores and biases by log2(e) in float32, which overflows from 2.4e38 on. A row's total then becomes NaN
+or, where all its scores became -inf, zero. Kernels count such rows; the first number of a row's output shows which.
 """
 
 from typing import NamedTuple
@@ -11,25 +11,20 @@ import numpy as np
 from fastattn.arguments.attention import NONE, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 
-# Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits as float32.
+# Scores beyond this may overflow on the way; scales beyond it, or below its inverse, lose digits in float32.
 LARGE = 1e30
-# Scales above this are so rare that the greatest scores they may lead to are looked for.
+# Scales above this are so rare that it costs little to find the greatest scores that they may lead to.
 ORDINARY = 1e4
 CHUNK = 1 << 20  # scores at a time
 
 
 def is_ordinary(scale: float, softcap: float) -> bool:
-    """Whether float32 holds both, and the scores they lead to but for huge queries and keys."""
+    """Whether float32 holds both, and the scores that they lead to unless queries and keys are huge."""
     return (softcap == 0 or 1 / LARGE < softcap < LARGE) and (scale == 0 or 1 / LARGE < abs(scale) < ORDINARY)
 
 
-def is_large(sinks_H: np.ndarray | None) -> bool:
-    """Whether float32 cannot hold learned logits times log2(e)."""
-    return sinks_H is not None and float(np.abs(sinks_H).max()) > LARGE
-
-
 def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray) -> bool:
-    """Whether float32 cannot hold the scale, the scores that it may lead to, the softcap or its inverse."""
+    """Whether float32 cannot hold the scale, a score that it may lead to, the softcap or the softcap's inverse."""
     if is_ordinary(scale, softcap):
         return False
     if softcap != 0 and not 1 / LARGE < softcap < LARGE:
@@ -40,21 +35,16 @@ def is_extreme(scale: float, softcap: float, query: np.ndarray, key: np.ndarray)
 
 
 def recompute_in_float64(
-    arrays: StridedArrays,
-    heads: Heads,
-    visible: Visible,
-    terms: ScoreTerms,
-    outputs: SoftmaxOutputs,
-    every: bool,
+    arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs, all_rows: bool
 ) -> None:
-    """Compute again, in place, the rows that overflowed in ``strided_attention`` of the same arguments.
+    """Compute again, in place, the rows that overflowed in ``strided_attention`` with the same arguments.
 
-    every  all rows that see a key or a sink, instead
-    Of those that overflowed, rows of a query or with a seen key that is NaN or infinite are left as they are.
+    all_rows  compute all rows that see a key or a sink
+    Otherwise a row stays as it is if its query, or a key that it sees, is NaN or infinite.
     """
     for b, (rows, sentence) in enumerate(arrays.sentences()):
         (query_THK, key_SGK, value_SGV, out_THV), S = sentence, len(sentence[1])
-        suspect_TH = every | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
+        suspect_TH = all_rows | ~(np.abs(as_floats(out_THV[..., 0])) > 0)  # 0 or NaN
         weights, logs = outputs
         for h in map(int, np.nonzero(suspect_TH.any(axis=0))[0]):
             g = h // (heads.query_heads // heads.key_heads)
@@ -62,7 +52,7 @@ def recompute_in_float64(
                 heads=heads,
                 visible=visible,
                 terms=terms,
-                number=(b, h),
+                sentence_head=(b, h),
                 first=rows.start,
                 query_TK=as_floats(query_THK[:, h]),
                 key_SK=as_floats(key_SGK[:, g]),
@@ -73,32 +63,32 @@ def recompute_in_float64(
             )
             suspects = np.nonzero(suspect_TH[:, h])[0]
             for rows_R in np.array_split(suspects, 1 + len(suspects) * S // CHUNK):
-                head.recompute(rows_R, every)
+                head.recompute(rows_R, all_rows)
 
 
 class _Head(NamedTuple):
-    """One head of one sentence, (b, h), whose queries begin at ``first`` among all."""
+    """A head of a sentence: ``sentence_head`` is (b, h), ``first`` the place of its first query among all."""
 
     heads: Heads
     visible: Visible
     terms: ScoreTerms
-    number: tuple[int, int]
+    sentence_head: tuple[int, int]
     first: int
     query_TK: np.ndarray
     key_SK: np.ndarray
     value_SV: np.ndarray
-    out_TV: np.ndarray  # this and the others below are written
+    out_TV: np.ndarray  # written, like the two below
     weights_TS: np.ndarray | None
     logs_T: np.ndarray | None
 
-    def recompute(self, rows_R: np.ndarray, every: bool) -> None:
-        """Recompute those of ``rows_R`` that overflowed, or ``every`` one that sees a key or a sink."""
+    def recompute(self, rows_R: np.ndarray, all_rows: bool) -> None:
+        """Recompute the rows among ``rows_R`` that overflowed, or ``all_rows`` that see a key or a sink."""
         hidden_RS = self._hidden(rows_R)
         kept_R = ~hidden_RS.all(axis=1) | (self.terms.sinks_H is not None)
-        if not every:
+        if not all_rows:
             out_RV = as_floats(self.out_TV[rows_R])
             kept_R &= np.isnan(out_RV).all(axis=1) | ~out_RV.any(axis=1)
-            if self.weights_TS is not None:  # else values of zero look like it
+            if self.weights_TS is not None:  # tells an overflow from values of zero
                 kept_R &= np.isnan(self.weights_TS[rows_R]).any(axis=1) | ~self.weights_TS[rows_R].any(axis=1)
             kept_R &= np.isfinite(self.query_TK[rows_R]).all(axis=1)
             kept_R &= hidden_RS[:, ~np.isfinite(self.key_SK).all(axis=1)].all(axis=1)
@@ -116,36 +106,36 @@ class _Head(NamedTuple):
             self.weights_TS[rows_R] = weights_RS
 
     def _hidden(self, rows_R: np.ndarray) -> np.ndarray:
-        """Which keys each of the rows does not see."""
-        seen, S = self.visible, len(self.key_SK)
+        """Which keys each row does not see."""
+        visible, S = self.visible, len(self.key_SK)
         hidden_RS, s_S = np.zeros((len(rows_R), S), bool), np.arange(S)
-        if seen.seen_N2 is not None:
-            begin_R1, stop_R1 = np.split(seen.seen_N2[self.first + rows_R], 2, axis=1)
-            before_RS = (s_S < begin_R1) & ((s_S >= seen.sinks) | (begin_R1 >= stop_R1))
+        if visible.seen_N2 is not None:
+            begin_R1, stop_R1 = np.split(visible.seen_N2[self.first + rows_R], 2, axis=1)
+            before_RS = (s_S < begin_R1) & ((s_S >= visible.sinks) | (begin_R1 >= stop_R1))
             hidden_RS |= before_RS | (s_S >= stop_R1)
-        if seen.mask_BHTS is not None:
-            hidden_RS |= ~self._part(seen.mask_BHTS, rows_R)
-        if seen.states_BHTS is not None:
-            states_TS = _of_head(seen.states_BHTS, self.number)
-            hidden_RS |= states_TS[rows_R // seen.block[0]][:, s_S // seen.block[1]] == NONE
-        if seen.function is not None:
-            hidden_RS |= ~np.asarray(seen.function(*self.number, rows_R[:, None], s_S)).astype(bool)
+        if visible.mask_BHTS is not None:
+            hidden_RS |= ~self._rows_of(visible.mask_BHTS, rows_R)
+        if visible.states_BHTS is not None:
+            states_TS = _of_head(visible.states_BHTS, self.sentence_head)
+            hidden_RS |= states_TS[rows_R // visible.block[0]][:, s_S // visible.block[1]] == NONE
+        if visible.function is not None:
+            hidden_RS |= ~np.asarray(visible.function(*self.sentence_head, rows_R[:, None], s_S)).astype(bool)
         if self.terms.bias_BHTS is not None:
-            hidden_RS |= self._part(self.terms.bias_BHTS, rows_R) == -np.inf
+            hidden_RS |= self._rows_of(self.terms.bias_BHTS, rows_R) == -np.inf
         return hidden_RS
 
     def _softmax(self, rows_R: np.ndarray, hidden_RS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(weights [R, S], the logs of their sums [R]) in float64."""
+        """(weights [R, S], the logs of the softmaxes' sums [R]) in float64."""
         terms = self.terms
         with np.errstate(all="ignore"):
             scores_RS = self._products(rows_R)
             if terms.function is not None:
-                scores_RS = terms.function(scores_RS, *self.number, rows_R[:, None], np.arange(len(self.key_SK)))
+                scores_RS = terms.function(scores_RS, *self.sentence_head, rows_R[:, None], np.arange(len(self.key_SK)))
             if terms.bias_BHTS is not None:
-                scores_RS = scores_RS + self._part(terms.bias_BHTS, rows_R)
+                scores_RS = scores_RS + self._rows_of(terms.bias_BHTS, rows_R)
             scores_RS[hidden_RS] = -np.inf
             top_R1 = scores_RS.max(axis=1, keepdims=True, initial=-np.inf)
-            sink = -np.inf if terms.sinks_H is None else float(terms.sinks_H[self.number[1]])
+            sink = -np.inf if terms.sinks_H is None else float(terms.sinks_H[self.sentence_head[1]])
             top_R1 = np.maximum(top_R1, sink)
             top_R1[np.isneginf(top_R1)] = 0
             weights_RS = np.exp(scores_RS - top_R1)
@@ -153,23 +143,23 @@ class _Head(NamedTuple):
             return weights_RS / np.where(total_R1 == 0, 1, total_R1), (top_R1 + np.log(total_R1))[:, 0]
 
     def _products(self, rows_R: np.ndarray) -> np.ndarray:
-        """The scaled and capped products of queries and keys, or what is in their place, [R, S]."""
-        query_RK, key_SK, (_, h) = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64), self.number
-        heads = self.heads
+        """The scaled and capped products of queries and keys, or additive attention's sums, [R, S]."""
+        query_RK, key_SK = self.query_TK[rows_R].astype(np.float64), self.key_SK.astype(np.float64)
+        (_, h), heads = self.sentence_head, self.heads
         if self.terms.vector_HK is not None:
             scores_RS = np.tanh(query_RK[:, None] + key_SK) @ self.terms.vector_HK[h].astype(np.float64)
         else:
             scores_RS = query_RK @ key_SK.T * (heads.width**-0.5 if heads.scale is None else heads.scale)
         return np.tanh(scores_RS / heads.softcap) * heads.softcap if heads.softcap else scores_RS
 
-    def _part(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-        """What an array that broadcasts has for some rows and all keys of the head, [R, S]."""
+    def _rows_of(self, array_BHTS: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
+        """The part [R, S] of an array that broadcasts, for these rows and all keys of the head."""
         _, _, T, S = array_BHTS.shape
-        part_RS = _of_head(array_BHTS, self.number)[rows_R if T > 1 else np.zeros_like(rows_R)]
+        rows_RS = _of_head(array_BHTS, self.sentence_head)[rows_R if T > 1 else np.zeros_like(rows_R)]
         keys = len(self.key_SK)
-        return part_RS[:, :keys] if S > 1 else np.broadcast_to(part_RS, (len(rows_R), keys))
+        return rows_RS[:, :keys] if S > 1 else np.broadcast_to(rows_RS, (len(rows_R), keys))
 
 
-def _of_head(array_BHTS: np.ndarray, number: tuple[int, int]) -> np.ndarray:
-    b, h = number
+def _of_head(array_BHTS: np.ndarray, sentence_head: tuple[int, int]) -> np.ndarray:
+    b, h = sentence_head
     return array_BHTS[b if len(array_BHTS) > 1 else 0, h if array_BHTS.shape[1] > 1 else 0]

@@ -1,24 +1,25 @@
-"""The operations that models are built from: the Protocol of a namespace of them. Operations allocate their results.
+"""The operations that models are built from: the Protocol of a namespace of them, a module for each device.
 
-``fastattn.ops.cpu`` and ``fastattn.ops.reference`` are two such namespaces; ``fastattn.ops.backend`` has that of a
-device. A model takes one, and nothing else makes rows or computes on them, so the same model runs on any.
-An implementation says what it does otherwise, and may assume, without checks:
+``fastattn.ops.cpu``, ``reference`` and ``cuda`` are such namespaces; ``fastattn.ops.backend`` returns that of a device.
+A model takes one as an argument, and nothing else makes rows or computes on them, so the same model runs on any device.
+Where an implementation differs, its docstring says so. Without checks an operation may assume:
 
-rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. Nobody else reads more
-            of them than length, shape and dtype, except by ``np.asarray(rows)``, which copies them to the host.
+rows        float32 [N, D], C-contiguous, N perhaps 0, made by operations of the same namespace. All other code reads
+            only their length, shape and dtype, or copies them to the host by ``np.asarray(rows)``.
 tables      rows addressed by number, [M, E] or wider: float32, uint16, the bits of bfloat16, or int8 (``write_rows``)
 indices     NumPy arrays, C-contiguous, in range: ids, positions and rows of tables are int32; all others (starts,
             lengths, offsets, seen keys, the rows of ``take_rows``) are int64
-parameters  NumPy arrays, the same objects call after call: norms' weights, embedding tables, tables of positions
+parameters  NumPy arrays that are the same objects in every call: norms' weights, tables of embeddings and positions
 results     log-probabilities and the ids that they belong to are NumPy arrays
-arrays      of callers, which the last operations here take and return, are NumPy's
+arrays      the callers' own, which the last operations of ``Ops`` take and return, are NumPy's
+all others  are C-contiguous, and float32 unless an operation says otherwise
 
 An operation allocates what it returns. Written in place are the rows of ``round_rows``, ``rotate`` and
 ``normalize_heads``, the tables of ``write_rows``, ``ssru``, ``running_average`` and ``recur``, and attention's weights;
 callers make those tables and weights by ``empty_table`` and ``empty``. No output overlaps an input, except that
 ``concatenate_rows`` may return its one part.
-A row's bits depend on its own sentence alone, whatever the other rows and however many threads run; this does not hold
-for the reference, which takes float64 too.
+A row's bits depend on its own sentence alone, not on other rows or the number of threads; but for the reference, which
+takes float64 too.
 """
 
 from collections.abc import Sequence
@@ -37,16 +38,71 @@ from fastattn.arguments.attention import (
     StridedArrays,
     Visible,
 )
+from fastattn.arguments.images import PixelGrid, Window
 from fastattn.arguments.recurrent import Columns, States
 from fastattn.arguments.steps import NO_EDITS, Edits, StepRows, SubsetRows
-from fastattn.ops.images import ImageOps
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 
-# Each implementation has its own types for weights; a PackedLinear has ``outputs`` and ``inputs``.
+# Each implementation has its own types for weights; its PackedLinear has ``outputs`` and ``inputs``.
 PackedLinear: TypeAlias = Any
 PackedDistances: TypeAlias = Any
 RowLinear: TypeAlias = Any
 OutputSubset: TypeAlias = Any
+
+
+class ImageOps(Protocol):
+    """Operations on images, whose pixels are rows: channels are last inside.
+
+    So a 1x1 convolution is ``linear``, the mean of an image is ``pool``, and patches are a transformer's rows.
+    """
+
+    def convolve(
+        self,
+        x_ND: np.ndarray,
+        grid: PixelGrid,
+        window: Window,
+        groups: Sequence[Any],
+        activation: str = "none",
+        residual_NF: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """activation(W * x + b + residual), float32 [rows of the window's grid, outputs of all groups].
+
+        groups  layers of one size and precision; each takes its share of every tap's channels, tap after tap
+        """
+
+    def convolve_depthwise(
+        self,
+        x_ND: np.ndarray,
+        grid: PixelGrid,
+        window: Window,
+        weight_TD: np.ndarray,
+        bias_D: np.ndarray | None = None,
+        activation: str = "none",
+        residual_ND: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """activation(W * x + b + residual) with one filter a channel, float32 [rows of the window's grid, D]."""
+
+    def pool_windows(self, x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
+        """mode: "max"; "mean" of all taps, zeros of the padding included; "mean_inside": of the taps in the image."""
+
+    def pool_areas(self, x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
+        """The "max" or "mean" of each area of ``out``; areas cut an image into equal parts, which may overlap."""
+
+    def sample_pixels(self, x_ND: np.ndarray, grid: PixelGrid, points_BP2: np.ndarray, beyond: str) -> np.ndarray:
+        """Bilinear samples at points (y, x) of each image, float32, in pixels from the middle of the first: [B P, D].
+
+        beyond  what lies outside the image: "zeros", or the nearest "edge"
+        """
+
+    def gate_pixels(
+        self,
+        x_ND: np.ndarray,
+        grid: PixelGrid,
+        channels_BD: np.ndarray | None = None,
+        pixels_N1: np.ndarray | None = None,
+        added: float = 0.0,
+    ) -> np.ndarray:
+        """x times the gates of its image's channels, of its pixels, or of both, plus ``added`` x."""
 
 
 class Ops(ImageOps, Protocol):
@@ -64,7 +120,7 @@ class Ops(ImageOps, Protocol):
         """The most threads that ``use_threads`` takes."""
 
     def free_memory(self) -> int | None:
-        """Bytes that are free on a card, by which batches are sized; None where the host's memory serves."""
+        """The free bytes of a card, by which batches are sized; None where rows lie in the host's memory."""
 
     # whole rows
 
@@ -72,13 +128,13 @@ class Ops(ImageOps, Protocol):
         """An array of that shape, C-contiguous, of any values."""
 
     def as_rows(self, x: np.ndarray) -> np.ndarray:
-        """A caller's array as rows: C-contiguous and aligned, a copy where it must be."""
+        """A caller's array as rows: C-contiguous and aligned, copied only if it is not."""
 
     def take_rows(self, x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
-        """The rows of those numbers, int64, in their order: x_RD. Numbers may repeat."""
+        """The rows of these numbers, int64, which may repeat, in their order: x_RD."""
 
     def concatenate_rows(self, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """The rows of all parts, of which there is at least one, end to end; of one part: the part itself."""
+        """The rows of all parts, at least one, end to end; a single part is returned itself."""
 
     def add_rows(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
         """x + y, float32."""
@@ -87,12 +143,12 @@ class Ops(ImageOps, Protocol):
         """x * factor."""
 
     def neighbours(self, x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int) -> np.ndarray:
-        """Each row with those before and after it in its sentence, zeros beyond: [N, (before + 1 + after) D]."""
+        """Each row beside the rows before and after it in its sentence, or zeros: [N, (before + 1 + after) D]."""
 
     def pool(self, rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip: int = 0) -> np.ndarray:
         """pooled_BE of a ragged batch, E = D * len(modes): the vectors of several modes side by side.
 
-        skip  how many first rows of every sentence (its prompt's) take no part.
+        skip  how many first rows of every sentence (those of a prompt) take no part.
         """
 
     def softmax(self, x_NS: np.ndarray) -> np.ndarray:
@@ -108,22 +164,22 @@ class Ops(ImageOps, Protocol):
     ) -> PackedLinear:
         """Pack float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero); see spec.PRECISIONS.
 
-        int8 and int4 keep quantized weights of their kind as they are; others are quantized here. int4 and int8_groups
-        need whole groups of 32 inputs.
+        int8 and int4 keep weights that are quantized so already; others are quantized here. int4 and int8_groups need
+        whole groups of 32 inputs.
         """
 
     def packed_layout(self, precision: str) -> str | None:
-        """The name of ``pack_linear``'s layout on this machine, by which files of packed layers are found; None: none.
+        """The name of ``pack_linear``'s layout on this machine, part of the names of cached files; None: not cached.
 
-        With one, a PackedLinear's ``arrays()`` are NumPy arrays by name, of ``packed_shapes``, of which ``packed_of``
-        makes it again.
+        Where there is one, PackedLinear.arrays() returns NumPy arrays by name, in the shapes of ``packed_shapes``, from
+        which ``packed_of`` makes the layer again.
         """
 
     def packed_shapes(self, outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
         """The shapes of a PackedLinear's arrays; ``balanced``: with input factors."""
 
     def packed_of(self, outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> PackedLinear:
-        """The PackedLinear whose ``arrays`` were these."""
+        """The PackedLinear with these ``arrays``."""
 
     def linear(
         self,
@@ -141,7 +197,7 @@ class Ops(ImageOps, Protocol):
     def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, activation: str = "none") -> np.ndarray:
         """activation(x W' + b) * (x V' + c), float32 [N, outputs] (Shazeer 2020); the bits are those of two products.
 
-        V and c are the gate's, of W's size and precision.
+        V and c are the weights and bias of the gate, in W's size and precision.
         """
 
     def layer_norm(
@@ -172,8 +228,8 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """table[ids] * scale + position_table[positions], float32 [N, D]; the id -1 stands for a row of zeros.
 
-        table           [V, D], or the packed weights, float32, int8 or int8_groups, of the linear layer that is tied to
-                        it: reading a column of those costs microseconds a token, a second copy V D numbers
+        table           [V, D], or the packed weights (float32, int8 or int8_groups) of the linear layer that shares it:
+                        a column of these takes microseconds a token to read, where a second copy takes V D numbers
         ids, positions  int32; the caller has checked that they are inside their tables
         """
 
@@ -188,9 +244,9 @@ class Ops(ImageOps, Protocol):
         head_width: int,
         interleaved: bool,
     ) -> None:
-        """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on to the angles of their rows' positions.
+        """Turn, in place, ``heads`` heads of ``head_width`` from ``column`` on by the angles of their rows' positions.
 
-        cos_PK2, sin_PK2  tables by position, float32; twice their width is what turns of a head, the rest stays.
+        cos_PK2, sin_PK2  tables by position, float32; twice their width is turned in a head, further columns stay.
         interleaved       pairs are neighbours (0, 1), (2, 3), ...; else (0, K2), (1, K2 + 1), ...
         positions_N       int32.
         """
@@ -202,8 +258,8 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """seen_N2 int64 for a RaggedBatch: the first key that each query sees and its stop, within its sentence.
 
-        Query t sees keys t + offset - before to t + offset + after; below 0: no bound. All are int64, their sums as
-        well.
+        Query t sees keys t + offset - before to t + offset + after; a negative ``before`` or ``after`` sets no bound.
+        All numbers and their sums are int64.
         """
 
     def attention(
@@ -222,21 +278,19 @@ class Ops(ImageOps, Protocol):
         """Multi-head attention (Vaswani 2017) over a ragged batch: out_NF float32, F = query heads * value width.
 
         Head h of query row n is query[n, query_column + h K : + K].
-        bias_BHTS     added after the scale; axes of length one are broadcast; -inf hides a key.
-        position_bias  added too; a query's position is its index in its sentence. Arrays are C-contiguous.
-        distances     disentangled attention (He 2021), see ``pack_distances``; each query head has a key head of its
-                      own.
-        weights_BHTS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
-        A query that sees no key yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+        bias_BHTS      added after the scale; axes of length one are broadcast; -inf hides a key
+        position_bias  added too; a query's position is its index in its sentence
+        distances      disentangled attention (He 2021), see ``pack_distances``; of as many key heads as query heads
+        weights_BHTS   if not None, written: the softmax weights, 0 for a hidden key
+        A query that sees no key yields zeros.
         """
 
     def pack_distances(self, key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
         """The rows of disentangled attention (He 2021, section 3.1) for ``attention``.
 
-        key_LE    [L, H K], L odd: row L // 2 + s - t is the key of position s seen from t, whose products with the
-                  query of t are added to its products with keys. Farther positions share the first row and the last;
-                  None: none
-        query_LE  the same of queries, whose products with the key of s are added
+        key_LE    [L, H K], L odd: the product of query t with row L // 2 + s - t is added to its product with key s.
+                  Farther positions share the first row or the last; None: nothing is added
+        query_LE  likewise: the product of that row with key s is added
         """
 
     def attention_step(
@@ -254,15 +308,14 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """Attention over tables of keys and values, of which each query sees those listed for it; out_NF float32.
 
-        One query for each row of the index is a step; several with ascending stops are the next chunk of a prefill,
+        A step has one query for each row of the index. The next chunk of a prefill has several, with ascending stops,
         each with the same bits as in a step.
-        bias_NHS     added after the scale; axes N and H of length one are broadcast; -inf hides a key.
-        position_bias  added too; a query's position is that of the last key before its stop.
-        weights_NHS  written if given, float32 and C-contiguous: the softmax weights, 0 for a hidden key.
-        vector_HK    scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap; float32, C-contiguous.
-        A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Arrays are C-contiguous
-        and float32, keys and values also uint16, the bits of bfloat16, or int8 as ``write_rows`` has it, of one head
-        width; nothing is checked here.
+        bias_NHS       added after the scale; axes N and H of length one are broadcast; -inf hides a key
+        position_bias  added too; a query's position is that of the last key before its stop
+        weights_NHS    if not None, written: the softmax weights, 0 for a hidden key
+        vector_HK      scores are v . tanh(q + k) (Bahdanau 2015), without scale and softcap
+        A query that sees no key yields zeros. Fastest if rows with the same keys are adjacent. Keys and
+        values are of one head width: float32, uint16, the bits of bfloat16, or int8 as ``write_rows`` has it.
         """
 
     def average_heads(self, weights: np.ndarray, heads: int) -> np.ndarray:
@@ -274,25 +327,24 @@ class Ops(ImageOps, Protocol):
         """A table [rows, W], C-contiguous, of any values, whose W is at least ``width``."""
 
     def extend_table(self, table_ME: np.ndarray, rows: int) -> np.ndarray:
-        """A table of ``rows`` rows, more than this one's, that begins with them."""
+        """A table of ``rows`` rows, which begins with all rows of this table."""
 
     def gather_table(self, table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
-        """A table of ``rows`` rows that begins with these of this one's."""
+        """A table of ``rows`` rows, which begins with the rows ``rows_N`` of this table."""
 
     def write_rows(
         self, table_ME: np.ndarray, rows_N: np.ndarray, values_NE: np.ndarray, first_column: int, head_width: int = 0
     ) -> None:
         """Copy row n of the values, from ``first_column`` on, to the start of row rows_N[n] of the table.
 
-        table_ME   written, C-contiguous like values_NE, float32: float32; uint16, which takes the nearest bfloat16; or,
-                   on targets that convert float16, int16, which takes the nearest of these; or int8, which takes each
-                   head of ``head_width`` values as multiples of its greatest magnitude / 127, a float32 that lies
-                   behind it.
-        rows_N     int32, inside the table and all different; nothing is checked here.
+        table_ME   written. float32; or uint16, the bits of the nearest bfloat16; or, on targets that convert float16,
+                   int16, the bits of the nearest float16; or int8: each head of ``head_width`` values as multiples of
+                   its greatest magnitude / 127, a float32 that lies behind the head
+        rows_N     int32, inside the table and all different
         """
 
     def round_rows(self, values_NE: np.ndarray, first_column: int) -> None:
-        """Round values, float32 and C-contiguous, from ``first_column`` on to the nearest bfloat16, in place."""
+        """Round values from ``first_column`` on to the nearest bfloat16, in place."""
 
     def ssru(
         self,
@@ -304,9 +356,9 @@ class Ops(ImageOps, Protocol):
     ) -> np.ndarray:
         """relu(c) + residual of a simpler simple recurrent unit (Kim 2019), c = s(f) c' + (1 - s(f)) x; float32 [N, D].
 
-        inputs_NE   float32 [N, 2 D]: x, then f, of which s is the sigmoid.
-        states_MW   float32, W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to
-                    ``rows_N[n]``. Both int32; rows follow those that they continue.
+        inputs_NE   [N, 2 D]: x, then f; s is the sigmoid
+        states_MW   W >= D; c' is the row ``previous_N[n]``, or zeros where that is -1; c is written to the row
+                    ``rows_N[n]``. Both are int32; row n comes behind the row whose state it continues
         """
 
     def running_average(
@@ -317,19 +369,18 @@ class Ops(ImageOps, Protocol):
         rows_N: np.ndarray,
         positions_N: np.ndarray,
     ) -> np.ndarray:
-        """The average of each row and those before it (Zhang 2018); float32 [N, D].
+        """The average of each row and all rows before it in its sentence (Zhang 2018); float32 [N, D].
 
-        states_MW    float32, W >= D: sums, continued and written as the states of ``ssru``.
-        positions_N  int32: how many rows come before.
+        states_MW    W >= D: the sums, which are read and written like the states of ``ssru``
+        positions_N  int32: how many rows come before
         """
 
     # recurrent layers
 
     def gate_rows(self, gates: int, units: int) -> np.ndarray | None:
-        """The rows of weights [gates * units, D] in the order in which ``recur`` takes products with them, int64.
+        """The order, int64, in which ``recur`` needs the rows of weights [gates * units, D]; None: as they are.
 
-        -1: a row of zeros; None: the order that they have. Both the product that makes the inputs and ``recur``'s own
-        are packed in that order.
+        -1 stands for a row of zeros. The layer that makes the inputs and ``recur``'s own are both packed in that order.
         """
 
     def recur(
@@ -344,8 +395,8 @@ class Ops(ImageOps, Protocol):
         """hidden_NH of a recurrent layer (``spec.recurrent`` CELLS): sentence b is rows starts[b] to starts[b + 1].
 
         inputs_NE  W x + b of each direction, side by side
-        weights    U and its bias of each direction: the first reads forward, the second backward; the rows of both
-                   stand side by side in the result
+        weights    U and its bias for each direction: the first reads forward, the second backward. Their results lie
+                   side by side
         """
 
     def join_columns(self, parts: Sequence[Columns]) -> np.ndarray:
@@ -354,10 +405,10 @@ class Ops(ImageOps, Protocol):
     # steps of greedy search, recorded or not
 
     def recorder(self) -> Any:
-        """What records calls of operations, to make them again: see ``fastattn.runtime.recording``; or None."""
+        """What records calls of operations in order to repeat them, see ``fastattn.runtime.recording``; or None."""
 
     def take_tokens(self, rows: StepRows, history_RS: np.ndarray, written_RS: np.ndarray, tokens_M: np.ndarray) -> None:
-        """Make the chosen token of each row that is not over its next input, at the next position, in a fresh row.
+        """Make each running row's chosen token its next input, at the next position, in a fresh row of the cache.
 
         history_RS, written_RS, tokens_M  the cache's tables of slots and of rows, int32, written
         """
@@ -371,15 +422,15 @@ class Ops(ImageOps, Protocol):
         ends_E: np.ndarray,
         rows: StepRows,
     ) -> None:
-        """Choose the best next token of each row that is not over, as ``project_top_k`` does, and add it to the score.
+        """Choose the best next token of each running row, as ``project_top_k`` does, and add its score to the row's.
 
-        ends_E  int32: the tokens that end a row, as its limit does
+        ends_E  int32: the tokens that end a row; its limit of tokens ends it too
         """
 
     # the projection onto the vocabulary, or for each row onto a subset of it
 
     def pack_rows(self, weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
-        """The weights of ``packed`` by rows; not copied if they are stored so and the width is of whole vectors."""
+        """The weights of ``packed`` by rows; not copied if they lie by rows and a row is of whole vectors."""
 
     def select_outputs(self, linear: RowLinear, ids: np.ndarray) -> OutputSubset:
         """The outputs ``ids``: int32, ascending, at least one, all in range."""
@@ -387,17 +438,14 @@ class Ops(ImageOps, Protocol):
     def project_all(
         self, x_RD: np.ndarray, outputs: PackedLinear | Sequence[OutputSubset], edits: Edits = NO_EDITS
     ) -> np.ndarray:
-        """All log-probabilities, float32 [R, V], to sample from: the only operation that stores them.
-
-        -inf outside a row's subset.
-        """
+        """All log-probabilities, float32 [R, V], -inf outside a row's subset: the only operation that stores them."""
 
     def project_peaks(
         self, x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0
     ) -> np.ndarray:
         """The largest of each sentence's x W' + b, no less than ``least``: float32 [B, outputs].
 
-        starts_B1  where each sentence's rows start; the last one's end at N
+        starts_B1  where each sentence's rows start, and N
         """
 
     def project_top_k(
@@ -410,8 +458,8 @@ class Ops(ImageOps, Protocol):
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k best log-probabilities float32 [R, k] and their ids int32 [R, k], best first, ties to the lower id.
 
-        normalized  False: logits instead of log-probabilities, which saves an exponential for each.
-        If fewer than k ids are left, the others are -inf and -1.
+        normalized  False: logits instead of log-probabilities, which saves an exponential for each
+        Where fewer than k ids can be chosen, -inf and -1 fill the row.
         """
 
     def log_probs(
@@ -426,31 +474,26 @@ class Ops(ImageOps, Protocol):
         -inf for a target outside the row's subset.
         """
 
-    # on callers' arrays, which are NumPy's, as the results are; no model needs these
+    # on callers' arrays; no model needs these
 
     def as_array(self, array: Any) -> Any:
-        """What the caller gave; an array of the device's own memory as a DeviceArray."""
+        """The caller's array itself, or an array in the device's own memory as a DeviceArray."""
 
     def on_host(
         self, arrays: StridedArrays, outputs: SoftmaxOutputs
     ) -> AbstractContextManager[tuple[StridedArrays, SoftmaxOutputs]]:
-        """The same where the host reads and writes them; what it has written is the device's at the end."""
+        """The arrays in the host's memory; what the host writes to the results is copied to the device at the end."""
 
     def reads_float16(self) -> bool:
         """Whether attention reads arrays of float16, and cache tables of its bits (int16), as they are."""
 
     def compile_function(self, function: Any, kind: str) -> Any:
-        """What operations take for a "score_mod" or "mask_mod"; InputError where it cannot be compiled."""
+        """A user's "score_mod" or "mask_mod" as operations take it; InputError where it cannot be compiled."""
 
     def strided_attention(
-        self,
-        arrays: StridedArrays,
-        heads: Heads,
-        visible: Visible,
-        terms: ScoreTerms,
-        outputs: SoftmaxOutputs,
+        self, arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
     ) -> int:
-        """Attention of arrays where they lie; the number of rows whose scores overflowed, which are NaN or 0 then."""
+        """Attention of arrays where they lie. Returns how many rows had scores that overflowed: they are NaN or 0."""
 
     def block_states(self, function: Any, shape: tuple[int, int, int, int], block: tuple[int, int]) -> np.ndarray:
         """states_BHTS uint8 of blocks (queries, keys) of masks [B, H, T, S]; ``function`` is a compiled mask_mod."""
@@ -468,7 +511,7 @@ class Ops(ImageOps, Protocol):
         """The key of each query's greatest score, int64 (B, H, T), the first of equal ones; -1 where it sees none.
 
         Scores are factor q . k, or, with a vector, v . tanh(q + k); plus the bias. NaN is never the greatest.
-        seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it. Nothing is checked here.
+        seen_BT2  the first key and the stop of each query;  bias_BHTS  as attention has it
         """
 
     def local_attention(
@@ -487,8 +530,8 @@ class Ops(ImageOps, Protocol):
 
         windows_BTH2  int64: the first key and the stop of each query's window, from 0 to S
         spread        1 / (2 sigma**2); 0: no Gaussian
-        weights_BHTS  written if given: the weights, 0 outside the window
-        A query with an empty window yields zeros. Arrays are float32 and C-contiguous; nothing is checked here.
+        weights_BHTS  if not None, written: the weights, 0 outside the window
+        A query with an empty window yields zeros. Arrays are float32 and C-contiguous.
         """
 
     def graph_attention(
@@ -506,9 +549,8 @@ class Ops(ImageOps, Protocol):
 
         terms   (target_NH, source_MH): scores LeakyReLU(target[n] + source[m]), ``factor`` is the slope below zero
         dots    (query_NHK, key_MHK): scores factor query[n] . key[m]
-        weights_EH  written if given: each neighbour's weight
-        A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous; nothing
-        is checked here.
+        weights_EH  if not None, written: each neighbour's weight
+        A node without neighbours yields zeros. Arrays are float32, starts and indices int64, all C-contiguous.
         """
 
     def unit_vectors(self, x: np.ndarray) -> np.ndarray:
@@ -519,11 +561,11 @@ class Ops(ImageOps, Protocol):
     ) -> tuple[np.ndarray, np.ndarray]:
         """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
 
-        queries_QD, corpus_ND  of one dtype, float32, int8 or uint8, or a corpus of float16 for queries of float32; the
+        queries_QD, corpus_ND  of one dtype, float32, int8 or uint8, or queries of float32 with a corpus of float16; the
                                corpus has N < 2**32 rows of adjacent numbers, at any distance from each other
         k                      1 to N
-        by_length              whether dot products are divided by the row's length, at least 1e-12
-        bits                   whether the score is minus the number of bits that differ, not a dot product
-        Equal scores are in the order of ids; -inf and -1 stand where fewer than k are numbers. Integers are summed and
-        compared exactly up to D = 32,768.
+        by_length              divide dot products by the row's length, at least 1e-12
+        bits                   the score is minus the number of bits that differ, not a dot product
+        Equal scores are in the order of ids. Where fewer than k scores are numbers, -inf and -1 fill the row. Integers
+        are summed and compared exactly up to D = 32,768.
         """

@@ -8,9 +8,9 @@ from fastattn.ops.protocol import Ops
 
 
 class RowPool:
-    """Rows for each layer, as many numbers as its width, handed out by number and taken back.
+    """Tables of rows, one table a layer, whose rows are handed out by number and taken back.
 
-    rows    how many are expected; beyond them the pool doubles. Memory pages are used only once written.
+    rows    how many to expect; beyond them the pool doubles. A page takes memory only once it is written.
     layers  for each layer a table [M, E] or wider, made by the operations
     """
 
@@ -42,13 +42,13 @@ class RowPool:
         self._free_count += len(rows)
 
     def free_others(self, used_M: np.ndarray) -> None:
-        """All rows but these, which are marked in ``used_M``, are unused."""
+        """Free all rows that are not marked in ``used_M``."""
         unused = np.flatnonzero(~used_M)
         self._free[: len(unused)] = unused
         self._free_count = len(unused)
 
     def keep_only(self, kept_M: np.ndarray, rows: int) -> None:
-        """Shrink to ``rows`` rows: rows ``kept_M`` move to the front, all others are free."""
+        """Shrink to ``rows`` rows: the rows ``kept_M`` move to the front, all others become free."""
         for layer, values_ME in enumerate(self.layers):
             self.layers[layer] = self.ops.gather_table(values_ME, kept_M, rows)
         self._free = np.arange(rows, dtype=np.int32)

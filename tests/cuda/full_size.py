@@ -16,7 +16,7 @@ from tests.cuda.turns import BlockOfTurns
 
 def main() -> None:
     card.SIDE, card.THREADS, card.TILE = 16, 256, 64
-    for name in ("blocks", "instructions", "matmul", "project"):
+    for name in ("instructions", "matmul", "project"):
         reload(import_module(f"fastattn.ops.cuda.{name}"))
     matmul, project = sys.modules["fastattn.ops.cuda.matmul"], sys.modules["fastattn.ops.cuda.project"]
     rng = np.random.default_rng(1)

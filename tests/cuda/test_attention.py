@@ -17,8 +17,7 @@ from fastattn.arguments.attention import Heads, KeyIndex, RaggedBatch
 from fastattn.array_attention.attention import additive_attention
 from fastattn.errors import InputError
 from fastattn.ops import BACKENDS, cuda, reference
-from fastattn.ops.cuda.attention import TILE
-from fastattn.ops.cuda.attention_step import PIECE
+from fastattn.ops.cuda.attention import PIECE, TILE
 from fastattn.spec.rounding import as_floats, bfloat16_bits
 from tests.array_attention.formula import attend
 from tests.kernels.cases import check, normal

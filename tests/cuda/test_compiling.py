@@ -27,10 +27,11 @@ from bench.card_kernels import ARCHITECTURES, compiling, every_call
 from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import cuda
-from fastattn.ops.cuda import attend, card, launching, matmul, norm, on_arrays
+from fastattn.ops.cuda import card, launching, matmul, norm, on_arrays
+from fastattn.ops.cuda.attention import Form, make_attend
 from tests import ROOT
 
-IN_REGISTERS = "attend", "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
+IN_REGISTERS = "attention", "matmul", "project"  # files whose kernels keep what they sum in registers
 SOURCES = (
     "fastattn/arguments/*.py",
     "fastattn/ops/*.py",
@@ -84,10 +85,10 @@ def test_a_kernel_is_found_again_by_its_constants() -> None:
 
 
 def test_kernels_of_users_functions_are_not_kept() -> None:
-    form = attend.Form(4)
-    assert isinstance(attend.make_attend(form)._cache, CUDACache)
+    form = Form(4)
+    assert isinstance(make_attend(form)._cache, CUDACache)
     with_function = form._replace(score_mod=matmul.device(lambda score, b, h, t, s: score))
-    assert not isinstance(attend.make_attend(with_function)._cache, CUDACache)
+    assert not isinstance(make_attend(with_function)._cache, CUDACache)
 
 
 def test_a_launch_of_few_blocks_warns_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

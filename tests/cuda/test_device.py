@@ -12,7 +12,7 @@ from numba.cuda.cudadrv.error import CudaSupportError
 import fastattn
 from fastattn.errors import FastattnError, InputError, OutOfMemoryError
 from fastattn.ops import backend, cuda
-from fastattn.ops.cuda import card, threads
+from fastattn.ops.cuda import card
 
 X_ND, WEIGHT_D = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(4, np.float32)
 
@@ -61,9 +61,9 @@ def test_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_that_go_together_take_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (cuda.free_memory(), cuda.current_threads()) == (1 << 40, threads.LARGE)
-    for shares, expected in ((0, 1), (2.5, 2), (threads.LARGE, threads.LARGE), (1000, threads.LARGE)):
-        memory = SimpleNamespace(free=int(2 * shares * threads.SHARE), total=1 << 40)
+    assert (cuda.free_memory(), cuda.current_threads()) == (1 << 40, card.LARGE)
+    for shares, expected in ((0, 1), (2.5, 2), (card.LARGE, card.LARGE), (1000, card.LARGE)):
+        memory = SimpleNamespace(free=int(2 * shares * card.SHARE), total=1 << 40)
         context = SimpleNamespace(get_memory_info=lambda memory=memory: memory)
         monkeypatch.setattr(card.cuda, "current_context", lambda context=context: context)
         assert (cuda.free_memory(), cuda.current_threads()) == (memory.free, expected)

@@ -8,7 +8,7 @@ from bench.operations.table import Problem
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.errors import InputError
 from fastattn.ops import cuda
-from fastattn.ops.images import ImageOps
+from fastattn.ops.protocol import ImageOps
 from tests.kernels.cases import CASES, check
 from tests.ops import test_ops as protocol
 

@@ -10,7 +10,7 @@ import pytest
 from fastattn.kernels.arguments import LEAST_ROWS
 from fastattn.ops.cpu import use_threads
 from fastattn.ops.cpu.search import nearest_rows as search
-from fastattn.ops.reference.search import nearest_rows as oracle
+from fastattn.ops.reference import nearest_rows as oracle
 from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, SIZE
 from tests import ROOT
 from tests.kernels.promises import (

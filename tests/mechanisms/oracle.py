@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fastattn import mechanisms as m
-from fastattn.ops.reference.mechanisms import results
+from fastattn.ops.reference import mechanisms as formulas
 from tests.kernels.cases import FLOOR
 
 
@@ -51,10 +51,10 @@ def check_attention(got, score, arrays, parameters=(), mask=True) -> None:
     query, key, value = (np.repeat(x, arrays[0].shape[2] // x.shape[2], axis=2) for x in arrays)
 
     def weights(query, key, *parameters):
-        return results.weights(score(query, key, *parameters), mask)
+        return formulas.weights(score(query, key, *parameters), mask)
 
     check(got[1], weights, query, key, *parameters)
-    check(got[0], lambda q, k, v, *p: results.soft(weights(q, k, *p), v), query, key, value, *parameters)
+    check(got[0], lambda q, k, v, *p: formulas.soft(weights(q, k, *p), v), query, key, value, *parameters)
 
 
 # Zachary's karate club (Zachary 1977): of each member, counted from 0, those after it whom it met outside of the club.

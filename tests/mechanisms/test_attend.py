@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fastattn import mechanisms as m
 from fastattn.kernels.attention.arguments import COLUMNS, KEYS, LIMIT, ROWS
 from fastattn.ops.cpu.norm import unit_vectors
-from fastattn.ops.reference.mechanisms import results, scores, seen
+from fastattn.ops.reference import mechanisms as formulas
 from tests.mechanisms.oracle import check, check_attention, inputs, normal
 from tests.models.pairs import pairs
 
@@ -34,17 +34,17 @@ def made(name, arrays, D=11):
     vector = normal(4, H, 2 * K)
     every = tuple(np.repeat(x[None], H, axis=0) for x in (weight, *shared))
     return {
-        "dot": (m.Dot(), scores.dot, ()),
-        "scaled dot": (m.ScaledDot(), scores.scaled_dot, ()),
-        "alibi": (m.ScaledDot(bias=alibi), scores.scaled_dot, (None, 0.0, alibi)),
-        "t5": (m.ScaledDot(0.3, bias=t5), scores.scaled_dot, (0.3, 0.0, t5)),
-        "softcap": (m.ScaledDot(2.0, softcap=1.5), scores.scaled_dot, (2.0, 1.5)),
-        "content": (m.Content(3.5), scores.content, (3.5,)),
-        "general": (m.General(weight), scores.general, every[:1]),
-        "general, each head's": (m.General(weights), scores.general, (weights,)),
-        "additive": (m.Additive(*shared), scores.additive, every[1:]),
-        "additive, each head's": (m.Additive(*own), scores.additive, own),
-        "graph": (m.Graph(vector, 0.1), scores.graph, (vector, 0.1)),
+        "dot": (m.Dot(), formulas.dot, ()),
+        "scaled dot": (m.ScaledDot(), formulas.scaled_dot, ()),
+        "alibi": (m.ScaledDot(bias=alibi), formulas.scaled_dot, (None, 0.0, alibi)),
+        "t5": (m.ScaledDot(0.3, bias=t5), formulas.scaled_dot, (0.3, 0.0, t5)),
+        "softcap": (m.ScaledDot(2.0, softcap=1.5), formulas.scaled_dot, (2.0, 1.5)),
+        "content": (m.Content(3.5), formulas.content, (3.5,)),
+        "general": (m.General(weight), formulas.general, every[:1]),
+        "general, each head's": (m.General(weights), formulas.general, (weights,)),
+        "additive": (m.Additive(*shared), formulas.additive, every[1:]),
+        "additive, each head's": (m.Additive(*own), formulas.additive, own),
+        "graph": (m.Graph(vector, 0.1), formulas.graph, (vector, 0.1)),
     }[name]
 
 
@@ -74,7 +74,7 @@ def test_location_needs_no_keys():
             score = m.Location(weight)
             got = m.attend(query, None, value, score=score, return_weights=True)
             every = np.broadcast_to(weight, (H, *weight.shape[-2:]))
-            check_attention(got, lambda q, k, w, S=S: scores.location(q, w, S), (query, value, value), (every,))
+            check_attention(got, lambda q, k, w, S=S: formulas.location(q, w, S), (query, value, value), (every,))
 
 
 def test_without_heads_it_is_one_head():
@@ -133,7 +133,7 @@ def test_a_leaky_relu_of_any_slope():
     for slope in (-0.5, 0.0, 1.0, 1.5):
         arrays, vector = inputs(), normal(4, 3, 14)
         got = m.attend(*arrays, score=m.Graph(vector, slope), return_weights=True)
-        check_attention(got, scores.graph, arrays, (vector, slope))
+        check_attention(got, formulas.graph, arrays, (vector, slope))
 
 
 SUMS = [
@@ -153,7 +153,7 @@ def test_the_tanh_of_sums_of_any_size():
         query, key = (np.array(x, np.float32)[None, :, None, None] for x in sums)
         arrays = query, key, normal(3, 1, key.shape[1], 1, 3)
         got = m.attend(*arrays, score=m.Additive(*parameters), return_weights=True)
-        check_attention(got, scores.additive, arrays, parameters)
+        check_attention(got, formulas.additive, arrays, parameters)
 
 
 def test_a_query_that_is_no_number_stays_alone():
@@ -180,15 +180,15 @@ def part(name, draw, B, T, S):
     """(an object, its mask)."""
     if name == "padded":
         lengths = np.array(draw(st.lists(st.integers(0, S), min_size=B, max_size=B)))
-        return m.Padded(lengths), seen.padded(lengths, S)
+        return m.Padded(lengths), formulas.padded(lengths, S)
     if name == "causal":
         offset = draw(st.integers(-T, S))
-        return m.Causal(offset), seen.causal(T, S, (offset,))
+        return m.Causal(offset), formulas.causal(T, S, (offset,))
     if name == "restricted":
         size = draw(st.integers(1, S + 2))
-        return m.Restricted(size), seen.restricted(T, S, size)
+        return m.Restricted(size), formulas.restricted(T, S, size)
     if name == "local-m":
-        return m.LocalMonotonic(size := draw(st.integers(0, S))), seen.local_monotonic(T, S, size)
+        return m.LocalMonotonic(size := draw(st.integers(0, S))), formulas.local_monotonic(T, S, size)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     mask_TS = rng.random((T, S)) < 0.4
     if name == "mask":
@@ -239,33 +239,33 @@ STARTS, INDICES = np.array([0, 3, 3, 4, *[4] * (T - 3)]), np.array([0, 39, 7, 12
 GRAPH = m.Neighbours(STARTS, INDICES)
 CASES = {
     "everything": (m.Everything(), True),
-    "padded": (m.Padded(LENGTHS), seen.padded(LENGTHS, S)),
-    "padded alike": (m.Padded(7), seen.padded(np.array([7, 7]), S)),
-    "causal": (m.Causal(), seen.causal(T, S)),
-    "causal, later": (m.Causal([9, -3]), seen.causal(T, S, (9, -3))),
-    "restricted": (m.Restricted(5), seen.restricted(T, S, 5)),
-    "restricted, even": (m.Restricted(4), seen.restricted(T, S, 4)),
-    "restricted to one": (m.Restricted(1), seen.restricted(T, S, 1)),
+    "padded": (m.Padded(LENGTHS), formulas.padded(LENGTHS, S)),
+    "padded alike": (m.Padded(7), formulas.padded(np.array([7, 7]), S)),
+    "causal": (m.Causal(), formulas.causal(T, S)),
+    "causal, later": (m.Causal([9, -3]), formulas.causal(T, S, (9, -3))),
+    "restricted": (m.Restricted(5), formulas.restricted(T, S, 5)),
+    "restricted, even": (m.Restricted(4), formulas.restricted(T, S, 4)),
+    "restricted to one": (m.Restricted(1), formulas.restricted(T, S, 1)),
     "wider than all": (m.Restricted(2**70), True),
-    "local-m": (m.LocalMonotonic(3), seen.local_monotonic(T, S, 3)),
+    "local-m": (m.LocalMonotonic(3), formulas.local_monotonic(T, S, 3)),
     "mask": (m.Mask(ANY), ANY),
     "mask of keys": (m.Mask(ANY[0, 0, 0]), ANY[0, 0, 0]),
     "masks": ((m.Mask(ANY), m.Mask(ANY[:1, ::-1])), ANY & ANY[:1, ::-1]),
     "nothing": (m.Mask(np.zeros((1, 1), bool)), np.zeros((1, 1), bool)),
-    "neighbours": (GRAPH, seen.neighbours(STARTS, INDICES, S)),
+    "neighbours": (GRAPH, formulas.neighbours(STARTS, INDICES, S)),
     "several": (
         (m.Padded(LENGTHS), m.Causal(4), m.LocalMonotonic(9), m.Mask(ANY)),
-        seen.padded(LENGTHS, S) & seen.causal(T, S, (4,)) & seen.restricted(T + 4, S, 19)[4:] & ANY,
+        formulas.padded(LENGTHS, S) & formulas.causal(T, S, (4,)) & formulas.restricted(T + 4, S, 19)[4:] & ANY,
     ),
-    "neighbours to come": ((GRAPH, m.Causal()), seen.neighbours(STARTS, INDICES, S) & seen.causal(T, S)),
-    "paddings": ((m.Padded(20), m.Padded([30, 10])), seen.padded(np.array([20, 10]), S)),
+    "neighbours to come": ((GRAPH, m.Causal()), formulas.neighbours(STARTS, INDICES, S) & formulas.causal(T, S)),
+    "paddings": ((m.Padded(20), m.Padded([30, 10])), formulas.padded(np.array([20, 10]), S)),
 }
 ADDITIVE = normal(4, 3, 8, 7), normal(5, 3, 8, 7), normal(6, 3, 8)
 SCORES = {
-    "dot": (m.ScaledDot(), scores.scaled_dot, ()),
-    "capped": (m.ScaledDot(softcap=2.0), scores.scaled_dot, (None, 2.0)),
-    "additive": (m.Additive(*ADDITIVE), scores.additive, ADDITIVE),
-    "graph": (m.Graph(normal(4, 3, 14)), scores.graph, (normal(4, 3, 14),)),
+    "dot": (m.ScaledDot(), formulas.scaled_dot, ()),
+    "capped": (m.ScaledDot(softcap=2.0), formulas.scaled_dot, (None, 2.0)),
+    "additive": (m.Additive(*ADDITIVE), formulas.additive, ADDITIVE),
+    "graph": (m.Graph(normal(4, 3, 14)), formulas.graph, (normal(4, 3, 14),)),
 }
 
 
@@ -283,7 +283,7 @@ def test_a_mask_agrees_with_its_formula(name):
 
 def test_bands_across_blocks_of_keys_and_of_queries():
     arrays, distance_TS = inputs(B=1, T=LIMIT + 9, S=KEYS + 60), np.arange(KEYS + 60) - np.arange(LIMIT + 9)[:, None]
-    mask = seen.causal(LIMIT + 9, KEYS + 60, (150,)) & (np.abs(distance_TS - 150) <= 40)
+    mask = formulas.causal(LIMIT + 9, KEYS + 60, (150,)) & (np.abs(distance_TS - 150) <= 40)
     for score, formula, parameters in SCORES.values():
         got = m.attend(*arrays, score=score, seen=(m.Causal(150), m.LocalMonotonic(40)), return_weights=True)
         check_attention(got, formula, arrays, parameters, mask)
@@ -295,13 +295,13 @@ def test_a_mask_and_a_bias_of_arrays_without_heads():
     out, weights = m.attend(*arrays, score=m.ScaledDot(bias=bias), seen=m.Mask(mask), return_weights=True)
     heads = tuple(x[:, :, None] for x in arrays)
     check_attention(
-        (out[:, :, None], weights[:, None]), scores.scaled_dot, heads, (None, 0.0, bias[:, None]), mask[:, None]
+        (out[:, :, None], weights[:, None]), formulas.scaled_dot, heads, (None, 0.0, bias[:, None]), mask[:, None]
     )
 
 
 def test_sentences_end_to_end():
     starts, arrays = ([0, 4, 4, T], [0, 0, 17, S]), inputs(B=1, T=T, S=S)
-    mask = seen.sentences(*starts)
+    mask = formulas.sentences(*starts)
     earlier = np.concatenate([np.zeros((4, S), bool), np.arange(S) - 17 <= np.arange(T - 4)[:, None]])
     for parts, shown in (((), mask), ((m.Causal(),), mask & earlier)):
         for score, formula, parameters in SCORES.values():
@@ -343,10 +343,10 @@ PLACES = normal(4, 3, 8, 7), normal(5, 3, 8)
 
 def predicted(query, lengths, distance):
     """(places, mask, factors) in float64 for the mask; no window ends at a key to within rounding."""
-    places = seen.predicted_places(query.astype(np.float64), *(x.astype(np.float64) for x in PLACES), lengths)
+    places = formulas.predicted_places(query.astype(np.float64), *(x.astype(np.float64) for x in PLACES), lengths)
     near = np.abs(np.abs(np.arange(S) - places.transpose(0, 2, 1)[..., None]) - distance)
     assert near[lengths > 0].min() > 1e-4
-    return seen.local_predictive(places, S, distance)
+    return formulas.local_predictive(places, S, distance)
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ def test_local_predictive(score, more, distance):
     lengths = LENGTHS if more == "padded" else np.array([S, S])
     extra, mask = {
         "": ((), True),
-        "padded": ((m.Padded(LENGTHS),), seen.padded(LENGTHS, S)),
-        "causal": ((m.Causal(9),), seen.causal(T, S, (9,))),
+        "padded": ((m.Padded(LENGTHS),), formulas.padded(LENGTHS, S)),
+        "causal": ((m.Causal(9),), formulas.causal(T, S, (9,))),
         "mask": ((m.Mask(ANY),), ANY),
     }[more]
     mask = mask & predicted(query, lengths, distance)
@@ -367,12 +367,12 @@ def test_local_predictive(score, more, distance):
     out, weights = m.attend(*arrays, score=mine, seen=given, return_weights=True)
 
     def weighed(query, key, weight, vector, *parameters):
-        places = seen.predicted_places(query, weight, vector, lengths)
-        factors = seen.gaussian(places, S, distance)
-        return results.weights(formula(query, key, *parameters), mask) * factors
+        places = formulas.predicted_places(query, weight, vector, lengths)
+        factors = formulas.gaussian(places, S, distance)
+        return formulas.weights(formula(query, key, *parameters), mask) * factors
 
     check(weights, weighed, query, key, *PLACES, *parameters)
-    check(out, lambda q, k, v, *p: results.soft(weighed(q, k, *p), v), query, key, value, *PLACES, *parameters)
+    check(out, lambda q, k, v, *p: formulas.soft(weighed(q, k, *p), v), query, key, value, *PLACES, *parameters)
     np.testing.assert_array_equal(m.attend(*arrays, score=mine, seen=given), out)
 
 
@@ -416,7 +416,7 @@ SHARP = m.Dot()
 
 
 def weights_of(query, key, mask=True):
-    return results.weights(scores.dot(query, key), mask)
+    return formulas.weights(formulas.dot(query, key), mask)
 
 
 def test_the_most_probable_key():
@@ -425,7 +425,7 @@ def test_the_most_probable_key():
         every = tuple(np.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
         out, weights = m.attend(query, key, value, score=SHARP, normalizer=m.Hard(), return_weights=True)
         if key.shape[1]:
-            check(out, lambda q, k, v: results.hard(weights_of(q, k), v), query, *every)
+            check(out, lambda q, k, v: formulas.hard(weights_of(q, k), v), query, *every)
             assert (weights.max(axis=-1) == 1).all() and (weights.sum(axis=-1) == 1).all()
         assert out.shape == (*query.shape[:3], value.shape[3])
 
@@ -443,7 +443,7 @@ def test_the_most_probable_key_is_the_weights_greatest(name):
         best = weights.max(axis=-1)
         np.testing.assert_allclose((hard * weights).sum(axis=-1), best, rtol=3e-5)
         np.testing.assert_array_equal(hard.sum(axis=-1), (best > 0).astype(np.float32))
-        np.testing.assert_array_equal(results.soft(hard, arrays[2]), out)
+        np.testing.assert_array_equal(formulas.soft(hard, arrays[2]), out)
         np.testing.assert_array_equal(m.attend(*arrays, score=score, seen=given, normalizer=m.Hard(), threads=1), out)
 
 
@@ -465,7 +465,7 @@ def test_a_hard_choice_by_biases_and_scales_that_float32_barely_holds():
         given.append((query, key, score, m.attend(query, key, value, score=score, return_weights=True)[1]))
     rising = np.linspace(2.5e38, 3.3e38, 9, dtype=np.float32)
     given.append((query, key, m.ScaledDot(bias=rising), np.broadcast_to(rising, (2, 3, 5, 9))))
-    exact = scores.dot(*(x.astype(float) for x in (query, key)))
+    exact = formulas.dot(*(x.astype(float) for x in (query, key)))
     for scale, size in ((3e38, 1), (1e-40, 1e21), (-1.0, 1)):
         sizes = np.float32(size / 10), np.float32(size * 10)
         given.append((query * sizes[0], key * sizes[1], m.ScaledDot(scale=scale), exact * np.sign(scale)))
@@ -486,12 +486,12 @@ def test_a_cap_and_a_bias_choose_together():
 def test_a_hard_choice_sees_what_the_soft_one_does():
     arrays = inputs(T=5, S=9)
     given = m.Padded([4, 0]), m.Causal()
-    mask = seen.padded(np.array([4, 0]), 9) & seen.causal(5, 9)
+    mask = formulas.padded(np.array([4, 0]), 9) & formulas.causal(5, 9)
     for normalizer in (m.Hard(), m.Hard(seed=0), m.Hard(seed=11)):
         out, weights = m.attend(*arrays, score=SHARP, seen=given, normalizer=normalizer, return_weights=True)
         assert (out[1] == 0).all() and (weights[1] == 0).all()
         assert (weights[0].sum(axis=-1) == 1).all() and not weights[~np.broadcast_to(mask, weights.shape)].any()
-        np.testing.assert_array_equal(results.soft(weights, arrays[2]), out)
+        np.testing.assert_array_equal(formulas.soft(weights, arrays[2]), out)
 
 
 def test_a_hard_choice_in_a_sentence_without_keys_is_none_of_the_sentence_before():
@@ -540,7 +540,7 @@ def test_a_pointer_is_the_weights_and_needs_no_values():
     given = {"score": m.Additive(*parameters), "normalizer": m.Pointer()}
     for values in (value, None):
         weights, twice = m.attend(query, key, values, **given, return_weights=True)
-        check(weights, lambda q, k, *p: results.weights(scores.additive(q, k, *p)), query, key, *parameters)
+        check(weights, lambda q, k, *p: formulas.weights(formulas.additive(q, k, *p)), query, key, *parameters)
         np.testing.assert_array_equal(twice, weights)
     np.testing.assert_array_equal(m.attend(query, key, None, **given), weights)
 
@@ -549,7 +549,7 @@ def test_a_pointer_by_place_needs_neither_keys_nor_values():
     query, weight = inputs()[0], normal(4, 9, 7)
     weights = m.attend(query, None, None, score=m.Location(weight), normalizer=m.Pointer())
     every = np.repeat(weight[None], 3, axis=0)
-    check(weights, lambda q, w: results.weights(scores.location(q, w, 9)), query, every)
+    check(weights, lambda q, w: formulas.weights(formulas.location(q, w, 9)), query, every)
     np.testing.assert_array_equal(
         m.attend(query[:, :, 0], None, None, score=m.Location(weight), normalizer=m.Pointer()), weights[:, 0]
     )
@@ -558,7 +558,7 @@ def test_a_pointer_by_place_needs_neither_keys_nor_values():
 def test_a_map_of_the_input():
     query, key, value = inputs(S=12)
     maps = m.attend(query, key, None, normalizer=m.Saliency((3, 4)))
-    check(maps, lambda q, k: results.saliency(results.weights(scores.scaled_dot(q, k)), (3, 4)), query, key)
+    check(maps, lambda q, k: formulas.saliency(formulas.weights(formulas.scaled_dot(q, k)), (3, 4)), query, key)
     flat, weights = m.attend(query, key, value, normalizer=m.Saliency(), return_weights=True)
     np.testing.assert_array_equal(flat.reshape(maps.shape), maps)
     np.testing.assert_array_equal(weights.mean(axis=1), flat)
@@ -573,4 +573,4 @@ def test_a_hard_choice_in_sentences_end_to_end():
         for score in (m.ScaledDot(), by_the_weights):
             out, hard = m.attend(query, key, value, score=score, seen=given, normalizer=m.Hard(), return_weights=True)
             np.testing.assert_array_equal(hard.argmax(axis=-1), weights.argmax(axis=-1))
-            np.testing.assert_array_equal(results.soft(hard, value), out)
+            np.testing.assert_array_equal(formulas.soft(hard, value), out)

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from fastattn import mechanisms as m
 from fastattn import use_threads
-from fastattn.ops.reference.mechanisms import graph, scores, seen
+from fastattn.ops.reference import mechanisms as formulas
 from tests.mechanisms.oracle import CLUB, EDGES, MEMBERS, check, check_attention, layer, normal
 
 
 def of_heads(*arguments):
     """The formula with heads concatenated."""
-    out_NHV = graph.graph_attention(*arguments)
+    out_NHV = formulas.graph_attention(*arguments)
     return out_NHV.reshape(len(out_NHV), -1)
 
 
@@ -22,9 +22,11 @@ def test_a_layer_on_the_club():
         parts = CLUB.starts, CLUB.indices
         concatenated, averaged = m.graph_attention(*arrays, CLUB), m.graph_attention(*arrays, CLUB, average=True)
         check(concatenated, of_heads, *arrays, *parts)
-        check(averaged, lambda *a: graph.graph_attention(*a).mean(axis=1), *arrays, *parts)
+        check(averaged, lambda *a: formulas.graph_attention(*a).mean(axis=1), *arrays, *parts)
         check(m.graph_attention(*arrays, CLUB, slope=0.7), of_heads, *arrays, *parts, 0.7)
-        np.testing.assert_allclose(graph.edges_at_once(*arrays, *parts).reshape(MEMBERS, -1), concatenated, atol=1e-5)
+        np.testing.assert_allclose(
+            formulas.edges_at_once(*arrays, *parts).reshape(MEMBERS, -1), concatenated, atol=1e-5
+        )
 
 
 def test_weights_add_up_to_one_for_each_node():
@@ -41,11 +43,11 @@ def test_other_scores_of_a_graphs_neighbours():
     arrays = normal(1, 2, MEMBERS, 4, 20), normal(2, 2, MEMBERS, 2, 20), normal(3, 2, MEMBERS, 2, 9)
     vector, parameters = normal(4, 4, 40), (normal(4, 5, 20), normal(5, 5, 20), normal(6, 5))
     every = tuple(np.repeat(p[None], 4, axis=0) for p in parameters)
-    mask = seen.neighbours(CLUB.starts, CLUB.indices, MEMBERS)
+    mask = formulas.neighbours(CLUB.starts, CLUB.indices, MEMBERS)
     for score, formula, numbers in (
-        (m.ScaledDot(), scores.scaled_dot, ()),
-        (m.Graph(vector), scores.graph, (vector,)),
-        (m.Additive(*parameters), scores.additive, every),
+        (m.ScaledDot(), formulas.scaled_dot, ()),
+        (m.Graph(vector), formulas.graph, (vector,)),
+        (m.Additive(*parameters), formulas.additive, every),
     ):
         got = m.attend(*arrays, score=score, seen=CLUB, return_weights=True)
         check_attention(got, formula, arrays, numbers, mask)
@@ -63,10 +65,10 @@ def test_graphs_of_any_shape(degrees, nodes, H, V, threads, by_graph):
     indices = np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int64)
     arrays = normal(1, 1, len(degrees), H, 5), normal(2, 1, nodes, H, 5), normal(3, 1, nodes, H, V)
     vector = normal(4, H, 10)
-    score, formula, parameters = m.ScaledDot(), scores.scaled_dot, ()
+    score, formula, parameters = m.ScaledDot(), formulas.scaled_dot, ()
     if by_graph:
-        score, formula, parameters = m.Graph(vector), scores.graph, (vector,)
-    near, mask = m.Neighbours(starts, indices), seen.neighbours(starts, indices, nodes)
+        score, formula, parameters = m.Graph(vector), formulas.graph, (vector,)
+    near, mask = m.Neighbours(starts, indices), formulas.neighbours(starts, indices, nodes)
     got = m.attend(*arrays, score=score, seen=near, return_weights=True, threads=threads)
     check_attention(got, formula, arrays, parameters, mask)
     assert (got[0][0, ~mask.any(axis=1)] == 0).all()
@@ -82,7 +84,7 @@ def test_many_nodes_on_any_threads():
         alone = m.graph_attention(*arrays, near)
     with use_threads(2):
         np.testing.assert_array_equal(m.graph_attention(*arrays, near), alone)
-    check(alone, lambda *a: graph.edges_at_once(*a).reshape(3000, -1), *arrays, near.starts, near.indices)
+    check(alone, lambda *a: formulas.edges_at_once(*a).reshape(3000, -1), *arrays, near.starts, near.indices)
 
 
 def test_features_of_any_size():
@@ -104,7 +106,7 @@ def test_two_levels_of_attention():
     for got, n in ((out, 0), (weights, 1)):
 
         def formula(features, weight, vectors, *semantic, n=n):
-            return graph.heterogeneous_attention(features, weight, vectors, plain, *semantic)[n]
+            return formulas.heterogeneous_attention(features, weight, vectors, plain, *semantic)[n]
 
         check(got, formula, features, weight, vectors, *semantic)
     assert abs(weights.sum() - 1) < 1e-6
@@ -123,4 +125,4 @@ def test_semantic_scores_of_any_size():
     vector = np.sign(normal(4, 6)) * np.float32(5000)
     _, weights = m.semantic_attention(features, weight, bias, vector)
     assert np.isfinite(weights).all()
-    check(weights, lambda *given: graph.semantic_attention(*given)[1], features, weight, bias, vector)
+    check(weights, lambda *given: formulas.semantic_attention(*given)[1], features, weight, bias, vector)

@@ -7,7 +7,7 @@ import numpy as np
 from fastattn import mechanisms as m
 from fastattn.layers.attention import relative_buckets
 from fastattn.mechanisms import address, content_weights, interpolate, sharpen, shift
-from fastattn.ops.reference.mechanisms import addressing, positions
+from fastattn.ops.reference import mechanisms as formulas
 from tests.mechanisms.oracle import check, normal, shares
 
 
@@ -15,7 +15,7 @@ def test_sinusoids():
     for base, interleaved in product((10000.0, 50.0), (True, False)):
         options = {"interleaved": interleaved, "base": base}
         got = m.sinusoids(40, 12, **options)
-        np.testing.assert_allclose(got, positions.sinusoids(40, 12, interleaved, base), atol=1e-7)
+        np.testing.assert_allclose(got, formulas.sinusoids(40, 12, interleaved, base), atol=1e-7)
         np.testing.assert_array_equal(m.sinusoids([7, 0, 39], 12, **options), got[[7, 0, 39]])
         assert got.dtype == np.float32 and m.sinusoids(0, 12).shape == (0, 12)
 
@@ -48,14 +48,14 @@ def test_rotary():
         options = {"width": width, "interleaved": interleaved}
         places = np.arange(4) if given is None else np.array(given)
         got = m.rotary(x, given, **options)
-        np.testing.assert_allclose(got, positions.rotary(x.astype(float), places, width or 10, interleaved), atol=1e-6)
+        np.testing.assert_allclose(got, formulas.rotary(x.astype(float), places, width or 10, interleaved), atol=1e-6)
         np.testing.assert_array_equal(x, before)
         np.testing.assert_array_equal(m.rotary(x[:, :, 1], given, **options), got[:, :, 1])
 
 
 def test_alibi():
     for heads in (1, 2, 3, 5, 8, 12, 20, 31, 64):
-        np.testing.assert_allclose(m.alibi_slopes(heads), positions.alibi_slopes(heads), rtol=1e-6)
+        np.testing.assert_allclose(m.alibi_slopes(heads), formulas.alibi_slopes(heads), rtol=1e-6)
         bias = m.alibi_bias(heads, 4, 9, offset=5)
         distance_TS = np.arange(9) - np.arange(4)[:, None] - 5
         np.testing.assert_allclose(bias, m.alibi_slopes(heads)[:, None, None] * distance_TS, rtol=1e-6)
@@ -67,7 +67,7 @@ def test_t5():
         table = normal(1, buckets, 3)
         bias = m.t5_bias(table, 50, 60, bidirectional=bidirectional, max_distance=max_distance, offset=3)
         for t, s in product(range(0, 50, 7), range(60)):
-            bucket = positions.t5_bucket(s - t - 3, buckets, max_distance, bidirectional)
+            bucket = formulas.t5_bucket(s - t - 3, buckets, max_distance, bidirectional)
             np.testing.assert_array_equal(bias[:, t, s], table[bucket])
 
 
@@ -90,13 +90,13 @@ def test_each_step_and_all_of_them():
         key, memory, previous = normal(1, B, H, M), normal(2, B, N, M), shares(3, B, H, N)
         strength, gate, exponent = between(4, 0, 9, B, H), between(5, 0, 1, B, H), between(6, 1, 5, B, H)
         shifts = shares(7, B, H, min(N, 5))
-        check(content_weights(key, memory, strength), addressing.content_weights, key, memory, strength)
+        check(content_weights(key, memory, strength), formulas.content_weights, key, memory, strength)
         weights = shares(8, B, H, N)
-        check(interpolate(weights, previous, gate), addressing.interpolate, weights, previous, gate)
-        check(shift(previous, shifts), addressing.shift, previous, shifts)
-        check(sharpen(previous, exponent), addressing.sharpen, previous, exponent)
+        check(interpolate(weights, previous, gate), formulas.interpolate, weights, previous, gate)
+        check(shift(previous, shifts), formulas.shift, previous, shifts)
+        check(sharpen(previous, exponent), formulas.sharpen, previous, exponent)
         got = address(key, memory, previous, strength=strength, gate=gate, shifts=shifts, exponent=exponent)
-        check(got, addressing.address, key, memory, previous, strength, gate, shifts, exponent)
+        check(got, formulas.address, key, memory, previous, strength, gate, shifts, exponent)
         np.testing.assert_allclose(got.sum(axis=-1), 1, rtol=1e-5)
 
 
@@ -118,7 +118,7 @@ def test_the_sharpest_of_exponents_leaves_the_greatest():
     for exponent in (1.0, 30.0, 1e4, 1e30):
         weights = np.array([[[0.3, 0.3001, 0.2, 0.1999, 0]]], np.float32)
         out = sharpen(weights, np.array([[exponent]], np.float32))
-        check(out, lambda w: addressing.sharpen(w / w.max(), np.array([[exponent]])), weights)  # noqa: B023
+        check(out, lambda w: formulas.sharpen(w / w.max(), np.array([[exponent]])), weights)  # noqa: B023
         assert out[0, 0, 4] == 0
 
 

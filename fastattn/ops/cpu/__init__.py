@@ -1,21 +1,14 @@
-"""The operations of ``ops.protocol``, which check, allocate and call the compiled loops of ``fastattn.kernels``.
+"""The operations of ``ops.protocol`` on the CPU: each allocates its result and calls a loop of ``fastattn.kernels``.
 
-Nothing here imports Numba: a kernel is called through its handle (``fastattn.runtime.handle``), which finds its code at
-the first call. ``fastattn.ops.reference`` has the same operations in plain NumPy.
+Nothing here imports Numba: a kernel is called through its handle (``fastattn.runtime.handle``), which loads its code at
+the first call.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fastattn.ops.cpu.attention import attention, attention_step, pack_distances, seen_around
-from fastattn.ops.cpu.images import (
-    convolve,
-    convolve_depthwise,
-    gate_pixels,
-    pool_areas,
-    pool_windows,
-    sample_pixels,
-)
+from fastattn.ops.cpu.images import convolve, convolve_depthwise, gate_pixels, pool_areas, pool_windows, sample_pixels
 from fastattn.ops.cpu.matmul import gated, linear, pack_linear, packed_layout, packed_of, packed_shapes
 from fastattn.ops.cpu.norm import layer_norm, normalize_heads, rms_norm, softmax, unit_vectors
 from fastattn.ops.cpu.project import log_probs, pack_rows, project_all, project_peaks, project_top_k, select_outputs
@@ -54,9 +47,9 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Operations on callers' arrays, which no model calls, are imported when one is first used."""
-        found = None if name.startswith("_") else vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
-        if found is None:
+        """Import the operations on callers' arrays, which no model calls, when one is first used."""
+        operation = None if name.startswith("_") else vars(import_module("fastattn.ops.cpu.on_arrays")).get(name)
+        if operation is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = found  # later uses find it there
-        return found
+        globals()[name] = operation  # for later uses
+        return operation

@@ -25,23 +25,18 @@ from fastattn.kernels.attention.arguments import (
     slot_layout,
     whole_columns,
 )
+from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS, NO_LONGS
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
+# The arguments of a call without bias, mask and further outputs.
 NO_STEPS = (0, 0, 0, 0)
-NO_ARRAY = np.empty(0, np.float32)
-
-
-class Laid(NamedTuple):
-    """Queries, keys, values and results where they lie, as the kernel ``attend`` takes them: arrays with two axes, for
-    their addresses and their type; see there."""
-
-    arrays: tuple[np.ndarray, ...]
-    steps: tuple[int, ...]  # four of each array, see the kernel
-    starts: tuple[np.ndarray, np.ndarray]
+NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
+NO_MASK = MaskArguments._make((NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION))
+NO_OUTPUTS = OutputArguments(NO_FLOATS[4], NO_FLOATS[1], 0, 0, 0)
 
 
 def steps_of(array_BHTS: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
@@ -50,30 +45,11 @@ def steps_of(array_BHTS: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
     Bytes from key to key must be those of one element; other arrays are copied.
     """
     if array_BHTS.size == 0:
-        return NO_ARRAY, NO_STEPS
+        return NO_FLOATS[1], NO_STEPS
     if array_BHTS.shape[3] > 1 and array_BHTS.strides[3] not in (0, array_BHTS.itemsize):
         array_BHTS = np.ascontiguousarray(array_BHTS)
     steps = tuple(step if size > 1 else 0 for size, step in zip(array_BHTS.shape, array_BHTS.strides))
-    return writeable(array_BHTS[0, 0, 0, :1]), steps
-
-
-class _Memory:
-    """A read-only array's memory, which kernels take as writable; none writes to it."""
-
-    def __init__(self, array: np.ndarray):
-        self.array = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-
-
-def writeable(array: np.ndarray) -> np.ndarray:
-    """The array, or if it is read-only the same memory without that flag: else a kernel would be compiled for it."""
-    return array if array.flags.writeable else np.asarray(_Memory(array))
-
-
-_NO_POSITION_BIAS = PositionBias()
-_NO_TABLE = np.empty((0, 1), np.float32)
-DOT = 0, np.empty((0, 0), np.uint8)
-NARROW_DOT = np.empty(0, np.uint16), DOT[1]
+    return array_BHTS[0, 0, 0, :1], steps
 
 
 def score_arguments(
@@ -81,46 +57,42 @@ def score_arguments(
     bias_BHTS: np.ndarray | None = None,
     position_bias: PositionBias | None = None,
     sinks_H: np.ndarray | None = None,
-    function: Any = NO_FUNCTION,
-    product: tuple[Any, np.ndarray] = DOT,
+    function: Any = None,
+    product: tuple[Any, np.ndarray] | None = None,
+    narrow: bool = False,
 ) -> ScoreArguments:
-    """What kernels take. product: see tiles.py, with its details; of additive attention the scale is 1 / log2(e)."""
-    narrow = product is NARROW_DOT
+    """The scores' arguments as kernels take them.
+
+    product  (product, details) of kernels/attention/tiles.py; None: dot products, in bfloat16 if ``narrow``
+    For additive attention the scale is 1 / log2(e).
+    """
     plain = _plain_scores(heads.width, heads.scale, heads.softcap, narrow)
-    others = bias_BHTS is not None or position_bias is not None or sinks_H is not None
-    if not others and function is NO_FUNCTION and (narrow or product is DOT):
+    if bias_BHTS is position_bias is sinks_H is function is product is None:
         return plain
-    position_bias = position_bias or _NO_POSITION_BIAS
-    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
-    slopes_H = NO_ARRAY if position_bias.slopes_H is None else position_bias.slopes_H
-    table_HL = _NO_TABLE if position_bias.table_HL is None else position_bias.table_HL
-    sinks_H = NO_ARRAY if sinks_H is None else sinks_H * np.float32(LOG2_E)
-    biases = bias, *steps, slopes_H, table_HL, int(position_bias.from_start)
-    return ScoreArguments._make((plain.factor, plain.softcap, *biases, sinks_H, function, *product))
+    slopes_H, table_HL, from_start = position_bias or PositionBias()
+    bias, steps = (NO_FLOATS[1], NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
+    slopes_H = NO_FLOATS[1] if slopes_H is None else slopes_H
+    table_HL = NO_FLOATS[2] if table_HL is None else table_HL
+    sinks_H = NO_FLOATS[1] if sinks_H is None else sinks_H * np.float32(LOG2_E)
+    function = NO_FUNCTION if function is None else function
+    terms = bias, *steps, slopes_H, table_HL, int(from_start), sinks_H, function
+    return ScoreArguments._make((plain.factor, plain.softcap, *terms, *(product or (plain.product, plain.details))))
 
 
-@lru_cache(256)  # a model needs the same thousands of times a second
+@lru_cache(256)  # a model needs the same ones thousands of times a second
 def _plain_scores(width: int, scale: float | None, softcap: float, narrow: bool) -> ScoreArguments:
     factor = np.float32((width**-0.5 if scale is None else scale) * LOG2_E)
-    cap = np.float32(softcap * LOG2_E)
-    biases = NO_ARRAY, *NO_STEPS, NO_ARRAY, _NO_TABLE, 0
-    return ScoreArguments._make((factor, cap, *biases, NO_ARRAY, NO_FUNCTION, *(NARROW_DOT if narrow else DOT)))
-
-
-def scratch_size(limit: int, width: int, value_width: int, narrow: bool) -> int:
-    """The number of scratch floats of a thread for blocks of ``limit`` rows; see cut_scratch."""
-    columns, alignment = whole_columns(value_width), 16
-    packed = KEYS * (whole_columns(width) + columns)
-    seen = (ROWS * KEYS + 3) // 4 + LANES
-    rows = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
-    return packed + ROWS * KEYS + rows + seen + INDICES + narrow * KEYS * max(width, value_width) + alignment
+    biases = NO_FLOATS[1], *NO_STEPS, NO_FLOATS[1], NO_FLOATS[2], 0
+    product = np.empty(0, np.uint16) if narrow else 0
+    details = np.empty((0, 0), np.uint8)
+    return ScoreArguments(factor, np.float32(softcap * LOG2_E), *biases, NO_FLOATS[1], NO_FUNCTION, product, details)
 
 
 class PackedDistances(NamedTuple):
     """Rows of distances for ``attention``, packed like keys.
 
-    tables_XHP  [1 or 2, H, floats of a head]: p by s - t, then r by t - s, times the scale and log2(e)
-    layout      int64: whether there is p, whether there is r, the width of a head, its bound and its reach
+    tables_XHP  [1 or 2, H, floats of a head]: key_LE by s - t, then query_LE by t - s, times the scale and log2(e)
+    layout      int64: whether there is a key_LE and a query_LE, the width of a head, its bound and its reach
     """
 
     tables_XHP: np.ndarray
@@ -128,29 +100,21 @@ class PackedDistances(NamedTuple):
 
 
 def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads: Heads) -> PackedDistances:
-    both = (key_LE, 1.0), (None if query_LE is None else query_LE[::-1], _scale(heads) * LOG2_E)
-    given = [(x_LE, factor) for x_LE, factor in both if x_LE is not None]
-    farthest = len(given[0][0]) // 2
+    scores = score_arguments(heads)
+    sides = (key_LE, np.float32(1)), (None if query_LE is None else query_LE[::-1], scores.factor)
+    rows = [(x_LE, factor) for x_LE, factor in sides if x_LE is not None]
+    farthest = len(rows[0][0]) // 2
     reach = farthest + 2 * (LANES - 1)
     panels = -(-(2 * reach + 1) // COLUMNS)
     index_L = np.clip(np.arange(panels * COLUMNS) - reach, -farthest, farthest) + farthest
-    tables_XHP = np.empty((len(given), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):  # weights may be anything: they are data
-        for table_HP, (x_LE, factor) in zip(tables_XHP, given, strict=True):
+    tables_XHP = np.empty((len(rows), heads.query_heads, panels * heads.width * COLUMNS), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # weights are data, which may be any numbers
+        for table_HP, (x_LE, factor) in zip(tables_XHP, rows, strict=True):
             panels_PCHK = x_LE[index_L].reshape(panels, COLUMNS, heads.query_heads, heads.width)
             packed_HPKC = table_HP.reshape(heads.query_heads, panels, heads.width, COLUMNS)
-            np.multiply(panels_PCHK.transpose(2, 0, 3, 1), np.float32(factor), out=packed_HPKC)
+            np.multiply(panels_PCHK.transpose(2, 0, 3, 1), factor, out=packed_HPKC)
     layout = (key_LE is not None, query_LE is not None, heads.width, reach - (LANES - 1), reach)
     return PackedDistances(tables_XHP, np.array(layout, np.int64))
-
-
-def _scale(heads: Heads) -> float:
-    return heads.width**-0.5 if heads.scale is None else heads.scale
-
-
-def scratch_floats(width: int) -> int:
-    """The scratch of a thread: a tile's scores by distance, a strip, a chunk's scores by distance, a tile's keys."""
-    return ROWS * WIDE + STRIP * KEYS + DISTANCE_KEYS * LONG + ROWS * width
 
 
 attend, _see = kernel_named("attention.sentences", "attend"), kernel_named("attention.sentences", "_see")
@@ -158,15 +122,6 @@ attend, _see = kernel_named("attention.sentences", "attend"), kernel_named("atte
 # Keys are packed once for 512 query rows of width 64: 1% of the work there. The block's queries and sums take 256 KiB
 # for a sentence of any length.
 BLOCK_FLOATS = 512 * 64
-
-
-def block_rows(N: int, heads: int, key_heads: int, width: int, parts: int) -> int:
-    """The most rows of a block: as many as fit the cache, with four blocks a thread unless they become too small."""
-    rows = BLOCK_FLOATS // width
-    if parts > 1:
-        rows = min(rows, max(N * heads // (4 * parts), 8 * ROWS))
-    rows = max(rows // ROWS * ROWS, ROWS)
-    return min(rows, max(-(-N * (heads // key_heads) // ROWS), 1) * ROWS)
 
 
 def seen_around(
@@ -177,42 +132,48 @@ def seen_around(
     return seen_N2
 
 
-NO_RANGES = np.empty((0, 2), np.int64)
-NO_BYTES = np.empty(0, np.uint8)
-NO_BLOCKS = NO_BYTES, 0, 0, 1, 1, 0
-NO_MASK = MaskArguments._make((NO_BYTES, *NO_STEPS, *NO_BLOCKS, NO_FUNCTION))
-NO_OUTPUTS = OutputArguments(np.empty((0, 0, 0, 0), np.float32), NO_ARRAY, 0, 0, 0)
-
-
-def attend_laid(
-    laid: Laid, N: int, heads: Heads, seen: tuple, mask: MaskArguments, scores: ScoreArguments, outputs: OutputArguments
+def attend_batch(
+    arrays: tuple[np.ndarray, ...],
+    steps: tuple[int, ...],
+    batch: RaggedBatch,
+    heads: Heads,
+    mask: MaskArguments,
+    scores: ScoreArguments,
+    outputs: OutputArguments,
+    extra_floats: int = 0,
 ) -> np.ndarray:
-    """The kernel ``attend`` of N queries on the caller's threads; its invalid_P. seen: seen_N2 and sinks."""
-    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, laid.arrays[0].itemsize < 4)
-    attend(laid.arrays, laid.steps, (*laid.starts, *seen), shape, mask, scores, outputs, scratch_PN, invalid_P)
+    """Run the kernel ``attend`` on the caller's threads, each with so many extra floats of scratch; its invalid_P."""
+    query_starts_B1, key_starts_B1, seen_N2, sinks = batch
+    (query, *_), parts = arrays, current_threads()
+    shape, floats = _shape_of(int(query_starts_B1[-1]), heads, query.itemsize < 4, parts)
+    scratch_PN, invalid_P = np.empty((parts, floats + extra_floats), np.float32), np.empty(parts, np.int64)
+    members = query_starts_B1, key_starts_B1, NO_LONGS[2] if seen_N2 is None else seen_N2, sinks
+    attend(arrays, steps, members, shape, mask, scores, outputs, scratch_PN, invalid_P)
     return invalid_P
 
 
-def _shape_and_scratch(
-    N: int, heads: Heads, narrow: bool, more: int = 0
-) -> tuple[ShapeArguments, np.ndarray, np.ndarray]:
-    parts = current_threads()
-    shape, floats = _shape_of(N, heads, narrow, parts)
-    return shape, np.empty((parts, floats + more), np.float32), np.empty(parts, np.int64)
-
-
-@lru_cache(1024)  # a model's layers, and the steps and sentences of one length, ask for the same
+@lru_cache(1024)  # the layers of a model, steps, and sentences of one length need the same ones
 def _shape_of(N: int, heads: Heads, narrow: bool, parts: int) -> tuple[ShapeArguments, int]:
-    """(the kernel's shape, floats of a part's scratch)."""
+    """(the kernel's shape, floats of a part's scratch: see cut_scratch)."""
     H, G, width, value_width = heads[:4]
     value_width = value_width or width
-    limit = block_rows(N, H, G, width, parts)
-    return ShapeArguments(H, G, width, value_width, limit), scratch_size(limit, width, value_width, narrow)
+    # as many rows a block as fit the cache, with four blocks a thread unless they become too small
+    limit = BLOCK_FLOATS // width
+    if parts > 1:
+        limit = min(limit, max(N * H // (4 * parts), 8 * ROWS))
+    limit = max(limit // ROWS * ROWS, ROWS)
+    limit = min(limit, max(-(-N * (H // G) // ROWS), 1) * ROWS)
+    columns, alignment = whole_columns(value_width), 16
+    packed = KEYS * (whole_columns(width) + columns)
+    seen = (ROWS * KEYS + 3) // 4 + LANES
+    rows = limit * (LANES + columns + width + 1 + INTEGERS) + ROWS
+    floats = packed + ROWS * KEYS + rows + seen + INDICES + narrow * KEYS * max(width, value_width) + alignment
+    return ShapeArguments(H, G, width, value_width, limit), floats
 
 
 @lru_cache(256)
 def _steps_of_rows(heads: Heads, query: int, key: int, value: int) -> tuple[int, ...]:
-    """The steps of packed rows, so many floats each, and of their result."""
+    """The kernel's steps, in bytes, for rows of so many floats, and for the result."""
     width, value_width = heads.width, heads.value_width or heads.width
     steps = (
         heads.query_column, 0, width, query,
@@ -242,24 +203,20 @@ def attention(
     if weights_BHTS is not None:
         weights_BHTS.fill(0)
         outputs = NO_OUTPUTS._replace(weights_BHTS=weights_BHTS)
-    query_starts_B1, key_starts_B1, seen_N2, sinks = batch
-    seen = query_starts_B1, key_starts_B1, NO_RANGES if seen_N2 is None else seen_N2, sinks
-    # A CPU without an instruction for pairs of bfloat16 would widen them.
-    plain = seen_N2 is None and weights_BHTS is None and heads.width % LANES == 0
+    # A CPU without an instruction for pairs of bfloat16 would convert them to float32.
+    plain = batch.seen_N2 is weights_BHTS is distances is None and heads.width % LANES == 0
     narrow = heads.narrow and TARGET.bfloat16 == "dot" and plain
-    dot = NARROW_DOT if narrow else DOT
-    scores = score_arguments(heads, bias_BHTS, position_bias, product=dot if distances is None else distances)
-    more = 0 if distances is None else scratch_floats(heads.width)
-    shape, scratch_PN, invalid_P = _shape_and_scratch(N, heads, False, more)
-    attend((query_NE, key_ME, value_ME, out_NF), steps, seen, shape, NO_MASK, scores, outputs, scratch_PN, invalid_P)
+    scores = score_arguments(heads, bias_BHTS, position_bias, product=distances, narrow=narrow)
+    extra_floats = 0
+    if distances is not None:  # scores by distance of a tile, of a strip and of a chunk; a tile's keys
+        extra_floats = ROWS * WIDE + STRIP * KEYS + DISTANCE_KEYS * LONG + ROWS * heads.width
+    attend_batch((query_NE, key_ME, value_ME, out_NF), steps, batch, heads, NO_MASK, scores, outputs, extra_floats)
     return out_NF
 
 
 attend_rows = kernel_named("attention.step", "attend_rows")
 
-GRAIN = 1 << 17  # products that justify another thread: 10 to 30 us, against 2 to 15 to launch it
-_NOTHING, _NO_WEIGHTS = np.empty(0, np.int64), np.empty((0, 0, 0), np.float32)
-_NO_VECTOR = np.empty((0, 0), np.float32)
+GRAIN = 1 << 17  # products that are worth a further thread: 10 to 30 us, against 2 to 15 to launch it
 
 
 @lru_cache(256)
@@ -288,16 +245,16 @@ def attention_step(
     products = N * longest * heads.query_heads * heads.width
     out_NF = empty((N, heads.query_heads * value_width))
     if weights_NHS is None:
-        weights_NHS = _NO_WEIGHTS
+        weights_NHS = NO_FLOATS[3]
     else:
         weights_NHS.fill(0)
     stride = (longest // LANES + 2) * LANES  # scores of a few keys at a time may end LANES - 1 too late
     size = _scratch_size(heads.query_heads, heads.width, value_width, stride)
     scratch_PN = make_scratch_parts(products // GRAIN + 1, size, dtype=np.float32)
-    rows_N, firsts_N = (_NOTHING if array is None else array for array in (rows_N, firsts_N))
+    rows_N, firsts_N = (NO_LONGS[1] if array is None else array for array in (rows_N, firsts_N))
     keys = index_RS, stops_N, rows_N, firsts_N, most
     if vector_HK is None:
-        vector_HK = _NO_VECTOR
+        vector_HK = NO_FLOATS[2]
     else:
         heads = heads._replace(scale=1 / LOG2_E, softcap=0.0)
     scores = score_arguments(heads, None if bias_NHS is None else bias_NHS[:, :, None], position_bias)

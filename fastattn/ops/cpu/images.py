@@ -1,4 +1,4 @@
-"""Operations on images, whose pixels are rows: see ``fastattn.ops.images``."""
+"""Operations on images, whose pixels are rows."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PLACES, ConvolutionPart
+from fastattn.ops.cpu.absent import NO_FLOATS
 from fastattn.ops.cpu.matmul import ROW_BLOCK, SMALL, PackedLinear, empty_on_lines, scratch_bytes
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
@@ -17,11 +18,10 @@ _convolve, _convolve_patches, _convolve_depthwise, _pool, _sample, _gate = (
     for name in ("convolve", "convolve_patches", "convolve_depthwise", "pool", "sample", "gate")
 )
 PATCH_BYTES = 1 << 19  # of a task's patches, which stay in L2
-_NONE = np.empty((0, 0), np.float32)
 
 
 def _pixels(rows: int, channels: int) -> np.ndarray:
-    """Rows that start on a cache line: filters of vectors that lie on two take 15 to 25% longer."""
+    """Rows that start on a cache line: filters take 15 to 25% longer if a vector lies on two lines."""
     return empty_on_lines((rows, channels), np.dtype(np.float32))
 
 
@@ -33,17 +33,14 @@ def convolve(
     activation: str = "none",
     residual_NF: np.ndarray | None = None,
 ) -> np.ndarray:
-    """activation(W * x + b + residual), float32 [rows of the window's grid, outputs of all groups].
-
-    groups  each of one size and precision; it takes its part of each tap's channels, tap after tap
-    """
     out, (packed, *_), (height, width) = window.over(grid), groups, window.size
     y_NF = _pixels(out.rows, packed.outputs * len(groups))
     if not out.rows:
         return y_NF
-    code, residual_NF = ACTIVATION_CODES[activation], _NONE if residual_NF is None else residual_NF
+    code, residual_NF = ACTIVATION_CODES[activation], NO_FLOATS[2] if residual_NF is None else residual_NF
     channels = packed.inputs // (height * width)
-    if packed.panels_PSN.dtype == np.float32 and _by_patches(window, channels, packed.outputs, len(groups)):
+    by_patches = window == Window((3, 3), padding=window.padding) and packed.panels_PSN.dtype == np.float32
+    if by_patches and len(groups) == 1 and channels % LANES == 0 and packed.outputs % LANES == 0:
         patches = Window((4, 4), (2, 2), window.padding)
         tiles = grid.images * -(-out.height // 2) * -(-out.width // 2)
         most = max(MR, min(ROW_BLOCK, PATCH_BYTES // (64 * channels)) // MR * MR)
@@ -53,7 +50,7 @@ def convolve(
         arrays = packed.patch_panels, packed.bias, part, residual_NF
         _convolve_patches(x_ND, grid, patches, out, *arrays, scratch_PB, y_NF)
         return y_NF
-    # taps side by side are numbers side by side where nothing lies between them
+    # adjacent taps are read as one run of numbers where no other channels lie between them
     taps = width if window.dilation[1] == 1 and len(groups) == 1 else 1
     rows, threads = _cut(out.rows, packed.panels_PSN.nbytes)
     room = 4 * rows * packed.inputs + scratch_bytes(packed.panels_PSN, packed.inputs, rows)
@@ -64,13 +61,8 @@ def convolve(
     return y_NF
 
 
-def _by_patches(window: Window, channels: int, outputs: int, groups: int) -> bool:
-    same = groups == 1 and window == Window((3, 3), padding=window.padding)
-    return same and channels % LANES == 0 and outputs % LANES == 0
-
-
 def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]:
-    """(rows of a task, threads), which are as many tasks or a multiple of it."""
+    """(rows of a task, threads); the number of tasks is a multiple of the threads."""
     threads = 1 if weight_bytes * (rows + MR) <= SMALL * MR else current_threads()
     tasks = -(-rows // (most * threads)) * threads
     block = -(-rows // (tasks * MR)) * MR
@@ -78,7 +70,7 @@ def _cut(rows: int, weight_bytes: int, most: int = ROW_BLOCK) -> tuple[int, int]
 
 
 def _scratch(parts: int, room: int, run: int, runs: int) -> np.ndarray:
-    """Scratch of each part: a run of so many numbers, the addresses of runs, and more room, of bytes."""
+    """Scratch of each part: a run of so many floats, the addresses of ``runs``, and ``room`` bytes."""
     size = 4 * (-(-run // NR) * NR) + 8 * runs + room
     return empty_on_lines((parts, -(-size // LINE) * LINE), np.dtype(np.uint8))
 
@@ -98,36 +90,33 @@ def convolve_depthwise(
         rows, threads = _cut(out.rows, weight_TD.nbytes)
         part = ConvolutionPart(0, D, 0, D, 1, rows, ACTIVATION_CODES[activation])
         bias_D = np.zeros(D, np.float32) if bias_D is None else bias_D
-        residual_ND = _NONE if residual_ND is None else residual_ND
+        residual_ND = NO_FLOATS[2] if residual_ND is None else residual_ND
         scratch_PB = _scratch(threads, 0, D, PLACES * T)
         _convolve_depthwise(x_ND, grid, window, out, weight_TD, bias_D, part, residual_ND, scratch_PB, y_ND)
     return y_ND
 
 
 def pool_windows(x_ND: np.ndarray, grid: PixelGrid, window: Window, mode: str) -> np.ndarray:
-    out = window.over(grid)
-    edges = []
-    for i, (length, places) in enumerate(zip(grid[1:], out[1:], strict=True)):
-        step, first_N = window.dilation[i], np.arange(places) * window.stride[i] - window.padding[i]
-        end_N = np.minimum(first_N + window.size[i] * step, length)
-        edges.append(np.stack([np.where(first_N < 0, first_N % step, first_N), end_N, np.full(places, step)], axis=1))
+    out, edges = window.over(grid), []
+    for length, places, size, stride, padding, step in zip(grid[1:], out[1:], *window, strict=True):
+        first_N = np.arange(places) * stride - padding
+        columns = np.where(first_N < 0, first_N % step, first_N), np.minimum(first_N + size * step, length)
+        edges.append(np.stack([*columns, np.full(places, step)], axis=1))
     return _pooled(x_ND, grid, out, edges, mode, window.size[0] * window.size[1] if mode == "mean" else 0)
 
 
 def pool_areas(x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, mode: str) -> np.ndarray:
     edges = []
-    for length, parts in zip(grid[1:], out[1:], strict=True):
-        place_N = np.arange(parts)
-        edges.append(
-            np.stack([place_N * length // parts, -(-(place_N + 1) * length // parts), place_N * 0 + 1], axis=1)
-        )
+    for length, areas in zip(grid[1:], out[1:], strict=True):
+        n = np.arange(areas)
+        edges.append(np.stack([n * length // areas, -(-(n + 1) * length // areas), np.ones_like(n)], axis=1))
     return _pooled(x_ND, grid, out, edges, mode, 0)
 
 
 def _pooled(
     x_ND: np.ndarray, grid: PixelGrid, out: PixelGrid, edges: list[np.ndarray], mode: str, taps: int
 ) -> np.ndarray:
-    """taps: what a sum is divided by; 0: the number of pixels that are there."""
+    """taps: the divisor of a sum; 0: the number of pixels in the image."""
     y_ND = _pixels(out.rows, x_ND.shape[1])
     _pool(x_ND, grid, out, *edges, mode == "max", taps, y_ND)
     return y_ND
@@ -149,6 +138,6 @@ def gate_pixels(
     added: float = 0.0,
 ) -> np.ndarray:
     y_ND = _pixels(*x_ND.shape)
-    channels, pixels = (_NONE if gates is None else gates for gates in (channels_BD, pixels_N1))
+    channels, pixels = (NO_FLOATS[2] if gates is None else gates for gates in (channels_BD, pixels_N1))
     _gate(x_ND, grid.height * grid.width, channels, pixels, float(added), y_ND)
     return y_ND

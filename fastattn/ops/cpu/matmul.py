@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastattn.kernels.arguments import ACTIVATION_CODES, MR, NR, PACKED_COLUMNS, Blocks, LinearArrays
+from fastattn.ops.cpu.absent import NO_FLOATS
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads, use_threads
@@ -27,7 +28,7 @@ from fastattn.spec.rounding import bfloat16_bits, quantize, quantize_groups, rou
 from fastattn.system.records import lazy
 from fastattn.system.worker_threads import map_in_threads
 
-# (bytes of a value, what a row's bytes are a multiple of), by the type of the panels; rows of float32 stay as they are.
+# (bytes of a value, the block of bytes that rows are rounded up to), by the type of the panels; not for float32.
 _FORMS = {
     char: (format_for(precision).a_bytes, staged_block(precision))
     for char, precision in (("H", "bfloat16"), ("b", "int8"))
@@ -51,12 +52,12 @@ _interleave, _pack = kernel_named("packing", "_interleave"), kernel_named("packi
 class PackedLinear:
     """Weights and bias of a linear layer in the product's layout.
 
-    panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step takes ``group``
-                 values of the inner dimension, a column's side by side; zeros beyond ``outputs`` and ``inputs``.
+    panels_PSN   [panels, steps, group * NR] of float32, uint16 (the bits of bfloat16) or int8: a step has ``group``
+                 values of the inner dimension for each column, side by side; zeros beyond ``outputs`` and ``inputs``.
                  Tile registers need whole blocks of steps.
                  int4: uint8 [panels, groups, NR * 20]; int8_groups: int16 [panels, groups, NR * 17]: see
                  fastattn.simd.grouped.
-    bias         float32 [panels * NR]; -inf past ``outputs``, which a softmax over whole panels ignores.
+    bias         float32 [panels * NR]; -inf past ``outputs``, so that a softmax over whole panels ignores them.
     factors      int8 only: float32 [panels * NR], the scale of a column's integers.
     corrections  int8 only: int32 [panels * NR], minus the offset of staged rows times a column's sum.
     input_scale  int8 only: float32 [1], the static scale that turns rows into int8; 0: 127 / max |x| of each row.
@@ -75,18 +76,18 @@ class PackedLinear:
 
     @lazy
     def kernel_arrays(self) -> LinearArrays:
-        """The arrays beside the panels."""
+        """All arrays but the panels."""
         return LinearArrays(self.bias, self.factors, self.corrections, self.input_scale, self.input_factors)
 
     @lazy
     def patch_panels(self) -> np.ndarray:
-        """Of a 3x3 convolution in float32: the panels of its 16 products (fastattn.simd.convolution)."""
+        """The panels of the 16 products of a 3x3 convolution in float32 (fastattn.simd.convolution)."""
         taps_43 = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]]) / 2
         panels, _, columns = self.panels_PSN.shape
         weight_PYXCN = self.panels_PSN.reshape(panels, 3, 3, -1, columns)
-        found = np.einsum("iy,jx,pyxcn->ijpcn", taps_43, taps_43, weight_PYXCN, optimize=True)
-        patches_PCN = empty_on_lines((16 * panels, found.shape[3], columns), np.dtype(np.float32))
-        patches_PCN[...] = found.reshape(patches_PCN.shape)
+        products_IJPCN = np.einsum("iy,jx,pyxcn->ijpcn", taps_43, taps_43, weight_PYXCN, optimize=True)
+        patches_PCN = empty_on_lines((16 * panels, products_IJPCN.shape[3], columns), np.dtype(np.float32))
+        patches_PCN[...] = products_IJPCN.reshape(patches_PCN.shape)
         return patches_PCN
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -96,30 +97,30 @@ class PackedLinear:
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> PackedLinear:
     tensor, (outputs, inputs) = unread(weight_FD), weight_FD.shape
-    made = _empty(outputs, inputs, precision)
-    made.bias[:] = -np.inf
-    made.bias[:outputs] = 0 if bias_F is None else bias_F
-    made.panels_PSN[outputs // NR :] = 0  # what lies beyond the outputs
+    packed = _empty(outputs, inputs, precision)
+    packed.bias[:] = -np.inf
+    packed.bias[:outputs] = 0 if bias_F is None else bias_F
+    packed.panels_PSN[outputs // NR :] = 0  # the columns beyond the outputs
 
     def pack(rows: tuple[int, int]) -> PackedLinear:
         first, last = rows
         panels = slice(first // NR, -(-last // NR))
         columns = slice(panels.start * NR, panels.stop * NR)
         fields: dict[str, Any] = {
-            name: array[columns] for name, array in made.arrays().items() if array.shape == made.bias.shape
+            name: array[columns] for name, array in packed.arrays().items() if array.shape == packed.bias.shape
         }
-        part = replace(made, outputs=last - first, panels_PSN=made.panels_PSN[panels], **fields)
+        part = replace(packed, outputs=last - first, panels_PSN=packed.panels_PSN[panels], **fields)
         with use_threads(1):
             part = _PACK[precision](tensor.read(first, last), part)
         tensor.forget(first, last)
         return part
 
     parts = map_in_threads(pack, tensor.parts(NR), current_threads())
-    return replace(made, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else made
+    return replace(packed, input_scale=parts[0].input_scale, input_factors=parts[0].input_factors) if parts else packed
 
 
 def _empty(outputs: int, inputs: int, precision: str) -> PackedLinear:
-    """A layer of any values."""
+    """A layer whose arrays have any values."""
     types = {"float32": "f4", "bfloat16": "u2", "int8": "i1", "int4": "u1", "int8_groups": "i2"}
     shapes = packed_shapes(outputs, inputs, precision, balanced=False)
     panels_PSN = empty_on_lines(shapes["panels_PSN"], np.dtype(types[precision]))
@@ -135,12 +136,6 @@ def packed_layout(precision: str) -> str:
     return f"{precision}-{NR}-{form.group}-{form.offset}{f'-{block}' if block > 1 else ''}"
 
 
-def packed_steps(inputs: int, precision: str) -> int:
-    """The steps of a panel."""
-    block = step_block(precision)
-    return -(-inputs // (format_for(precision).group * block)) * block
-
-
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
     panels = -(-outputs // NR)
     columns = (panels * NR,)
@@ -148,7 +143,8 @@ def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> 
     if precision in ("int4", "int8_groups"):
         steps, step = inputs // GROUP_INPUTS, NR * (PACKED_GROUP if precision == "int4" else PACKED_GROUP_8 // 2)
     else:
-        steps, step = packed_steps(inputs, precision), format_for(precision).group * NR
+        step, block = format_for(precision).group * NR, step_block(precision)
+        steps = -(-inputs // (format_for(precision).group * block)) * block
     return {
         "panels_PSN": (panels, steps, step),
         "bias": columns,
@@ -164,7 +160,7 @@ def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> Packe
 
 
 def _whole(inputs: int) -> int:
-    """``inputs`` in vectors of staged int8, each of which holds whole vectors of float32."""
+    """``inputs`` rounded up to whole vectors of staged int8, each of which is several vectors of float32."""
     size = LANES * format_for("int8").group
     return -(-inputs // size) * size
 
@@ -173,40 +169,40 @@ def as_int8(weight_FD: Tensor) -> QuantizedTensor:
     return weight_FD if isinstance(weight_FD, QuantizedTensor) else quantize(as_float32(weight_FD), "a linear layer")
 
 
-def _pack_float32(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
-    blocks_TJC = make_scratch_parts(len(made.panels_PSN), NR, PACKED_COLUMNS, dtype=np.float32)
+def _pack_float32(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
+    blocks_TJC = make_scratch_parts(len(packed.panels_PSN), NR, PACKED_COLUMNS, dtype=np.float32)
     if isinstance(weight_FD, QuantizedTensor) and weight_FD.input_factors_D is None:
-        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, made.panels_PSN)
+        _pack(weight_FD.values_FD, weight_FD.multipliers_F, blocks_TJC, packed.panels_PSN)
     else:
         values_FD = np.ascontiguousarray(as_float32(weight_FD))
-        _pack(values_FD, np.ones(made.outputs, np.float32), blocks_TJC, made.panels_PSN)
-    return made
+        _pack(values_FD, np.ones(packed.outputs, np.float32), blocks_TJC, packed.panels_PSN)
+    return packed
 
 
-def _pack_bfloat16(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
-    sums = np.empty(len(made.bias), np.int32)
-    _interleave(bfloat16_bits(as_float32(weight_FD)), format_for("bfloat16").group, made.panels_PSN, sums)
-    return made
+def _pack_bfloat16(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
+    sums = np.empty(len(packed.bias), np.int32)
+    _interleave(bfloat16_bits(as_float32(weight_FD)), format_for("bfloat16").group, packed.panels_PSN, sums)
+    return packed
 
 
-def _pack_int8(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+def _pack_int8(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     form, quantized = format_for("int8"), as_int8(weight_FD)
-    _interleave(quantized.values_FD, form.group, made.panels_PSN, made.corrections)
-    made.corrections[:] *= np.int32(-form.offset)
-    made.factors[: made.outputs] = quantized.multipliers_F
+    _interleave(quantized.values_FD, form.group, packed.panels_PSN, packed.corrections)
+    packed.corrections[:] *= np.int32(-form.offset)
+    packed.factors[: packed.outputs] = quantized.multipliers_F
     input_scale = np.array([quantized.input_scale or 0], np.float32)
     input_factors = np.empty(0, np.float32)
     if quantized.input_factors_D is not None:
-        input_factors = np.ones(_whole(made.inputs), np.float32)
-        input_factors[: made.inputs] = quantized.input_factors_D
-    return replace(made, input_scale=input_scale, input_factors=input_factors)
+        input_factors = np.ones(_whole(packed.inputs), np.float32)
+        input_factors[: packed.inputs] = quantized.input_factors_D
+    return replace(packed, input_scale=input_scale, input_factors=input_factors)
 
 
-def _pack_int4(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+def _pack_int4(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     if not isinstance(weight_FD, Int4Tensor):
         weight_FD = quantize_groups(as_float32(weight_FD), "a linear layer")
     weight_FD = weight_FD.half()
-    (F, G), panels_PSN = weight_FD.scales_FG.shape, made.panels_PSN
+    (F, G), panels_PSN = weight_FD.scales_FG.shape, packed.panels_PSN
     first = 0
     for array, width in ((weight_FD.values_FE, 4), (weight_FD.scales_FG, 2), (weight_FD.minima_FG, 2)):
         words_FGW = np.ascontiguousarray(array).view(f"u{width}").reshape(F, G, -1)
@@ -215,7 +211,7 @@ def _pack_int4(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
             words_FGW, panels_PSN[..., first : first + size].view(f"u{width}").reshape(len(panels_PSN), G, -1, NR)
         )
         first += size
-    return made
+    return packed
 
 
 def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
@@ -224,13 +220,13 @@ def _put_columns(rows_FGW: np.ndarray, panels_PGWN: np.ndarray) -> None:
         panels_PGWN[: len(rows), ..., column] = rows
 
 
-def _pack_int8_groups(weight_FD: Tensor, made: PackedLinear) -> PackedLinear:
+def _pack_int8_groups(weight_FD: Tensor, packed: PackedLinear) -> PackedLinear:
     values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
-    values_PSN4, scales_PGN = grouped_parts(made.panels_PSN)
+    values_PSN4, scales_PGN = grouped_parts(packed.panels_PSN)
     words_FS = (values_FD.view(np.uint8) ^ np.uint8(128)).view(np.uint32)
     _put_columns(words_FS, values_PSN4.view(np.uint32)[..., 0])
     _put_columns(scales_FG.view(np.int16), scales_PGN)
-    return made
+    return packed
 
 
 def grouped_parts(panels_PSN: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -247,7 +243,7 @@ _PACK = {
 
 
 def empty_on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array, C-contiguous and of any values, that starts at a cache line: a row of a tile register is then one."""
+    """An array, C-contiguous and of any values, that starts at a cache line, as then a tile register's rows do."""
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + LINE - 1, np.uint8)
     first = -room.ctypes.data % LINE
@@ -256,17 +252,16 @@ def empty_on_lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 _linear, _gated = kernel_named("matmul", "_linear"), kernel_named("matmul", "_gated")
 
-# Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats, and what they become, stay in L2
-# beside a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
+# Rows that one task takes through all its panels: 48 rows of 384 to 2,048 floats and their results fit into L2 together
+# with a panel. With 96 rows products with an activation are 4% slower, with 24 no faster.
 ROW_BLOCK = 48
-# Bytes of weights that one thread finishes before another would have started: 10 us.
+# Bytes of weights that one thread finishes before a second one has started: 10 us.
 SMALL = 1 << 18
-_NONE = np.empty((0, 0), np.float32)
 _NO_SCRATCH = np.empty((1, 0), np.uint8)
 
 
 def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
-    """(Blocks, parts): full tiles a task, and at least one task a thread that is worth it."""
+    """(Blocks, parts): tasks of whole tiles, and at least one task for each thread that is worth starting."""
     small = packed.panels_PSN.nbytes * (rows + MR) <= SMALL * MR
     if small and rows <= ROW_BLOCK:
         return Blocks(rows, 1), 1
@@ -279,7 +274,7 @@ def blocks_for(rows: int, packed: PackedLinear) -> tuple[Blocks, int]:
 
 
 def _cut(rows: int, packed: PackedLinear, products: int) -> tuple[Blocks, np.ndarray]:
-    """(Blocks, scratch of each part) of so many products of the same rows."""
+    """(Blocks, scratch of each part) for so many products of the same rows."""
     blocks, parts = blocks_for(rows, packed)
     size = products * scratch_bytes(packed.panels_PSN, packed.inputs, blocks.rows)
     return blocks, empty((parts, size), np.uint8) if size or parts > 1 else _NO_SCRATCH
@@ -298,7 +293,7 @@ def linear(
         blocks, scratch_PB = _cut(N, packed, 1)
         _linear(
             x_ND, packed.panels_PSN, packed.kernel_arrays, ACTIVATION_CODES[activation],
-            _NONE if multiply_NF is None else multiply_NF, _NONE if residual_NF is None else residual_NF,
+            NO_FLOATS[2] if multiply_NF is None else multiply_NF, NO_FLOATS[2] if residual_NF is None else residual_NF,
             blocks, scratch_PB, y_NF,
         )  # fmt: skip
     return y_NF

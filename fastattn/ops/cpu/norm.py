@@ -2,18 +2,17 @@
 
 import numpy as np
 
+from fastattn.ops.cpu.absent import NO_FLOATS
 from fastattn.runtime import arena
 from fastattn.runtime.handle import kernel_named
 
 _normalise, _normalize_heads = kernel_named("norm", "_normalise"), kernel_named("norm", "_normalize_heads")
 
-_NONE, _NO_BIAS = np.empty((0, 0), np.float32), np.empty(0, np.float32)
-
 
 def _run(x_ND, residual_ND, weight_D, bias_D, epsilon, centred):
     y_ND = arena.empty(x_ND.shape)
-    residual_ND = _NONE if residual_ND is None else residual_ND
-    bias_D = _NO_BIAS if bias_D is None else bias_D
+    residual_ND = NO_FLOATS[2] if residual_ND is None else residual_ND
+    bias_D = NO_FLOATS[1] if bias_D is None else bias_D
     _normalise(x_ND, residual_ND, weight_D, bias_D, float(epsilon), centred, y_ND)
     return y_ND
 

@@ -1,35 +1,14 @@
-"""Operations on callers' arrays, which no model calls: attention where they lie, of a graph, to windows; search."""
+"""Operations on callers' arrays, which no model calls: attention in place, over a graph, to windows; search."""
 
 from typing import Any
 
 import numpy as np
 
-from fastattn.arguments.attention import Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
+from fastattn.arguments.attention import Heads, RaggedBatch, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.kernels.arguments import WINDOW_ROWS, NodeDots, NodeTerms
-from fastattn.kernels.attention.arguments import (
-    KEYS,
-    LIMIT,
-    NO_FUNCTION,
-    PIECE,
-    ROWS,
-    MaskArguments,
-    OutputArguments,
-    whole_columns,
-)
-from fastattn.ops.cpu.attention import (
-    DOT,
-    NO_ARRAY,
-    NO_BLOCKS,
-    NO_MASK,
-    NO_OUTPUTS,
-    NO_RANGES,
-    NO_STEPS,
-    Laid,
-    attend_laid,
-    score_arguments,
-    steps_of,
-    writeable,
-)
+from fastattn.kernels.attention.arguments import KEYS, LIMIT, PIECE, ROWS, MaskArguments, OutputArguments, whole_columns
+from fastattn.ops.cpu.absent import NO_BYTES, NO_FLOATS
+from fastattn.ops.cpu.attention import NO_BLOCKS, NO_MASK, NO_STEPS, attend_batch, score_arguments, steps_of
 from fastattn.ops.cpu.search import nearest_rows
 from fastattn.runtime.arena import make_scratch_parts
 from fastattn.runtime.handle import kernel_named
@@ -37,12 +16,12 @@ from fastattn.runtime.threads import current_threads
 from fastattn.simd.arguments import LOG2_E
 from fastattn.simd.target import LANES, TARGET
 
-# Where a sentence has queries and keys beyond 35, tanh itself is computed.
+# If a sentence has queries and keys beyond 35, tanh itself is computed, else it is made of exponentials of both.
 FAR = 35.0
 
 
 def vector_factors(vector_HD: np.ndarray) -> np.ndarray:
-    """float32 [H, D + 1] for ``add_keys``, from v of each head; scores are then in base 2, as all the kernels' are."""
+    """float32 [H, D + 1] for ``add_keys``, from v of each head; the scores are in base 2, as in all kernels."""
     scaled_HD = vector_HD.astype(np.float64) * LOG2_E
     factors_HE = np.empty((len(vector_HD), vector_HD.shape[1] + 1), np.float32)
     factors_HE[:, :-1], factors_HE[:, -1] = -2 * scaled_HD, scaled_HD.sum(axis=1)
@@ -74,8 +53,6 @@ def block_states(function: object, shape: tuple[int, int, int, int], block: tupl
 
 _choose = kernel_named("attention.choose", "_choose")
 
-_NO_VECTOR = np.empty((0, 0), np.float32)
-
 
 def best_keys(
     query_BTHK: np.ndarray,
@@ -90,14 +67,14 @@ def best_keys(
     best_BHT = np.full((B, H, T), -1, np.int64)
     size = KEYS * whole_columns(K) + LIMIT * (K + 1) + ROWS * (KEYS + 1) + 16
     scratch_PN = make_scratch_parts(max(B * H * -(-T // LIMIT), 1), size, dtype=np.float32)
-    factors_HE = _NO_VECTOR if vector_HK is None else vector_factors(vector_HK)
     if vector_HK is None:
-        near_BH, factor = np.zeros((B, H), np.uint8), factor * LOG2_E
+        factors_HE, near_BH, factor = NO_FLOATS[2], np.zeros((B, H), np.uint8), factor * LOG2_E
     else:
+        factors_HE = vector_factors(vector_HK)
         lasts_B = seen_BT2[:, :, 1].max(axis=1, initial=0)
         pairs = zip(query_BTHK, key_BSGK, lasts_B)
         near_BH, factor = np.array([~far_heads(q, k[:last]) for q, k, last in pairs], np.uint8).reshape(B, H), 1.0
-    bias, steps = (NO_ARRAY, NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
+    bias, steps = (NO_FLOATS[1], NO_STEPS) if bias_BHTS is None else steps_of(bias_BHTS)
     arrays = query_BTHK, key_BSGK
     _choose(arrays, seen_BT2, factors_HE, near_BH, np.float32(factor), bias, steps, scratch_PN, best_BHT)
     return best_BHT
@@ -117,57 +94,43 @@ def compile_function(function: Any, kind: str) -> Any:
 def strided_attention(
     arrays: StridedArrays, heads: Heads, visible: Visible, terms: ScoreTerms, outputs: SoftmaxOutputs
 ) -> int:
+    product = None
     if terms.vector_HK is not None:
-        heads = heads._replace(scale=1 / LOG2_E)
-    scores = score_arguments(
-        heads,
-        terms.bias_BHTS,
-        None,
-        terms.sinks_H,
-        NO_FUNCTION if terms.function is None else terms.function,
-        DOT if terms.vector_HK is None else _additive(arrays, terms.vector_HK, visible.seen_N2),
-    )
-    seen = (NO_RANGES if visible.seen_N2 is None else visible.seen_N2), visible.sinks
-    rows = int(arrays.starts[0][-1])
-    return int(attend_laid(_laid(arrays), rows, heads, seen, _mask(visible), scores, _outputs(arrays, outputs)).sum())
-
-
-def _laid(arrays: StridedArrays) -> Laid:
+        heads, product = heads._replace(scale=1 / LOG2_E), _additive(arrays, terms.vector_HK, visible.seen_N2)
+    scores = score_arguments(heads, terms.bias_BHTS, None, terms.sinks_H, terms.function, product)
     steps: list[int] = []
     for x in arrays[:4]:
         batch, row, head = x.strides[:3]
         steps += [0, 0 if arrays.ragged else batch - x.shape[1] * row, head, row]
-    firsts = [writeable(x[0, 0, :1]) for x in arrays[:4]]
-    if firsts[0].dtype == np.float16:
-        firsts = [first.view(np.int16) for first in firsts]
-    return Laid(tuple(firsts), tuple(steps), arrays.starts)
+    firsts = tuple(x[0, 0, :1].view(np.int16 if x.dtype == np.float16 else x.dtype) for x in arrays[:4])
+    queries = RaggedBatch(*arrays.starts, visible.seen_N2, visible.sinks)
+    mask, written = _mask(visible), _outputs(arrays, outputs)
+    return int(attend_batch(firsts, tuple(steps), queries, heads, mask, scores, written).sum())
 
 
 def _mask(visible: Visible) -> MaskArguments:
     mask, states, function = visible.mask_BHTS, visible.states_BHTS, visible.function
-    if mask is None and states is None and function is None:
-        return NO_MASK
-    array, steps = (NO_MASK.seen, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
+    array, steps = (NO_BYTES, NO_STEPS) if mask is None else steps_of(mask.view(np.uint8))
     blocks = NO_BLOCKS
     if states is not None:
         b, h, rows, columns = states.shape
         strides = rows * columns * h if b > 1 else 0, rows * columns if h > 1 else 0
         blocks = (states.reshape(-1), *strides, *visible.block, columns)
-    return MaskArguments._make((array, *steps, *blocks, NO_FUNCTION if function is None else function))
+    return MaskArguments._make((array, *steps, *blocks, NO_MASK.function if function is None else function))
 
 
 def _outputs(arrays: StridedArrays, outputs: SoftmaxOutputs) -> OutputArguments:
     _, H, T, _ = arrays.shape
     steps = (0, 4, 4 * H) if arrays.ragged else (4 * (H - 1) * T, 4 * T, 4)
     weights, logs = outputs
-    array = NO_ARRAY if logs is None else logs.reshape(-1)
-    return OutputArguments(NO_OUTPUTS.weights_BHTS if weights is None else weights, array, *steps)
+    logs = NO_FLOATS[1] if logs is None else logs.reshape(-1)
+    return OutputArguments(NO_FLOATS[4] if weights is None else weights, logs, *steps)
 
 
 def _additive(
     arrays: StridedArrays, vector_HD: np.ndarray, seen_N2: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(factors of the scores, which heads of which sentences are computed by exponentials) for ``score_arguments``."""
+    """The product of ``score_arguments``: (factors of scores, [sentence, head]: whether exponentials compute it)."""
     near = []
     for rows, (query_THD, key_SGD, _, _) in arrays.sentences():
         last = None if seen_N2 is None else int(seen_N2[rows, 1].max(initial=0))
@@ -177,8 +140,7 @@ def _additive(
 
 _attend_nodes = kernel_named("local", "_attend_nodes")
 
-_SMALL_GRAPH = 1 << 14  # products that one thread finishes before another would have started: 5 to 10 us
-_NONE_2, _NONE_3 = np.empty((0, 0), np.float32), np.empty((0, 0, 0), np.float32)
+_SMALL_GRAPH = 1 << 14  # products that one thread finishes before a second one has started: 5 to 10 us
 
 
 def graph_attention(
@@ -195,21 +157,19 @@ def graph_attention(
     out_NHV = np.empty((N, H, V), np.float32)
     degree = int(np.diff(starts_N1).max(initial=0))
     parts = 1 if len(indices_E) * H * V <= _SMALL_GRAPH else current_threads()
-    # as much to do in each part as its nodes have neighbours, and each node a little
+    # a part's work is its number of neighbours, plus a little for each node
     costs_N1 = starts_N1 + np.arange(N + 1)
     bounds_P1 = np.searchsorted(costs_N1, costs_N1[-1] * np.arange(parts + 1) // parts)
     scratch_PN = np.empty((parts, degree * H if weights_EH is None else 0), np.float32)
-    terms, dots = NodeTerms(*terms or (_NONE_2, _NONE_2)), NodeDots(*dots or (_NONE_3, _NONE_3))
-    kept = _NONE_2 if weights_EH is None else weights_EH
+    terms, dots = NodeTerms(*terms or (NO_FLOATS[2],) * 2), NodeDots(*dots or (NO_FLOATS[3],) * 2)
     _attend_nodes(
-        bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, np.float32(factor), kept, scratch_PN, out_NHV
-    )
+        bounds_P1, starts_N1, indices_E, terms, dots, value_MHV, np.float32(factor),
+        NO_FLOATS[2] if weights_EH is None else weights_EH, scratch_PN, out_NHV,
+    )  # fmt: skip
     return out_NHV
 
 
 _attend_windows = kernel_named("local", "_attend_windows")
-
-_NO_WEIGHTS = np.empty((0, 0, 0, 0), np.float32)
 
 
 def local_attention(
@@ -231,6 +191,6 @@ def local_attention(
         weights_BHTS.fill(0)
     _attend_windows(
         query_BTHK, key_BSGK, value_BSGV, windows_BTH2, centre_BTH, np.float32(scale), np.float32(spread),
-        _NO_WEIGHTS if weights_BHTS is None else weights_BHTS, scratch_PN, out_BTHV,
+        NO_FLOATS[4] if weights_BHTS is None else weights_BHTS, scratch_PN, out_BTHV,
     )  # fmt: skip
     return out_BTHV

@@ -9,7 +9,6 @@ from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.kernels.arguments import (
     GROUP,
     LOWEST,
-    NR,
     SEGMENT,
     SUBSET_ROWS,
     TINY,
@@ -17,6 +16,7 @@ from fastattn.kernels.arguments import (
     BestLists,
     EditedLogits,
 )
+from fastattn.ops.cpu.absent import NO_FLOATS, NO_INTS
 from fastattn.ops.cpu.matmul import PackedLinear, as_int8, linear, scratch_bytes
 from fastattn.runtime.arena import empty, make_scratch_parts
 from fastattn.runtime.handle import kernel_named
@@ -27,21 +27,19 @@ from fastattn.simd.target import LANES
 from fastattn.spec.quantized import Tensor, as_float32
 from fastattn.spec.rounding import bfloat16_bits
 
-NO_TARGETS = np.empty(0, np.int32)
 
-
-def prepared(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
-    """Edits and targets, int32 or empty, as the kernels take them."""
-    none = np.empty((rows, 0), np.int32)
-    suppressed_RJ, penalized_RJ = (none if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
+def edited_logits(edits: Edits, rows: int, targets_R: np.ndarray) -> EditedLogits:
+    """Edits and targets (int32, or empty) as kernels take them."""
+    none_RJ = np.empty((rows, 0), np.int32)
+    suppressed_RJ, penalized_RJ = (none_RJ if ids is None else ids for ids in (edits.suppressed_RJ, edits.penalized_RJ))
     amounts_RJ = np.zeros(penalized_RJ.shape, np.float32) if edits.amounts_RJ is None else edits.amounts_RJ
     logits_R = np.full(len(targets_R), -np.inf, np.float32)
-    given = np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap)
-    return EditedLogits(suppressed_RJ, penalized_RJ, *given, targets_R, logits_R)
+    numbers = np.float32(edits.penalty), amounts_RJ, np.float32(edits.cap)
+    return EditedLogits(suppressed_RJ, penalized_RJ, *numbers, targets_R, logits_R)
 
 
 def empty_lists(*shape: int) -> BestLists:
-    """Lists of a shape that ends with k, which a kernel clears."""
+    """Lists of a shape that ends with k; a kernel clears them."""
     return BestLists(empty(shape), empty(shape, np.int32))
 
 
@@ -51,7 +49,7 @@ _MINUS_INFINITY = np.float32(-np.inf).view(np.int32)
 
 @dataclass(frozen=True, eq=False)
 class RowLinear:
-    """Weights of a linear layer by rows, the same numbers as in ``packed``, which has bias and scales.
+    """Weights of a linear layer by rows, the same numbers as in ``packed``, which has their bias and scales.
 
     rows_FD  float32, uint16 (the bits of bfloat16) or int8; padded with zeros to whole vectors
     """
@@ -78,18 +76,13 @@ class OutputSubset:
 
 def pack_rows(weight_FD: Tensor, packed: PackedLinear) -> RowLinear:
     precision = {"f": "float32", "H": "bfloat16", "b": "int8"}[packed.panels_PSN.dtype.char]
-    rows_FD = _ROWS[precision](weight_FD)
+    rows_FD = as_int8(weight_FD).values_FD if precision == "int8" else as_float32(weight_FD)
+    if precision == "bfloat16":
+        rows_FD = bfloat16_bits(rows_FD)
     missing = -rows_FD.shape[1] % (LANES * format_for(precision).group)
     if missing:
         rows_FD = np.pad(rows_FD, ((0, 0), (0, missing)))
     return RowLinear(packed, np.require(rows_FD, requirements=("C", "W")))
-
-
-_ROWS = {
-    "float32": as_float32,
-    "bfloat16": lambda weight_FD: bfloat16_bits(as_float32(weight_FD)),
-    "int8": lambda weight_FD: as_int8(weight_FD).values_FD,
-}
 
 
 def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
@@ -109,29 +102,12 @@ def select_outputs(linear: RowLinear, ids: np.ndarray) -> OutputSubset:
     return OutputSubset(linear, ids, words, (words.ctypes.data, columns, count))
 
 
-def choose_from_subsets(
-    x_RD: np.ndarray,
-    subsets_R: Sequence[OutputSubset] | SubsetRows,
-    k: int,
-    edits: Edits,
-    targets_R: np.ndarray,
-    summed: bool,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """``choose_from_all``, each row from its own subset of the outputs; rows of one sentence share an OutputSubset."""
-    lists, log_sums_R = empty_lists(len(x_RD), k), empty(len(x_RD))
-    given = prepared(edits, len(x_RD), targets_R)
-    _run(x_RD, subsets_R, given, lists, log_sums_R, summed)
-    return *lists, given.logits_R, log_sums_R
+def _choose_from_subsets(x_RD, subsets_R, edits, lists, log_sums_R, summed):
+    """Call the kernel. Returns the logits, a line a row, of ``subsets_R[r].ids`` in the first columns.
 
-
-def logits_of_subsets(x_RD: np.ndarray, subsets_R: Sequence[OutputSubset], edits: Edits) -> np.ndarray:
-    """A line of logits a row, those of ``subsets_R[r].ids`` in the first columns."""
-    given = prepared(edits, len(x_RD), NO_TARGETS)
-    return _run(x_RD, subsets_R, given, empty_lists(len(x_RD), 0), np.empty(0, np.float32), False)
-
-
-def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
-    """The kernel; the lines of logits."""
+    Each row chooses from its own subset of the outputs; rows of one sentence share an OutputSubset.
+    log_sums_R  empty: nothing is chosen, and there are lines for all rows
+    """
     R = len(x_RD)
     if isinstance(subsets_R, SubsetRows):
         linear, runs_G4, columns = subsets_R
@@ -154,46 +130,39 @@ def _run(x_RD, subsets_R, edits, lists, log_sums_R, summed):
 _project, _merge = kernel_named("project", "_project"), kernel_named("project", "_merge")
 
 
-def choose_from_all(
-    x_RD: np.ndarray, packed: PackedLinear, k: int, edits: Edits, targets_R: np.ndarray, summed: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets' logits, log-sum-exp of all.
-
-    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
-    """
-    R = x_RD.shape[0]
-    S = -(-packed.panels_PSN.shape[0] // SEGMENT)
-    # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
-    chunks = min(S, current_threads()) if R <= VOCABULARY_ROWS * 4 else 1
-    peaks_SR, sums_SR = empty((S, R)), empty((S, R))
-    lists, best_lists = empty_lists(chunks, R, k), empty_lists(R, k)
-    given, log_sums_R = prepared(edits, R, targets_R), empty(R)
-    if R:
-        size = scratch_bytes(packed.panels_PSN, packed.inputs, min(R, VOCABULARY_ROWS))
-        scratch_PB = make_scratch_parts(chunks * -(-R // VOCABULARY_ROWS), size)
-        _project(x_RD, packed.panels_PSN, packed.kernel_arrays, given, peaks_SR, sums_SR, lists, summed, scratch_PB)
-        _merge(peaks_SR, sums_SR, lists, best_lists, log_sums_R)
-    return *best_lists, given.logits_R, log_sums_R
-
-
-# All outputs of a layer, or a subset for each row: the softmax is over them alone. Logits equal those of the whole
-# projection: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
+# All outputs of a layer, or a subset for each row; the softmax is over these alone. A subset's logits equal those of
+# all outputs: bit by bit in int8, else up to the order of a sum. Fastest if rows with the same subset are adjacent.
 Outputs = PackedLinear | Sequence[OutputSubset]
 
 
 def choose(
     x_RD: np.ndarray, outputs: Outputs | SubsetRows, k: int, edits: Edits, targets_R: np.ndarray, summed: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(values_Rk, ids_Rk, logits_R, log_sums_R) of ``choose_from_all``."""
-    if isinstance(outputs, PackedLinear):
-        return choose_from_all(x_RD, outputs, k, edits, targets_R, summed)
-    return choose_from_subsets(x_RD, outputs, k, edits, targets_R, summed)
+    """(values_Rk, ids_Rk, logits_R, log_sums_R): the k best logits, the targets' logits, log-sum-exp of all.
+
+    targets_R  int32, or empty; log_sums_R are valid only if ``summed``.
+    """
+    R = len(x_RD)
+    best, log_sums_R, changes = empty_lists(R, k), empty(R), edited_logits(edits, R, targets_R)
+    if not isinstance(outputs, PackedLinear):
+        _choose_from_subsets(x_RD, outputs, changes, best, log_sums_R, summed)
+    elif R:
+        S = -(-len(outputs.panels_PSN) // SEGMENT)
+        # The k best do not depend on the number of lists that they are merged from: as many as keep all threads busy.
+        chunks = min(S, current_threads()) if R <= VOCABULARY_ROWS * 4 else 1
+        peaks_SR, sums_SR, lists = empty((S, R)), empty((S, R)), empty_lists(chunks, R, k)
+        size = scratch_bytes(outputs.panels_PSN, outputs.inputs, min(R, VOCABULARY_ROWS))
+        scratch_PB = make_scratch_parts(chunks * -(-R // VOCABULARY_ROWS), size)
+        arrays = outputs.panels_PSN, outputs.kernel_arrays
+        _project(x_RD, *arrays, changes, peaks_SR, sums_SR, lists, summed, scratch_PB)
+        _merge(peaks_SR, sums_SR, lists, best, log_sums_R)
+    return *best, changes.logits_R, log_sums_R
 
 
 def project_top_k(
     x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_TARGETS, normalized)
+    values_Rk, ids_Rk, _, log_sums_R = choose(x_RD, outputs, k, edits, NO_INTS, normalized)
     if normalized:
         values_Rk -= log_sums_R[:, None]
     return values_Rk, ids_Rk
@@ -207,7 +176,8 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> np.ndarray:
     if isinstance(outputs, PackedLinear):
         return _all_of(x_RD, outputs, edits)
-    lines_RC, (first, *_) = logits_of_subsets(x_RD, outputs, edits), outputs
+    (first, *_), changes = outputs, edited_logits(edits, len(x_RD), NO_INTS)
+    lines_RC = _choose_from_subsets(x_RD, outputs, changes, empty_lists(len(x_RD), 0), NO_FLOATS[1], False)
     log_probs_RV = np.full((len(x_RD), first.linear.packed.outputs), -np.inf, np.float32)
     for r, subset in enumerate(outputs):
         logits = lines_RC[r, : len(subset.ids)]
@@ -218,11 +188,11 @@ def project_all(x_RD: np.ndarray, outputs: Outputs, edits: Edits = NO_EDITS) -> 
 
 def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
     logits_RV = linear(x_RD, packed)
-    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, *_ = prepared(edits, len(x_RD), NO_TARGETS)
+    suppressed_RJ, penalized_RJ, penalty, amounts_RJ, cap, *_ = edited_logits(edits, len(x_RD), NO_INTS)
     for r, logits_V in enumerate(logits_RV):  # one by one, so that a row's bits depend on no other
         if cap:
             logits_V[:] = cap * np.tanh(logits_V / cap)
-        # Ids that the logits lack, those of a larger vocabulary's model, change nothing.
+        # Ids beyond the logits, of a model with a larger vocabulary, change nothing.
         listed_J = (penalized_RJ[r] >= 0) & (penalized_RJ[r] < len(logits_V))
         penalized = penalized_RJ[r][listed_J]
         before = logits_V[penalized]
@@ -235,7 +205,7 @@ def _all_of(x_RD: np.ndarray, packed: PackedLinear, edits: Edits) -> np.ndarray:
 
 def log_softmax(logits: np.ndarray) -> None:
     """The log-softmax of one row, in place."""
-    logits -= max(logits.max(), LOWEST)  # not -inf, should all be ruled out
+    logits -= max(logits.max(), LOWEST)  # not -inf, where all logits are
     logits -= np.log(max(np.exp(logits).sum(dtype=np.float64), TINY)).astype(np.float32)
 
 
@@ -244,7 +214,7 @@ _project_peaks = kernel_named("project", "_project_peaks")
 
 def project_peaks(x_ND: np.ndarray, starts_B1: np.ndarray, packed: PackedLinear, least: float = 0.0) -> np.ndarray:
     panels, lengths_B = len(packed.panels_PSN), np.diff(starts_B1)
-    peaks_BF = np.full((len(lengths_B), panels * NR), least, np.float32)
+    peaks_BF = np.full((len(lengths_B), len(packed.bias)), least, np.float32)
     if len(x_ND):
         owners_N = np.repeat(np.arange(len(lengths_B)), lengths_B)
         size = scratch_bytes(packed.panels_PSN, packed.inputs, min(len(x_ND), VOCABULARY_ROWS))

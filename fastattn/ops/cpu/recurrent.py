@@ -6,6 +6,7 @@ import numpy as np
 
 from fastattn.arguments.recurrent import Columns, States
 from fastattn.kernels.arguments import MR, NR, RecurrentForm
+from fastattn.ops.cpu.absent import NO_INTS, NO_LONGS
 from fastattn.ops.cpu.matmul import SMALL, PackedLinear, scratch_bytes
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
@@ -16,7 +17,7 @@ from fastattn.spec.recurrent import CELLS
 
 _recur, _join = kernel_named("recurrent", "_recur"), kernel_named("recurrent", "_join")
 _CODES = {cell: code for code, cell in enumerate(CELLS)}
-_IN_ORDER, _ALL, _GO_ON = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)
+_GO_ON = np.zeros(1, np.int64)
 
 
 def gate_rows(gates: int, units: int) -> np.ndarray:
@@ -26,12 +27,7 @@ def gate_rows(gates: int, units: int) -> np.ndarray:
 
 
 def recur(
-    inputs_NE: np.ndarray,
-    weights: Sequence[PackedLinear],
-    cell: str,
-    units: int,
-    starts_B1: np.ndarray,
-    states: States,
+    inputs_NE: np.ndarray, weights: Sequence[PackedLinear], cell: str, units: int, starts_B1: np.ndarray, states: States
 ) -> np.ndarray:
     N, B, threads, (gates, _) = len(inputs_NE), len(starts_B1) - 1, current_threads(), CELLS[cell]
     forward, backward = (*weights, *weights)[:2]
@@ -44,15 +40,15 @@ def recur(
     order_B = np.argsort(-lengths_B, kind="stable")
     steps, parts = int(lengths_B[order_B[0]]), -(-threads // len(weights))
     record, cuts = None, (min(parts, B), 1)
-    # where a product follows on a product, parts may not share rows
+    # where the second of two products needs all of the first, parts may not share rows
     if N == B and steps == 1:
-        order_B = _IN_ORDER  # nothing is waited for
+        order_B = NO_LONGS[1]  # nothing is waited for
         cuts = (min(threads, B), 1) if cell == "gru_reset_before" else (1, min(threads, -(-units // NR)))
     elif B < parts and steps > 1 and cell != "gru_reset_before" and (record := recorder()):
         cuts = 1, min(parts, -(-units // NR))
     form = RecurrentForm(_CODES[cell], gates, units, *cuts, record is not None)
-    most = -(-B // form.sentences)
-    room = 8 * most + 12 * most * units + 6 * LINE + scratch_bytes(forward.panels_PSN, units, most)
+    count = -(-B // form.sentences)  # the most sentences of a part
+    room = 8 * count + 12 * count * units + 6 * LINE + scratch_bytes(forward.panels_PSN, units, count)
     scratch_PB = empty((len(weights) * form.sentences * form.units_parts, room), np.uint8)
     arguments = (
         inputs_NE, (forward.panels_PSN, backward.panels_PSN), forward.kernel_arrays, backward.kernel_arrays, form,
@@ -72,10 +68,9 @@ def recur(
 
 def join_columns(parts: Sequence[Columns]) -> np.ndarray:
     """Rows of all parts side by side, float32; tables are float32 or uint16, the bits of bfloat16."""
-    one, *_ = parts
-    y_NF = empty((len(one.rows_MW if one.rows_N is None else one.rows_N), sum(part.width for part in parts)))
-    column = 0
+    (rows_MW, _, _, rows_N), *_ = parts
+    y_NF, column = empty((len(rows_MW if rows_N is None else rows_N), sum(part.width for part in parts))), 0
     for rows_MW, first, width, rows_N in parts:
-        _join(rows_MW, first, width, _ALL if rows_N is None else rows_N, y_NF, column)
+        _join(rows_MW, first, width, NO_INTS if rows_N is None else rows_N, y_NF, column)
         column += width
     return y_NF

@@ -1,7 +1,7 @@
-"""Operations on whole rows: embeddings, rotary positions, pooling, and what NumPy does as fast as a loop of ours.
+"""Operations on whole rows: embeddings, rotary positions, pooling, and what NumPy does as fast as a kernel.
 
-Poolings are those of sentence-transformers (Reimers and Gurevych 2019, section 3). Each takes rows_TD and ``skip``, how
-many first rows (a prompt's) stay out of it, and returns a vector of D. Where that leaves no row the vector is zero.
+Poolings are those of sentence-transformers (Reimers and Gurevych 2019, section 3). Each takes rows_TD and ``skip``, the
+number of first rows (of a prompt) to leave out, and returns a vector of D; without any row it is zero.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fastattn.kernels.arguments import NR
-from fastattn.ops.cpu.attention import writeable
+from fastattn.ops.cpu.absent import NO_FLOATS, NO_INTS
 from fastattn.ops.cpu.matmul import PackedLinear, grouped_parts
 from fastattn.runtime import arena
 from fastattn.runtime.handle import kernel_named
@@ -27,7 +27,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def as_rows(x: np.ndarray) -> np.ndarray:
-    return writeable(np.require(x, requirements=["C", "A"]))
+    return np.require(x, requirements=["C", "A"])
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
@@ -36,8 +36,8 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    first, *others = parts
-    if not others:
+    first, *more = parts
+    if not more:
         return first
     unrecordable()
     return np.concatenate(parts)
@@ -71,15 +71,13 @@ def neighbours(x_ND: np.ndarray, starts_B1: np.ndarray, before: int, after: int)
             near_NMD[max(-distance, 0) : N - max(distance, 0), m] = x_ND[max(distance, 0) : N + min(distance, 0)]
     places_N = np.arange(N) - np.repeat(starts_B1[:-1], np.diff(starts_B1))
     lengths_N = np.repeat(np.diff(starts_B1), np.diff(starts_B1))
-    found_NM = places_N[:, None] + np.arange(-before, after + 1)
-    near_NMD[(found_NM < 0) | (found_NM >= lengths_N[:, None])] = 0
+    neighbours_NM = places_N[:, None] + np.arange(-before, after + 1)
+    near_NMD[(neighbours_NM < 0) | (neighbours_NM >= lengths_N[:, None])] = 0
     return near_NMD.reshape(N, (before + 1 + after) * D)
 
 
 _embed = kernel_named("rows", "_embed")
-
-_NO_TABLE, _NO_POSITIONS = np.empty((0, 0), np.float32), np.empty(0, np.int32)
-_NO_MULTIPLIERS, _NO_SCALES = np.empty(0, np.float32), np.empty((0, 0, 0), np.int16)
+_NO_SCALES = np.empty((0, 0, 0), np.int16)
 
 
 def embed(
@@ -89,7 +87,7 @@ def embed(
     positions_N: np.ndarray | None = None,
     position_table_PD: np.ndarray | None = None,
 ) -> np.ndarray:
-    multipliers_V, scales_PGN = _NO_MULTIPLIERS, _NO_SCALES
+    multipliers_V, scales_PGN = NO_FLOATS[1], _NO_SCALES
     if isinstance(table, PackedLinear) and table.panels_PSN.dtype == np.int16:
         stored, scales_PGN, width = *grouped_parts(table.panels_PSN), table.inputs
     elif isinstance(table, PackedLinear):
@@ -102,7 +100,7 @@ def embed(
         stored, width = table[:, :, None, None], table.shape[1]
     x_ND = arena.empty((len(ids_N), width))
     if position_table_PD is None or positions_N is None:
-        positions_N, position_table_PD = _NO_POSITIONS, _NO_TABLE
+        positions_N, position_table_PD = NO_INTS, NO_FLOATS[2]
     as_it_is = isinstance(table, np.ndarray) and table.dtype == np.float32 and table.strides[1] == 4
     _embed(ids_N, stored, as_it_is, multipliers_V, scales_PGN, float(scale), positions_N, position_table_PD, x_ND)
     return x_ND
@@ -130,7 +128,7 @@ def _mean_sqrt_len(rows_TD: np.ndarray, skip: int) -> np.ndarray:
 
 
 def _weighted_mean(rows_TD: np.ndarray, skip: int) -> np.ndarray:
-    # Muennighoff 2022, equation 2: a row weighs its position, which the prompt's rows still count in.
+    # Muennighoff 2022, equation 2: a row's weight is its position, in which the prompt's rows count.
     weights_T = np.arange(skip + 1, len(rows_TD) + 1).astype(rows_TD.dtype)
     return (rows_TD[skip:] * weights_T[:, None]).sum(axis=0) / weights_T.sum()
 

@@ -9,7 +9,7 @@ from fastattn.simd.arguments import QUERIES, ROWS, ROWS_OF_ONE, SIZE, WHOLE, Row
 
 _search = kernel_named("search", "_search")
 
-BLOCK_BYTES = 32 << 10  # of rows, in L1 beside a tile's queries; from L2, 512 queries take a quarter longer
+BLOCK_BYTES = 32 << 10  # of rows, which fit L1 with a tile's queries; from L2, 512 queries take a quarter longer
 
 
 def _stage(queries_QD: np.ndarray, corpus_itemsize: int, bits: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -29,9 +29,9 @@ def _stage(queries_QD: np.ndarray, corpus_itemsize: int, bits: bool) -> tuple[np
 
 
 def _end(corpus_ND: np.ndarray, beyond: int) -> tuple[np.ndarray, int]:
-    """(a copy of the corpus's last bytes, from which so many more may be read; the address of the first of them).
+    """(a copy of the corpus's last bytes, with ``beyond`` bytes behind them; the address of the first in the corpus).
 
-    They are the rows that end within ``beyond`` bytes of the last address: often one, which need not be the last.
+    It has the rows that end within ``beyond`` bytes of the last address: often one, which need not be the last row.
     """
     step = abs(corpus_ND.strides[0])
     rising_ND = corpus_ND if corpus_ND.strides[0] >= 0 else corpus_ND[::-1]
@@ -48,11 +48,11 @@ def nearest_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     Q, N, row_bytes = len(queries_QD), len(corpus_ND), queries_QD.shape[1] * corpus_ND.itemsize
     staged_QW, starts_QR = _stage(queries_QD, corpus_ND.itemsize, bits)
-    left = row_bytes % SIZE
-    mask_W = np.where(np.arange(SIZE) < left, 255, 0).astype(np.uint8)
+    rest = row_bytes % SIZE
+    mask_W = np.where(np.arange(SIZE) < rest, 255, 0).astype(np.uint8)
     end_W, end = _end(corpus_ND, -row_bytes % 4)
     corpus = Corpus(corpus_ND.ctypes.data, N, corpus_ND.strides[0], end, end_W.ctypes.data)
-    width = RowWidth(row_bytes - left, -(-left // 4), mask_W.ctypes.data)
+    width = RowWidth(row_bytes - rest, -(-rest // 4), mask_W.ctypes.data)
     block = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_BYTES // row_bytes // LEAST_ROWS * LEAST_ROWS))
     scratch_PB = make_scratch_parts(-(-N // block), starts_QR.nbytes)
     heaps_PQk = np.full((len(scratch_PB), Q, k), EMPTY, np.int64)

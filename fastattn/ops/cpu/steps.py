@@ -1,7 +1,7 @@
 """What a decoder keeps between steps: tables of keys and values, recurrent states, the tokens of greedy search.
 
-Rows of a table start at a cache line and lie an odd number of lines apart: at 4 KiB apart, the same head of many keys
-would have 8 places in L1. Memory pages are used only once written.
+Rows of a table start at a cache line and lie an odd number of lines apart: were they 4 KiB apart, the same head of all
+keys would share 8 places in L1. A page takes memory only once it is written.
 """
 
 from collections.abc import Sequence
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastattn.arguments.steps import Edits, StepRows, SubsetRows
+from fastattn.ops.cpu.absent import NO_INTS
 from fastattn.ops.cpu.matmul import PackedLinear, empty_on_lines
-from fastattn.ops.cpu.project import NO_TARGETS, OutputSubset, choose
+from fastattn.ops.cpu.project import OutputSubset, choose
 from fastattn.runtime.arena import empty
 from fastattn.runtime.handle import kernel_named
 from fastattn.runtime.threads import current_threads
@@ -49,23 +50,19 @@ def write_rows(
 
 _ssru, _running_average = kernel_named("steps", "_ssru"), kernel_named("steps", "_running_average")
 
-COLUMNS = 64  # four cache lines of a row: a task has as many of them as there are for each thread
-# Values that one thread finishes before another would have started: 5 to 10 us.
+COLUMNS = 64  # four cache lines of a row: a task has a multiple of them
+# Values that one thread finishes before a second one has started: 5 to 10 us.
 SMALL = 1 << 14
 
 
 def _columns(x_ND: np.ndarray) -> int:
-    """Of a task: all of them where there is little to do; whole vectors."""
+    """The columns of a task: all, where there is little to do; whole vectors."""
     threads = 1 if x_ND.size <= SMALL else current_threads()
     return -(-x_ND.shape[1] // (COLUMNS * threads)) * COLUMNS
 
 
 def ssru(
-    inputs_NE: np.ndarray,
-    residual_ND: np.ndarray,
-    states_MW: np.ndarray,
-    previous_N: np.ndarray,
-    rows_N: np.ndarray,
+    inputs_NE: np.ndarray, residual_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray
 ) -> np.ndarray:
     y_ND, columns = empty(residual_ND.shape), _columns(residual_ND)
     _ssru(inputs_NE, residual_ND, states_MW, previous_N, rows_N, columns, y_ND)
@@ -95,5 +92,5 @@ def pick_tokens(
     ends_E: np.ndarray,
     rows: StepRows,
 ) -> None:
-    values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_TARGETS, normalized)
+    values_R1, ids_R1, _, log_sums_R = choose(hidden_RD, outputs, 1, edits, NO_INTS, normalized)
     _pick(values_R1, ids_R1, log_sums_R, normalized, ends_E, rows.progress, rows.counts)

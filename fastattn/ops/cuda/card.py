@@ -1,7 +1,7 @@
-"""The card: its arrays, launches of kernels, and one line where there is no card, package or memory.
+"""The card: its arrays, launches of kernels, and errors of one line where a card, the package or memory is missing.
 
 Kernels are written for ``numba.cuda`` (package numba-cuda). With NUMBA_ENABLE_CUDASIM=1 Numba's simulator runs them as
-Python: then blocks have few threads, and what is an instruction of the card alone has a plain form.
+Python: then blocks have few threads, and instructions of the card have a plain form.
 """
 
 import functools
@@ -25,7 +25,7 @@ from fastattn.system.cache_folder import cache_root
 _PACKAGE = "device 'cuda' needs the package numba-cuda: pip install 'fastattn[cuda]'"
 
 try:
-    import numba_cuda  # else numba.cuda is Numba's own, which is no longer kept
+    import numba_cuda  # without it numba.cuda is Numba's own, which is no longer maintained
     from numba import config, cuda
     from numba.cuda.core import config as settings
 except ImportError as error:
@@ -38,20 +38,20 @@ if not SIMULATED:
 
     from fastattn.ops.cuda import launching
 
-SIDE = 2 if SIMULATED else 16  # a tile's threads along rows, and along columns
+SIDE = 2 if SIMULATED else 16  # threads of a tile along its rows and along its columns
 THREADS = SIDE * SIDE  # of every block
-MICRO = 4  # rows, and columns, of a tile that a thread has in registers
-TILE = SIDE * MICRO  # a tile's rows, and columns
+MICRO = 4  # rows and columns of a tile that a thread has in registers
+TILE = SIDE * MICRO  # rows and columns of a tile
 
 device = cuda.jit(device=True)  # decorates what kernels call
 
 _process = os.getpid()
-_one_at_a_time = threading.RLock()  # of the threads that give the card work, in order; the card works meanwhile
+_one_at_a_time = threading.RLock()  # held while a thread gives the card work; the card works on without it
 
 
 @functools.cache
 def _sources() -> str:
-    """The hash of all files here: a kernel takes in helpers of other files than its own."""
+    """The hash of all files of this folder: a kernel includes helpers from other files than its own."""
     digest = hashlib.sha256(numba_cuda.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -59,7 +59,7 @@ def _sources() -> str:
 
 
 class _Locator:
-    """Where Numba keeps compiled kernels: in fastattn's cache, a folder for each state of the sources."""
+    """Tells Numba where to keep compiled kernels: in fastattn's cache, a folder for each state of the sources."""
 
     @classmethod
     def from_function(cls, function: Callable, file: str) -> "_Locator":
@@ -78,15 +78,11 @@ class _Locator:
         return None
 
 
-def kernel(function: Callable) -> Any:
-    """Decorate a kernel of a module: compiled for the types of its arguments when it is first launched, and kept."""
-    return kernel_of()(function)
-
-
 def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
-    """A decorator like ``kernel`` for one that a function makes: of these constants, by which it is found again.
+    """A decorator of kernels, which are compiled for types of arguments when first launched with them, and kept.
 
-    Numba itself would go by what the kernel closes over, of which no two processes have the same bytes.
+    constants  the values that a function makes the kernel for, by which its code is found again: Numba itself would
+               take the objects that the kernel closes over, whose bytes differ from process to process
     """
 
     def decorate(function: Callable) -> Any:
@@ -106,12 +102,15 @@ def kernel_of(*constants: Any, **options: Any) -> Callable[[Callable], Any]:
     return decorate
 
 
+kernel = kernel_of()  # decorates a kernel of a module
+
+
 class HostNeeded(Exception):
-    """The function that is recorded needs a result on the host."""
+    """A function cannot be recorded, since it needs a result on the host."""
 
 
 class _Recording(threading.local):
-    program: Any = None  # of ``recording.LaunchProgram``, while this thread records
+    program: Any = None  # a ``recording.LaunchProgram`` while this thread records
 
 
 recording = _Recording()
@@ -137,15 +136,33 @@ def description() -> str:
     return f"{device.name}, compute capability {major}.{minor}, {free:.1f} of {total:.1f} GiB free"
 
 
-def number() -> int:
-    """The card's, of several; the simulator has one."""
+def card_index() -> int:
+    """The number of the current card; 0 on the simulator."""
     return getattr(cuda.get_current_device(), "id", 0)
 
 
 def free_memory() -> int:
-    """Bytes that are free on the card, or spare here; many on the simulator, which does not say."""
+    """Bytes that are free on the card or in ``_spare``; 1 << 40 on the simulator, which does not know."""
     spare = sum(size * len(blocks) for size, blocks in list(_spare.items()))
     return int(min(_guarded(lambda: cuda.current_context().get_memory_info().free), 1 << 40)) + spare
+
+
+# The number of threads decides how many rows go through all layers at a time, 384 a thread (models/encoder.py). A tile
+# of a product is 64 x 64 and a card has some 100 multiprocessors, of a few blocks each: 12,000 rows of 384 columns are
+# 1,150 tiles. Twice the rows fill them no better, and take twice the memory.
+LARGE = 32
+# Bytes of 384 rows in a layer, 16,384 numbers a row: more than a width of 1,024 needs.
+SHARE = 384 * 16384 * 4
+
+
+def current_threads() -> int:
+    """The number that makes chunks of rows large enough for a card, and small enough for half of its free memory."""
+    return max(1, min(LARGE, free_memory() // 2 // SHARE))
+
+
+def thread_limit() -> int:
+    """1: kernels run one after another, whichever thread calls them."""
+    return 1
 
 
 def _in_one_line(error: Exception) -> str:
@@ -153,12 +170,12 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _is_the_cards(error: Exception) -> bool:
-    """Whether the driver or a compiler raised it, or what calls them: by modules, as not all classes are public."""
+    """Whether the driver, a compiler or their callers raised it: told by the module, as not all classes are public."""
     return type(error).__module__.startswith(("cuda.", "numba.cuda.cudadrv.", "numba.cuda.simulator.cudadrv."))
 
 
 def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
-    """The call's result; errors of the card as ours. A process that was forked after CUDA began cannot use it."""
+    """The call's result, with the card's errors as ours. A process that was forked after CUDA began cannot use it."""
     if os.getpid() != _process:
         raise FastattnError("this process was forked after device 'cuda' began: start it by 'spawn' instead")
     try:
@@ -173,19 +190,19 @@ def _guarded(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def lasting(shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array of the card for the caller, C-contiguous, of any values; its memory is the driver's again after it."""
+    """An array of the card for a caller, C-contiguous, of any values; the driver gets its memory back after it."""
     return _guarded(cuda.device_array, shape, np.dtype(dtype))
 
 
-_spare: dict[int, list[Any]] = defaultdict(list)  # memory that arrays of ``empty`` have had, by its bytes
-_used: dict[int, Any] = {}  # and that of arrays which there are, by its place: Numba's views hold it weakly
+_spare: dict[int, list[Any]] = defaultdict(list)  # memory of arrays of ``empty`` that are gone, by its bytes
+_used: dict[int, Any] = {}  # memory of arrays that exist, by address: Numba's views refer to it weakly
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
     """An array of the card between kernels, C-contiguous, of any values.
 
-    Its memory is the next such array's: kernels run in the order of their launches, so what still reads it runs before
-    what writes it anew. The driver would take it back only once the card has done all its work.
+    A later array gets its memory: kernels run in the order of their launches, so kernels that still read the array run
+    before those that write into the later one. The driver would take it back only once the card has done all its work.
     """
     dtype = np.dtype(dtype)
     if SIMULATED or not all(shape):
@@ -198,18 +215,18 @@ def _from_spare(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     grain = max(512, (1 << steps[0].bit_length()) >> 4)  # at most an eighth more
     size = -(-steps[0] // grain) * grain
     block = _spare[size].pop() if _spare[size] else _new_memory(size)
-    place = int(block.device_pointer)
+    address = int(block.device_pointer)
 
     def give_back() -> None:
-        del _used[place]
+        del _used[address]
         _spare[size].append(block)
 
-    memory = _used[place] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
+    memory = _used[address] = AutoFreePointer(block.context, block.device_pointer, size, finalizer=give_back)
     return DeviceNDArray(shape, tuple(steps[1:]), dtype, gpu_data=memory.own())
 
 
 def _new_memory(size: int) -> Any:
-    """So many bytes of the driver's; the spare ones are its own again where it has not enough."""
+    """So many bytes from the driver, which gets the spare memory back if it has not enough."""
     context = cuda.current_context()
     try:
         return context.memalloc(size)
@@ -222,18 +239,18 @@ def _new_memory(size: int) -> Any:
 
 
 def borrow(interface: dict[str, Any], owner: Any) -> Any:
-    """Another library's memory as an array of the card, once the stream that computes it has, if it names one."""
+    """Another library's memory as an array of the card; waits for the stream that computes it, if it names one."""
     return _guarded(cuda.from_cuda_array_interface, interface, owner)
 
 
 def upload(x: Any) -> Any:
-    """A copy on the card of a host's array, C-contiguous; an array of the card is itself."""
+    """A copy on the card of an array of the host, C-contiguous; an array of the card is returned as it is."""
     if not isinstance(x, np.ndarray):
         return x
     if recording.program is not None and x.size:
         return recording.program.copy_of(x)
     x = np.ascontiguousarray(x)
-    if SIMULATED:  # whose copies to a given array compare strides along axes of one number, too
+    if SIMULATED:  # its copies to an existing array compare strides even along axes of length one
         return _guarded(cuda.to_device, x)
     copy = empty(x.shape, x.dtype)
     send(x, copy)
@@ -241,14 +258,14 @@ def upload(x: Any) -> Any:
 
 
 def download(array: Any) -> np.ndarray:
-    """A copy on the host of an array of the card; waits until it is computed."""
+    """A copy on the host of an array of the card; waits until the array is computed."""
     if recording.program is not None:
         raise HostNeeded
     return np.asarray(_guarded(array.copy_to_host))
 
 
 def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
-    """Start so many blocks of THREADS threads of a kernel; of no block, nothing. It runs after those before it."""
+    """Start so many blocks, perhaps none, of THREADS threads of a kernel; it runs after all kernels started before."""
     if np.prod(blocks):
         if recording.program is not None:
             recording.program.add(kernel, blocks, arguments)
@@ -257,7 +274,7 @@ def launch(kernel: Any, blocks: int | tuple[int, ...], *arguments: Any) -> None:
 
 
 def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
-    """Launch; a step of few rows has few blocks, of which Numba would warn."""
+    """Launch, without Numba's warning of few blocks: a step of few rows has few."""
     launch_compiled = _compiled_launch(kernel, blocks, arguments)
     if launch_compiled is not None:
         launch_compiled()
@@ -273,14 +290,14 @@ def _start(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None
 
 
 def _compiled_launch(kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> Any:
-    """A function that starts a kernel by the driver, in a stream; None before Numba's own first launch of it."""
+    """A function that starts a kernel in a stream, by the driver; None before Numba has launched it once."""
     compiled = None if SIMULATED else launching.compiled_of(kernel, arguments)
     grid = blocks if isinstance(blocks, tuple) else (blocks,)
     return None if compiled is None else partial(compiled.launch, grid, THREADS, arguments)
 
 
-def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
-    """What makes these launches, of kernel, blocks and arguments, as one; None: one of them is yet to be made first."""
+def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Callable[[], None] | None:
+    """A function that makes launches (kernel, blocks, arguments) as one; None: some kernel was never launched yet."""
     ready = [_compiled_launch(*launch) for launch in launches]
     if None in ready:
         return None
@@ -289,16 +306,11 @@ def graph_of(launches: Sequence[tuple[Any, Any, tuple]]) -> Any:
         for start in ready:
             start(stream)
 
-    return _guarded(launching.LaunchGraph, record)
-
-
-def run_graph(graph: Any) -> None:
-    """Make the launches of ``graph_of``."""
-    _guarded(graph.launch)
+    return partial(_guarded, _guarded(launching.LaunchGraph, record).launch)
 
 
 def written(array: np.ndarray) -> Any:
-    """The copy of a host's array that a recorded kernel writes; its values are the host's before and after a run."""
+    """The copy of a host's array that a recorded kernel writes; a run copies it to the card and back."""
     if recording.program is None:
         raise AssertionError("kernels write arrays of the host only while they are recorded")
     return recording.program.copy_of(array, written=True)
@@ -318,7 +330,7 @@ _uploaded: dict[int, tuple[Any, Any]] = {}
 
 
 def parameter(array: np.ndarray | None, dimensions: int = 1) -> Any:
-    """A copy on the card, made once, of an array that stays as it is: of weights and tables. It goes with the array."""
+    """A copy on the card, made once, of an array that never changes, such as weights; it is freed with the array."""
     if array is None:
         return none(dimensions)
     if not isinstance(array, np.ndarray):
@@ -332,7 +344,7 @@ def parameter(array: np.ndarray | None, dimensions: int = 1) -> Any:
 
 @functools.cache
 def none(dimensions: int, dtype: Any = np.float32) -> Any:
-    """What stands for an array that there is not: an empty one, which kernels know by its length."""
+    """The empty array that kernels take for one that a call does not have; they look at its length."""
     return upload(np.empty((0,) * dimensions, dtype))
 
 

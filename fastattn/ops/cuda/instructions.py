@@ -1,4 +1,4 @@
-"""Instructions of the card that Numba has no name for, by PTX; on the simulator plain forms that do the same.
+"""Instructions that Numba has no name for, by PTX, on the simulator plain forms; sums and maxima of a block's threads.
 
 dp4a(a, b, total)   total + the sum of four products of int8, which a and b hold in the bytes of an int32
 mma(a, b, c)        a product of small matrices by the tensor cores: A B + C of a whole warp, A and B of bfloat16
@@ -16,7 +16,7 @@ place there ``lane % QUAD``; then (PTX ISA, section "Matrix Fragments for mma.m1
 import numpy as np
 from numba import cuda, float32, int32
 
-from fastattn.ops.cuda.card import SIDE, SIMULATED, THREADS
+from fastattn.ops.cuda.card import SIDE, SIMULATED, THREADS, device
 
 GROUPS, QUAD = (8, 4) if SIDE == 16 else (2, 1)  # 16 x 16 times 16 x 8, or on the simulator 4 x 4 times 4 x 2
 WARP = GROUPS * QUAD
@@ -38,7 +38,7 @@ if SIMULATED:
         """The two bfloat16 of a register, as float32."""
         return np.array([int(word) << 16 & 0xFFFF0000, int(word) & 0xFFFF0000], np.uint32).view(np.float32)
 
-    @cuda.jit(device=True)
+    @device
     def mma(a, b, c):
         a_WMK = cuda.shared.array((WARPS, 2 * GROUPS, 4 * QUAD), float32)
         b_WNK = cuda.shared.array((WARPS, GROUPS, 4 * QUAD), float32)
@@ -65,7 +65,7 @@ else:
 
     _I32, _F32 = ir.IntType(32), ir.FloatType()
 
-    @cuda.jit(device=True)
+    @device
     def multiply_add(a, b, total):
         """a * b + total, rounded once."""
         return cuda.fma(a, b, total)
@@ -81,17 +81,38 @@ else:
     @intrinsic
     def mma(context, a, b, c):
         def generate(context, builder, signature, arguments):
-            given = [builder.extract_value(one, i) for one, count in zip(arguments, (4, 2, 4)) for i in range(count)]
-            kind = ir.FunctionType(ir.LiteralStructType([_F32] * 4), [one.type for one in given])
+            counts = zip(arguments, (4, 2, 4))
+            operands = [builder.extract_value(matrix, i) for matrix, count in counts for i in range(count)]
+            kind = ir.FunctionType(ir.LiteralStructType([_F32] * 4), [operand.type for operand in operands])
             name = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
-            operands = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13}"
+            registers = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13}"
             places = "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f"
-            found = builder.call(ir.InlineAsm(kind, f"{name} {operands};", places, side_effect=True), given)
+            results = builder.call(ir.InlineAsm(kind, f"{name} {registers};", places, side_effect=True), operands)
             return context.make_tuple(
-                builder, signature.return_type, [builder.extract_value(found, i) for i in range(4)]
+                builder, signature.return_type, [builder.extract_value(results, i) for i in range(4)]
             )
 
-        tuples = [
-            types.UniTuple(one, count) for one, count in ((types.uint32, 4), (types.uint32, 2), (types.float32, 4))
-        ]
+        tuples = types.UniTuple(types.uint32, 4), types.UniTuple(types.uint32, 2), types.UniTuple(types.float32, 4)
         return tuples[2](*tuples), generate
+
+
+@device
+def _joined(value, shared_T, join):
+    """The values of all threads of a block, joined in pairs, for each thread; shared_T float32 [THREADS]."""
+    t = cuda.threadIdx.x
+    cuda.syncthreads()  # a thread may still read shared_T
+    shared_T[t] = value
+    cuda.syncthreads()
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            shared_T[t] = join(shared_T[t], shared_T[t + half])
+        cuda.syncthreads()
+        half //= 2
+    return shared_T[0]
+
+
+_sum = device(lambda a, b: a + b)
+_greater = device(lambda a, b: b if b > a else a)  # ignores NaN in b
+block_sum = device(lambda value, shared_T: _joined(value, shared_T, _sum))
+block_max = device(lambda value, shared_T: _joined(value, shared_T, _greater))

@@ -1,7 +1,7 @@
-"""Launches at the driver: a kernel that is compiled starts in some microseconds, where Numba takes hundreds.
+"""Launches by the driver: a compiled kernel starts within microseconds, where Numba takes hundreds of them.
 
-Numba compiles, and makes the first launch of a kernel for types of arguments. After it the driver takes the arguments
-as Numba's convention lays them out: scalars as they are, an array as five words, its shape and its strides.
+Numba compiles a kernel for types of arguments and makes its first launch. Later launches hand the arguments to the
+driver in the layout of Numba's convention: scalars as they are, an array as five words, its shape and its strides.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ END, BUFFER, SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_
 
 
 def layout_of(argument: Any) -> str:
-    """The letters of ``struct`` for an argument of Numba's type; KeyError for a type that kernels here have not."""
+    """The letters of ``struct`` for an argument of a Numba type; KeyError for a type that no kernel here takes."""
     if isinstance(argument, types.Array):
         return "q" * (5 + 2 * argument.ndim)
     if isinstance(argument, types.BaseTuple):
@@ -31,7 +31,7 @@ def layout_of(argument: Any) -> str:
 
 
 def _fingerprint(argument: Any) -> Any:
-    """What Numba's type of an argument goes by."""
+    """What decides the Numba type of an argument."""
     if isinstance(argument, tuple):
         return type(argument), *map(_fingerprint, argument)
     if isinstance(argument, DeviceNDArray):
@@ -41,20 +41,20 @@ def _fingerprint(argument: Any) -> Any:
 
 
 def _words(argument: Any, words: list[Any]) -> list[Any]:
-    """``words`` and those of an argument, as it is laid out: of an array no owner, its size, its place, its axes."""
+    """Append an argument's words: of an array two that are 0 for its owner, its size, item size, address and axes."""
     if isinstance(argument, tuple):
-        for one in argument:
-            _words(one, words)
+        for member in argument:
+            _words(member, words)
     elif isinstance(argument, DeviceNDArray):
-        place = int(argument.gpu_data.device_pointer) if argument.size else 0
-        words += (0, 0, argument.size, argument.dtype.itemsize, place, *argument.shape, *argument.strides)
+        address = int(argument.gpu_data.device_pointer) if argument.size else 0
+        words += (0, 0, argument.size, argument.dtype.itemsize, address, *argument.shape, *argument.strides)
     else:
         words.append(argument)
     return words
 
 
 class PackedKernel:
-    """A kernel for types of arguments: the driver's function, and room for arguments as it takes them."""
+    """A kernel compiled for types of arguments: the driver's function, and room for arguments in its layout."""
 
     def __init__(self, overload: Any):
         self._function = api.CUfunction(int(overload._codelibrary.get_cufunc().handle))
@@ -66,32 +66,32 @@ class PackedKernel:
         self._kept = size
 
     def launch(self, blocks: tuple[int, ...], threads: int, arguments: tuple, stream: Any = 0) -> None:
-        """Start it; one thread at a time. The driver has taken the arguments when this returns."""
+        """Start the kernel; one thread at a time may. The driver has copied the arguments when this returns."""
         self._layout.pack_into(self._packed, 0, *_words(arguments, []))
         grid = *blocks, *(1,) * (3 - len(blocks))
         driver.cuLaunchKernel(self._function, *grid, threads, 1, 1, 0, stream, 0, ctypes.addressof(self._extra))
 
 
-_compiled: Any = weakref.WeakKeyDictionary()  # by kernel and by fingerprint; None: Numba launches it
+_compiled: Any = weakref.WeakKeyDictionary()  # PackedKernel by kernel and by fingerprint; None: Numba launches it
 
 
 def compiled_of(kernel: Any, arguments: tuple) -> PackedKernel | None:
-    """What Numba has compiled of a kernel for arguments like these; None before their first launch."""
+    """The kernel that Numba has compiled for arguments like these; None before their first launch."""
     return _compiled.get(kernel, {}).get(_fingerprint(arguments))
 
 
 def note(kernel: Any, arguments: tuple) -> None:
-    """Find what Numba has compiled for these arguments, which it has launched."""
+    """Remember the kernel that Numba has compiled for these arguments and launched."""
     overload = kernel.overloads.get(tuple(map(kernel.typeof_pyval, arguments)))
-    found = PackedKernel(overload) if overload is not None else None
-    _compiled.setdefault(kernel, {})[_fingerprint(arguments)] = found
+    packed = PackedKernel(overload) if overload is not None else None
+    _compiled.setdefault(kernel, {})[_fingerprint(arguments)] = packed
 
 
 class LaunchGraph:
     """Launches that the driver makes as one, in order."""
 
     def __init__(self, record: Callable[[Any], None]):
-        """``record`` makes the launches in the stream that it gets."""
+        """``record`` makes the launches in the stream that is its argument."""
         get_context()
         stream = driver.cuStreamCreate(api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         driver.cuStreamBeginCapture(stream, api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
@@ -105,5 +105,5 @@ class LaunchGraph:
         weakref.finalize(self, api.cuGraphExecDestroy, self._executable).atexit = False
 
     def launch(self) -> None:
-        """Start them, after what the default stream has; they keep no argument's memory."""
+        """Start the launches behind those of the default stream; the graph keeps no argument's memory alive."""
         driver.cuGraphLaunch(self._executable, 0)

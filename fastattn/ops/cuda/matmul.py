@@ -16,24 +16,23 @@ from numba import cuda, float32, int32, uint32
 
 from fastattn.errors import InputError
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import MICRO, SIDE, THREADS, TILE, device
-from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, dp4a, mma, multiply_add
+from fastattn.ops.cuda.instructions import GROUPS, QUAD, WARP, WARPS, block_max, block_sum, dp4a, mma, multiply_add
 from fastattn.spec.quantized import QuantizedTensor, Tensor, as_float32, unread
 from fastattn.spec.rounding import bfloat16_bits, quantize
 
 SLAB = min(16, THREADS)  # words of the inner dimension that are in shared memory at once
-FEW = 2 * SIDE  # so many rows have low tiles, so that there are blocks enough
+FEW = 2 * SIDE  # up to so many rows have lower tiles, so that there are enough blocks
 _WORDS = {"float32": float32, "bfloat16": uint32, "int8": int32, "integers": int32, "bits": int32}
 ZERO, HALF, ONE, LARGEST, CUBIC = float32(0), float32(0.5), float32(1), float32(127), float32(0.044715)
 
 
-# Of a linear layer: a row of words an output, as it is stored; what int8's sums are multiplied by, else empty; and the
-# outputs that are wanted, or empty for all.
+# Of a linear layer: a row of words for each output, as it is stored; the factors of int8's sums, else empty; the
+# outputs that are computed, or empty for all.
 Weights = namedtuple("Weights", "words_FW bias_F factors_F ids_C")
-# Rows in words of a layer's precision, and what a step of int8's integers is worth.
+# Rows in words of a layer's precision, and the value of int8's integer 1 in each row.
 Rows = namedtuple("Rows", "words_NW factors_N")
-# What outputs are multiplied by, what is added, both perhaps empty, and where they go.
+# Factors of outputs and numbers that are added to them, either perhaps empty, and the result.
 Target = namedtuple("Target", "multiply_NF residual_NF y_NF")
 
 
@@ -65,10 +64,6 @@ class CardLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> CardLinear:
-    """A copy on the card of float32 or quantized weights [outputs, inputs] and bias [outputs] (none: zero).
-
-    Raises InputError for int4.
-    """
     if precision == "int4":
         raise InputError('precision "int4" is the CPU\'s alone; on a card ask for "int8" or "bfloat16"')
     return CardLinear(unread(weight_FD).whole(), bias_F, precision)
@@ -139,15 +134,15 @@ def staged(x_ND: Any, packed: CardLinear) -> Rows:
 
 
 def tile_shape(precision: str, few: bool) -> tuple[int, int, int]:
-    """Rows of a tile for few rows, or for many, which has TILE columns; rows and columns of it that a thread has."""
+    """(rows of a tile, which has TILE columns; rows and columns of it that a thread has), for few rows or for many."""
     if precision == "bfloat16":
-        high = 1 if few else max(1, WARPS // 2)  # so many warps are above each other
+        high = 1 if few else max(1, WARPS // 2)  # warps along a tile's rows
         return high * 2 * GROUPS, 2, 2 * TILE * high // (WARPS * GROUPS)
     down = 1 if few else MICRO
     return SIDE * down, down, MICRO
 
 
-# What two words add to a sum: products, or of integers minus the number of bits that differ.
+# How two words change a sum: by their products, or for bits by minus the number of bits that differ.
 _STEPS = {
     "float32": multiply_add,
     "int8": dp4a,
@@ -212,7 +207,7 @@ def _by_warps(few):
 
 @device
 def output_of(c, weights):
-    """The output at place c of those that are wanted."""
+    """The output at place c of those that are computed."""
     return weights.ids_C[c] if len(weights.ids_C) > 0 else c
 
 
@@ -227,11 +222,11 @@ def affine(total, n, c, rows, weights):
 
 @cache
 def tile_product(precision: str, few: bool, finish: Any) -> Any:
-    """The device function compute(rows, weights, first, end, column, stop, target), for all threads of a block.
+    """The device function compute(rows, weights, first, end, column, stop, target), which all threads of a block call.
 
-    For rows n from ``first`` on, below ``end``, and outputs from ``column`` on, below ``stop``, as far as a tile goes,
-    it calls finish(sum, n, c, r, s, (rows, weights, target)), a device function: the sum of output c of row n is in the
-    tile at r, s. Where there are weights.ids_C, the outputs are places there.
+    For a tile's rows n, from ``first`` to below ``end``, and outputs c, from ``column`` to below ``stop``, it calls the
+    device function finish(sum, n, c, r, s, (rows, weights, target)); r, s is the sum's place in the tile. With
+    weights.ids_C, c is a place in that array.
     """
     (ROWS, DOWN, ACROSS), word, tensors = tile_shape(precision, few), _WORDS[precision], precision == "bfloat16"
     place, accumulate = _by_warps(few) if tensors else _by_threads(precision, few)
@@ -268,10 +263,10 @@ def tile_product(precision: str, few: bool, finish: Any) -> Any:
             cuda.syncthreads()
         for i in range(DOWN):
             for j in range(ACROSS):
-                at, beside = place(i, j)
-                n, c = first + at, column + beside
+                tile_row, tile_column = place(i, j)
+                n, c = first + tile_row, column + tile_column
                 if n < end and c < stop:
-                    finish(sums[i, j], n, c, at, beside, (rows, weights, target))
+                    finish(sums[i, j], n, c, tile_row, tile_column, (rows, weights, target))
 
     return compute
 
@@ -301,8 +296,8 @@ def _linear_kernel(precision, few, activation):
     activate, (ROWS, *_) = ACTIVATIONS[activation], tile_shape(precision, few)
 
     @device
-    def finish(total, n, f, at, beside, given):
-        rows, weights, (multiply_NF, residual_NF, y_NF) = given
+    def finish(total, n, f, r, s, arguments):
+        rows, weights, (multiply_NF, residual_NF, y_NF) = arguments
         y = activate(affine(total, n, f, rows, weights))
         if len(multiply_NF) > 0:
             y *= multiply_NF[n, f]

@@ -8,8 +8,8 @@ from numba import cuda, float32
 
 from fastattn.ops import reference
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_sum
 from fastattn.ops.cuda.card import THREADS
+from fastattn.ops.cuda.instructions import block_sum
 
 
 @card.kernel
@@ -25,20 +25,20 @@ def _normalize(x_NE, residual_NE, weight_E, bias_E, epsilon, centred, column, y_
             value += residual_NE[n, column + d]
         y_NE[n, column + d] = value  # read below by the thread that wrote it
         total += value
-    mean, rest = float32(0), float32(0)
+    mean, mean_error = float32(0), float32(0)
     if centred:
         mean = block_sum(total, shared_T) / float32(D)
         total = float32(0)
         for d in range(first, stop, THREADS):
             total += y_NE[n, column + d] - mean
-        rest = block_sum(total, shared_T) / float32(D)  # what rounding left in the mean
+        mean_error = block_sum(total, shared_T) / float32(D)  # what rounding left in the mean
     total = float32(0)
     for d in range(first, stop, THREADS):
-        deviation = y_NE[n, column + d] - mean - rest
+        deviation = y_NE[n, column + d] - mean - mean_error
         total += deviation * deviation
     factor = float32(1) / math.sqrt(block_sum(total, shared_T) / float32(D) + epsilon)
     for d in range(first, stop, THREADS):
-        value = (y_NE[n, column + d] - mean - rest) * factor * weight_E[d]
+        value = (y_NE[n, column + d] - mean - mean_error) * factor * weight_E[d]
         if len(bias_E) > 0:
             value += bias_E[d]
         y_NE[n, column + d] = value

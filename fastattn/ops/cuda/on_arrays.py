@@ -13,56 +13,60 @@ from numba.core.errors import NumbaError
 from fastattn.arguments.attention import ALL, NONE, SOME, Heads, ScoreTerms, SoftmaxOutputs, StridedArrays, Visible
 from fastattn.errors import InputError
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.attend import Form, NearRows, Outputs, Rows
-from fastattn.ops.cuda.attention import broadcast, cleared, flat, launch_attend, none, places_of, terms_of
-from fastattn.ops.cuda.card import THREADS
-from fastattn.ops.cuda.scores import LaidHeads, Seen, every_key, same_score
+from fastattn.ops.cuda.attention import (
+    Form,
+    LaidHeads,
+    NearRows,
+    Outputs,
+    Rows,
+    VisibleKeys,
+    broadcast,
+    cleared,
+    every_key,
+    flat,
+    launch_attend,
+    places_of,
+    same_score,
+    terms_of,
+)
+from fastattn.ops.cuda.card import THREADS, none
 from fastattn.ops.device_array import DeviceArray
 
 ON_A_CARD = 2  # DLPack's kDLCUDA
 
 
 def _on_device(function: Any) -> Any:
-    """A device function, as are those that it calls."""
+    """The function as a device function; functions that it calls become device functions too."""
 
-    def made(one: Any) -> Any:
-        return _on_device(one) if isinstance(one, FunctionType) and one is not function else one
+    def on_device(value: Any) -> Any:
+        return _on_device(value) if isinstance(value, FunctionType) and value is not function else value
 
-    names = {
-        name: made(function.__globals__[name]) for name in function.__code__.co_names if name in function.__globals__
-    }
-    closure = tuple(CellType(made(cell.cell_contents)) for cell in function.__closure__ or ())
-    given = function.__globals__ | names, function.__name__, function.__defaults__, closure
-    return cuda.jit(device=True)(FunctionType(function.__code__, *given))
-
-
-class UserFunction:
-    """A user's function on the card, ``device``, and of arrays that broadcast here."""
-
-    def __init__(self, function: Any, kind: str):
-        self.device = _on_device(function)
-        self.host = np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
-
-    def __call__(self, *arguments: Any) -> np.ndarray:
-        return self.host(*arguments)
+    outer = function.__globals__
+    names = {name: on_device(outer[name]) for name in function.__code__.co_names if name in outer}
+    closure = tuple(CellType(on_device(cell.cell_contents)) for cell in function.__closure__ or ())
+    definition = outer | names, function.__name__, function.__defaults__, closure
+    return cuda.jit(device=True)(FunctionType(function.__code__, *definition))
 
 
 @lru_cache(256)
-def _compiled(function: Any, kind: str, captured: tuple) -> UserFunction:
-    return UserFunction(function, kind)
+def _compiled(function: Any, kind: str, captured: tuple) -> Any:
+    """A user's function for arrays on the host, which broadcast; its ``device`` is the function for kernels."""
+    compiled: Any = np.vectorize(function, otypes=[bool if kind == "mask_mod" else np.float64])
+    compiled.device = _on_device(function)
+    return compiled
 
 
 def _captured(function: Any) -> tuple:
-    """What a function reads of outside, by value: kernels have it as constants."""
+    """The values that a function reads from outside: compiled kernels contain them as constants."""
     names = function.__code__.co_names
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    found = [function.__globals__.get(name) for name in names]
-    found += [getattr(one, name, None) for one in (*cells, *found) if isinstance(one, ModuleType) for name in names]
+    values = [cell.cell_contents for cell in function.__closure__ or ()]
+    values += [function.__globals__.get(name) for name in names]
+    values += [getattr(module, name, None) for module in values if isinstance(module, ModuleType) for name in names]
     return tuple(
-        (one.tobytes(), one.shape, one.dtype.str) if isinstance(one, np.ndarray)
-        else _captured(one) if isinstance(one, FunctionType) and one is not function
-        else repr(one)
-        for one in (*cells, *found)
+        (value.tobytes(), value.shape, value.dtype.str) if isinstance(value, np.ndarray)
+        else _captured(value) if isinstance(value, FunctionType) and value is not function
+        else repr(value)
+        for value in values
     )  # fmt: skip
 
 
@@ -74,7 +78,7 @@ def compile_function(function: Any, kind: str) -> Any:
 
 
 def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
-    """The interface of an array of DLPack's protocol on a card, and what keeps it; bfloat16 as its bits."""
+    """(the array interface of a DLPack array on a card, bfloat16 as its bits; an object that keeps the memory)."""
     from cuda.core.utils import StridedMemoryView  # which numba-cuda needs itself
 
     view = StridedMemoryView.from_dlpack(array, stream_ptr=1)  # complete for the default stream
@@ -85,21 +89,21 @@ def _by_dlpack(array: Any) -> tuple[dict[str, Any], Any]:
 
 
 def as_array(array: Any) -> Any:
-    """What the caller gave; memory of the card, whosever it is, as a DeviceArray: no number is copied."""
+    """The caller's array; memory of the card, of any library, as a DeviceArray, without a copy."""
     kind, number = getattr(array, "__dlpack_device__", lambda: (None, 0))()
-    if kind == ON_A_CARD and number != card.number():
-        raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.number()}")
+    if kind == ON_A_CARD and number != card.card_index():
+        raise InputError(f"an array lies on card {number}, device 'cuda' is card {card.card_index()}")
     interface: Any = None
     view = None
     try:
-        if kind == ON_A_CARD:  # first: it waits for the caller's stream, of which PyTorch's other interface is silent
+        if kind == ON_A_CARD:  # preferred: it waits for the caller's stream, which PyTorch's other interface omits
             interface, view = _by_dlpack(array)
         else:
             interface = getattr(array, "__cuda_array_interface__", None)
         if interface is None:
             return array
-        card.borrow(interface, array)  # which waits for it
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # as PyTorch's, of a tensor with a gradient
+        card.borrow(interface, array)  # waits for the array
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # PyTorch's, for a tensor with a gradient
         raise InputError(f"an array on the card cannot be read: {' '.join(str(error).split())}") from error
     described = np.asarray(SimpleNamespace(__array_interface__=interface | {"version": 3}, view=view)).view(DeviceArray)
     described.owner = array
@@ -107,7 +111,7 @@ def as_array(array: Any) -> Any:
 
 
 def _memory(array: DeviceArray) -> tuple[Any, int]:
-    """The memory of an array of the card that has numbers, with one axis, and the place of its first one there."""
+    """(the memory of an array of the card, not empty, with one axis; the place of the array's first number there)."""
     size = array.itemsize
     ends = [(count - 1) * step // size for count, step in zip(array.shape, array.strides)]
     first = -sum(end for end in ends if end < 0)
@@ -129,10 +133,10 @@ def on_host(arrays: StridedArrays, outputs: SoftmaxOutputs) -> Iterator[tuple[St
         copies.append((memory_X, card.download(memory_X)))
         return np.lib.stride_tricks.as_strided(copies[-1][1][first:], array.shape, array.strides)
 
-    there, out_BTHV = SoftmaxOutputs(*map(fetched, outputs)), fetched(arrays.out_BTHV)
+    host_outputs, out_BTHV = SoftmaxOutputs(*map(fetched, outputs)), fetched(arrays.out_BTHV)
     written = list(copies)
     query_BTHK, key_BSGK, value_BSGV = map(fetched, arrays[:3])
-    yield StridedArrays(query_BTHK, key_BSGK, value_BSGV, out_BTHV, *arrays[4:]), there
+    yield StridedArrays(query_BTHK, key_BSGK, value_BSGV, out_BTHV, *arrays[4:]), host_outputs
     for memory_X, copy_X in written:
         card.send(copy_X, memory_X)
 
@@ -157,7 +161,7 @@ def strided_attention(
     )
     bytes_BHTS = None if visible.mask_BHTS is None else visible.mask_BHTS.view(np.uint8)
     mask, states = (broadcast(array, np.uint8) for array in (bytes_BHTS, visible.states_BHTS))
-    seen = Seen(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
+    keys = VisibleKeys(card.optional(visible.seen_N2, 2, np.int64), visible.sinks, mask, states, *visible.block)
     form = Form(
         dtype=str(arrays.query_BTHK.dtype),
         out=str(arrays.out_BTHV.dtype),
@@ -166,21 +170,21 @@ def strided_attention(
         mask_mod=every_key if visible.function is None else visible.function.device,
     )
     scores = terms_of(heads, terms.bias_BHTS, None, terms.sinks_H, terms.vector_HK)
-    _checked(lambda: launch_attend(form, rows, seen, scores, NearRows(none(2), none(2)), written, H))
+    _checked(lambda: launch_attend(form, rows, keys, scores, NearRows(none(2), none(2)), written, H))
     results = (arrays.out_BTHV, out_BTHV), (weights, written.weights_BHTS), (logs, written.logs_X)
-    for result, found in results:
+    for result, device_array in results:
         if result is not None and not isinstance(result, DeviceArray):
-            result[...] = card.download(found).reshape(result.shape)
+            result[...] = card.download(device_array).reshape(result.shape)
     return int(card.download(written.invalid_1)[0])
 
 
 def _room(array: Any) -> Any:
-    """The card's array for what is written to that one: its own memory, or as much."""
+    """The array of the card that a kernel writes for this one: its own memory, or an array of its size."""
     return array.owner if isinstance(array, DeviceArray) else card.empty(array.shape, array.dtype)
 
 
 def _laid(array: Any, ragged: bool) -> LaidHeads:
-    """[B, T, H, K], rows counted through all sentences: as it lies on the card, or sent and adjacent there."""
+    """[B, T, H, K] with rows counted through all sentences: where it lies on the card, or a contiguous copy there."""
     _, T, H, K = array.shape
     if not isinstance(array, DeviceArray):
         return LaidHeads(flat(array), 0, 0, H * K, K)
@@ -200,25 +204,25 @@ def _checked(call: Any) -> Any:
 def _make_states(mask_mod: Any) -> Any:
     @cuda.jit
     def states(sizes, states_X):
-        """sizes: H, T, S, queries and keys of a block; a block of threads a block of the mask."""
-        found_2 = cuda.shared.array(2, int32)  # whether any key is seen, and any hidden
+        """A block of threads for each block of the mask; sizes: H, T, S, queries and keys of a block."""
+        flags_2 = cuda.shared.array(2, int32)  # whether any key is seen, and whether any is hidden
         H, T, S, queries, keys = sizes
         rows, columns = (T + queries - 1) // queries, (S + keys - 1) // keys
         for x in range(cuda.blockIdx.x, len(states_X), cuda.gridDim.x):
             if cuda.threadIdx.x < 2:
-                found_2[cuda.threadIdx.x] = 0
+                flags_2[cuda.threadIdx.x] = 0
             cuda.syncthreads()
             first_t, first_s = x // columns % rows * queries, x % columns * keys
             width = min(keys, S - first_s)
             for e in range(cuda.threadIdx.x, min(queries, T - first_t) * width, THREADS):
                 t, s = first_t + e // width, first_s + e % width
                 if mask_mod(x // (H * rows * columns), x // (rows * columns) % H, t, s):
-                    found_2[0] = 1  # by whom does not matter
+                    flags_2[0] = 1  # several threads may write it
                 else:
-                    found_2[1] = 1
+                    flags_2[1] = 1
             cuda.syncthreads()
             if cuda.threadIdx.x == 0:
-                states_X[x] = SOME if found_2[0] and found_2[1] else ALL if found_2[0] else NONE
+                states_X[x] = SOME if flags_2[0] and flags_2[1] else ALL if flags_2[0] else NONE
             cuda.syncthreads()
 
     return states

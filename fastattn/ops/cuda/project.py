@@ -1,8 +1,9 @@
 """The output layer: best tokens, log-probabilities or maxima of rows over the vocabulary, or over a subset of it.
 
-Logits live for one tile, in shared memory. A block takes some rows through a piece of the outputs, tile by tile, and
-keeps for each row the greatest logit, the sum of exponentials relative to it and a list of the best; then a block a row
-merges the pieces in their order. Pieces are cut by the number of outputs alone, so a row's bits depend on no other.
+Logits exist for one tile only, in shared memory. A block takes some rows through a piece of the outputs, tile by tile,
+and keeps for each row the greatest logit, the sum of exponentials relative to it and a list of the best; then a block
+for each row merges its pieces in order. The number of outputs alone decides the pieces, so a row's bits depend on no
+other row.
 """
 
 import math
@@ -17,20 +18,9 @@ from numba import cuda, float32, int32
 
 from fastattn.arguments.steps import NO_EDITS, Edits, SubsetRows
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_max, block_sum
 from fastattn.ops.cuda.card import THREADS, TILE, device
-from fastattn.ops.cuda.matmul import (
-    FEW,
-    ONE,
-    ZERO,
-    CardLinear,
-    affine,
-    linear,
-    output_of,
-    staged,
-    tile_product,
-    tile_shape,
-)  # fmt: skip
+from fastattn.ops.cuda.instructions import block_max, block_sum
+from fastattn.ops.cuda.matmul import FEW, ZERO, CardLinear, affine, linear, output_of, staged, tile_product, tile_shape
 from fastattn.ops.reference.project import ReferenceSubset, edited, log_softmax
 
 LOWEST = float32(np.finfo(np.float32).min)  # not -inf: -inf minus -inf is NaN
@@ -44,7 +34,7 @@ _subsets: weakref.WeakValueDictionary[int, "CardSubset"] = weakref.WeakValueDict
 
 
 class CardSubset(ReferenceSubset):
-    """A subset that a recorded step finds again by its number."""
+    """A subset that a recorded step finds by its number, the first of ``place``."""
 
     def __init__(self, linear: Any, ids: np.ndarray):
         super().__init__(linear, ids)
@@ -52,27 +42,23 @@ class CardSubset(ReferenceSubset):
         _subsets[id(self)] = self
 
 
-def select_outputs(linear: CardLinear, ids: np.ndarray) -> CardSubset:
-    return CardSubset(linear, ids)
-
-
 Outputs = CardLinear | Sequence[CardSubset] | SubsetRows
 
 
-# Of each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, the L best logits
-# and their ids, best first, then -inf and -1; ids that are asked for, or empty, and their logits.
-Found = namedtuple("Found", "peaks_RP sums_RP values_RPL ids_RPL targets_R logits_R")
+# For each of P pieces of a row's outputs the greatest logit, the sum of exponentials relative to it, and the L best
+# logits and their ids, best first, then -inf and -1; then target ids, or empty, and their logits.
+Pieces = namedtuple("Pieces", "peaks_RP sums_RP values_RPL ids_RPL targets_R logits_R")
 
 
 @device
-def _keep(total, n, c, r, s, given):
-    rows, weights, logits_RC = given
+def _keep(total, n, c, r, s, arguments):
+    rows, weights, logits_RC = arguments
     logits_RC[r, s] = affine(total, n, c, rows, weights)
 
 
 @device
 def _place_of(token, ids_C, start, stop):
-    """Where an id is among the outputs from ``start`` on, below ``stop``; negative if it is not there."""
+    """The place of an id among the outputs from ``start`` to below ``stop``; negative if it has none."""
     if len(ids_C) == 0:
         return token
     low, high = start, stop
@@ -86,28 +72,28 @@ def _place_of(token, ids_C, start, stop):
 
 
 @device
-def _add_exponentials(line, width, n, piece, found):
+def _add_exponentials(line, width, n, piece, pieces):
     """Add a line of logits to the running softmax of a row's piece."""
-    peak, greatest, total = found.peaks_RP[n, piece], LOWEST, ZERO
+    peak, greatest, total = pieces.peaks_RP[n, piece], LOWEST, ZERO
     for c in range(width):
         if line[c] > greatest:
             greatest = line[c]
     if greatest > peak:
-        found.sums_RP[n, piece] *= math.exp(peak - greatest)
-        found.peaks_RP[n, piece] = peak = greatest
+        pieces.sums_RP[n, piece] *= math.exp(peak - greatest)
+        pieces.peaks_RP[n, piece] = peak = greatest
     for c in range(width):
         total += math.exp(line[c] - peak)
-    found.sums_RP[n, piece] += total
+    pieces.sums_RP[n, piece] += total
 
 
 @device
 def _insert(value, token, values_L, ids_L):
-    """Into a list, best first, a value that belongs there: behind equal ones, so ties keep the lower id."""
-    at = len(values_L) - 1
-    while at > 0 and values_L[at - 1] < value:
-        values_L[at], ids_L[at] = values_L[at - 1], ids_L[at - 1]
-        at -= 1
-    values_L[at], ids_L[at] = value, token
+    """Insert a value into a list, best first, in place of the last: behind equal values, so that the lower id wins."""
+    i = len(values_L) - 1
+    while i > 0 and values_L[i - 1] < value:
+        values_L[i], ids_L[i] = values_L[i - 1], ids_L[i - 1]
+        i -= 1
+    values_L[i], ids_L[i] = value, token
 
 
 @cache
@@ -115,35 +101,35 @@ def _project_kernel(precision, few):
     compute, (ROWS, *_) = tile_product(precision, few, _keep), tile_shape(precision, few)
 
     @card.kernel_of(precision, few)
-    def _project(rows, weights, tasks_G4, edits, found, summed):
+    def _project(rows, weights, tasks_G4, edits, pieces, summed):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
-        t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, found.values_RPL.shape[2], weights.ids_C
+        t, piece, L, ids_C = cuda.threadIdx.x, cuda.blockIdx.y, pieces.values_RPL.shape[2], weights.ids_C
         first, end = tasks_G4[cuda.blockIdx.x, 0], tasks_G4[cuda.blockIdx.x, 1]
         start, stop = tasks_G4[cuda.blockIdx.x, 2], tasks_G4[cuda.blockIdx.x, 3]
         tiles = (stop - start + TILE - 1) // TILE
         size = (tiles + MOST_PIECES - 1) // MOST_PIECES * TILE
         for n in range(first + t, end, THREADS):
-            found.peaks_RP[n, piece], found.sums_RP[n, piece] = LOWEST, ZERO
-            for at in range(L):
-                found.values_RPL[n, piece, at], found.ids_RPL[n, piece, at] = NOTHING, -1
+            pieces.peaks_RP[n, piece], pieces.sums_RP[n, piece] = LOWEST, ZERO
+            for i in range(L):
+                pieces.values_RPL[n, piece, i], pieces.ids_RPL[n, piece, i] = NOTHING, -1
         for column in range(start + piece * size, min(stop, start + piece * size + size), TILE):
             width = min(TILE, stop - column)
             compute(rows, weights, first, end, column, stop, logits_RC)
             cuda.syncthreads()
-            for at in range(t, (end - first) * width if edits.cap > ZERO else 0, THREADS):
-                r, c = at // width, at % width
+            for i in range(t, (end - first) * width if edits.cap > ZERO else 0, THREADS):
+                r, c = i // width, i % width
                 logits_RC[r, c] = edits.cap * math.tanh(logits_RC[r, c] / edits.cap)
             cuda.syncthreads()
-            for at in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
-                r, j = at // edits.penalized_RJ.shape[1], at % edits.penalized_RJ.shape[1]
+            for i in range(t, (end - first) * edits.penalized_RJ.shape[1], THREADS):
+                r, j = i // edits.penalized_RJ.shape[1], i % edits.penalized_RJ.shape[1]
                 c = _place_of(edits.penalized_RJ[first + r, j], ids_C, start, stop) - column
                 if 0 <= c and c < width:
                     logit = logits_RC[r, c]
                     logit = logit * edits.penalty if logit < ZERO else logit / edits.penalty
                     logits_RC[r, c] = logit - edits.amounts_RJ[first + r, j]
             cuda.syncthreads()
-            for at in range(t, (end - first) * edits.suppressed_RJ.shape[1], THREADS):
-                r, j = at // edits.suppressed_RJ.shape[1], at % edits.suppressed_RJ.shape[1]
+            for i in range(t, (end - first) * edits.suppressed_RJ.shape[1], THREADS):
+                r, j = i // edits.suppressed_RJ.shape[1], i % edits.suppressed_RJ.shape[1]
                 c = _place_of(edits.suppressed_RJ[first + r, j], ids_C, start, stop) - column
                 if 0 <= c and c < width:
                     logits_RC[r, c] = NOTHING
@@ -151,49 +137,49 @@ def _project_kernel(precision, few):
             for r in range(t, end - first, THREADS):
                 n = first + r
                 if summed:
-                    _add_exponentials(logits_RC[r], width, n, piece, found)
+                    _add_exponentials(logits_RC[r], width, n, piece, pieces)
                 for c in range(width if L > 0 else 0):
-                    if logits_RC[r, c] > found.values_RPL[n, piece, L - 1]:
+                    if logits_RC[r, c] > pieces.values_RPL[n, piece, L - 1]:
                         token = output_of(column + c, weights)
-                        _insert(logits_RC[r, c], token, found.values_RPL[n, piece], found.ids_RPL[n, piece])
-                if len(found.targets_R) > 0:
-                    c = _place_of(found.targets_R[n], ids_C, start, stop) - column
+                        _insert(logits_RC[r, c], token, pieces.values_RPL[n, piece], pieces.ids_RPL[n, piece])
+                if len(pieces.targets_R) > 0:
+                    c = _place_of(pieces.targets_R[n], ids_C, start, stop) - column
                     if 0 <= c and c < width:
-                        found.logits_R[n] = logits_RC[r, c]
+                        pieces.logits_R[n] = logits_RC[r, c]
             cuda.syncthreads()
 
     return _project
 
 
 @card.kernel
-def _merge(found, values_Rk, ids_Rk, log_sums_R):
-    """A row's pieces: a thread has one, and in each of k rounds the best head of their lists is taken."""
+def _merge(pieces, values_Rk, ids_Rk, log_sums_R):
+    """Merge a row's pieces: a thread has one, and each of k rounds takes the best head of their lists."""
     shared_T = cuda.shared.array(THREADS, float32)
     r, t, head = cuda.blockIdx.x, cuda.threadIdx.x, 0
-    mine = t < found.peaks_RP.shape[1]
-    own = found.peaks_RP[r, t] if mine else LOWEST
-    peak = block_max(own, shared_T)
-    total = block_sum(found.sums_RP[r, t] * math.exp(own - peak) if mine else ZERO, shared_T)
-    if t == 0:  # not the logarithm of 0, where every logit is ruled out
-        log_sums_R[r] = peak + math.log(ONE if total == ZERO else total)
-    for at in range(values_Rk.shape[1]):
+    has_piece = t < pieces.peaks_RP.shape[1]
+    own_peak = pieces.peaks_RP[r, t] if has_piece else LOWEST
+    peak = block_max(own_peak, shared_T)
+    total = block_sum(pieces.sums_RP[r, t] * math.exp(own_peak - peak) if has_piece else ZERO, shared_T)
+    if t == 0:  # not the logarithm of 0, where every logit is -inf
+        log_sums_R[r] = peak + math.log(float32(1) if total == ZERO else total)
+    for i in range(values_Rk.shape[1]):
         value, token = NOTHING, int32(-1)
-        if mine and head < found.values_RPL.shape[2]:
-            value, token = found.values_RPL[r, t, head], found.ids_RPL[r, t, head]
+        if has_piece and head < pieces.values_RPL.shape[2]:
+            value, token = pieces.values_RPL[r, t, head], pieces.ids_RPL[r, t, head]
         best = block_max(value, shared_T)
-        # of equal values the first piece's, whose ids are lower; of none left thread 0's
+        # of equal values the first piece wins, whose ids are lower; if all lists are empty, thread 0
         winner = int32(-block_max(float32(-t) if value == best else float32(-THREADS), shared_T))
         if t == winner:
-            values_Rk[r, at], ids_Rk[r, at] = value, token
+            values_Rk[r, i], ids_Rk[r, i] = value, token
             head += 1
 
 
 def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray, int]:
     """(layer, ids_C, tasks_G4, most) for R rows.
 
-    ids_C     of all different subsets end to end; of all outputs none
-    tasks_G4  first row, end, and the span there, or of all outputs, from which those rows choose
-    most      no span has more
+    ids_C     the ids of all different subsets, end to end; empty where rows choose from all outputs
+    tasks_G4  first row and end of a task, and start and stop in ids_C, or of all outputs, from which its rows choose
+    most      the most outputs that a row chooses from
     """
     if isinstance(outputs, SubsetRows):
         return outputs.linear, *_tasks_of_steps(outputs), outputs.columns
@@ -216,7 +202,7 @@ def _tasks(R: int, outputs: Outputs) -> tuple[CardLinear, np.ndarray, np.ndarray
 
 
 def _tasks_of_steps(outputs: SubsetRows) -> tuple[np.ndarray, np.ndarray]:
-    """(ids_C, tasks_R4) of a recorded step's rows, each with room of its own, filled when the step runs."""
+    """(ids_C, tasks_R4) of a recorded step, with room in ids_C for each row, which is filled when the step runs."""
     (R, _), C = outputs.rows_R4.shape, outputs.columns
     ids_RC, tasks_R4 = np.zeros((R, C), np.int32), np.empty((R, 4), np.int32)
     tasks_R4[:] = np.arange(R)[:, None] * (1, 1, C, C) + (0, 1, 0, 0)
@@ -244,20 +230,20 @@ def choose(
     peaks_RP, sums_RP = (card.empty((R, P), np.float32) for _ in range(2))
     values_RPL, ids_RPL = (card.empty((R, P, L), dtype) for dtype in (np.float32, np.int32))
     logits_R = card.upload(np.full(len(targets_R), -np.inf, np.float32))
-    found = Found(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
+    pieces = Pieces(peaks_RP, sums_RP, values_RPL, ids_RPL, card.upload(targets_R), logits_R)
     suppressed_RJ, penalized_RJ = (card.optional(ids_RJ, 2, np.int32) for ids_RJ in edits[:2])
     amounts_RJ = edits.amounts_RJ
     if amounts_RJ is None and edits.penalized_RJ is not None:
         amounts_RJ = np.zeros(edits.penalized_RJ.shape, np.float32)
-    numbers = np.float32(edits.penalty), card.optional(amounts_RJ, 2), np.float32(edits.cap)
-    given = Edits(suppressed_RJ, penalized_RJ, *numbers)
+    changes = np.float32(edits.penalty), card.optional(amounts_RJ, 2), np.float32(edits.cap)
+    card_edits = Edits(suppressed_RJ, penalized_RJ, *changes)
     weights = packed.weights._replace(ids_C=card.upload(ids_C))
     kernel, blocks = _project_kernel(packed.precision, few), (len(tasks_G4), P)
-    card.launch(kernel, blocks, staged(x_RD, packed), weights, card.upload(tasks_G4), given, found, summed)
+    card.launch(kernel, blocks, staged(x_RD, packed), weights, card.upload(tasks_G4), card_edits, pieces, summed)
     best = card.empty((R, k), np.float32), card.empty((R, k), np.int32)
     log_sums_R = card.empty((R,), np.float32)
-    card.launch(_merge, R, found, *best, log_sums_R)
-    return *best, found.logits_R, log_sums_R
+    card.launch(_merge, R, pieces, *best, log_sums_R)
+    return *best, pieces.logits_R, log_sums_R
 
 
 def project_top_k(
@@ -274,7 +260,6 @@ def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: 
 
 
 def project_all(x_RD: np.ndarray, outputs: Any, edits: Edits = NO_EDITS) -> np.ndarray:
-    """All log-probabilities, float32 [R, V], -inf outside a row's subset: the only operation that stores them."""
     packed, subsets_R = (outputs, ()) if isinstance(outputs, CardLinear) else (next(iter(outputs)).linear, outputs)
     return log_softmax(edited(card.download(linear(x_RD, packed)), subsets_R, edits))
 
@@ -286,16 +271,16 @@ def _peaks_kernel(precision, few):
     @card.kernel_of(precision, few)
     def _peaks(rows, weights, starts_B1, least, peaks_BF):
         logits_RC = cuda.shared.array((ROWS, LINE), float32)
-        b, left, F = cuda.blockIdx.x, cuda.blockIdx.y * TILE, peaks_BF.shape[1]
+        b, first_f, F = cuda.blockIdx.x, cuda.blockIdx.y * TILE, peaks_BF.shape[1]
         end = starts_B1[b + 1]
-        for f in range(left + cuda.threadIdx.x, min(left + TILE, F), THREADS):
+        for f in range(first_f + cuda.threadIdx.x, min(first_f + TILE, F), THREADS):
             peaks_BF[b, f] = least
         for first in range(starts_B1[b], end, ROWS):
-            compute(rows, weights, first, end, left, F, logits_RC)
+            compute(rows, weights, first, end, first_f, F, logits_RC)
             cuda.syncthreads()
-            for f in range(left + cuda.threadIdx.x, min(left + TILE, F), THREADS):
+            for f in range(first_f + cuda.threadIdx.x, min(first_f + TILE, F), THREADS):
                 for r in range(min(ROWS, end - first)):
-                    value = logits_RC[r, f - left]
+                    value = logits_RC[r, f - first_f]
                     if value > peaks_BF[b, f] or value != value:  # NaN stays
                         peaks_BF[b, f] = value
             cuda.syncthreads()

@@ -1,7 +1,8 @@
-"""Recorded steps: the launches of a function with their arguments, made again without the operations' Python.
+"""Recorded steps: the launches of a function with their arguments, repeated without the operations' Python.
 
-What changes from one run to the next lies in arrays of the host, whose copies on the card kernels read and write; a run
-sends them, makes its steps, and fetches what kernels have written. The host asks every few steps whether to stop.
+What changes from run to run lies in arrays of the host, and kernels read and write their copies on the card. A run
+copies the arrays to the card, makes its steps, and copies back what kernels have written. Every few steps the host
+reads whether to stop.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import numpy as np
 
 from fastattn.ops.cuda import card
 
-STEPS = 4  # between two questions; kernels do nothing after a stop
+STEPS = 4  # after which the host reads whether to stop; kernels do nothing after a stop
 
 
 def _key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
@@ -21,9 +22,9 @@ def _key(array: np.ndarray) -> tuple[int, tuple[int, ...], str]:
 class LaunchProgram:
     """Recorded launches.
 
-    copies   arrays of the host, which are kept, and their copies on the card, by where they lie
-    written  the keys of those that kernels write
-    fillers  are called before each run, to fill such arrays
+    fillers   functions that are called before each run, to fill arrays of the host
+    _copies   arrays of the host, which stay alive, and their copies on the card, by address, shape and type
+    _written  the keys of arrays that kernels write
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class LaunchProgram:
         self._graph: Any = None
 
     def add(self, kernel: Any, blocks: int | tuple[int, ...], arguments: tuple) -> None:
-        """Note a launch."""
+        """Record a launch."""
         self._launches.append((kernel, blocks, arguments))
 
     def copy_of(self, array: np.ndarray, written: bool = False) -> Any:
@@ -49,7 +50,7 @@ class LaunchProgram:
         return self._copies[key][1]
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
-        """Make the launches, in order, up to ``most`` times: until ``stop_1[0]``, of a written array, is not 0."""
+        """Make the launches in order, up to ``most`` times, until ``stop_1[0]``, of a written array, is not 0."""
         counts = np.asarray(stop_1.base)
         for fill in self.fillers:
             fill()
@@ -65,11 +66,11 @@ class LaunchProgram:
             card.fetch(*reversed(self._copies[key]))
 
     def _step(self, is_last: bool) -> None:
-        """All launches once: as one where more steps come, and kernels are compiled."""
+        """Make all launches once: as one graph, if kernels are compiled and this is not the last step."""
         if self._graph is None and not is_last:
             self._graph = card.graph_of(self._launches)
         if self._graph is not None:
-            card.run_graph(self._graph)
+            self._graph()
             return
         for kernel, blocks, arguments in self._launches:
             card.launch(kernel, blocks, *arguments)
@@ -78,7 +79,7 @@ class LaunchProgram:
 class LaunchRecorder:
     """Records functions as programs, of which one runs at a time."""
 
-    size = 0  # of the host
+    size = 0  # bytes of the host that programs use
 
     def record(self, function: Callable[[], Any]) -> LaunchProgram | None:
         """The launches of the function; None if it needs a result on the host."""

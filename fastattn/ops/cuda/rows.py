@@ -1,12 +1,14 @@
 """Operations on whole rows, a block a row: copies, sums, neighbours, embeddings, rotary positions, pooling."""
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
 from numba import cuda, float32
 
+from fastattn.errors import InputError
+from fastattn.ops import reference
 from fastattn.ops.cuda import card
 from fastattn.ops.cuda.card import THREADS, device
 from fastattn.ops.cuda.matmul import CardLinear, nearest_bfloat16
@@ -15,12 +17,12 @@ from fastattn.spec.quantized import QuantizedTensor
 
 @cache
 def _copy(rounds: bool) -> Any:
-    """The kernel that copies numbers as they are, or, of float32 as bits, the nearest bfloat16."""
+    """The kernel that copies numbers, or rounds the bits of float32 to the nearest bfloat16."""
     convert = nearest_bfloat16 if rounds else device(lambda x: x)
 
     @card.kernel_of(rounds)
     def copy(x_ND, sources_R, first_column, y_ND, targets_R, first):
-        """Row sources[r] of x, of which -1 is zeros, to row targets[r] of y; r and first + r where a list is empty."""
+        """Copy row sources[r] of x (-1: zeros) to row targets[r] of y; without a list row r, to row first + r."""
         r = cuda.blockIdx.x
         source = sources_R[r] if len(sources_R) > 0 else r
         target = targets_R[r] if len(targets_R) > 0 else first + r
@@ -34,7 +36,7 @@ def _copy(rounds: bool) -> Any:
 
 
 def copy_rows(x_ND: np.ndarray, rows_R: np.ndarray | None, y_ND: np.ndarray, first: int = 0) -> None:
-    """The rows of those numbers, or all, to rows of y from ``first`` on."""
+    """Copy the rows of these numbers, or all for None, to rows of y from ``first`` on."""
     count, sources_R = len(x_ND) if rows_R is None else len(rows_R), card.optional(rows_R, 1, np.int64)
     card.launch(_copy(False), count, card.upload(x_ND), sources_R, 0, y_ND, card.none(1, np.int64), first)
 
@@ -47,8 +49,8 @@ def write_rows(
         values_NE = values_NE.view(np.uint32)
     elif table_ME.dtype == np.int16:
         table_ME = table_ME.view(np.float16)  # stores round
-    given = values_NE, card.none(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
-    card.launch(_copy(rounds), len(values_NE), *given)
+    arguments = values_NE, card.none(1, np.int64), first_column, table_ME, card.upload(rows_N), 0
+    card.launch(_copy(rounds), len(values_NE), *arguments)
 
 
 def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
@@ -58,11 +60,11 @@ def take_rows(x_ND: np.ndarray, rows_R: np.ndarray) -> np.ndarray:
 
 
 def concatenate_rows(parts: Sequence[np.ndarray]) -> np.ndarray:
-    one_ND, *others = parts
-    if not others:
-        return one_ND
+    first_ND, *more = parts
+    if not more:
+        return first_ND
     starts = np.cumsum([0, *map(len, parts)])
-    y_ND = card.empty((int(starts[-1]), one_ND.shape[1]), one_ND.dtype)
+    y_ND = card.empty((int(starts[-1]), first_ND.shape[1]), first_ND.dtype)
     for start, part in zip(starts, parts):
         copy_rows(part, None, y_ND, int(start))
     return y_ND
@@ -126,10 +128,8 @@ def embed(
         table_VD, multipliers_V, width = table.values_FD, table.multipliers_F, table.shape[1]
     else:
         table_VD, multipliers_V, width = table, None, table.shape[1]
-    x_ND, tables = (
-        card.empty((len(ids_N), width), np.float32),
-        (card.parameter(table_VD), card.parameter(multipliers_V)),
-    )
+    x_ND = card.empty((len(ids_N), width), np.float32)
+    tables = card.parameter(table_VD), card.parameter(multipliers_V)
     places = card.optional(positions_N, 1, np.int32), card.parameter(position_table_PD, 2)
     card.launch(_embed, len(ids_N), card.upload(ids_N), *tables, np.float32(scale), *places, x_ND)
     return x_ND
@@ -163,12 +163,12 @@ def rotate(
     card.launch(_rotate, len(x_NE), *arrays, column, heads, head_width, interleaved)
 
 
-EQUAL, BY_POSITION, GREATEST = range(3)  # how a pooling weighs rows
+EQUAL, BY_POSITION, GREATEST = range(3)  # the weights of rows in a pooling; GREATEST: the maximum of columns
 
 
 @card.kernel
 def _pool(rows_ND, spans_B3, divisors_B, weighing, column, pooled_BE):
-    """A thread a column. spans_B3: the first row that takes part, the stop, and the sentence's first row."""
+    """Pool a column by a thread. spans_B3: the first row that counts, the stop, and the sentence's first row."""
     b, t = cuda.blockIdx.x, cuda.threadIdx.x
     first, stop = spans_B3[b, 0], spans_B3[b, 1]
     for d in range(t, rows_ND.shape[1], THREADS):
@@ -205,3 +205,18 @@ def pool(rows_ND: np.ndarray, starts_B1: np.ndarray, modes: Sequence[str], skip:
         divisors_B = card.upload(divisors_B.astype(np.float32))
         card.launch(_pool, len(starts_B), rows_ND, spans_B3, divisors_B, weighing, m * width, pooled_BE)
     return pooled_BE
+
+
+def _refused(operation: Callable) -> Callable:
+    """An operation on images, which the CPU alone has."""
+
+    @wraps(operation)
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InputError('images are computed on device "cpu" alone')
+
+    return refuse
+
+
+convolve, convolve_depthwise = _refused(reference.convolve), _refused(reference.convolve_depthwise)
+pool_windows, pool_areas = _refused(reference.pool_windows), _refused(reference.pool_areas)
+sample_pixels, gate_pixels = _refused(reference.sample_pixels), _refused(reference.gate_pixels)

@@ -1,4 +1,4 @@
-"""Search: scores of tiles of queries and rows, the best of each piece of rows by a sort, and of pieces on the host."""
+"""Search: scores of tiles of queries and rows; a sort finds the best of each piece of rows, the host of all pieces."""
 
 import math
 from functools import lru_cache
@@ -8,19 +8,19 @@ import numpy as np
 from numba import cuda, float32, int32
 
 from fastattn.ops.cuda import card
-from fastattn.ops.cuda.blocks import block_sum
 from fastattn.ops.cuda.card import THREADS, TILE, device
+from fastattn.ops.cuda.instructions import block_sum
 from fastattn.ops.cuda.matmul import FEW, Rows, Weights, tile_product, tile_shape
 
 PIECE = 8 * THREADS  # rows that a block sorts in shared memory, 16 KiB
-SCORES = 1 << 26  # and numbers of rows, on the card at a time: 256 MiB of each
-QUERIES = 1 << 13  # at a time: the corpus is sent again for more
+SCORES = 1 << 26  # scores, and numbers of rows, that are on the card at a time: 256 MiB of each
+QUERIES = 1 << 13  # queries at a time: for more the corpus is sent again
 ABSENT = np.iinfo(np.int64).max
 
 
 @card.kernel
 def _lengths(corpus_ND, lengths_N):
-    """At least 1e-12; NaN where float32 does not hold a square, so that the row is not found."""
+    """Write lengths of rows, at least 1e-12; NaN where a square overflows float32, so that the row is never best."""
     shared_T = cuda.shared.array(THREADS, float32)
     n, t = cuda.blockIdx.x, cuda.threadIdx.x
     total = float32(0)
@@ -33,8 +33,8 @@ def _lengths(corpus_ND, lengths_N):
 
 
 @device
-def _finish(total, q, n, r, s, given):
-    _, _, (lengths_N, scores_QN) = given
+def _finish(total, q, n, r, s, arguments):
+    _, _, (lengths_N, scores_QN) = arguments
     if len(lengths_N) > 0:
         scores_QN[q, n] = float32(total) / lengths_N[n]
     else:
@@ -43,7 +43,7 @@ def _finish(total, q, n, r, s, given):
 
 @lru_cache
 def _scores_of(kind: str, few: bool) -> Any:
-    """The kernel for numbers of a kind of words; zeros beyond the ends add nothing."""
+    """The kernel for numbers of a kind; zeros beyond the ends of rows add nothing."""
     compute, (ROWS, *_) = tile_product(kind, few, _finish), tile_shape(kind, few)
 
     @card.kernel_of(kind, few)
@@ -66,7 +66,7 @@ def _sort(score_S, place_S):
                 low = 2 * pair - (pair & (step - 1))  # step is a power of two
                 high = low + step
                 a, b, p, q = score_S[low], score_S[high], place_S[low], place_S[high]
-                if (b > a or (b == a and q < p)) == (low & size == 0):  # every second run is sorted backwards
+                if (b > a or (b == a and q < p)) == (low & size == 0):  # every second run is in reverse order
                     score_S[low], score_S[high], place_S[low], place_S[high] = b, a, q, p
             step //= 2
         size *= 2
@@ -75,7 +75,7 @@ def _sort(score_S, place_S):
 
 @lru_cache
 def _best_of(number: Any, least: Any) -> Any:
-    """A kernel for scores of that type, none of which is below ``least``."""
+    """The kernel for scores of a type, all at least ``least``."""
 
     @card.kernel_of(str(number), str(least))
     def best(scores_QN, first, scores_QPk, ids_QPk):
@@ -84,8 +84,8 @@ def _best_of(number: Any, least: Any) -> Any:
         q, p, t, N = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x, scores_QN.shape[1]
         for s in range(t, PIECE, THREADS):
             n = p * PIECE + s
-            there = n < N and scores_QN[q, n] == scores_QN[q, n]  # not NaN
-            score_S[s], place_S[s] = (scores_QN[q, n], s) if there else (number(least), PIECE)
+            is_number = n < N and scores_QN[q, n] == scores_QN[q, n]  # not NaN
+            score_S[s], place_S[s] = (scores_QN[q, n], s) if is_number else (number(least), PIECE)
         _sort(score_S, place_S)
         for i in range(t, scores_QPk.shape[2], THREADS):
             scores_QPk[q, p, i] = score_S[i]
@@ -97,10 +97,6 @@ def _best_of(number: Any, least: Any) -> Any:
 def nearest_rows(
     queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(scores_Qk float32, ids_Qk int64): of each query, the ``k`` rows with the greatest scores, best first.
-
-    As ``ops.cpu`` has it: integers are summed and compared exactly, equal scores are in the order of ids.
-    """
     Q, N = len(queries_QD), len(corpus_ND)
     if Q > QUERIES:
         starts = range(0, Q, QUERIES)

@@ -1,7 +1,7 @@
 """The operations of ``ops.protocol`` in plain NumPy: the oracle of the tests and the naive side of the benchmark.
 
 The files are those of ``fastattn.ops.cpu``. The arithmetic runs in the dtype of the inputs, so that float64 inputs
-give a float64 oracle. Nothing is checked here beyond what NumPy checks.
+give a float64 oracle. Only NumPy checks arguments.
 """
 
 from fastattn.ops.device_array import as_array, on_host
@@ -22,6 +22,7 @@ from fastattn.ops.reference.on_arrays import (
     compile_function,
     graph_attention,
     local_attention,
+    nearest_rows,
     reads_float16,
     strided_attention,
 )
@@ -39,6 +40,7 @@ from fastattn.ops.reference.rows import (
     as_rows,
     average_heads,
     concatenate_rows,
+    current_threads,
     embed,
     empty,
     free_memory,
@@ -47,8 +49,9 @@ from fastattn.ops.reference.rows import (
     rotate,
     scale_rows,
     take_rows,
+    thread_limit,
+    use_threads,
 )
-from fastattn.ops.reference.search import nearest_rows
 from fastattn.ops.reference.steps import (
     empty_table,
     extend_table,
@@ -61,4 +64,3 @@ from fastattn.ops.reference.steps import (
     take_tokens,
     write_rows,
 )
-from fastattn.ops.reference.threads import current_threads, thread_limit, use_threads

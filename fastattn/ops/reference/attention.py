@@ -33,7 +33,7 @@ def pack_distances(key_LE: np.ndarray | None, query_LE: np.ndarray | None, heads
 
 
 def distance_scores(query_HTK: np.ndarray, key_HSK: np.ndarray, distances: Distances) -> np.ndarray:
-    """scores_HTS of contents with distances, without the scale, each as its formula says."""
+    """scores_HTS of queries and keys with rows of distances, without the scale."""
     (H, T, _), S = query_HTK.shape, key_HSK.shape[1]
     scores_HTS = np.zeros((H, T, S), query_HTK.dtype)
     distance_TS = np.arange(S) - np.arange(T)[:, None]
@@ -136,7 +136,7 @@ def attention(
 
 
 def _read(rows_SE: np.ndarray, width: int) -> np.ndarray:
-    """Rows of a table, as floats; of int8 heads of that width have their scales behind them."""
+    """Rows of a table, as floats; in int8 a head of this width has its scale behind it."""
     if rows_SE.dtype != np.int8:
         return as_floats(rows_SE)
     heads = rows_SE.shape[1] // (width + 4)
@@ -170,7 +170,7 @@ def attention_step(
         query_HK = query_NE[n, heads.query_column : heads.query_column + H * K]
         key_GSK = _heads_first(_read(key_ME[index_S], K), heads.key_column, G, K)
         value_GSV = _heads_first(_read(value_ME[index_S], V), heads.value_column, G, V)
-        # query heads that share a key head are treated as queries of that head
+        # query heads that share a key head are treated as queries of one head
         if vector_HK is None:
             scores_HS = scores_of(query_HK.reshape(G, 1, H // G, K), key_GSK, heads).reshape(H, len(index_S))
         else:

@@ -1,4 +1,4 @@
-"""Operations on images, whose pixels are rows (``fastattn.ops.images``): each by its definition."""
+"""Operations on images, whose pixels are rows: each by its definition."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from fastattn.ops.reference.matmul import ACTIVATIONS, ReferenceLinear, linear
 
 
 def _taps(x_ND: np.ndarray, grid: PixelGrid, window: Window, beyond: float) -> np.ndarray:
-    """What each place of the window sees: [rows of the result, taps, D]; ``beyond`` outside the image."""
+    """The taps of the window at each place: [rows of the result, taps, D]; ``beyond`` outside the image."""
     (top, left), (down, right), (step_y, step_x) = window.padding, window.stride, window.dilation
     padding = ((0, 0), (top, top), (left, left), (0, 0))
     padded_BYXD = np.pad(x_ND.reshape(*grid, x_ND.shape[1]), padding, constant_values=beyond)

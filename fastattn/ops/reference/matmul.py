@@ -1,9 +1,8 @@
-"""Linear layers: unpacked weights, the rounding of rows for them, activation functions, products."""
+"""Linear layers: plain weights, rows rounded for them, activation functions, products."""
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ def quantize_rows(
 ) -> np.ndarray:
     """Rows rounded to steps of 1/127 of their largest magnitude, or of 1 / input_scale, in the dtype of x.
 
-    With factors, the rows times the factors are rounded.
+    With factors, rows are multiplied by them, rounded and divided by them.
     """
     if input_factors_D is not None:
         return quantize_rows(x_ND.astype(np.float32) * input_factors_D).astype(x_ND.dtype) / input_factors_D
@@ -43,7 +42,7 @@ def quantize_row_groups(x_ND: np.ndarray) -> np.ndarray:
 
 
 class ReferenceLinear:
-    """The weights of a linear layer, as plain arrays, and the rounding of rows for them."""
+    """The weights of a linear layer as plain arrays; ``stage`` rounds rows for them."""
 
     def __init__(self, weight_FD: np.ndarray, bias_F: np.ndarray | None, stage: Callable = lambda x_ND: x_ND):
         self.weight_FD = weight_FD
@@ -53,7 +52,6 @@ class ReferenceLinear:
 
 
 def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: str = "float32") -> ReferenceLinear:
-    inputs: dict[str, Any] = {}
     weight_FD = unread(weight_FD).whole()
     if precision == "int4":
         if not isinstance(weight_FD, Int4Tensor):
@@ -63,16 +61,17 @@ def pack_linear(weight_FD: Tensor, bias_F: np.ndarray | None = None, precision: 
         values_FD, scales_FG = round_groups(as_float32(weight_FD), "a linear layer")
         scales_FD = np.repeat(scales_FG.astype(np.float32), GROUP_INPUTS, axis=1)
         return ReferenceLinear(values_FD * scales_FD, bias_F, quantize_row_groups)
-    if precision == "int8" and not isinstance(weight_FD, QuantizedTensor):
-        weight_FD = quantize(weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32(), "a linear layer")
-    if isinstance(weight_FD, QuantizedTensor):
-        inputs = {"input_scale": weight_FD.input_scale, "input_factors_D": weight_FD.input_factors_D}
+    if precision == "int8":
+        if not isinstance(weight_FD, QuantizedTensor):
+            weight_FD = quantize(
+                weight_FD if isinstance(weight_FD, np.ndarray) else weight_FD.float32(), "a linear layer"
+            )
+        stage = partial(quantize_rows, input_scale=weight_FD.input_scale, input_factors_D=weight_FD.input_factors_D)
+        return ReferenceLinear(weight_FD.float32(), bias_F, stage)
     if not isinstance(weight_FD, np.ndarray):
         weight_FD = weight_FD.float32()
     if precision == "bfloat16":
         return ReferenceLinear(round_to_bfloat16(weight_FD), bias_F, round_to_bfloat16)
-    if precision == "int8":
-        return ReferenceLinear(weight_FD, bias_F, partial(quantize_rows, **inputs))
     return ReferenceLinear(weight_FD, bias_F)
 
 
@@ -81,12 +80,12 @@ def packed_layout(precision: str) -> None:
 
 
 def packed_shapes(outputs: int, inputs: int, precision: str, balanced: bool) -> dict[str, tuple[int, ...]]:
-    """The shapes of a packed layer's arrays in a file: there are none."""
+    """Empty: packed layers are not kept in files."""
     return {}
 
 
 def packed_of(outputs: int, inputs: int, arrays: dict[str, np.ndarray]) -> ReferenceLinear:
-    """A packed layer of the arrays of a file: there is none."""
+    """Not implemented: packed layers are not kept in files."""
     raise NotImplementedError
 
 

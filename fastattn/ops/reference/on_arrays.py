@@ -1,4 +1,4 @@
-"""Operations on callers' arrays: attention by the formula in float64, of a graph, to windows."""
+"""Operations on callers' arrays: attention by the formula in float64, of a graph, to windows; search."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def strided_attention(
     arrays.out_BTHV[...] = 0
     if outputs.logs is not None:
         outputs.logs[...] = -np.inf
-    recompute_in_float64(arrays, heads, visible, terms, outputs, every=True)
+    recompute_in_float64(arrays, heads, visible, terms, outputs, all_rows=True)
     return 0
 
 
@@ -101,7 +101,27 @@ def local_attention(
     key_BSHK, value_BSHV = (np.repeat(x, group, axis=2) for x in (key_BSGK, value_BSGV))
     scores_BTHS = scale * np.einsum("bthk,bshk->bths", query_BTHK, key_BSHK)
     scores_BTHS[(s_S < windows_BTH2[..., :1]) | (s_S >= windows_BTH2[..., 1:])] = -np.inf
-    found_BTHS = softmax_in_place(scores_BTHS) * np.exp(-np.square(s_S - centre_BTH[..., None]) * spread)
+    weights_BTHS = softmax_in_place(scores_BTHS) * np.exp(-np.square(s_S - centre_BTH[..., None]) * spread)
     if weights_BHTS is not None:
-        weights_BHTS[...] = found_BTHS.transpose(0, 2, 1, 3)
-    return np.einsum("bths,bshv->bthv", found_BTHS, value_BSHV).astype(query_BTHK.dtype)
+        weights_BHTS[...] = weights_BTHS.transpose(0, 2, 1, 3)
+    return np.einsum("bths,bshv->bthv", weights_BTHS, value_BSHV).astype(query_BTHK.dtype)
+
+
+def nearest_rows(
+    queries_QD: np.ndarray, corpus_ND: np.ndarray, k: int, by_length: bool = False, bits: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    # every score, and a stable sort
+    if bits:
+        differing_QND = queries_QD.view(np.uint8)[:, None] ^ corpus_ND.view(np.uint8)[None]
+        scores_QN = -np.unpackbits(differing_QND, axis=2).sum(axis=2, dtype=np.int64)
+    else:
+        kind = np.int64 if corpus_ND.dtype.kind in "iu" else corpus_ND.dtype
+        scores_QN = queries_QD.astype(kind) @ corpus_ND.astype(kind).T
+    if by_length:
+        lengths_N = np.sqrt(np.square(corpus_ND.astype(scores_QN.dtype)).sum(axis=1))
+        scores_QN = scores_QN / np.maximum(lengths_N, lengths_N.dtype.type(1e-12))
+    ids_Qk = np.argsort(-scores_QN, axis=1, kind="stable")[:, :k]  # NaN comes last
+    scores_Qk = np.take_along_axis(scores_QN, ids_Qk, axis=1)
+    absent_Qk = np.isnan(scores_Qk)
+    scores_Qk = np.where(absent_Qk, -np.inf, scores_Qk).astype(np.result_type(np.float32, corpus_ND.dtype))
+    return scores_Qk, np.where(absent_Qk, -1, ids_Qk)

@@ -51,7 +51,7 @@ def _logits(x_RD: np.ndarray, outputs: Outputs, edits: Edits) -> np.ndarray:
 
 
 def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: Edits) -> np.ndarray:
-    """The logits, changed in place as the edits say, and -inf outside a row's subset if there are any."""
+    """The logits, changed in place by the edits; where there are subsets, -inf outside a row's subset."""
     if edits.cap:
         cap = logits_RV.dtype.type(edits.cap)
         np.multiply(cap, np.tanh(logits_RV / cap), out=logits_RV)
@@ -65,9 +65,9 @@ def edited(logits_RV: np.ndarray, subsets_R: Sequence[ReferenceSubset], edits: E
     if edits.suppressed_RJ is not None:
         logits_RV[_listed(edits.suppressed_RJ)] = -np.inf
     for logits_V, subset in zip(logits_RV, subsets_R):
-        others = np.ones(len(logits_V), bool)
-        others[subset.ids] = False
-        logits_V[others] = -np.inf
+        outside_V = np.ones(len(logits_V), bool)
+        outside_V[subset.ids] = False
+        logits_V[outside_V] = -np.inf
     return logits_RV
 
 
@@ -80,18 +80,16 @@ def _listed(ids_RJ: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def project_top_k(
     x_RD: np.ndarray, outputs: Outputs, k: int, edits: Edits = NO_EDITS, normalized: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    logits_RV = _logits(x_RD, outputs, edits)
-    return _best(log_softmax(logits_RV) if normalized else logits_RV, k)
-
-
-def _best(log_probs_RV: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    ids_Rk = np.empty((len(log_probs_RV), k), np.int32)
-    for r, row_V in enumerate(log_probs_RV):
+    scores_RV = _logits(x_RD, outputs, edits)
+    if normalized:
+        scores_RV = log_softmax(scores_RV)
+    ids_Rk = np.empty((len(scores_RV), k), np.int32)
+    for r, row_V in enumerate(scores_RV):
         # argpartition alone would break ties arbitrarily.
         least = np.partition(row_V, len(row_V) - k)[len(row_V) - k]
         candidates = np.flatnonzero(row_V >= least)
         ids_Rk[r] = candidates[np.argsort(-row_V[candidates], kind="stable")[:k]]
-    return np.take_along_axis(log_probs_RV, ids_Rk.astype(np.int64), axis=1), ids_Rk
+    return np.take_along_axis(scores_RV, ids_Rk.astype(np.int64), axis=1), ids_Rk
 
 
 def log_probs(x_ND: np.ndarray, outputs: Outputs, targets_N: np.ndarray, edits: Edits = NO_EDITS) -> np.ndarray:

@@ -17,9 +17,9 @@ def gate_rows(gates: int, units: int) -> None:
 
 
 def _lstm(x_BE: np.ndarray, product: Product, h_BU: np.ndarray, c_BU: np.ndarray) -> tuple[np.ndarray, ...]:
-    enter, forget, new, leave = np.split(x_BE + product(h_BU), 4, axis=1)
-    c_BU = sigmoid(forget) * c_BU + sigmoid(enter) * np.tanh(new)
-    return sigmoid(leave) * np.tanh(c_BU), c_BU
+    input_gate, forget_gate, new, output_gate = np.split(x_BE + product(h_BU), 4, axis=1)
+    c_BU = sigmoid(forget_gate) * c_BU + sigmoid(input_gate) * np.tanh(new)
+    return sigmoid(output_gate) * np.tanh(c_BU), c_BU
 
 
 def _gru(x_BE: np.ndarray, product: Product, h_BU: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -57,7 +57,7 @@ def recur(
 def recur_by(
     products: Sequence[Product], inputs_NE: np.ndarray, cell: str, units: int, starts_B1: np.ndarray, states: States
 ) -> np.ndarray:
-    """``recur`` with a product of each direction; all sentences' steps of a number are one."""
+    """``recur`` with a product for each direction; step t is computed for all sentences at once."""
     (gates, parts), lengths_B = CELLS[cell], np.diff(starts_B1)
     hidden_NH = np.empty((len(inputs_NE), len(products) * units), inputs_NE.dtype)
     for d, product in enumerate(products):
@@ -84,8 +84,8 @@ def _rows(table_MW: np.ndarray, rows_N: np.ndarray) -> np.ndarray:
 
 
 def join_columns(parts: Sequence[Columns]) -> np.ndarray:
-    found = []
+    columns = []
     for rows_MW, first, width, rows_N in parts:
         columns_MW = rows_MW[:, first : first + width]
-        found.append(columns_MW if rows_N is None else _rows(columns_MW, rows_N))
-    return np.concatenate(found, axis=1)
+        columns.append(columns_MW if rows_N is None else _rows(columns_MW, rows_N))
+    return np.concatenate(columns, axis=1)

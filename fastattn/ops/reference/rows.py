@@ -1,11 +1,13 @@
-"""Operations on whole rows: embeddings, rotary positions, pooling, and plain arithmetic."""
+"""Operations on whole rows: embeddings, rotary positions, pooling, plain arithmetic; the host's memory and threads."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from fastattn.ops.reference.matmul import ReferenceLinear
 from fastattn.spec.quantized import QuantizedTensor
+from fastattn.system.cpus import usable_cpus
 
 
 def free_memory() -> int | None:
@@ -13,8 +15,23 @@ def free_memory() -> int | None:
     return None
 
 
+def use_threads(count: int) -> AbstractContextManager[None]:
+    """Does nothing: NumPy chooses the threads of its matrix products."""
+    return nullcontext()
+
+
+def current_threads() -> int:
+    """The number of threads that the operations use themselves."""
+    return 1
+
+
+def thread_limit() -> int:
+    """The number of threads that this process may use."""
+    return usable_cpus().threads
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of NaN, which shows any value that is read before it is written."""
+    """An array of NaN, which reveals values that are read before they are written."""
     return np.full(shape, np.nan, dtype)
 
 
@@ -91,7 +108,7 @@ def rotate(
     first_NHP[...] = turned_NHP
 
 
-# (T rows, of which the first S are skipped) -> float64 weights of the others
+# (T rows, the first S of which are skipped) -> float64 weights of the T - S rows behind them
 _WEIGHTS: dict[str, Callable[[int, int], np.ndarray]] = {
     "cls": lambda T, S: np.arange(S, T) == S,
     "mean": lambda T, S: np.full(T - S, 1 / (T - S)),

@@ -20,9 +20,7 @@ def extend_table(table_ME: np.ndarray, rows: int) -> np.ndarray:
 
 
 def gather_table(table_ME: np.ndarray, rows_N: np.ndarray, rows: int) -> np.ndarray:
-    gathered_ME = empty_table(rows, table_ME.shape[1], table_ME.dtype)
-    np.take(table_ME, rows_N, axis=0, out=gathered_ME[: len(rows_N)], mode="clip")  # "raise" would copy twice
-    return gathered_ME
+    return extend_table(table_ME[rows_N], rows)
 
 
 def write_rows(
@@ -48,11 +46,7 @@ def round_rows(values_NE: np.ndarray, first_column: int) -> None:
 
 
 def ssru(
-    inputs_NE: np.ndarray,
-    residual_ND: np.ndarray,
-    states_MW: np.ndarray,
-    previous_N: np.ndarray,
-    rows_N: np.ndarray,
+    inputs_NE: np.ndarray, residual_ND: np.ndarray, states_MW: np.ndarray, previous_N: np.ndarray, rows_N: np.ndarray
 ) -> np.ndarray:
     D = residual_ND.shape[1]
     y_ND = np.empty_like(residual_ND)
