@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, check_bool, check_texts
+from fastattn.errors import CheckpointError, InputError, check_bool, check_count, check_texts
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan, Ticket
@@ -31,7 +31,12 @@ MakeFor: TypeAlias = Callable[[list[int]], Make]
 
 
 class EncoderBase(ModelBase):
-    """Base of all encoder classes: loading and running."""
+    """Base of all encoder classes: loading and running.
+
+    A result depends on its own text alone: the same bits whatever the other texts and the number of threads. One object
+    may serve several Python threads at once. A text of more than ``max_length`` ids is cut. Where a call takes
+    ``show_progress_bar``, True prints on stderr how many texts are done, if it is a terminal.
+    """
 
     _part = "encoder"
 
@@ -93,9 +98,9 @@ class EncoderBase(ModelBase):
         texts: str | Iterable[str],
         show_progress_bar: bool | None = None,
     ) -> Any:
-        """What the plan gives of the texts, one after the other; of one, if ``texts`` is a str."""
+        """The plan's results of the texts, in their order; of a str its own."""
         if isinstance(texts, str):
-            return self._run_alone(partial(plan, [texts], None))
+            return self._run_alone(partial(plan, [texts], None))[0]
         listed = check_texts("texts", texts)
         with progress_bar(show_progress_bar) as progress:
             return self._scheduler.run(partial(plan, listed, progress))
@@ -113,6 +118,14 @@ class EncoderBase(ModelBase):
 def progress_bar(wanted: bool | None) -> Progress:
     """The Progress of a call with ``show_progress_bar``; InputError for what is neither True, False nor None."""
     return Progress(wanted is not None and check_bool("show_progress_bar", wanted))
+
+
+def check_habits(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
+    """Raise InputError for what these options of sentence-transformers, which change nothing here, cannot be."""
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    if not check_bool("convert_to_numpy", convert_to_numpy):
+        raise InputError(f"convert_to_numpy must be True: {results} are NumPy arrays")
 
 
 class EncodingBatch:
@@ -154,8 +167,7 @@ class EncodingWorker:
         tickets = self.slot.take(has_room)
         if not tickets:
             return False
-        ids_B, types_B, seen_B = (_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B"))
-        rows_ND, starts_B1 = self.encode(ids_B, types_B, seen_B)
+        rows_ND, starts_B1 = self.encode(*(_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B")))
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)
@@ -171,7 +183,7 @@ def _joined(tickets: Sequence[Ticket], name: str) -> Any:
     """What all the batches have under a name, end to end; None where they have nothing."""
     if getattr(tickets[0].job, name) is None:
         return None
-    return [one for ticket in tickets for one in getattr(ticket.job, name)]
+    return [value for ticket in tickets for value in getattr(ticket.job, name)]
 
 
 def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
@@ -214,32 +226,28 @@ def plan_batches(
     """
     done = 0
 
-    def counted(make: Make) -> Make:
-        def made(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
-            nonlocal done
-            found_B = make(rows_ND, starts_B1)
-            if progress is not None:
-                done += len(found_B)
-                progress.show(f"{done:,} of {len(ids_B):,} {what}")
-            return found_B
-
-        return made
-
     def batch_of(numbers: list[int]) -> EncodingBatch:
+        make = make_for(numbers)
+
+        def counted(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
+            nonlocal done
+            results = make(rows_ND, starts_B1)
+            if progress is not None:
+                done += len(numbers)
+                progress.show(f"{done:,} of {len(ids_B):,} {what}")
+            return results
+
         types = None if types_B is None else [types_B[b] for b in numbers]
         seen = None if seen_B is None else [seen_B[b] for b in numbers]
-        return EncodingBatch([ids_B[b] for b in numbers], counted(make_for(numbers)), types, seen)
+        return EncodingBatch([ids_B[b] for b in numbers], counted, types, seen)
 
     # Each core takes whole batches, or all cores share each batch.
     batches = split_batches([len(ids) for ids in ids_B], threads)
-    found = yield [batch_of(numbers) for numbers in batches]
-    if width is not None:
-        rows_BE = np.zeros((len(ids_B), width), np.float32)
-        for numbers, found_BE in zip(batches, found):
-            rows_BE[numbers] = found_BE
-        return rows_BE
-    made_B: list[Any] = [None] * len(ids_B)
-    for numbers, found_B in zip(batches, found):
-        for b, one in zip(numbers, found_B):
-            made_B[b] = one
-    return made_B
+    results = yield [batch_of(numbers) for numbers in batches]
+    if width is None:
+        result_of = {b: result for numbers, made_B in zip(batches, results) for b, result in zip(numbers, made_B)}
+        return [result_of[b] for b in range(len(ids_B))]
+    rows_BE = np.zeros((len(ids_B), width), np.float32)
+    for numbers, made_BE in zip(batches, results):
+        rows_BE[numbers] = made_BE
+    return rows_BE

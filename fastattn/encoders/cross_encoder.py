@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.base import progress_bar
+from fastattn.encoders.base import check_habits, progress_bar
 from fastattn.encoders.text_classifier import HeadedModel, activated, checked_pairs
 from fastattn.encoders.vector_head import find_prompt
 from fastattn.encoders.yes_or_no import as_reranker, prompts_of
@@ -23,17 +23,12 @@ from fastattn.system.progress import Progress
 class CrossEncoder(HeadedModel):
     """Scores of pairs of texts from a checkpoint that classifies, as sentence-transformers computes them: a reranker.
 
-    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
-    precision  of the encoder's matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds
-               int8, else float32)
-    threads    the most threads to use; None: all that the process may use
     yes_or_no  True: read any language model with Qwen 3's tokens as a Qwen3-Reranker
 
-    Both texts of a pair are read together; a pair of more than ``max_length`` ids is cut, the longer text first. A
-    score depends on its own pair alone: the same bits whatever the other pairs and the number of threads. One
-    CrossEncoder may serve several Python threads at once. A language model with Qwen 3's tokens, and "rerank" in the
-    name of its file or folder, is read as a Qwen3-Reranker: a score is the probability of "yes" against "no" behind its
-    card's prompt, whose instruction ``prompt`` replaces; of a pair that is too long the document's end is cut.
+    Both texts of a pair are read together; of a pair that is too long the longer text is cut first. A language model
+    with Qwen 3's tokens, and "rerank" in the name of its file or folder, is read as a Qwen3-Reranker: a score is the
+    probability of "yes" against "no" behind its card's prompt, whose instruction ``prompt`` replaces; of a pair that is
+    too long the document's end is cut.
     Raises CheckpointError for a path without a valid checkpoint of either.
     """
 
@@ -72,9 +67,9 @@ class CrossEncoder(HeadedModel):
         pairs = self._prompted(pairs, find_prompt(self._text, None, None))
         if self._text.pair is None:
             return super()._pair_lengths(pairs)
-        around = sum(map(len, self._tokenizer.encode_whole([self._text.pair.before, self._text.pair.after])))
+        framing = sum(map(len, self._tokenizer.encode_whole([self._text.pair.before, self._text.pair.after])))
         whole = self._tokenizer.encode_whole([first + second for first, second in pairs], self._loaded.threads)
-        return [around + len(ids) for ids in whole]
+        return [framing + len(ids) for ids in whole]
 
     @property
     def num_labels(self) -> int:
@@ -102,7 +97,6 @@ class CrossEncoder(HeadedModel):
         activation_fn        what makes scores of the head's numbers: "none", "sigmoid", "tanh" or "relu"; None: what
                              the checkpoint says, else "sigmoid" for one label and "none" for several
         apply_softmax        True: of several labels, whose scores become probabilities that sum to 1
-        show_progress_bar    True: print on stderr how many pairs are done, if it is a terminal
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
@@ -110,10 +104,7 @@ class CrossEncoder(HeadedModel):
         name = self._text.scores if activation_fn is None else activation_fn
         check_known("activation_fn", name, SCORES)
         softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
-        if batch_size is not None:
-            check_count("batch_size", batch_size)
-        if not check_bool("convert_to_numpy", convert_to_numpy):
-            raise InputError("convert_to_numpy must be True: scores are NumPy arrays")
+        check_habits(batch_size, convert_to_numpy, "scores")
         listed, single = checked_pairs(pairs)
         listed = self._prompted(listed, before)
         if single:

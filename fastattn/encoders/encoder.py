@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fastattn.encoders.base import EncoderBase, progress_bar
-from fastattn.encoders.image_vectors import PictureVectors
+from fastattn.encoders.base import EncoderBase, check_habits, progress_bar
 from fastattn.encoders.long_text import TextTooLongError
 from fastattn.encoders.vector_head import (
     EncodeOptions,
-    OptionChecker,
+    PictureVectors,
     PromptOptions,
-    VectorHead,
+    TextVectors,
     VectorOptions,
-    VectorPlans,
     check_vectors,
     find_prompt,
 )
@@ -46,18 +44,6 @@ WINDOW_CHARACTERS = 1 << 20
 class Encoder(EncoderBase):
     """Sentence vectors from a checkpoint, as sentence-transformers computes them.
 
-    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
-    precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
-               else float32)
-    threads    the most threads to use; None: all that the process may use
-    processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part of
-               all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
-               below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
-               ``threads`` is the total
-    device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
-
-    A text is cut after ``max_length`` ids, as sentence-transformers does. A vector depends on its own text alone: the
-    same bits whatever the other texts and the number of threads. One Encoder may serve several Python threads at once.
     Raises CheckpointError for a path without a valid checkpoint of an encoder.
     """
 
@@ -80,9 +66,8 @@ class Encoder(EncoderBase):
             self._pictures = PictureVectors(self._image_spec, self._image_stack, self._loaded)
         if self._takes_texts:
             super()._prepare()
-            self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
-            self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
-            self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)
+            loaded = self._loaded
+            self._vectors = TextVectors(self._text, self._spec.width, self._tokenizer, loaded.ops, loaded.threads)
 
     @property
     def max_length(self) -> int:
@@ -102,7 +87,7 @@ class Encoder(EncoderBase):
     def _checked(self, **options: Any) -> VectorOptions:
         """The options of a call with texts."""
         self._expect("texts", self._takes_texts)
-        return self._options.checked(**options)
+        return self._vectors.options(**options)
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "EncodingProcesses":
         from fastattn.encoders.worker_processes import EncodingProcesses
@@ -150,18 +135,14 @@ class Encoder(EncoderBase):
                               own tokens, is normalized and truncated like any other vector
         output_dtype          "float32", the default, "int8", "uint8", "binary" or "ubinary": see ``quantize_vectors``
         ranges                for int8 and uint8, as there; None: those of these vectors
-        show_progress_bar     True: print on stderr how many texts are done, if it is a terminal
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
         checked = self._checked(**options)
-        if batch_size is not None:
-            check_count("batch_size", batch_size)
-        if not check_bool("convert_to_numpy", convert_to_numpy):
-            raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
+        check_habits(batch_size, convert_to_numpy, "vectors")
         if isinstance(texts, str):
             if self._pool_for(1) is None:
-                return self._run_alone(partial(self._plans.plan, [texts], checked))[0]
+                return self._run_alone(partial(self._vectors.plan, [texts], checked))[0]
             scheduler, plan = self._planned([texts], checked)
             return scheduler.run(plan)[0]
         with progress_bar(show_progress_bar) as progress:
@@ -296,10 +277,10 @@ class Encoder(EncoderBase):
         """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""
         pool = self._pool_for(len(texts))
         if pool is None:
-            return self._scheduler, partial(self._plans.plan, texts, options)
+            return self._scheduler, partial(self._vectors.plan, texts, options)
 
         def plan(progress: Progress | None = None) -> Plan:
-            self._plans.check(texts, options)
+            self._vectors.check(texts, options)
             return (yield from pool.plan(texts, options, progress))
 
         return pool.scheduler, plan
@@ -315,7 +296,7 @@ class Encoder(EncoderBase):
     def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
         """(length, text) of each."""
         for number, text in numbered:
-            self._plans.check([check_text("texts", text, number)], options, number)
+            self._vectors.check([check_text("texts", text, number)], options, number)
             yield len(text), text
 
     def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
@@ -323,7 +304,7 @@ class Encoder(EncoderBase):
         source = _sized(numbered)
         while failure is None:
             window, _, failure = read_ahead(source, WINDOW_CHARACTERS, most)
-            plan = partial(self._plans.plan, options=options, first=first)
+            plan = partial(self._vectors.plan, options=options, first=first)
             try:
                 vectors_BE = self._scheduler.run(partial(plan, window))
             except TextTooLongError as error:

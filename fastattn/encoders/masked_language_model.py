@@ -17,10 +17,8 @@ from fastattn.system.progress import Progress
 class MaskedLanguageModel(EncoderBase):
     """Tokens in the place of masks, as transformers' fill-mask pipeline predicts them.
 
-    path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
-    Only masks go through the projection onto the vocabulary, whose numbers are never stored. A text of more than
-    ``max_length`` ids is cut. A text's tokens depend on it alone: the same bits whatever the other texts and the number
-    of threads. One MaskedLanguageModel may serve several Python threads at once.
+    precision  of the projection onto the vocabulary too
+    Only masks go through that projection, whose numbers are never stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -46,12 +44,11 @@ class MaskedLanguageModel(EncoderBase):
 
         A token is a dict of "score" (its probability), "token" (its id), "token_str" and "sequence" (the text with it).
         Of a text with several masks a list of such lists: each mask is predicted by itself, the others stay masks.
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
         Raises InputError for other values, and for a text without a mask.
         """
         most = min(check_count("top_k", top_k), self._head.spec.outputs)
-        filled = self._run(partial(self._plan, most), texts, show_progress_bar)
-        return filled[0] if isinstance(texts, str) else filled
+        filled: list[Any] = self._run(partial(self._plan, most), texts, show_progress_bar)
+        return filled
 
     def _plan(self, most: int, texts: list[str], progress: Progress | None) -> Plan:
         """The tokens of each text."""

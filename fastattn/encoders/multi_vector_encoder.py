@@ -23,9 +23,8 @@ SCORED_ROWS = 1 << 14
 class MultiVectorEncoder(EncoderBase):
     """A vector of each token of a text, as sentence-transformers and PyLate compute them (Khattab and Zaharia 2020).
 
-    path, precision, threads  as those of Encoder; the checkpoint says how queries and documents differ: what is put
-                              before them, how long they are, with what queries are filled up, which tokens are skipped
-    A text's vectors depend on it alone: the same bits whatever the other texts and the number of threads.
+    The checkpoint says how queries and documents differ: what is put before them, how long they are, with what queries
+    are filled up, which tokens are skipped.
     Raises CheckpointError for a path without a valid checkpoint that is made for this.
     """
 
@@ -98,12 +97,10 @@ class MultiVectorEncoder(EncoderBase):
 
         task                 "query" or "document"; None: a document without a prompt, as long as the encoder takes
         prompt_name, prompt  put before every text, as ``Encoder.encode`` has them
-        show_progress_bar    True: print on stderr how many texts are done, if it is a terminal
         Raises InputError for other values.
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
-        vectors = self._run(partial(self._plan, before, task), texts, show_progress_bar)
-        return vectors[0] if isinstance(texts, str) else vectors
+        return self._run(partial(self._plan, before, task), texts, show_progress_bar)
 
     def score(self, queries: Any, documents: Sequence[np.ndarray]) -> np.ndarray:
         """float32 scores of documents for a query: [len(documents)]; [len(queries), len(documents)] for several.

@@ -27,11 +27,9 @@ SUM_ROWS = 32
 class SparseEncoder(EncoderBase):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
-    path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
+    precision  of the projection onto the vocabulary too
     A vector has a number for each token of the vocabulary, most of them zero; what a text's tokens have before the
-    greatest is taken is never stored. A text of more than ``max_length`` ids is cut. A vector depends on its own text
-    alone: the same bits whatever the other texts and the number of threads. One SparseEncoder may serve several Python
-    threads at once.
+    greatest is taken is never stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -69,7 +67,6 @@ class SparseEncoder(EncoderBase):
         task, prompt_name, prompt   put before every text, as ``Encoder.encode`` has them
         max_active_dims    how many of its greatest numbers each vector keeps; None: as the checkpoint says, else all
         format             "csr": SparseVectors; "scipy": a ``scipy.sparse.csr_matrix``
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
         Raises InputError for other values.
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
@@ -77,7 +74,7 @@ class SparseEncoder(EncoderBase):
         if format not in FORMATS:
             raise InputError(f"unknown format {described(format)}; known: {', '.join(FORMATS)}")
         rows = self._run(partial(self._plan, before, most), texts, show_progress_bar)
-        vectors = join_rows(rows, self.dimension)
+        vectors = join_rows([rows] if isinstance(texts, str) else rows, self.dimension)
         return vectors.to_scipy() if format == "scipy" else vectors
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> Any:

@@ -70,9 +70,6 @@ class HeadedModel(EncoderBase):
 class TextClassifier(HeadedModel):
     """Labels of texts from a checkpoint that classifies, as transformers' text-classification pipeline gives them.
 
-    path, precision, threads   as those of CrossEncoder
-    A text of more than ``max_length`` ids is cut. A text's labels depend on it alone: the same bits whatever the other
-    texts and the number of threads. One TextClassifier may serve several Python threads at once.
     Raises CheckpointError for a path without a valid checkpoint of an encoder with a head that classifies.
     """
 
@@ -95,16 +92,16 @@ class TextClassifier(HeadedModel):
 
         Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself; those of a single
         label are the sigmoid of its number.
-        top_k              how many labels; None: all
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
+        top_k  how many labels; None: all
         Raises InputError for other values.
         """
         if top_k is not None:
             check_count("top_k", top_k)
-        listed: Any = texts if isinstance(texts, str) else list(check_several("texts", texts, "a str or several"))
-        if isinstance(listed, str) or not listed or isinstance(listed[0], str):
-            named = self._named(self._run(self._plan_texts, listed, show_progress_bar), top_k)
-            return named[0] if isinstance(texts, str) else named
+        if isinstance(texts, str):
+            return self._named(self._run(self._plan_texts, texts)[None], top_k)[0]
+        listed: list[Any] = list(check_several("texts", texts, "a str or several"))
+        if not listed or isinstance(listed[0], str):
+            return self._named(self._run(self._plan_texts, listed, show_progress_bar), top_k)
         pairs, _ = checked_pairs(listed)
         with progress_bar(show_progress_bar) as progress:
             return self._named(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)

@@ -5,10 +5,10 @@ begins an entity, I- goes on with it (Ramshaw and Marcus 1995); a label without 
 before it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # with the tokenizers library, which an import does without
     from fastattn.text.huggingface import TokenSpans
 
 
+T = TypeVar("T")
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 
@@ -70,10 +71,9 @@ def find_entities(
     if aggregation in ("none", "simple"):
         each = [_entity([token], token.scores_F, labels, (token.word,)) for token in tokens]
     else:
-        choose = _WORD_SCORES[aggregation]
-        words = _words(tokens)
+        choose, words = _WORD_SCORES[aggregation], _runs(tokens, lambda _, token: token.continues)
         each = [_entity(word, choose(word), labels, (join([token.word for token in word]),)) for word in words]
-    return each if aggregation == "none" else [_joined(run) for run in _runs(each)]
+    return each if aggregation == "none" else [_joined(run) for run in _runs(each, _is_continued)]
 
 
 def _entity(tokens: Sequence[Token], scores_F: np.ndarray, labels: Sequence[str], words: tuple[str, ...]) -> Entity:
@@ -81,15 +81,15 @@ def _entity(tokens: Sequence[Token], scores_F: np.ndarray, labels: Sequence[str]
     return Entity(labels[best], float(scores_F[best]), words, tokens[0].start, tokens[-1].end, tokens[0].index)
 
 
-def _words(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    word: list[Token] = []
-    for token in tokens:
-        if word and not token.continues:
-            yield word
-            word = []
-        word.append(token)
-    if word:
-        yield word
+def _runs(items: Iterable[T], continues: Callable[[T, T], bool]) -> list[list[T]]:
+    """The items in runs: one begins with each item that does not continue the item before it."""
+    runs: list[list[T]] = []
+    for item in items:
+        if runs and continues(runs[-1][-1], item):
+            runs[-1].append(item)
+        else:
+            runs.append([item])
+    return runs
 
 
 _WORD_SCORES: dict[str, Callable[[Sequence[Token]], np.ndarray]] = {
@@ -99,22 +99,12 @@ _WORD_SCORES: dict[str, Callable[[Sequence[Token]], np.ndarray]] = {
 }
 
 
-def _runs(entities: Sequence[Entity]) -> Iterator[list[Entity]]:
-    """Entities in a row of the same kind, the first of which alone may begin one."""
-    run: list[Entity] = []
-    for entity in entities:
-        begins, kind = _tag(entity.label)
-        if run and (begins or kind != _tag(run[-1].label)[1]):
-            yield run
-            run = []
-        run.append(entity)
-    if run:
-        yield run
+def _kind(label: str) -> str:
+    return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-def _tag(label: str) -> tuple[bool, str]:
-    """(whether the label begins an entity, the entity's kind)."""
-    return label.startswith("B-"), label[2:] if label.startswith(("B-", "I-")) else label
+def _is_continued(previous: Entity, entity: Entity) -> bool:
+    return not entity.label.startswith("B-") and _kind(entity.label) == _kind(previous.label)
 
 
 def _joined(run: Sequence[Entity]) -> Entity:
@@ -127,9 +117,7 @@ def _joined(run: Sequence[Entity]) -> Entity:
 class TokenClassifier(EncoderBase):
     """Labels of the tokens of texts, as transformers' token-classification pipeline gives them.
 
-    path, precision, threads   as those of Encoder; the head's products are in float32
-    A text of more than ``max_length`` ids is cut. A text's labels depend on it alone: the same bits whatever the other
-    texts and the number of threads. One TokenClassifier may serve several Python threads at once.
+    precision  of the encoder's products; the head's are in float32
     Raises CheckpointError for a path without a valid checkpoint of an encoder with such a head.
     """
 
@@ -163,7 +151,6 @@ class TokenClassifier(EncoderBase):
                            label of its first token, that of the mean of its tokens' probabilities, or that of its most
                            certain token
         ignore_labels      are left out
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
         Raises InputError for other values.
         """
         if aggregation not in AGGREGATIONS:
@@ -171,8 +158,8 @@ class TokenClassifier(EncoderBase):
         if isinstance(ignore_labels, str) or not all(isinstance(label, str) for label in ignore_labels):
             raise InputError(f"ignore_labels must be several str, got {described(ignore_labels)}")
         plan = partial(self._plan, aggregation, frozenset(ignore_labels))
-        found = self._run(plan, texts, show_progress_bar)
-        return found[0] if isinstance(texts, str) else found
+        spans: list[Any] = self._run(plan, texts, show_progress_bar)
+        return spans
 
     def _plan(self, aggregation: str, ignored: frozenset[str], texts: list[str], progress: Progress | None) -> Plan:
         """The spans of each text."""
@@ -181,26 +168,17 @@ class TokenClassifier(EncoderBase):
         scores_B = yield from plan_batches(
             [spans.ids_T for spans in spans_B], lambda _: self._scores, threads, progress
         )
-        found = []
+        results: list[list[dict[str, Any]]] = []
         for text, spans, scores_TF in zip(texts, spans_B, scores_B):
-            entities = find_entities(
-                self._tokens(text, spans, scores_TF), self.labels, aggregation, tokenizer.join_tokens
-            )
-            found.append(
-                [
-                    {
-                        "label": entity.label,
-                        "score": entity.score,
-                        "word": tokenizer.join_tokens(entity.words) if aggregation != "none" else entity.words[0],
-                        "start": entity.start,
-                        "end": entity.end,
-                        **({"index": entity.index} if aggregation == "none" else {}),
-                    }
-                    for entity in entities
-                    if entity.label not in ignored
-                ]
-            )
-        return found
+            tokens = self._tokens(text, spans, scores_TF)
+            results.append([])
+            for entity in find_entities(tokens, self.labels, aggregation, tokenizer.join_tokens):
+                if entity.label not in ignored:
+                    word = entity.words[0] if aggregation == "none" else tokenizer.join_tokens(entity.words)
+                    fields = {"label": entity.label, "score": entity.score, "word": word}
+                    fields |= {"start": entity.start, "end": entity.end}
+                    results[-1].append(fields | ({"index": entity.index} if aggregation == "none" else {}))
+        return results
 
     def _scores(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
         """The probabilities [T, labels] of each sentence's tokens."""

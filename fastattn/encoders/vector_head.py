@@ -1,30 +1,36 @@
-"""From an encoder's last hidden states to vectors: pooling, dense layers, truncation, unit length; plans of them.
+"""From an encoder's last hidden states to vectors of texts and of pictures: pooling, dense layers, unit length; plans.
 
 The options of calls to an Encoder: as given, and as checked with the checkpoint's prompts and poolings.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from fastattn.encoders.base import plan_batches
+from fastattn.encoders.base import LEAST_ROWS, EncodingWorker, plan_batches
 from fastattn.encoders.long_text import LONG, refuse_long, split_long
 from fastattn.errors import CheckpointError, InputError, check_count, check_known, described, warn
+from fastattn.loading.loaded_model import LoadedModel
 from fastattn.models.encoder import check_finite
 from fastattn.ops.protocol import Ops
 from fastattn.scheduling.request import Plan
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import ACTIVATIONS
+from fastattn.spec.images import PictureSpec
 from fastattn.spec.text_spec import LAYER_NORM, NORM_EPSILON, UNIT_LENGTH, EncoderText, check_poolings
 from fastattn.system.progress import Progress
 from fastattn.vectors.quantized import check_output_dtype, checked_ranges, quantize_vectors
 from fastattn.vectors.search import SIMILARITIES, unit_length
+from fastattn.vision.pictures import load_image, pixel_rows
 
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer
 
+PICTURES = 64  # whose pixels are in memory at once
 # A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
 # sentence-transformers 6.2 means to try "passage" and "corpus" next for a document, but gives each model a prompt
 # "document", an empty one if need be, and so never does. Vectors are to be the same.
@@ -71,52 +77,6 @@ class VectorOptions:
     long: str
     output_dtype: str
     ranges_2E: np.ndarray | None
-
-
-class OptionChecker:
-    """Makes the VectorOptions of calls, for one checkpoint's text, head and tokenizer."""
-
-    def __init__(self, text: EncoderText, head: "VectorHead", tokenizer: "HuggingFaceTokenizer"):
-        self._text, self._head, self._tokenizer = text, head, tokenizer
-
-    def checked(
-        self,
-        *,
-        task: str | None = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        pooling: str | Sequence[str] | None = None,
-        long: str = "truncate",
-        output_dtype: str = "float32",
-        ranges: np.ndarray | None = None,
-    ) -> VectorOptions:
-        """The options of a call; InputError for what they cannot be."""
-        if not isinstance(normalize_embeddings, bool | np.bool_ | None):
-            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
-        check_known("long", long, LONG)
-        check_output_dtype(output_dtype)
-        modes = self._head.pooling(pooling)
-        width = self._head.width(modes, truncate_dim)
-        text = find_prompt(self._text, prompt_name, prompt, task)
-        return VectorOptions(
-            text,
-            0 if self._text.include_prompt else self._prompt_rows(text),
-            modes,
-            normalize_embeddings,
-            width,
-            long,
-            output_dtype,
-            None if ranges is None else checked_ranges(ranges, width),
-        )
-
-    def _prompt_rows(self, prefix: str) -> int:
-        """How many of a text's first rows are the prompt's: its ids, less a special one at the end."""
-        if not prefix:
-            return 0
-        ids = self._tokenizer.encode([prefix])[0]
-        return len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
 
 
 def find_prompt(
@@ -178,24 +138,52 @@ def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> 
     return partial(ops.linear, packed=ops.pack_linear(weight, bias), activation=kind)
 
 
-class VectorHead:
-    """Makes vectors from hidden states of ``width``, as a checkpoint that ``check_vectors`` accepts says."""
+class TextVectors:
+    """Makes the vectors of texts, as a checkpoint that ``check_vectors`` accepts says; ``width`` of hidden states."""
 
-    def __init__(self, text: EncoderText, width: int, ops: Ops):
-        self._text, self._width, self._ops = text, width, ops
+    def __init__(self, text: EncoderText, width: int, tokenizer: "HuggingFaceTokenizer", ops: Ops, threads: int):
+        self._text, self._width, self._tokenizer, self._ops, self._threads = text, width, tokenizer, ops, threads
         self._dense = DenseLayers(text, width, ops)
 
-    def whole_width(self, pooling: Sequence[str]) -> int:
+    def options(
+        self,
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
+    ) -> VectorOptions:
+        """The checked options of a call; InputError for what they cannot be."""
+        if not isinstance(normalize_embeddings, bool | np.bool_ | None):
+            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
+        check_known("long", long, LONG)
+        check_output_dtype(output_dtype)
+        modes = self._pooling(pooling)
+        width = self.width(modes, truncate_dim)
+        prefix = find_prompt(self._text, prompt_name, prompt, task)
+        prompt_rows = 0
+        if prefix and not self._text.include_prompt:
+            ids = self._tokenizer.encode([prefix])[0]
+            prompt_rows = len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
+        ranges_2E = None if ranges is None else checked_ranges(ranges, width)
+        return VectorOptions(prefix, prompt_rows, modes, normalize_embeddings, width, long, output_dtype, ranges_2E)
+
+    def _whole_width(self, pooling: Sequence[str]) -> int:
         """The width of the vectors before they are truncated."""
         return self._dense.width if self._dense else self._width * len(pooling)
 
     def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
         """The width of the vectors; None: as the checkpoint says. Raises InputError for what is no count."""
-        wanted = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
-        width = self.whole_width(pooling)
-        return width if wanted is None else min(width, wanted)
+        most = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
+        width = self._whole_width(pooling)
+        return width if most is None else min(width, most)
 
-    def pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
+    def _pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
         """The poolings asked for, the checkpoint's for None. Raises InputError for what is unknown or does not fit."""
         if pooling is None:
             return self._text.pooling
@@ -213,30 +201,19 @@ class VectorHead:
             )
         return modes
 
-    def vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """vectors_BE float32 of the sentences whose last hidden states are rows_ND float32.
+    def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        return self._finished(self._pooled(rows_ND, starts_B1, options), options)
 
-        starts_B1  where each sentence's rows start, and where the last one's end
-        """
-        return self.finished(self.pooled(rows_ND, starts_B1, options), options)
-
-    def pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """``vectors`` after pooling and dense layers, neither truncated nor of unit length."""
+    def _pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """The vectors of sentences after pooling and dense layers, neither truncated nor of unit length."""
         return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
 
-    def finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """``vectors`` of what ``pooled`` returns."""
+    def _finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """The truncated vectors, of unit length where the options or the checkpoint say so."""
         if options.normalize is None and self._text.normalize:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]
         return unit_length(vectors_BE) if options.normalize else vectors_BE
-
-
-class VectorPlans:
-    """Makes plans, for one checkpoint's tokenizer and head and so many threads."""
-
-    def __init__(self, tokenizer: "HuggingFaceTokenizer", head: VectorHead, threads: int):
-        self._tokenizer, self._head, self._threads = tokenizer, head, threads
 
     def check(self, texts: list[str], options: VectorOptions, first: int = 0) -> None:
         """Raise the TextTooLongError that ``plan`` would."""
@@ -255,14 +232,47 @@ class VectorPlans:
         elif options.long == "mean":
             windows = split_long(self._tokenizer, texts, ids_B, options.prompt, self._threads)
         if windows is None:
-            make = partial(self._head.vectors, options=options)
+            make = partial(self._vectors, options=options)
             vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=options.width)
         else:
-            make = partial(self._head.pooled, options=options)
-            width = self._head.whole_width(options.pooling)
+            make, width = partial(self._pooled, options=options), self._whole_width(options.pooling)
             pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, self._threads, progress, width=width)
-            vectors_BE = self._head.finished(windows.means(pooled_WE), options)
+            vectors_BE = self._finished(windows.means(pooled_WE), options)
         return quantized(vectors_BE, options)
+
+
+class PictureVectors:
+    """Makes the vectors of pictures, for one checkpoint's model; pictures of all callers share passes."""
+
+    def __init__(self, pictures: PictureSpec, spec: Any, loaded: LoadedModel):
+        self._pictures, self._spec, self._ops, self._threads = pictures, spec, loaded.ops, loaded.threads
+        images = loaded.model.images
+        worker = partial(EncodingWorker, images.encode_first if spec.pooling == "cls" else images.encode)
+        self._scheduler = Scheduler(worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
+        matrix_ED = pictures.projection_ED
+        self._projection = None if matrix_ED is None else loaded.ops.pack_linear(matrix_ED)
+        self.dimension = spec.width if matrix_ED is None else len(matrix_ED)
+
+    def encode(self, pictures: Iterable[Any], progress: Progress) -> np.ndarray:
+        """float32 [pictures, dimension], neither truncated nor of unit length."""
+        parts, numbered = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
+        while window := list(islice(numbered, PICTURES)):
+            parts.append(self.of_images([load_image(picture, number, self._pictures) for number, picture in window]))
+            progress.show(f"{window[-1][0] + 1:,} pictures")
+        return np.concatenate(parts)
+
+    def of_images(self, images: Sequence[np.ndarray]) -> np.ndarray:
+        """``encode`` of images float32 [3, Y, X], as ``load_image`` makes them."""
+        rows = [pixel_rows(image_CYX, self._spec) for image_CYX in images]
+        plan = partial(plan_batches, rows, lambda _: self._vectors, self._threads, width=self.dimension)
+        vectors_BE: np.ndarray = self._scheduler.run(plan)
+        return vectors_BE
+
+    def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        pooled_BD = self._ops.pool(rows_ND, starts_B1, [self._spec.pooling])
+        vectors_BE = pooled_BD if self._projection is None else self._ops.linear(pooled_BD, self._projection)
+        check_finite(vectors_BE)
+        return np.asarray(vectors_BE)
 
 
 def quantized(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:

@@ -15,6 +15,6 @@ def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Cal
 
     def vectors(caller: int, texts: list[str], plain: dict[str, Any]) -> Future:
         options = VectorOptions(**{**plain, "pooling": tuple(plain["pooling"])})
-        return encoder._scheduler.submit(partial(encoder._plans.plan, texts, options), caller)
+        return encoder._scheduler.submit(partial(encoder._vectors.plan, texts, options), caller)
 
     return {"vectors": vectors}

@@ -42,8 +42,8 @@ class LoadedModel:
 class ModelBase:
     """Base of all classes that load a model: loading, worker processes, closing.
 
-    A model is open until it is closed, or, by itself, until nobody has it: ``with Translator(path) as translator:``.
-    Then all that it has is let go, so that a use afterwards finds nothing, and says why.
+    A model is open until ``close`` or the end of ``with Translator(path) as translator:``, or until nothing refers to
+    it. Then it frees all that it has; a later use raises FastattnError.
     """
 
     _takes_processes: ClassVar[bool] = False
@@ -60,6 +60,18 @@ class ModelBase:
         processes: int | None = None,
         device: str = "cpu",
     ):
+        """Load the model of a checkpoint.
+
+        path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
+        precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
+                   else float32)
+        threads    the most threads to use; None: all that the process may use
+        processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part
+                   of all), where one interpreter's lock is too few. They map the same weights. 1: this process alone.
+                   None: 1 below 8 threads, else as many as ``processes.choice`` finds, started with the first large
+                   call; then ``threads`` is the total. Only a Translator and an Encoder take more than 1
+        device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
+        """
         check_device(device)
         if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
             raise InputError(f"{type(self).__name__} computes in this process alone: processes should be 1 or None")
