@@ -23,7 +23,7 @@ from fastattn.spec.architecture import ACTIVATIONS
 from fastattn.spec.images import PictureSpec
 from fastattn.spec.text_spec import LAYER_NORM, NORM_EPSILON, UNIT_LENGTH, EncoderText, check_poolings
 from fastattn.system.progress import Progress
-from fastattn.vectors.quantized import check_output_dtype, checked_ranges, quantize_vectors
+from fastattn.vectors.quantized import OUTPUT_DTYPES, checked_ranges, quantize_vectors
 from fastattn.vectors.search import SIMILARITIES, unit_length
 from fastattn.vision.pictures import load_image, pixel_rows
 
@@ -162,7 +162,7 @@ class TextVectors:
         if not isinstance(normalize_embeddings, bool | np.bool_ | None):
             raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
         check_known("long", long, LONG)
-        check_output_dtype(output_dtype)
+        check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
         modes = self._pooling(pooling)
         width = self.width(modes, truncate_dim)
         prefix = find_prompt(self._text, prompt_name, prompt, task)

@@ -27,16 +27,15 @@ def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarra
     """(cos_PK, sin_PK) of the first positions."""
     frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
     size = 1.0
-    if rotary.stretch is not None:
-        frequency_K, size = _STRETCHED[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
+    if (stretch := rotary.stretch) is not None:
+        size = stretch.size
+        if stretch.kind == "longrope":
+            frequency_K = frequency_K / stretch.divisors
+        else:  # each frequency keeps a share, from 0 to 1, of its speed
+            kept_K = (_by_pairs if stretch.kind == "yarn" else _by_turns)(rotary, stretch, frequency_K)
+            frequency_K = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
     angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
     return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
-
-
-def _slowed(kept_K: np.ndarray, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
-    """kept_K: how much of each frequency is kept as it is, from 0 to 1."""
-    slowed_K: np.ndarray = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
-    return slowed_K
 
 
 def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
@@ -50,20 +49,13 @@ def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.n
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rotary.width - 1)
     ramp_K = (np.arange(len(frequency_K)) - first) / ((last - first) or 0.001)
-    return _slowed(1 - np.clip(ramp_K, 0, 1), stretch, frequency_K)
+    return 1 - np.clip(ramp_K, 0, 1)
 
 
 def _by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """Llama 3's ramp along the turns."""
     turns_K = stretch.length / (2 * np.pi) * frequency_K
-    return _slowed(np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1), stretch, frequency_K)
-
-
-_STRETCHED = {
-    "yarn": _by_pairs,
-    "llama3": _by_turns,
-    "longrope": lambda rotary, stretch, frequency_K: frequency_K / stretch.divisors,
-}
+    return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
 
 
 class RotaryPositions:
@@ -146,30 +138,25 @@ def _relative(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
     return distance_bias(make)
 
 
-_BIASES: dict[str, Callable[[Parameters, str, StackSpec], Bias]] = {"alibi": _alibi, "relative": _relative}
-
-
 def position_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     """The bias of all layers' self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
-    make = None if spec.positions.of_each_layer else _BIASES.get(spec.positions.kind)
-    return make(parameters, stack, spec) if make else lambda longest: None
-
-
-def log_buckets(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
-    """DeBERTa-v2's bucket of each distance, of the same sign: half of them are exact, the rest grow logarithmically.
-
-    max_distance  the distance below which the last bucket ends
-    """
-    exact = buckets // 2
-    far = np.log(np.maximum(np.abs(distance), exact) / exact) / np.log((max_distance - 1) / exact) * (exact - 1)
-    far_buckets = np.sign(distance) * (np.ceil(far).astype(np.int64) + exact)
-    return np.where(np.abs(distance) <= exact, distance, far_buckets)
+    if spec.positions.kind in ("alibi", "relative") and not spec.positions.of_each_layer:
+        return (_alibi if spec.positions.kind == "alibi" else _relative)(parameters, stack, spec)
+    return lambda longest: None
 
 
 def distance_numbers(distance: np.ndarray, spec: PositionSpec) -> np.ndarray:
-    """The row in the table of distances of each query position less key position."""
-    half = spec.distance_rows // 2
-    bucket = log_buckets(distance, spec.buckets, spec.max_distance) if spec.buckets else distance
+    """The row in the table of distances of each query position less key position.
+
+    With buckets, DeBERTa-v2's: half of them are exact distances, the rest grow logarithmically up to ``max_distance``,
+    below which the last one ends.
+    """
+    half, bucket = spec.distance_rows // 2, distance
+    if spec.buckets:
+        exact = spec.buckets // 2
+        far = np.log(np.maximum(np.abs(distance), exact) / exact) / np.log((spec.max_distance - 1) / exact)
+        far_bucket = np.sign(distance) * (np.ceil(far * (exact - 1)).astype(np.int64) + exact)
+        bucket = np.where(np.abs(distance) <= exact, distance, far_bucket)
     return np.clip(bucket + half, 0, 2 * half - 1)
 
 
@@ -195,8 +182,7 @@ class DistanceRows:
         """Those of the distances between so many positions, and perhaps of more."""
         reached, packed = self._made
         if longest > reached:
-            reached = max(longest, 2 * reached, LEAST)
-            self._made = reached, packed = self._pack(reached)
+            self._made = _, packed = self._pack(max(longest, 2 * reached, LEAST))
         return packed
 
     def _pack(self, longest: int) -> tuple[int, Any]:
@@ -317,9 +303,10 @@ class SelfAttention(Sublayer):
             self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused_heads.key_column)
         query_NE, batch = qkv_NE, rows.batch(self.window)
         if self.last and rows.first_only:
-            query_NE, seen_N2 = self.ops.take_rows(qkv_NE, batch.query_starts_B1[:-1]), batch.seen_N2
-            seen_N2 = None if seen_N2 is None else seen_N2[batch.query_starts_B1[:-1]]
-            batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_N2)
+            firsts_B = batch.query_starts_B1[:-1]
+            query_NE = self.ops.take_rows(qkv_NE, firsts_B)
+            seen_B2 = None if batch.seen_N2 is None else batch.seen_N2[firsts_B]
+            batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_B2)
         return self.ops.attention(
             query_NE,
             qkv_NE,

@@ -31,21 +31,13 @@ class GrowingTable(Generic[T]):
         return table
 
 
-def _layer_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
-    weight_D, bias_D = parameters.tensor(f"{name}.weight"), parameters.optional(f"{name}.bias")
-    return partial(parameters.ops.layer_norm, weight_D=weight_D, bias_D=bias_D, epsilon=epsilon)
-
-
-def _rms_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
-    return partial(parameters.ops.rms_norm, weight_D=parameters.tensor(f"{name}.weight"), epsilon=epsilon)
-
-
-NORMS: dict[str, Callable[[Parameters, str, float], partial[np.ndarray]]] = {"layer": _layer_norm, "rms": _rms_norm}
-
-
 def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarray]:
     """The spec's norm of x [+ residual_ND], with the tensors ``name.weight`` and perhaps ``name.bias``."""
-    return NORMS[spec.kind](parameters, name, spec.epsilon)
+    weight_D = parameters.tensor(f"{name}.weight")
+    if spec.kind == "rms":
+        return partial(parameters.ops.rms_norm, weight_D=weight_D, epsilon=spec.epsilon)
+    bias_D = parameters.optional(f"{name}.bias")
+    return partial(parameters.ops.layer_norm, weight_D=weight_D, bias_D=bias_D, epsilon=spec.epsilon)
 
 
 class Sublayer:
@@ -131,18 +123,6 @@ def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np
     return np.asarray(rows_N)
 
 
-class PositionTable:
-    """Learned positions, [P, D]; a longer sentence is an InputError."""
-
-    def __init__(self, table_PD: np.ndarray):
-        self.table_PD = table_PD
-
-    def __call__(self, longest: int) -> np.ndarray:
-        if longest > len(self.table_PD):
-            raise InputError(f"the model has {len(self.table_PD)} positions, the sequence needs {longest}")
-        return self.table_PD
-
-
 class TypedPositions:
     """Learned positions and token types in one table, whose row type * P + position is their sum; [U * P, D].
 
@@ -150,30 +130,42 @@ class TypedPositions:
     """
 
     def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
-        self.types = len(types_UD)
-        self.positions = 1 if table_PD is None else len(table_PD)
-        self.has_positions = table_PD is not None
+        self.types, self.positions = len(types_UD), 0 if table_PD is None else len(table_PD)
         # in this order: the sums of positions and of type 0 are those of loaders that have added them
         with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are sound data
             sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
         self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
 
     def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
-        """The table's row of each position and type; None: all are of type 0."""
-        rows_N = positions_N if self.has_positions else np.zeros_like(positions_N)
-        return rows_N if types_N is None else (rows_N + types_N * self.positions).astype(np.int32)
+        """The table's row of each position and type, None: all are of type 0; InputError for an unknown type."""
+        rows_N = positions_N if self.positions else np.zeros_like(positions_N)
+        if types_N is None:
+            return rows_N
+        if len(types_N) and not 0 <= int(types_N.min()) <= int(types_N.max()) < self.types:
+            raise InputError(f"token types from 0 to {self.types - 1} are known, got {types_N.max()}")
+        return (rows_N + types_N * max(1, self.positions)).astype(np.int32)
 
 
 def added_positions(
     parameters: Parameters, stack: str, spec: StackSpec, dtype: Any
 ) -> Callable[[int], np.ndarray | None]:
-    """The table of the first positions that is added to the embedding, by their number; None for those in attention."""
+    """The table of the first positions that is added to the embedding, by their number; None for those in attention.
+
+    A sequence longer than a table of learned positions is an InputError.
+    """
     if spec.positions.kind == "sinusoid":
         # tables of 512 would take 1.6 ms of every start
         return GrowingTable(lambda positions: sinusoid_table(positions, spec.width, dtype, spec.positions.start), 64)
-    if spec.positions.has_table:
-        return PositionTable(parameters.tensor(f"{stack}.positions"))
-    return lambda longest: None
+    if not spec.positions.has_table:
+        return lambda longest: None
+    table_PD: np.ndarray = parameters.tensor(f"{stack}.positions")
+
+    def learned(longest: int) -> np.ndarray:
+        if longest > len(table_PD):
+            raise InputError(f"the model has {len(table_PD)} positions, the sequence needs {longest}")
+        return table_PD
+
+    return learned
 
 
 def check_ids(ids_N: np.ndarray, vocabulary: int) -> None:
@@ -211,16 +203,11 @@ class Embedding:
             positions_N = counted_rows(ids_N, positions_N, self.padding)
         table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
         if self.typed is not None:
-            table_PD, positions_N = self.typed.table_ND, self._typed_rows(self.typed, positions_N, types_N)
+            table_PD, positions_N = self.typed.table_ND, self.typed.rows(positions_N, types_N)
         x_ND = self.ops.embed(ids_N, self.table, self.scale, positions_N, table_PD)
         for step in self.finishing:
             x_ND = step(x_ND)
         return x_ND
-
-    def _typed_rows(self, typed: TypedPositions, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
-        if types_N is not None and len(types_N) and not 0 <= int(types_N.min()) <= int(types_N.max()) < typed.types:
-            raise InputError(f"token types from 0 to {typed.types - 1} are known, got {types_N.max()}")
-        return typed.rows(positions_N, types_N)
 
 
 class Convolved:

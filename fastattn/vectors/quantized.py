@@ -36,7 +36,7 @@ def quantize_vectors(
     Quantize queries and every part of a corpus with the same ranges. A nan becomes the least step, or the bit 0.
     Raises InputError for other values, shapes that do not fit, and ranges that are not finite or of a single vector.
     """
-    check_output_dtype(output_dtype)
+    check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
     rows_ND = _floats("vectors", vectors)
     if output_dtype == "float32":
         with np.errstate(over="ignore"):
@@ -46,20 +46,14 @@ def quantize_vectors(
     else:
         if ranges is not None and calibration is not None:
             raise InputError("give ranges or calibration, not both")
-        width = rows_ND.shape[-1]
         if ranges is not None:
-            ranges_2D = checked_ranges(ranges, width)
+            ranges_2D = checked_ranges(ranges, rows_ND.shape[-1])
         elif calibration is not None:
-            ranges_2D = calibrated_ranges(calibration, width)
+            ranges_2D = calibrated_ranges(calibration, rows_ND.shape[-1])
         else:
             ranges_2D = _own_ranges(rows_ND, output_dtype)
         codes = _steps(np.atleast_2d(rows_ND), ranges_2D, output_dtype)
     return codes.reshape(*rows_ND.shape[:-1], codes.shape[-1])
-
-
-def check_output_dtype(output_dtype: Any) -> None:
-    """Raise an InputError that lists the known types unless it is one."""
-    check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
 
 
 def checked_ranges(ranges: Any, width: int) -> np.ndarray:

@@ -29,8 +29,8 @@ def unit_length(x_ND: np.ndarray) -> np.ndarray:
 def _finite(products: Callable, a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
     """Products of the rows; in float64 where float32 overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = products(a_ND, b_ND)
-        return found if np.isfinite(found).all() else products(a_ND.astype(np.float64), b_ND.astype(np.float64))
+        narrow = products(a_ND, b_ND)
+        return narrow if np.isfinite(narrow).all() else products(a_ND.astype(np.float64), b_ND.astype(np.float64))
 
 
 def _products(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
@@ -49,8 +49,7 @@ def _euclidean(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
 
 
 def _manhattan(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # beyond float32 it is infinite
-        return -np.stack([np.abs(a_D - b_BD).sum(axis=1) for a_D in a_AD])
+    return -np.stack([np.abs(a_D - b_BD).sum(axis=1) for a_D in a_AD])
 
 
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -66,16 +65,11 @@ def _pairwise_euclidean(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
     return -np.sqrt(_pairwise_products(differences_ND, differences_ND))
 
 
-def _pairwise_manhattan(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # beyond float32 it is infinite
-        return -np.abs(a_ND - b_ND).sum(axis=1)
-
-
 PAIRWISE_SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": lambda a_ND, b_ND: _pairwise_products(unit_length(a_ND), unit_length(b_ND)),
     "dot": partial(_finite, _pairwise_products),
     "euclidean": _pairwise_euclidean,
-    "manhattan": _pairwise_manhattan,
+    "manhattan": lambda a_ND, b_ND: -np.abs(a_ND - b_ND).sum(axis=1),
 }
 
 
@@ -87,7 +81,8 @@ def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.nda
     a_AD, b_BD = _of_one_width(a, b, function)
     if not len(a_AD) or not len(b_BD):
         return np.zeros((len(a_AD), len(b_BD)), np.float32)
-    return _float32(SIMILARITIES[function](a_AD, b_BD))
+    with np.errstate(over="ignore"):  # what is beyond float32 is infinite
+        return SIMILARITIES[function](a_AD, b_BD).astype(np.float32, copy=False)
 
 
 def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.ndarray:
@@ -97,7 +92,8 @@ def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") 
         raise InputError(f"pairs of vectors are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     if not len(a_ND):
         return np.zeros(0, np.float32)
-    return _float32(PAIRWISE_SIMILARITIES[function](a_ND, b_ND))
+    with np.errstate(over="ignore"):
+        return PAIRWISE_SIMILARITIES[function](a_ND, b_ND).astype(np.float32, copy=False)
 
 
 def _of_one_width(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray]:
@@ -108,11 +104,6 @@ def _of_one_width(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray
     if a_AD.ndim != 2 or b_BD.ndim != 2 or a_AD.shape[1] != b_BD.shape[1]:
         raise InputError(f"vectors of one width are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     return a_AD, b_BD
-
-
-def _float32(found: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return found.astype(np.float32, copy=False)
 
 
 def _vectors(x: Any) -> np.ndarray:
