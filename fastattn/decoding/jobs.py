@@ -9,7 +9,7 @@ import numpy as np
 
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
-from fastattn.layers.decoder_sizes import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Ticket

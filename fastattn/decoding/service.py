@@ -12,7 +12,7 @@ from fastattn.decoding.candidates import CandidateRows, Candidates
 from fastattn.decoding.jobs import Hypothesis, Job, Pass, check_jobs, late_search
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.worker import DecodingWorker
-from fastattn.layers.decoder_sizes import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Plan
 from fastattn.scheduling.scheduler import Scheduler

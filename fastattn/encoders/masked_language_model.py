@@ -8,6 +8,7 @@ import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.errors import CheckpointError, InputError, check_count
+from fastattn.models.encoder import check_numbers
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, explains_options
@@ -72,8 +73,7 @@ class MaskedLanguageModel(EncoderBase):
         """(log_probs_Rk, ids_Rk) of the masks of each sentence."""
         rows_R = np.concatenate([start + positions for start, positions in zip(starts_B1, positions_B)])
         log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, most)
-        if np.isnan(log_probs_Rk).any():
-            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
+        check_numbers(not np.isnan(log_probs_Rk).any())
         ends = np.cumsum([len(positions) for positions in positions_B])[:-1]
         return list(zip(np.split(log_probs_Rk, ends), np.split(ids_Rk, ends)))
 

@@ -72,14 +72,14 @@ class WholeRows:
         """For ``ops.attention``: rows see the keys so many before and after them; None: all that they may attend to."""
         if window not in self._batches:
             lengths_B, seen_N2 = np.diff(self.starts_B1), None
-            stops_B = lengths_B if self.seen_B is None else np.where(self.seen_B < 0, lengths_B, self.seen_B)
+            seen_B = lengths_B if self.seen_B is None else self.seen_B
             if window is not None or self.causal or self.seen_B is not None:
                 before, after = window or (-1, -1)
-                sides = before, 0 if self.causal else after
+                sides, stops_B = (before, 0 if self.causal else after), np.where(seen_B < 0, lengths_B, seen_B)
                 seen_N2 = self.ops.seen_around(self.starts_B1, stops_B, np.zeros(1, np.int64), *sides)
-            if seen_N2 is not None and self.seen_B is not None and (self.seen_B < 0).any():
-                firsts_N = np.repeat(np.where(self.seen_B < 0, lengths_B + self.seen_B, 0), lengths_B)
-                np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
+                if (seen_B < 0).any():
+                    firsts_N = np.repeat(np.where(seen_B < 0, lengths_B + seen_B, 0), lengths_B)
+                    np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
             self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
         return self._batches[window]
 
@@ -109,10 +109,11 @@ class WholeRows:
 
         width  of a state; 0: that of x
         """
-        cache = self.cache
-        if cache is not None:
-            return cache.target.layers[layer], self.previous_N, self.rows_N
-        return self.ops.empty_table(len(x_ND), width or x_ND.shape[1], x_ND.dtype), self.previous_N, self.rows_N
+        if self.cache is None:
+            states_MW = self.ops.empty_table(len(x_ND), width or x_ND.shape[1], x_ND.dtype)
+        else:
+            states_MW = self.cache.target.layers[layer]
+        return states_MW, self.previous_N, self.rows_N
 
 
 class CachedRows:
@@ -173,12 +174,8 @@ class RecordedRows:
     """CachedRows of a step that is recorded, each behind a start: all that changes is in the arrays of StepRows."""
 
     def __init__(self, cache: KeyValueCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
-        self.cache, self.positions_N, self.rows_N, self.previous_N = (
-            cache,
-            rows.positions_R,
-            rows.rows_R,
-            rows.previous_R,
-        )
+        self.cache, self.positions_N = cache, rows.positions_R
+        self.rows_N, self.previous_N = rows.rows_R, rows.previous_R
         self.begins, self.wants_attention, self.types_N = False, False, None
         self.attention_NS: np.ndarray | None = None
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS

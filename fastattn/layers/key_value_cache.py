@@ -15,14 +15,41 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.layers.decoder_sizes import DecoderSizes
 from fastattn.layers.draws import uniform
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
+from fastattn.system.records import dataclass
 
 FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
 LEAST_ROWS = 256  # smaller pools do not shrink
 KEPT_BYTES = 1 << 27  # of beginnings for later sequences
+
+
+@dataclass(frozen=True)
+class DecoderSizes:
+    """Sizes of the key-value cache, and limits of sequences.
+
+    max_positions  how many tokens it has positions for; 0: no limit
+    vocabulary     its number of tokens
+    layer_weights  about how many weights its layers have, without the projection
+    row_widths     of each layer E of a cached target position
+    memory_widths  of each layer E of a cached memory position: its keys, then its values; none: no memory
+    row_dtype      of both: uint16, the bits of bfloat16, if products are narrower than float32 and rows are keys and
+                   values, since a step is bound by reading them; or as ``Decoder.cache_in`` has it
+    dtype          of hidden states and attention weights
+    records        whether its steps can be recorded
+    aligns         whether it attends to its memory, so that its attention can be asked for
+    """
+
+    max_positions: int
+    vocabulary: int
+    layer_weights: int
+    row_widths: tuple[int, ...]
+    memory_widths: tuple[int, ...]
+    row_dtype: np.dtype
+    dtype: np.dtype
+    records: bool
+    aligns: bool
 
 
 class Beginning(NamedTuple):
@@ -55,8 +82,7 @@ class KeyValueCache:
         self._memory_slots: dict[Hashable, int] = {}  # by the key of the beginning
         self._free_memory_slots: list[int] = []
         self._tokens_M = np.zeros(0, np.int32)
-        self._attention_MS: np.ndarray | None = None
-        self._attention_dtype = sizes.dtype
+        self._attention_MS = np.zeros((0, 0), sizes.dtype)
         self._holders_M = np.zeros(0, np.int32)  # of each row that several may hold
         self._held: dict[int, int] = {}  # how many first rows of a slot's history are such
         self._kept: list[Beginning] = []  # the oldest first
@@ -294,19 +320,14 @@ class KeyValueCache:
 
     def keep_attention(self, slots_N: np.ndarray, positions_N: np.ndarray, attention_NS: np.ndarray) -> None:
         """Store the attention of tokens that were just appended."""
-        kept_MS = self._attention_MS
-        width = attention_NS.shape[1] if kept_MS is None else max(kept_MS.shape[1], attention_NS.shape[1])
-        if kept_MS is None or kept_MS.shape != (self.target.rows, width):
-            self._attention_MS = np.zeros((self.target.rows, width), self._attention_dtype)
-            if kept_MS is not None:
-                self._attention_MS[: len(kept_MS), : kept_MS.shape[1]] = kept_MS
-            kept_MS = self._attention_MS
-        rows_N = self.histories_RS[slots_N, positions_N]
-        kept_MS[rows_N, : attention_NS.shape[1]] = attention_NS
+        stored_MS, width = self._attention_MS, attention_NS.shape[1]
+        if len(stored_MS) < self.target.rows or stored_MS.shape[1] < width:
+            self._attention_MS = np.zeros((self.target.rows, max(width, stored_MS.shape[1])), stored_MS.dtype)
+            self._attention_MS[: len(stored_MS), : stored_MS.shape[1]] = stored_MS
+        self._attention_MS[self.histories_RS[slots_N, positions_N], :width] = attention_NS
 
     def attention(self, slot: int, first: int, end: int) -> np.ndarray:
         """attention_TS of the slot's positions ``first`` to ``end`` (exclusive), over its sentence's memory."""
-        assert self._attention_MS is not None
         source = self._memory_lengths_P[self._memory_slots_R[slot]]
         return self._attention_MS[self.histories_RS[slot, first:end], :source]
 
@@ -351,10 +372,9 @@ class KeyValueCache:
             self._hold(np.zeros(0, np.int32))  # as long as the pool
             self._holders_M = _extended(self._holders_M[kept_M], rows - len(kept_M), 0)
         self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
-        if self._attention_MS is not None:
-            # Rows added since attention was last wanted have none.
-            attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
-            self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
+        # Rows added since attention was last kept have none.
+        attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
+        self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
         self.target.keep_only(kept_M, rows)
 
 

@@ -85,10 +85,19 @@ class Parameters:
         order_F    the rows of both that are packed, -1: zeros; None: all in order
         first      input of those that are packed; behind others, which have the bias too
         """
-        key = name, precision or self.usual(name)
-        if key not in self._needed.layers:
-            self._needed.layers[key] = self._packed_once(*key, order_F, first)
-        return self._needed.layers[key]
+        precision = precision or self.usual(name)
+        if (name, precision) not in self._needed.layers:
+            weight_FD: Any = self._tensors[f"{name}.weight"]
+            bias_F: Any = None if first else self._tensors.get(f"{name}.bias")
+            key = id(weight_FD), id(bias_F), precision
+            if key not in self._packed:
+                make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
+                if self._packed_file is not None:
+                    shape = weight_FD.shape[0] if order_F is None else len(order_F), weight_FD.shape[1] - first
+                    make = partial(self._packed_file.linear, name, shape, make, precision)
+                self._packed[key] = make()
+            self._needed.layers[name, precision] = self._packed[key]
+        return self._needed.layers[name, precision]
 
     def usual(self, *names: str) -> str:
         """The precision of linear layers of which all have one: the model's, but for int4.
@@ -107,18 +116,6 @@ class Parameters:
         if any(form_of(one) == "blocks" for one in weights):
             return "int8_groups"
         return "int4" if set(names).isdisjoint(PROJECTIONS) else "int8"
-
-    def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None, first: int) -> PackedLinear:
-        weight_FD: Any = self._tensors[name + ".weight"]
-        bias_F: Any = None if first else self._tensors.get(name + ".bias")
-        key = id(weight_FD), id(bias_F), precision
-        if key not in self._packed:
-            make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
-            shape = weight_FD.shape[0] if order_F is None else len(order_F), weight_FD.shape[1] - first
-            self._packed[key] = (
-                make() if self._packed_file is None else self._packed_file.linear(name, shape, make, precision)
-            )
-        return self._packed[key]
 
     def _pack(
         self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None, first: int

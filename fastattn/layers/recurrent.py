@@ -140,9 +140,8 @@ class StateAttention:
                 chosen_N, shares_N = weights_NS.argmax(axis=1), memory.shares_N
                 if shares_N is not None:
                     chosen_N = np.where(np.isnan(shares_N), chosen_N, drawn_keys(weights_NS, shares_N))
-                weights_NS = (np.arange(weights_NS.shape[1]) == chosen_N[:, None]) * (weights_NS > 0).astype(
-                    weights_NS.dtype
-                )
+                is_chosen_NS = np.arange(weights_NS.shape[1]) == chosen_N[:, None]
+                weights_NS = is_chosen_NS * (weights_NS > 0).astype(weights_NS.dtype)
             if self.spec.predictive:
                 assert centres_N is not None
                 distances_NS = np.arange(weights_NS.shape[1]) - centres_N[:, None]

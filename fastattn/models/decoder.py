@@ -9,10 +9,9 @@ import numpy as np
 from fastattn.arguments.steps import NO_EDITS, Edits, StepRows
 from fastattn.errors import CheckpointError, InputError, check_known
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
-from fastattn.layers.decoder_sizes import DecoderSizes
-from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
-from fastattn.models.encoder import build_encoder
+from fastattn.models.encoder import build_encoder, check_numbers
 from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
@@ -30,6 +29,8 @@ class OutputProjection:
     precision     of the product; "": the parameters'
     cap           of logits; 0: none
     """
+
+    check = staticmethod(check_numbers)
 
     def __init__(
         self,
@@ -72,12 +73,6 @@ class OutputProjection:
         # A NaN logit shows in its row's sum; among the best logits only infinities show, or NaN in all of them.
         self.check(not (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any())
         return log_probs_Rk, ids_Rk
-
-    @staticmethod
-    def check(are_numbers: bool) -> None:
-        """Raise CheckpointError for outputs that are not numbers."""
-        if not are_numbers:
-            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
 
     def all_log_probs(
         self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None

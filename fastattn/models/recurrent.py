@@ -6,7 +6,7 @@ import numpy as np
 
 from fastattn.arguments.attention import KeyIndex
 from fastattn.arguments.recurrent import Columns
-from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
+from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.layers.blocks import Linear, check_ids
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrent import Place, RecurrentLayer, SeenMemory, StateAttention
@@ -75,8 +75,9 @@ class RecurrentEncoder(RecurrentStack):
         last_BS = rows.last_BS = self.ops.empty_table(B, self.state_width, self.dtype)
         before, after = (last_BS, np.full(B, -1, np.int32)), (last_BS, np.arange(B, dtype=np.int32))
         for number, layer in enumerate(self.layers):
-            given = (x_ND, None) if number or layer.words_VF is None else (None, inputs_N)
-            x_ND = layer(given[0], starts_B1, before, after, given[1])
+            reads_ids = not number and layer.words_VF is not None
+            ids_N = inputs_N if reads_ids else None
+            x_ND = layer(None if reads_ids else x_ND, starts_B1, before, after, ids_N)
             yield x_ND
         x_ND = self._read(hidden=x_ND, embedding=embedded_NE)
         yield self.ops.take_rows(x_ND, reversed_N) if self.spec.backward else x_ND
@@ -214,7 +215,8 @@ class RecurrentDecoder(RecurrentStack):
         if isinstance(rows, CachedRows):
             first_MW, numbers_K = rows.cache.memory.layers[-1], rows.memory.index_RS[owners_K, 0]
         else:
-            first_MW, numbers_K = _memory_of(rows).keys_values[-1], owners_K.astype(np.int32)
+            assert rows.memory is not None
+            first_MW, numbers_K = rows.memory.keys_values[-1], owners_K.astype(np.int32)
         if begins_K.all():
             return first_MW, numbers_K
         numbers_K = np.where(begins_K, numbers_K, np.int32(-1))
@@ -228,17 +230,13 @@ class RecurrentDecoder(RecurrentStack):
         if not isinstance(rows, WholeRows):
             shares_N = rows.shares_N if self.draws and isinstance(rows, CachedRows) else None
             return SeenMemory(rows.cache.memory.layers[0], rows.memory, rows.positions_N, shares_N)
-        memory, owners_N = _memory_of(rows), _owners(rows)
+        memory, owners_N = rows.memory, _owners(rows)
+        assert memory is not None
         lengths_B = np.diff(memory.starts_B1)
         columns_S = np.arange(lengths_B.max(initial=0))
         index_BS = np.where(columns_S < lengths_B[:, None], memory.starts_B1[:-1, None] + columns_S, 0)
         index = KeyIndex(index_BS.astype(np.int32), lengths_B[owners_N], owners_N)
         return SeenMemory(memory.keys_values[0], index, rows.positions_N, rows.shares_N)
-
-
-def _memory_of(rows: WholeRows) -> Memory:
-    assert rows.memory is not None
-    return rows.memory
 
 
 def _owners(rows: WholeRows | CachedRows) -> np.ndarray:

@@ -13,12 +13,14 @@ from fastattn.layers.blocks import (
     Convolved,
     Embedding,
     FeedForward,
+    Linear,
     Norm,
     Parallel,
     SimpleRecurrence,
 )
 from fastattn.layers.parameters import Parameters
 from fastattn.spec.architecture import StackSpec
+from fastattn.spec.images import PatchSpec
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 
@@ -89,7 +91,15 @@ class AttentionStack(Stack):
         self.embedding = self.Embedding(parameters, name, spec)
         self.dtype = self.embedding.dtype
         self.bias = position_bias(parameters, name, spec)
-        self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
+        mixer_kind = SelfAttention if spec.recurrence is None else RECURRENCES[spec.recurrence.kind]
+        self.blocks = [
+            Block(
+                mixer_kind(parameters, layer, number, spec),
+                CrossAttention(parameters, layer, number, spec) if spec.cross_attention else None,
+                FeedForward(parameters, layer, spec),
+            )
+            for number, layer in enumerate(f"{name}.layers.{i}" for i in range(spec.layers))
+        ]
         self._parts: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
         if spec.parallel:
             self._parts = [[Parallel(block.mixer, block.feed_forward)] for block in self.blocks]
@@ -137,10 +147,26 @@ class AttentionStack(Stack):
         return x_ND
 
 
-def _block(parameters: Parameters, layer: str, number: int, spec: StackSpec) -> Block:
-    mixer = SelfAttention if spec.recurrence is None else RECURRENCES[spec.recurrence.kind]
-    return Block(
-        mixer(parameters, layer, number, spec),
-        CrossAttention(parameters, layer, number, spec) if spec.cross_attention else None,
-        FeedForward(parameters, layer, spec),
-    )
+class PatchEmbedding:
+    """A linear layer of each patch plus its position, and perhaps a norm: ``stack.patches``, ``.positions``."""
+
+    def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
+        self.ops, self.linear = parameters.ops, Linear(parameters, f"{stack}.patches")
+        self.position_PD = parameters.tensor(f"{stack}.positions")
+        self.dtype = self.position_PD.dtype
+        self.norm = Norm(parameters, f"{stack}.embedding_norm", spec.norms) if spec.norms.embedding else None
+
+    def __call__(
+        self, patches_NE: np.ndarray, positions_N: np.ndarray, types_N: np.ndarray | None = None
+    ) -> np.ndarray:
+        x_ND: np.ndarray = self.linear(patches_NE, residual_NF=self.ops.embed(positions_N, self.position_PD))
+        return x_ND if self.norm is None else self.norm(x_ND)
+
+
+class PatchStack(AttentionStack):
+    """Blocks of attention over an image's patches (Dosovitskiy 2021): rows of pixels, a row of zeros before them."""
+
+    Embedding, input_dtype = PatchEmbedding, np.float32
+
+    def __init__(self, parameters: Parameters, name: str, spec: PatchSpec):
+        super().__init__(parameters, name, spec.blocks)

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fastattn.layers.parameters import Parameters
-from fastattn.models.patches import PatchStack
 from fastattn.models.recurrent import build_recurrent
-from fastattn.models.stack import AttentionStack, Stack
+from fastattn.models.stack import AttentionStack, PatchStack, Stack
 from fastattn.spec.architecture import check_known
 
 # Each is made of Parameters, the stack's name and its spec.
