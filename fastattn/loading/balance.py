@@ -58,29 +58,20 @@ def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
     spec = checkpoint.spec.encoder
     if not isinstance(spec, StackSpec) or not spec.vocabulary:
         return {}
-    layers = [name for name in _behind_norms(spec) if form_of(_weight(checkpoint, name)) != "int8"]
-    if not layers:
+    kinds = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.feed_forward.gated
+    layers = [f"encoder.layers.{i}.{kind}" for i in range(spec.layers) for kind in kinds]
+    weights = {name: checkpoint.tensors[f"{name}.weight"] for name in layers}
+    weights = {name: weight for name, weight in weights.items() if form_of(weight) != "int8"}
+    if not weights:
         return {}
     recorder = InputRecorder(ops)
     parameters = Parameters(checkpoint.tensors, cast(Ops, recorder), "int8")
     stack = EncoderStack(parameters, spec)
     length = min(LENGTH, spec.positions.limit or LENGTH)
     stack.encode(list(np.random.default_rng(0).integers(0, spec.vocabulary, (SEQUENCES, length), np.int32)))
-    peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in layers}
-    return {
-        f"{name}.weight": _factors(peaks_D, _weight(checkpoint, name))
-        for name, peaks_D in peaks.items()
-        if np.isfinite(peaks_D).all()
-    }
-
-
-def _behind_norms(spec: StackSpec) -> list[str]:
-    kinds = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.feed_forward.gated
-    return [f"encoder.layers.{i}.{kind}" for i in range(spec.layers) for kind in kinds]
-
-
-def _weight(checkpoint: Checkpoint, name: str) -> Any:
-    return checkpoint.tensors[f"{name}.weight"]
+    peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in weights}
+    finite = {name: peaks_D for name, peaks_D in peaks.items() if np.isfinite(peaks_D).all()}
+    return {f"{name}.weight": _factors(peaks_D, weights[name]) for name, peaks_D in finite.items()}
 
 
 def _factors(peaks_D: np.ndarray, weight_FD: Tensor) -> np.ndarray:

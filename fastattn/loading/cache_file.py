@@ -105,8 +105,12 @@ class CachedArrays:
         """
 
         def parts() -> Iterator[bytes | memoryview]:
-            yield _head(origin, self.size)
-            yield from self._kept_so_far()
+            name = origin.encode("utf-8", "surrogatepass")
+            yield _padded(_HEADER.pack(_MAGIC, len(name), self.size) + name)
+            if self._begun is not None:  # with the arrays of ``keep``, which come before all others
+                with open(self._begun[0].name, "rb") as stream:
+                    for offset in range(0, self._kept, _HUGE):
+                        yield stream.read(min(self._kept - offset, _HUGE))
             for array in self._stored:
                 yield array.reshape(-1).view(np.uint8).data
                 yield bytes(-array.nbytes % _ALIGNMENT)
@@ -125,36 +129,22 @@ class CachedArrays:
             self.abandon()
         remove_unused("packed", path)
 
-    def _kept_so_far(self) -> Iterator[bytes]:
-        """The bytes of the arrays of ``keep``, which come before all others."""
-        if self._begun is not None:
-            left = self._kept
-            with open(self._begun[0].name, "rb") as stream:
-                while left and (piece := stream.read(min(left, _HUGE))):
-                    left -= len(piece)
-                    yield piece
-
     def _location(self, value: object) -> tuple[Any, ...] | None:
         if not isinstance(value, np.ndarray):
             return None
         if id(value) not in self._locations:
             self._given.append(value)
-            self._locations[id(value)] = self._mapped(value) or self._to_be_stored(value)
+            owner, array = mapped_by(value), value
+            # Small ones are together in this file: of others the system maps as much around each as it read at once.
+            if isinstance(owner, FileMap) and owner.path in self.paths and array.nbytes >= LARGE:
+                start = np.frombuffer(owner, np.uint8).ctypes.data
+                place = self.paths.index(owner.path) + 1, array.ctypes.data - start
+            else:
+                array, place = np.ascontiguousarray(array), (0, self.size)
+                self._stored.append(array)
+                self.size += array.nbytes + -array.nbytes % _ALIGNMENT
+            self._locations[id(value)] = *place, array.dtype.str, array.shape, array.strides
         return self._locations[id(value)]
-
-    def _mapped(self, array: np.ndarray) -> tuple[Any, ...] | None:
-        owner = mapped_by(array)
-        # Small ones are together in this file: of others the system maps as much around each as it read at once.
-        if not isinstance(owner, FileMap) or owner.path not in self.paths or array.nbytes < LARGE:
-            return None
-        start = np.frombuffer(owner, np.uint8).ctypes.data
-        return self.paths.index(owner.path) + 1, array.ctypes.data - start, array.dtype.str, array.shape, array.strides
-
-    def _to_be_stored(self, array: np.ndarray) -> tuple[Any, ...]:
-        array, offset = np.ascontiguousarray(array), self.size
-        self._stored.append(array)
-        self.size += array.nbytes + -array.nbytes % _ALIGNMENT
-        return 0, offset, array.dtype.str, array.shape, array.strides
 
 
 class CachedObjects(NamedTuple):
@@ -199,7 +189,11 @@ def read(path: Path) -> CachedObjects:
     try:
         with opened() as stream:
             data = map_opened(stream, path)
-        _ask_for_huge_pages(data)
+        advice = getattr(mmap, "MADV_HUGEPAGE", None)
+        if advice is not None and isinstance(data.obj, FileMap) and len(data) > _HUGE:
+            with contextlib.suppress(OSError):  # of a Linux without huge pages
+                data.obj.madvise(advice)
+                bytes(data[::_HUGE])  # reads the file into them, if it is not read yet: 0.1 s more for 400 MB on a disk
         end = len(data) - _DIGEST_BYTES
         if end < _HEADER.size or data[end:] != file_digest([opened], [end], _sums):
             raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
@@ -208,15 +202,6 @@ def read(path: Path) -> CachedObjects:
     _, name, size = _HEADER.unpack(data[: _HEADER.size])
     start = len(_padded(bytes(_HEADER.size + name)))
     return CachedObjects(io.BytesIO(data[start + size : end]), [data[start : start + size]])
-
-
-def _ask_for_huge_pages(data: memoryview) -> None:
-    """Have Linux read a mapped file into huge pages, where it has not read it yet: 0.1 s more for 400 MB on a disk."""
-    advice = getattr(mmap, "MADV_HUGEPAGE", None)
-    if advice is not None and isinstance(data.obj, FileMap) and len(data) > _HUGE:
-        with contextlib.suppress(OSError):  # of a Linux without them
-            data.obj.madvise(advice)
-            bytes(data[::_HUGE])
 
 
 def _huge_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
@@ -245,11 +230,6 @@ def read_origin(path: Path) -> str:
         if len(head) == _HEADER.size and head.startswith(_MAGIC):
             return stream.read(min(_HEADER.unpack(head)[1], _BLOCK)).decode("utf-8", "replace")
     return ""
-
-
-def _head(origin: str, size: int) -> bytes:
-    name = origin.encode("utf-8", "surrogatepass")
-    return _padded(_HEADER.pack(_MAGIC, len(name), size) + name)
 
 
 def _padded(head: bytes) -> bytes:

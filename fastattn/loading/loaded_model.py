@@ -1,7 +1,6 @@
 """Base of all classes that load a model, and how a checkpoint's model is built."""
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -213,7 +212,12 @@ def load_model(
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
         variety += "-decoder" if checkpoint.spec.kind == "decoder" else ""  # its encoder's layers have other names
         packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)
-    factors = partial(_input_factors, checkpoint, ops)
+
+    def factors() -> dict[str, np.ndarray]:
+        from fastattn.loading.balance import input_factors  # for a model that is packed
+
+        return input_factors(checkpoint, ops)
+
     needed = None if loading is None else loading.needed
     try:
         model = build_model(checkpoint, ops, resolved.arithmetic, packed, factors, needed)
@@ -225,9 +229,3 @@ def load_model(
         loading.packed = packed.path if packed.is_whole else None
         packed.save()
     return LoadedModel(model, ops, resolved.name, threads)
-
-
-def _input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
-    from fastattn.loading.balance import input_factors  # for a model that is packed
-
-    return input_factors(checkpoint, ops)

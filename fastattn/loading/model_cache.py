@@ -96,9 +96,10 @@ def load_or_build(
     settled = _are_older(statuses, time.time_ns())
     checkpoint, loading = _read(path, part), Loading()
     build(checkpoint, loading)
-    # Beside a single file lie others, a fairseq model's dictionaries say, which are not looked at again.
-    known = _knows(statuses, checkpoint.files) if path.is_dir() else {*checkpoint.files} <= {path}
-    if settled and statuses == _statuses(path) and known:
+    # A file that is not among the statuses may change unseen: one deeper in the folder, or beside a single file, such
+    # as a fairseq model's dictionary.
+    watched = {Path(name) for name, *_ in statuses} if path.is_dir() else {path}
+    if settled and statuses == _statuses(path) and watched.issuperset(checkpoint.files):
         with contextlib.suppress(OSError):
             _write(file, checkpoint, loading, statuses, device)
 
@@ -169,11 +170,6 @@ def _statuses(path: Path) -> list[Status] | None:
     except (OSError, ValueError):
         return None
     return sorted(statuses) if len(statuses) <= MOST_FILES else None
-
-
-def _knows(statuses: list[Status], files: Iterable[Path]) -> bool:
-    """Whether all these files are among those of the statuses: one that lies deeper may change unseen."""
-    return {Path(name) for name, *_ in statuses}.issuperset(files)
 
 
 def _below(folder: str, levels: int, endings: str | tuple[str, ...] = "") -> Iterator[Status]:
