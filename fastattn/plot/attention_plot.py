@@ -8,10 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fastattn.errors import InputError, described
-from fastattn.plot.labels import checked_labels, columns_of, printable_text
-from fastattn.plot.page import fragment, page
+from fastattn.plot.labels import checked_labels, checked_title, columns_of
+from fastattn.plot.page import fragment, page, save_picture
 from fastattn.plot.picture import ALONE, BESIDE_OTHERS, Frame, Panel, Picture, draw, frame_of
-from fastattn.system.files import checked_path, open_file
 
 MOST_HEADS, MOST_POSITIONS, MOST_WEIGHTS = 256, 4096, 1 << 24  # the last about 24 MB of HTML
 
@@ -35,12 +34,11 @@ def plot_attention(
     weights in all.
     """
     weights_HTS = _checked_weights(weights)
-    if title is not None and not isinstance(title, str):
-        raise InputError(f"title should be a str, got {described(title)}")
+    shown_title = checked_title(title)
     H, T, S = weights_HTS.shape
     labels = checked_labels("rows", rows, T), checked_labels("columns", columns, S)
     heads = [f"head {h}" for h in range(H)] if names is None else checked_labels("names", names, H)
-    return AttentionPlot(weights_HTS, *labels, printable_text(title or ""), heads)
+    return AttentionPlot(weights_HTS, *labels, shown_title, heads)
 
 
 class AttentionPlot:
@@ -98,13 +96,7 @@ class AttentionPlot:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``svg`` or ``html``, as the path's suffix says; the file is there whole or not at all."""
-        name = checked_path(path)
-        suffix = os.path.splitext(name)[1].lower()
-        if suffix not in (".svg", ".html"):
-            raise InputError(f"a picture's path should end in .svg or .html, got {described(name)}")
-        text = self.svg if suffix == ".svg" else self.html
-        with open_file(name) as output:
-            output.write(text.encode())
+        save_picture(self, path, ("svg", "html"))
 
     @property
     def _description(self) -> str:

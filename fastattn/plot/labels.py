@@ -33,6 +33,13 @@ def checked_labels(name: str, labels: Iterable[str | int] | None, length: int) -
     return texts
 
 
+def checked_title(title: str | None) -> str:
+    """The title as printable text; None: ""."""
+    if title is not None and not isinstance(title, str):
+        raise InputError(f"title should be a str, got {described(title)}")
+    return printable_text(title or "")
+
+
 def printable_text(text: str) -> str:
     r"""At most LONGEST characters; those that a page acts on or XML forbids are escaped: ``\n`` or ``\u202e``."""
     kept = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from fastattn.errors import InputError, described
-from fastattn.plot.labels import checked_labels, cut, printable_text
-from fastattn.plot.page import page
-from fastattn.system.files import checked_path, open_file
+from fastattn.plot.labels import checked_labels, checked_title, cut
+from fastattn.plot.page import page, save_picture
 from fastattn.vision.pictures import open_picture, seen_area
 
 SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, between panels, of a label
@@ -48,8 +47,7 @@ def plot_image_attention(
         raise InputError(f"at most {MOST_MAPS} maps of {MOST_PLACES:,} places are drawn, got {maps_WYX.shape}")
     if not (np.isfinite(maps_WYX) & (maps_WYX >= 0)).all():
         raise InputError("maps should be numbers of at least 0, some are not")
-    if title is not None and not isinstance(title, str):
-        raise InputError(f"title should be a str, got {described(title)}")
+    shown_title = checked_title(title)
     if type(columns) is not int or columns < 1:
         raise InputError(f"columns should be a number of at least 1, got {described(columns)}")
     names = checked_labels("labels", labels, len(maps_WYX))
@@ -58,7 +56,7 @@ def plot_image_attention(
     spec = None if model is None else model.image_spec
     picture = open_picture(image, "image", spec is not None and spec.white)
     area = [(0.0, 1.0)] * 2 if spec is None else seen_area(picture.size, spec)
-    return ImageMaps(picture, area, maps_WYX, names, printable_text(title or ""), columns)
+    return ImageMaps(picture, area, maps_WYX, names, shown_title, columns)
 
 
 class ImageMaps:
@@ -85,13 +83,17 @@ class ImageMaps:
     def _repr_svg_(self) -> str:
         return self.svg
 
+    def _layout(self, top: int) -> tuple[tuple[int, int], list[tuple[int, int]]]:
+        """((width, height) of the rows of panels below ``top``, each panel's left upper corner)."""
+        wide, high = self._size[0] + GAP, self._size[1] + LINE + GAP
+        columns = min(self._columns, len(self._panels))
+        corners = [(GAP + i % columns * wide, GAP + top + i // columns * high) for i in range(len(self._panels))]
+        return (columns * wide + GAP, corners[-1][1] + high), corners
+
     @property
     def svg(self) -> str:
         """The panels in rows, with their labels; it loads nothing."""
-        width, height = self._size
-        columns = min(self._columns, len(self._panels))
-        rows, top = -(-len(self._panels) // columns), LINE * bool(self._title)
-        wide, high = columns * (width + GAP) + GAP, rows * (height + LINE + GAP) + GAP + top
+        (width, height), (wide, high), corners = self._size, *self._layout(LINE * bool(self._title))
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
             'font-family="sans-serif" font-size="13" fill="currentColor" role="img">',
@@ -99,8 +101,7 @@ class ImageMaps:
         ]
         if self._title:
             parts.append(f'<text x="{GAP}" y="{LINE - 4}">{escape(cut(self._title, wide // 7))}</text>')
-        for i, (label, panel) in enumerate(self._panels):
-            x, y = GAP + i % columns * (width + GAP), GAP + top + i // columns * (height + LINE + GAP)
+        for (x, y), (label, panel) in zip(corners, self._panels):
             data = base64.b64encode(_png(panel)).decode()
             parts.append(
                 f'<image x="{x}" y="{y}" width="{width}" height="{height}" href="data:image/png;base64,{data}"/>'
@@ -119,26 +120,17 @@ class ImageMaps:
         """The panels in rows, with their labels, as the bytes of a PNG."""
         from PIL import Image, ImageDraw
 
-        width, height = self._size
-        columns = min(self._columns, len(self._panels))
-        rows = -(-len(self._panels) // columns)
-        sheet = Image.new("RGB", (columns * (width + GAP) + GAP, rows * (height + LINE + GAP) + GAP), "white")
+        (width, height), (size, corners) = self._size, self._layout(0)
+        sheet = Image.new("RGB", size, "white")
         pen = ImageDraw.Draw(sheet)
-        for i, (label, panel) in enumerate(self._panels):
-            x, y = GAP + i % columns * (width + GAP), GAP + i // columns * (height + LINE + GAP)
+        for (x, y), (label, panel) in zip(corners, self._panels):
             sheet.paste(panel, (x, y))
             pen.text((x + width // 2, y + height + LINE // 2), cut(label, width // 7), "black", anchor="mm")
         return _png(sheet)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``svg``, ``html`` or ``png``, as the path's suffix says; the file is there whole or not at all."""
-        name = checked_path(path)
-        suffix = os.path.splitext(name)[1].lower()
-        if suffix not in (".svg", ".html", ".png"):
-            raise InputError(f"a picture's path should end in .svg, .html or .png, got {described(name)}")
-        content = self.png if suffix == ".png" else (self.svg if suffix == ".svg" else self.html).encode()
-        with open_file(name) as output:
-            output.write(content)
+        save_picture(self, path, ("svg", "html", "png"))
 
 
 def _lit(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> Any:
