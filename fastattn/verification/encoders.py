@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,36 +23,14 @@ from fastattn.verification.comparison import (
     name_states,
     worst_of_each,
 )
-from fastattn.verification.frameworks import blaming, framework, silence, versions
-
-
-class EncoderSide(Protocol):
-    """An encoder, here or in its source framework.
-
-    name  of the framework, with the versions of what it is made of
-    """
-
-    name: str
-
-    def ids(self, text: str) -> list[int]:
-        """The ids of a text with the default prompt, special ones included, cut where the side cuts it."""
-        ...
-
-    def token(self, index: int) -> str | None:
-        """The token of an id."""
-        ...
-
-    def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
-        """Rows [T, D] by the names of ``name_states``."""
-        ...
-
-    def vector(self, text: str) -> np.ndarray:
-        """float32 [E]."""
-        ...
+from fastattn.verification.frameworks import blaming, framework, versions
 
 
 class FastattnEncoder:
-    """fastattn's side: an Encoder of the folder and its model, in the same precision."""
+    """fastattn's side: an Encoder of the folder and its model, in the same precision.
+
+    name  of the framework, with the versions of what it is made of
+    """
 
     name = "fastattn"
 
@@ -67,20 +45,25 @@ class FastattnEncoder:
         self._prompt = text.prompts.get(text.default_prompt or "", "")
 
     def ids(self, text: str) -> list[int]:
+        """The ids of a text with the default prompt, special ones included, cut where this side cuts it."""
         return [int(index) for index in self._tokenizer.encode([self._prompt + text])[0]]
 
     def token(self, index: int) -> str | None:
         return self._tokenizer.token(index)
 
     def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
+        """Rows [T, D] by the names of ``name_states``."""
         *states, output_TD = self._model.encoder.states(np.array(ids, np.int32))
         return name_states(states, output_TD)
 
     def vector(self, text: str) -> np.ndarray:
+        """float32 [E]."""
         return self._encoder.encode(text)
 
 
-def compare_encoders(ours: EncoderSide, theirs: EncoderSide, texts: Sequence[str], bounds: Bounds) -> list[Comparison]:
+def compare_encoders(
+    ours: FastattnEncoder, theirs: "EncoderSide", texts: Sequence[str], bounds: Bounds
+) -> list[Comparison]:
     """Ids, layers, vectors. Both sides' layers get the ids from here, so that they tell of the model alone."""
     ids = [ours.ids(text) for text in texts]
     framework = theirs.name.partition(" ")[0]
@@ -100,7 +83,7 @@ FROM_HERE = {"local_files_only": True, "trust_remote_code": False}  # without it
 
 
 class TransformersEncoder:
-    """transformers' side of a comparison, an ``EncoderSide``.
+    """transformers' side of a comparison, with the methods of FastattnEncoder.
 
     The vector is the mean of the rows, as in fastattn where a folder does not say otherwise.
     """
@@ -108,7 +91,6 @@ class TransformersEncoder:
     def __init__(self, path: Path, checkpoint: Checkpoint):
         transformers, torch = framework(*TRANSFORMERS)
         self.name = versions(*TRANSFORMERS)
-        silence(transformers)
         text = checkpoint.text
         assert isinstance(text, EncoderText)
         with blaming(f"{path}: transformers cannot read it"):
@@ -117,10 +99,10 @@ class TransformersEncoder:
                 path, attn_implementation="eager", dtype=torch.float32, **FROM_HERE
             )
         check_class(path, model)
-        self._model = _encoder_of(model.eval())
-        stated = self._tokenizer.model_max_length
+        model = model.eval()
+        self._model = model.get_encoder() if hasattr(model, "decoder") else model
         # No further than positions go, which many a tokenizer's own limit does not know of.
-        self._max_length = min(stated, text.max_length)
+        self._max_length = min(self._tokenizer.model_max_length, text.max_length)
 
     def ids(self, text: str) -> list[int]:
         with blaming("transformers' tokenizer fails"):
@@ -130,7 +112,12 @@ class TransformersEncoder:
         return str(self._tokenizer.convert_ids_to_tokens(index))
 
     def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
-        return hidden_states(self._model, ids)
+        """Where a norm follows the blocks, transformers shows its output in the place of the last block's."""
+        import torch
+
+        with blaming("transformers' model fails"), torch.no_grad():
+            output = self._model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+        return name_states([rows[0].numpy() for rows in output.hidden_states], output.last_hidden_state[0].numpy())
 
     def vector(self, text: str) -> np.ndarray:
         return self.states(self.ids(text))["output"].mean(axis=0)
@@ -149,58 +136,36 @@ def check_class(path: Path, model: Any) -> None:
         )
 
 
-def _encoder_of(model: Any) -> Any:
-    """The encoder's half where a model has two."""
-    return model.get_encoder() if hasattr(model, "decoder") else model
-
-
-def hidden_states(model: Any, ids: Sequence[int]) -> dict[str, np.ndarray]:
-    """The rows of a sentence by ``name_states``.
-
-    Where a norm follows the blocks, transformers shows its output in the place of the last block's.
-    """
-    import torch
-
-    with blaming("transformers' model fails"), torch.no_grad():
-        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
-    return name_states([rows[0].numpy() for rows in found.hidden_states], found.last_hidden_state[0].numpy())
-
-
-SENTENCE_TRANSFORMERS = ("sentence-transformers", "transformers", "torch")
-
-
-class SentenceTransformersEncoder:
-    """sentence-transformers' side of a comparison, an ``EncoderSide``."""
+class SentenceTransformersEncoder(TransformersEncoder):
+    """sentence-transformers' side of a comparison."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
-        sentence_transformers, transformers, torch = framework(*SENTENCE_TRANSFORMERS)
-        self.name = versions(*SENTENCE_TRANSFORMERS)
-        silence(transformers)
+        packages = ("sentence-transformers", *TRANSFORMERS)
+        sentence_transformers, _, torch = framework(*packages)
+        self.name = versions(*packages)
         with blaming(f"{path}: sentence-transformers cannot read it"):
-            self._model = sentence_transformers.SentenceTransformer(
+            self._sentence_transformer = sentence_transformers.SentenceTransformer(
                 str(path),
                 device="cpu",
                 **FROM_HERE,
                 model_kwargs={"attn_implementation": "eager", "dtype": torch.float32},
             )
-        self._model.eval()
-        check_class(path, self._model[0].auto_model)
-        self._prompt = self._model.prompts.get(self._model.default_prompt_name) or ""
+        whole = self._sentence_transformer.eval()
+        self._model, self._tokenizer = whole[0].auto_model, whole.tokenizer
+        check_class(path, self._model)
+        self._prompt = whole.prompts.get(whole.default_prompt_name) or ""
 
     def ids(self, text: str) -> list[int]:
         # older versions call it tokenize
-        read = getattr(self._model, "preprocess", None) or self._model.tokenize
+        read = getattr(self._sentence_transformer, "preprocess", None) or self._sentence_transformer.tokenize
         with blaming("sentence-transformers' tokenizer fails"):
             ids: list[int] = read([self._prompt + text])["input_ids"][0].tolist()
         return ids
 
-    def token(self, index: int) -> str | None:
-        return str(self._model.tokenizer.convert_ids_to_tokens(index))
-
-    def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
-        return hidden_states(self._model[0].auto_model, ids)
-
     def vector(self, text: str) -> np.ndarray:
         with blaming("sentence-transformers' model fails"):
-            vector_E: np.ndarray = self._model.encode([text], show_progress_bar=False)[0]
+            vector_E: np.ndarray = self._sentence_transformer.encode([text], show_progress_bar=False)[0]
         return vector_E
+
+
+EncoderSide = FastattnEncoder | TransformersEncoder

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,39 +26,16 @@ from fastattn.verification.comparison import (
     worst_of_each,
 )
 from fastattn.verification.encoders import FROM_HERE, TRANSFORMERS
-from fastattn.verification.frameworks import blaming, framework, silence, versions
+from fastattn.verification.frameworks import blaming, framework, versions
 
 LONGEST = 256  # tokens of a translation, where the checkpoint has no limit of its own
 
 
-class TranslatorSide(Protocol):
-    """A translation model, here or in its source framework; tokens are those of the checkpoint's vocabularies.
+class FastattnTranslator:
+    """fastattn's side: a Translator of the folder and its model; tokens are those of the checkpoint's vocabularies.
 
     name  of the framework, with the versions of what it is made of
     """
-
-    name: str
-
-    def source_ids(self, text: str) -> list[int] | None:
-        """The ids of a text, special ones included; None: the framework does not know text."""
-        ...
-
-    def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
-        """Rows of both stacks by the names of ``name_states``, the target's behind its start; {}: not shown."""
-        ...
-
-    def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
-        """The log-probability of each token of a given translation, the end token last."""
-        ...
-
-    def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
-        """The best translation of a search, with the checkpoint's other settings; of at least and at most so many
-        tokens, and never sampled."""
-        ...
-
-
-class FastattnTranslator:
-    """fastattn's side: a Translator of the folder and its model, in the same precision."""
 
     name = "fastattn"
 
@@ -70,13 +47,10 @@ class FastattnTranslator:
         # What the Translator has packed is mapped, not packed again.
         self._model: EncoderDecoder = load_model(checkpoint, precision, None, backend("cpu"), Loading()).model
         self.beam_sizes = sorted({1, self._translator.default_options.beam_size})
-        self.lengths = self._lengths(checkpoint.spec.decoder.positions.limit)
-
-    def _lengths(self, positions: int) -> tuple[int, int]:
-        own = self._translator.default_options
+        own, positions = self._translator.default_options, checkpoint.spec.decoder.positions.limit
         most = own.max_decoding_length or LONGEST
         most = min(most, positions - 1 - self._tokenizer.plain.forced) if positions else most
-        return min(own.min_decoding_length, most), most
+        self.lengths = min(own.min_decoding_length, most), most
 
     @property
     def max_source_length(self) -> int:
@@ -90,9 +64,11 @@ class FastattnTranslator:
         return vocabulary[index] if index < len(vocabulary) else None
 
     def source_ids(self, text: str) -> list[int] | None:
+        """The ids of a text, special ones included; None: the framework does not know text."""
         return [int(index) for index in self._tokenizer.source_ids(self.source_tokens(text))]
 
     def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
+        """Rows of both stacks by the names of ``name_states``, the target's behind its start; {}: not shown."""
         ids_S = self._tokenizer.source_ids(source)
         *states, output_SD = self._model.encoder.states(ids_S)
         named = name_states(states, output_SD, "encoder ")
@@ -101,18 +77,23 @@ class FastattnTranslator:
         return named | name_states(states, output_TD, "decoder ")
 
     def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+        """The log-probability of each token of a given translation, the end token last."""
         return self._translator.score_tokens([source], [target])[0].log_probs
 
     def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
+        """The best translation of a search, never sampled, with the checkpoint's other settings.
+
+        lengths  the least and the most tokens that it has
+        """
         least, most = lengths
-        (found,) = self._translator.translate_tokens(
+        (translation,) = self._translator.translate_tokens(
             [source], beam_size=beam_size, sampling_topk=1, min_decoding_length=least, max_decoding_length=most
         )
-        return found.tokens
+        return translation.tokens
 
 
 def compare_translators(
-    ours: FastattnTranslator, theirs: TranslatorSide, texts: Sequence[str], bounds: Bounds
+    ours: FastattnTranslator, theirs: "TranslatorSide", texts: Sequence[str], bounds: Bounds
 ) -> list[Comparison]:
     """Ids; layers and log-probabilities, given the framework's translations; each search of each text.
 
@@ -120,7 +101,11 @@ def compare_translators(
     positions for.
     """
     framework = theirs.name.partition(" ")[0]
-    found = [_compare_ids(ours, theirs, texts, framework)]
+    theirs_B = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
+    if len(theirs_B) < len(texts):
+        found = [Comparison("tokens", remark=f"not compared: {framework} gets tokens, not text")]
+    else:
+        found = [compare_ids([ours.source_ids(text) or [] for text in texts], theirs_B, ours.source_token)]
     searches = []
     for number, text in enumerate(texts, 1):
         source, location = ours.source_tokens(text)[: ours.max_source_length], f"text {number}"
@@ -132,35 +117,15 @@ def compare_translators(
             found += compare_states(ours.states(source, given), states, bounds.rows, location, framework)
         else:
             found.append(Comparison("layers", remark=f"not compared: {framework} does not show them"))
-        found.append(_compare_log_probs(ours, theirs, source, given, bounds.log_probs, location))
+        difference_T = np.abs(ours.log_probs(source, given) - theirs.log_probs(source, given))
+        largest, place = float(difference_T.max()), f"{location}, token {int(difference_T.argmax()) + 1}"
+        found.append(Comparison("log-probabilities", largest <= bounds.log_probs, largest, remark=place))
         for beam_size in ours.beam_sizes:
             name = f"{location}, {'greedy' if beam_size == 1 else f'beam {beam_size}'}"
             there = given if beam_size == 1 else theirs.translate(source, beam_size, ours.lengths)
             here = ours.translate(source, beam_size, ours.lengths)
             searches.append(_compare_translations(name, ours, source, here, there, beam_size, bounds))
     return [*worst_of_each(found), *searches]
-
-
-def _compare_ids(ours: FastattnTranslator, theirs: TranslatorSide, texts: Sequence[str], framework: str) -> Comparison:
-    there = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
-    if len(there) < len(texts):
-        return Comparison("tokens", remark=f"not compared: {framework} gets tokens, not text")
-    return compare_ids([ours.source_ids(text) or [] for text in texts], there, ours.source_token)
-
-
-def _compare_log_probs(
-    ours: TranslatorSide,
-    theirs: TranslatorSide,
-    source: Sequence[str],
-    target: Sequence[str],
-    bound: float,
-    location: str,
-) -> Comparison:
-    """Of the tokens of a translation, given both sides."""
-    difference_T = np.abs(ours.log_probs(source, target) - theirs.log_probs(source, target))
-    largest = float(difference_T.max())
-    location += f", token {int(difference_T.argmax()) + 1}"
-    return Comparison("log-probabilities", largest <= bound, largest, remark=location)
 
 
 def _compare_translations(
@@ -195,7 +160,7 @@ def _named(tokens: Sequence[str], index: int) -> str:
 
 
 class CTranslate2Translator:
-    """CTranslate2's side of a comparison, a ``TranslatorSide``; shows no layers."""
+    """CTranslate2's side of a comparison, with the methods of FastattnTranslator; shows no layers."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
         if not isinstance(checkpoint.text, TranslationText):
@@ -229,12 +194,11 @@ class CTranslate2Translator:
 
 
 class MarianTranslator:
-    """transformers' side of a comparison, a ``TranslatorSide``."""
+    """transformers' side of a comparison, with the methods of FastattnTranslator."""
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
         transformers, self._torch = framework(*TRANSFORMERS)
         self.name = versions(*TRANSFORMERS)
-        silence(transformers)
         assert isinstance(checkpoint.text, TranslationText)
         self._text = checkpoint.text
         self._source_ids = {token: i for i, token in enumerate(checkpoint.text.source_vocabulary)}
@@ -307,3 +271,6 @@ class MarianTranslator:
         words = self._settings.bad_words_ids or []
         single = {word[0] for word in words if len(word) == 1} | {*(self._settings.suppress_tokens or ())}
         return sorted({*single, self._settings.pad_token_id} - {self._settings.eos_token_id})
+
+
+TranslatorSide = FastattnTranslator | CTranslate2Translator | MarianTranslator
