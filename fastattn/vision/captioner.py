@@ -69,22 +69,22 @@ class Captioner(ModelBase):
         """
         check_count("beam_size", beam_size)
         options = self._options(beam_size, num_hypotheses)
-        one = is_picture(images)
-        pictures = [images] if one else check_several("images", images, "a picture or several")
+        single = is_picture(images)
+        pictures = [images] if single else check_several("images", images, "a picture or several")
         loaded = [load_image(picture, number, self._pictures) for number, picture in enumerate(pictures)]
-        found = self.of_images(loaded, options)
-        results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in found]
-        return results[0] if one else results
+        captions_B = self.of_images(loaded, options)
+        results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in captions_B]
+        return results[0] if single else results
 
     def _options(self, beam_size: int, num_hypotheses: int) -> DecodingOptions:
-        given = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
-        return resolve_options(self._text.decoding.options(), given)
+        options = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
+        return resolve_options(self._text.decoding.options(), options)
 
     def of_images(self, images: Iterable[np.ndarray], options: DecodingOptions) -> list[list[Caption]]:
         """The Captions of images as ``load_image`` makes them, float32 [3, Y, X]."""
         jobs = [Job(pixel_rows(image_CYX, self._spec), [self._start], options=options) for image_CYX in images]
-        found = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
-        return [[self._caption(one) for one in best] for best in found]
+        hypotheses_B = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
+        return [[self._caption(hypothesis) for hypothesis in best] for best in hypotheses_B]
 
     @property
     def image_spec(self) -> PictureSpec:
@@ -98,16 +98,16 @@ class Captioner(ModelBase):
         target = np.array([self._start, *best.tokens.tolist(), self._end], np.int32)
 
         def means(images: list[np.ndarray]) -> np.ndarray:
-            sources = [pixel_rows(one, self._spec) for one in images]
-            found = self._service.scheduler().run(lambda: score_plan(sources, [target] * len(sources)))
-            return np.array([one.mean() for one in found], np.float32)
+            sources = [pixel_rows(covered_CYX, self._spec) for covered_CYX in images]
+            log_probs_B = self._service.scheduler().run(lambda: score_plan(sources, [target] * len(sources)))
+            return np.array([log_probs_T.mean() for log_probs_T in log_probs_B], np.float32)
 
         (whole,) = means([image_CYX])
         return lambda images: np.asarray(whole - means(images))
 
-    def _caption(self, found: Hypothesis) -> Caption:
-        words = [self._words[token] for token in found.tokens]
-        assert found.attention_TS is not None  # the options ask for it
-        maps_WYX = np.asarray(found.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
-        joined = "" if self._text.target_characters else " "
-        return Caption(joined.join(words), words, found.score, maps_WYX)
+    def _caption(self, hypothesis: Hypothesis) -> Caption:
+        words = [self._words[token] for token in hypothesis.tokens]
+        assert hypothesis.attention_TS is not None  # the options ask for it
+        maps_WYX = np.asarray(hypothesis.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
+        separator = "" if self._text.target_characters else " "
+        return Caption(separator.join(words), words, hypothesis.score, maps_WYX)

@@ -1,5 +1,7 @@
 """Attention to channels, and to channels and places."""
 
+from functools import reduce
+
 import numpy as np
 
 from fastattn.arguments.images import PixelGrid
@@ -68,11 +70,8 @@ class SelectiveKernel(ImageModule):
     ):
         super().__init__(state)
         stride, groups = check_count("stride", stride), check_count("groups", groups)
-        self._split, dilated, numbers = (
-            check_bool("split", split),
-            check_bool("dilation", dilation),
-            state.numbers("paths"),
-        )
+        self._split, dilated = check_bool("split", split), check_bool("dilation", dilation)
+        numbers = state.numbers("paths")
         if numbers != list(range(max(2, len(numbers)))):
             raise InputError(f"state: expected paths.0, paths.1 and so on, got paths {numbers}")
         outputs, self._inputs = state.size("paths.0.conv"), state.size("paths.0.conv", 1) * groups
@@ -94,28 +93,24 @@ class SelectiveKernel(ImageModule):
 
     def _attend(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[list[np.ndarray], PixelGrid, np.ndarray]:
         """(each path's rows, their grid, weights_PBF)."""
-        parts, rows_P, means_BF = [x_ND] * len(self._paths), [], None
+        parts, rows_P, means_P = [x_ND] * len(self._paths), [], []
         if self._split:
-            columns = [Columns(x_ND, i * self._inputs, self._inputs) for i in range(len(parts))]
-            parts = [self.ops.join_columns([one]) for one in columns]
+            firsts = range(0, len(parts) * self._inputs, self._inputs)
+            parts = [self.ops.join_columns([Columns(x_ND, first, self._inputs)]) for first in firsts]
         for part_ND, path in zip(parts, self._paths):
             rows_NF, out = path(part_ND, grid)
-            mean_BF = self.ops.pool(rows_NF, image_starts(out), ["mean"])
-            means_BF = mean_BF if means_BF is None else self.ops.add_rows(means_BF, mean_BF)
+            means_P.append(self.ops.pool(rows_NF, image_starts(out), ["mean"]))
             rows_P.append(rows_NF)
-        assert means_BF is not None
         pixel = PixelGrid(grid.images, 1, 1)
-        scores_BE, _ = self._select(*self._reduce(means_BF, pixel))
+        scores_BE, _ = self._select(*self._reduce(reduce(self.ops.add_rows, means_P), pixel))
         scores_PBF = np.asarray(scores_BE).reshape(grid.images, len(rows_P), -1).transpose(1, 0, 2)
         powers_PBF = np.exp(scores_PBF - scores_PBF.max(axis=0))
         return rows_P, out, powers_PBF / powers_PBF.sum(axis=0)
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         rows_P, out, weights_PBF = self._attend(x_ND, grid)
-        first_NF, *others = [
+        gated_P = (
             self.ops.gate_pixels(rows_NF, out, np.ascontiguousarray(weights_BF))
             for rows_NF, weights_BF in zip(rows_P, weights_PBF)
-        ]
-        for other_NF in others:
-            first_NF = self.ops.add_rows(first_NF, other_NF)
-        return first_NF, out
+        )
+        return reduce(self.ops.add_rows, gated_P), out

@@ -1,6 +1,7 @@
 """Attention within grids of features: masks from coarser grids, between scales, of patches to each other."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -117,17 +118,16 @@ class MultiScaleAttention(ImageModule):
             for convolution in self._network:
                 y_ND, _ = convolution(y_ND, size)
             features_S.append(self._resized(y_ND, size, grid))
-        joined_NE = self.ops.join_columns([Columns(one, 0, one.shape[1]) for one in features_S])
+        joined_NE = self.ops.join_columns([Columns(y_ND, 0, y_ND.shape[1]) for y_ND in features_S])
         return features_S, np.asarray(self.ops.softmax(self._outer(*self._inner(joined_NE, grid))[0]))
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
         features_S, weights_NS = self._attend(x_ND, grid)
-        sum_ND = None
-        for s, features_ND in enumerate(features_S):
-            part_ND = self.ops.gate_pixels(features_ND, grid, None, np.ascontiguousarray(weights_NS[:, s : s + 1]))
-            sum_ND = part_ND if sum_ND is None else self.ops.add_rows(sum_ND, part_ND)
-        assert sum_ND is not None
-        return sum_ND, grid
+        gated_S = (
+            self.ops.gate_pixels(features_ND, grid, None, np.ascontiguousarray(weights_N[:, None]))
+            for features_ND, weights_N in zip(features_S, weights_NS.T)
+        )
+        return reduce(self.ops.add_rows, gated_S), grid
 
 
 class PatchAttention(ImageModule):

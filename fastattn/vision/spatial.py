@@ -36,9 +36,8 @@ class SpatialTransformer(ImageModule):
         if rest:
             raise InputError(f"state: expected fc_loc.0 of a multiple of {widths[-1]} inputs, got {weight_FE.shape[1]}")
         inner = len(weight_FE)  # its inputs are channels with their places; rows are places with their channels
-        state.add(
-            "inner", weight_FE.reshape(inner, widths[-1], -1).transpose(0, 2, 1).reshape(inner, -1), "fc_loc.0.bias"
-        )
+        weight_FE = weight_FE.reshape(inner, widths[-1], -1).transpose(0, 2, 1).reshape(inner, -1)
+        state.add("inner", weight_FE, "fc_loc.0.bias")
         self._inner, self._outer = state.parameters.packed("inner"), state.linear("fc_loc.2", inner, 6)
 
     def maps(self, x: np.ndarray) -> np.ndarray:
