@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, check_habits, progress_bar
-from fastattn.encoders.long_text import TextTooLongError
 from fastattn.encoders.vector_head import (
     EncodeOptions,
     PictureVectors,
     PromptOptions,
+    TextTooLongError,
     TextVectors,
     VectorOptions,
     check_vectors,

@@ -1,7 +1,4 @@
-"""From an encoder's last hidden states to vectors of texts and of pictures: pooling, dense layers, unit length; plans.
-
-The options of calls to an Encoder: as given, and as checked with the checkpoint's prompts and poolings.
-"""
+"""From texts and pictures to their vectors: options, windows of long texts, pooling, dense layers, unit length."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from fastattn.encoders.base import LEAST_ROWS, EncodingWorker, plan_batches
-from fastattn.encoders.long_text import LONG, refuse_long, split_long
 from fastattn.errors import CheckpointError, InputError, check_count, check_known, described, warn
 from fastattn.loading.loaded_model import LoadedModel
 from fastattn.models.encoder import check_finite
@@ -30,6 +26,7 @@ from fastattn.vision.pictures import load_image, pixel_rows
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer
 
+LONG = ("truncate", "mean", "error")  # how texts with more tokens than an encoder takes are encoded
 PICTURES = 64  # whose pixels are in memory at once
 # A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
 # sentence-transformers 6.2 means to try "passage" and "corpus" next for a document, but gives each model a prompt
@@ -65,7 +62,7 @@ class VectorOptions:
     pooling      names from ``text_spec.POOLINGS``
     normalize    True, False, or None: as the checkpoint says
     width        of the vectors, truncated
-    long         how texts that are too long are encoded, from ``long_text.LONG``
+    long         how texts that are too long are encoded, from ``LONG``
     output_dtype, ranges_2E   as ``quantize_vectors`` takes them
     """
 
@@ -136,6 +133,40 @@ def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> 
     if kind == LAYER_NORM:
         return partial(ops.layer_norm, weight_D=weight, bias_D=bias, epsilon=NORM_EPSILON)
     return partial(ops.linear, packed=ops.pack_linear(weight, bias), activation=kind)
+
+
+class TextTooLongError(InputError):
+    """A text, with its ``number`` among those given, that is longer than the encoder takes."""
+
+    def __init__(self, number: int, tokens: int, limit: int):
+        super().__init__(
+            f"text number {number} has {tokens:,} tokens, the model takes {limit:,}; "
+            "long='mean' encodes it in parts, long='truncate' cuts it"
+        )
+        self.number = number
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The ids of texts in windows of what the encoder takes.
+
+    ids_W      of each window, its special tokens and the prompt's included
+    starts_B1  where each text's windows start, and where the last one's end
+    tokens_W   how many tokens of the text's own, without the prompt's, are in each
+    """
+
+    ids_W: list[np.ndarray]
+    starts_B1: np.ndarray
+    tokens_W: np.ndarray
+
+    def means(self, vectors_WE: np.ndarray) -> np.ndarray:
+        """The mean of the vectors of each text's windows, each weighted by its tokens, float32 [B, E]."""
+        means_BE = vectors_WE[self.starts_B1[:-1]]
+        for b in np.flatnonzero(np.diff(self.starts_B1) > 1):
+            own = slice(self.starts_B1[b], self.starts_B1[b + 1])
+            tokens_W1 = self.tokens_W[own, None].astype(np.float64)
+            means_BE[b] = (tokens_W1 * vectors_WE[own]).sum(axis=0) / tokens_W1.sum()
+        return means_BE
 
 
 class TextVectors:
@@ -219,7 +250,7 @@ class TextVectors:
         """Raise the TextTooLongError that ``plan`` would."""
         if options.long == "error":
             texts = [options.prompt + text for text in texts]
-            refuse_long(self._tokenizer, texts, self._tokenizer.encode(texts, self._threads), first, self._threads)
+            self._refuse_long(texts, self._tokenizer.encode(texts, self._threads), first)
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None, first: int = 0) -> Plan:
         """vectors_BE of the texts; ``first`` is the number of the first one, for errors."""
@@ -228,9 +259,9 @@ class TextVectors:
         ids_B = self._tokenizer.encode(texts, self._threads)
         windows = None
         if options.long == "error":
-            refuse_long(self._tokenizer, texts, ids_B, first, self._threads)
+            self._refuse_long(texts, ids_B, first)
         elif options.long == "mean":
-            windows = split_long(self._tokenizer, texts, ids_B, options.prompt, self._threads)
+            windows = self._split(texts, ids_B, options.prompt)
         if windows is None:
             make = partial(self._vectors, options=options)
             vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=options.width)
@@ -239,6 +270,50 @@ class TextVectors:
             pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, self._threads, progress, width=width)
             vectors_BE = self._finished(windows.means(pooled_WE), options)
         return quantized(vectors_BE, options)
+
+    def _split(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], prompt: str) -> Windows | None:
+        """The texts in windows, or None where none is too long.
+
+        ids_B   what the tokenizer makes of each text, cut
+        prompt  what each text begins with; it begins each window too: those of its ids that the text's ids begin with
+        Raises InputError where the prompt leaves no room for a text.
+        """
+        whole = self._whole_ids(texts, ids_B)
+        if not whole:
+            return None
+        prompt_ids = self._tokenizer.encode_whole([prompt])[0] if prompt else np.zeros(0, np.int32)
+        windows_B = [self._windows(whole[b], prompt_ids) if b in whole else [(ids_B[b], 0)] for b in range(len(texts))]
+        windows_W = [window for windows in windows_B for window in windows]
+        starts_B1 = np.cumsum([0, *map(len, windows_B)])
+        return Windows([ids for ids, _ in windows_W], starts_B1, np.array([tokens for _, tokens in windows_W]))
+
+    def _refuse_long(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], first: int) -> None:
+        """Raise TextTooLongError for the first text that is too long; ``first`` is the number of texts[0]."""
+        for b, ids in self._whole_ids(texts, ids_B).items():
+            most = self._tokenizer.max_length
+            raise TextTooLongError(first + b, len(ids) + most - self._tokenizer.room, most)
+
+    def _whole_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        """All ids, without special tokens, of the texts that were cut, by their number."""
+        tokenizer = self._tokenizer
+        full = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]  # cut, or of just this length
+        whole = zip(full, tokenizer.encode_whole([texts[b] for b in full], self._threads))
+        return {b: ids for b, ids in whole if len(ids) > tokenizer.room}
+
+    def _windows(self, ids: np.ndarray, prompt_ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
+        """(ids, how many are the text's own) of each window of a text, in order, as few as there can be."""
+        tokenizer, shared = self._tokenizer, min(len(ids), len(prompt_ids))
+        before, after = tokenizer.special_ids
+        # A tokenizer may join the prompt's end and the text's beginning in one token.
+        prompt_length = int(np.argmin([*(ids[:shared] == prompt_ids[:shared]), False]))
+        room = tokenizer.room - prompt_length
+        if room < 1:
+            raise InputError(
+                f"a prompt and special tokens of {tokenizer.max_length - room:,} leave no room for the text: "
+                f"the model takes {tokenizer.max_length:,}"
+            )
+        parts = [ids[start : start + room] for start in range(prompt_length, len(ids), room)]
+        return [(np.concatenate([before, ids[:prompt_length], part, after]), len(part)) for part in parts]
 
 
 class PictureVectors:

@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 # isort: off
 if TYPE_CHECKING:  # by these very names: a checker takes others for private
-    from fastattn.vision.captioner import Caption as Caption, Captioner as Captioner
-    from fastattn.vision.channel import (
+    from fastattn.vision.attention import (
         CBAM as CBAM,
-        SelectiveKernel as SelectiveKernel,
-        SqueezeExcitation as SqueezeExcitation,
-    )
-    from fastattn.vision.features import (
+        DynamicCapacity as DynamicCapacity,
         MultiScaleAttention as MultiScaleAttention,
         PatchAttention as PatchAttention,
         ResidualAttention as ResidualAttention,
+        SelectiveKernel as SelectiveKernel,
+        SpatialTransformer as SpatialTransformer,
+        SqueezeExcitation as SqueezeExcitation,
     )
-    from fastattn.vision.maps import ImageMaps as ImageMaps, plot_image_attention as plot_image_attention
-    from fastattn.vision.occlusion import saliency as saliency
-    from fastattn.vision.spatial import DynamicCapacity as DynamicCapacity, SpatialTransformer as SpatialTransformer
+    from fastattn.vision.captioner import Caption as Caption, Captioner as Captioner
+    from fastattn.vision.maps import (
+        ImageMaps as ImageMaps,
+        plot_image_attention as plot_image_attention,
+        saliency as saliency,
+    )
 # isort: on
 
 _NAMES = {
+    "attention": "CBAM DynamicCapacity MultiScaleAttention PatchAttention ResidualAttention SelectiveKernel "
+    "SpatialTransformer SqueezeExcitation",
     "captioner": "Caption Captioner",
-    "channel": "CBAM SelectiveKernel SqueezeExcitation",
-    "features": "MultiScaleAttention PatchAttention ResidualAttention",
-    "maps": "ImageMaps plot_image_attention",
-    "occlusion": "saliency",
-    "spatial": "DynamicCapacity SpatialTransformer",
+    "maps": "ImageMaps plot_image_attention saliency",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
