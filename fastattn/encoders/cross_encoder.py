@@ -145,12 +145,7 @@ class CrossEncoder(HeadedModel):
         return scores[0] if single else scores
 
     def rank(
-        self,
-        query: str,
-        documents: Iterable[str],
-        top_k: int | None = None,
-        return_documents: bool = False,
-        **how: Any,
+        self, query: str, documents: Iterable[str], top_k: int | None = None, return_documents: bool = False, **how: Any
     ) -> list[dict[str, Any]]:
         """The documents by their scores for the query, best first: {"corpus_id": number, "score": float} of each.
 

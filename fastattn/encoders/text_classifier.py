@@ -46,11 +46,7 @@ class HeadedModel(EncoderBase):
         return self._tokenizer.pair_lengths(pairs, self._loaded.threads)
 
     def _plan(
-        self,
-        ids_B: Sequence[np.ndarray],
-        types_B: Sequence[np.ndarray] | None,
-        progress: Progress | None,
-        what: str,
+        self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None, progress: Progress | None, what: str
     ) -> Plan:
         def make_for(numbers: list[int]) -> Make:
             if self._head.spec.padding < 0:

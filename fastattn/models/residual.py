@@ -10,10 +10,7 @@ from fastattn.layers.parameters import Parameters
 from fastattn.spec.images import BlockPlace, ResidualSpec
 
 Gate = Callable[[np.ndarray, PixelGrid], np.ndarray]
-GATES: dict[str, Callable[[Parameters, str], Gate]] = {
-    "squeeze-excitation": ChannelGate,
-    "cbam": ChannelAndPlaceGate,
-}
+GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": ChannelGate, "cbam": ChannelAndPlaceGate}
 
 
 class ResidualBlock:

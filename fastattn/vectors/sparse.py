@@ -115,9 +115,4 @@ def _manhattan(shared_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.
     return -(sums[0][:, None] + sums[1] + shared_AB)
 
 
-_FINISH = {
-    "cosine": _cosine,
-    "dot": lambda dots_AB, a, b: dots_AB,
-    "euclidean": _euclidean,
-    "manhattan": _manhattan,
-}
+_FINISH = {"cosine": _cosine, "dot": lambda dots_AB, a, b: dots_AB, "euclidean": _euclidean, "manhattan": _manhattan}

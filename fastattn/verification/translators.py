@@ -253,9 +253,7 @@ class MarianTranslator:
         given = [self._settings.decoder_start_token_id, *self._forced_and(target)]
         with blaming("transformers' model fails"), self._torch.no_grad():
             return self._model(
-                input_ids=self._given(source),
-                decoder_input_ids=self._torch.tensor([given]),
-                output_hidden_states=True,
+                input_ids=self._given(source), decoder_input_ids=self._torch.tensor([given]), output_hidden_states=True
             )
 
     def _given(self, source: Sequence[str]) -> Any:
