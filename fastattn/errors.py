@@ -140,10 +140,10 @@ def check_texts(name: str, texts: Any) -> list[str]:
 def check_text(name: str, text: Any, number: int | None = None) -> str:
     """``text``, the one of that number; InputError unless it is a str."""
     if not isinstance(text, str):
-        found = f"a str, got {type(text).__name__}"
+        expectation = f"a str, got {type(text).__name__}"
         if number is not None:
-            found = f"str, number {number} is {type(text).__name__}"
-        raise InputError(f"{name} must be {found}{'; decode() makes a str' if isinstance(text, bytes) else ''}")
+            expectation = f"str, number {number} is {type(text).__name__}"
+        raise InputError(f"{name} must be {expectation}{'; decode() makes a str' if isinstance(text, bytes) else ''}")
     return text
 
 

@@ -21,9 +21,9 @@ def printable(text: str) -> str:
     return visible(without_secrets(text))
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """``1 line``, ``2,345 lines``."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def first_of(texts: list[str], kind: str) -> list[str]:
@@ -34,7 +34,7 @@ def first_of(texts: list[str], kind: str) -> list[str]:
 
 def visible(text: str) -> str:
     r"""``text`` with the characters that a terminal acts on escaped as ``ascii`` does: ``\x1b``, ``\u202e``."""
-    return re.sub(_ACTED_ON, lambda found: ascii(found[0])[1:-1], text)
+    return re.sub(_ACTED_ON, lambda match: ascii(match[0])[1:-1], text)
 
 
 def without_secrets(text: str) -> str:
@@ -67,4 +67,4 @@ def json_line(value: Any) -> str:
 
 def json_escaped(text: str) -> str:
     """JSON without white space but spaces, with the characters that a terminal acts on, in its strings, escaped."""
-    return re.sub(_ACTED_ON, lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub(_ACTED_ON, lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -57,8 +57,8 @@ class EncoderBase(ModelBase):
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
 
-        most = min(text.max_length, limit) if limit else text.max_length
-        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, most, text.lowercase, text.truncation_side)
+        max_length = min(text.max_length, limit) if limit else text.max_length
+        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, max_length, text.lowercase, text.truncation_side)
 
     @property
     def max_length(self) -> int:
@@ -79,18 +79,18 @@ class EncoderBase(ModelBase):
         head: Head = self._loaded.model.head
         return head
 
-    def _expect_head(self, checkpoint: Checkpoint, wanted: str) -> HeadSpec:
+    def _expect_head(self, checkpoint: Checkpoint, expectation: str) -> HeadSpec:
         """The checkpoint's head; CheckpointError where it has none."""
         head = checkpoint.spec.head
         if head is None:
-            raise CheckpointError(f"{wanted} is expected: {checkpoint.headless or 'the checkpoint has no head'}")
+            raise CheckpointError(f"{expectation} is expected: {checkpoint.headless or 'the checkpoint has no head'}")
         return head
 
-    def _expect_predictions(self, checkpoint: Checkpoint, wanted: str) -> None:
+    def _expect_predictions(self, checkpoint: Checkpoint, expectation: str) -> None:
         """Raise CheckpointError unless the head gives a number for each token of the vocabulary."""
-        head = self._expect_head(checkpoint, wanted)
+        head = self._expect_head(checkpoint, expectation)
         if head.rows != "each" or self._text.labels or head.outputs != self._spec.vocabulary:
-            raise CheckpointError(f"{wanted} is expected: the checkpoint's head does not predict tokens")
+            raise CheckpointError(f"{expectation} is expected: the checkpoint's head does not predict tokens")
 
     def _run(
         self,
@@ -115,9 +115,9 @@ class EncoderBase(ModelBase):
         return self._scheduler.run_alone(make_plan, encode)
 
 
-def progress_bar(wanted: bool | None) -> Progress:
+def progress_bar(show: bool | None) -> Progress:
     """The Progress of a call with ``show_progress_bar``; InputError for what is neither True, False nor None."""
-    return Progress(wanted is not None and check_bool("show_progress_bar", wanted))
+    return Progress(show is not None and check_bool("show_progress_bar", show))
 
 
 def check_habits(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
@@ -193,13 +193,13 @@ def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
     every core, all cores share each batch.
     """
     total = sum(lengths)
-    most = MOST_ROWS
+    max_rows = MOST_ROWS
     if threads > 1 and total >= 2 * LEAST_ROWS * threads:
-        most = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
+        max_rows = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
     batches: list[list[int]] = []
     rows = 0
     for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
-        if not batches or rows + lengths[b] > most:
+        if not batches or rows + lengths[b] > max_rows:
             batches.append([])
             rows = 0
         batches[-1].append(b)
@@ -224,17 +224,17 @@ def plan_batches(
     types_B, seen_B  as an EncodingBatch has them
     what     the ids are of, for the progress
     """
-    done = 0
+    count = 0
 
     def batch_of(numbers: list[int]) -> EncodingBatch:
         make = make_for(numbers)
 
         def counted(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
-            nonlocal done
+            nonlocal count
             results = make(rows_ND, starts_B1)
             if progress is not None:
-                done += len(numbers)
-                progress.show(f"{done:,} of {len(ids_B):,} {what}")
+                count += len(numbers)
+                progress.show(f"{count:,} of {len(ids_B):,} {what}")
             return results
 
         types = None if types_B is None else [types_B[b] for b in numbers]

@@ -172,7 +172,7 @@ class CrossEncoder(HeadedModel):
         return ranked
 
 
-def as_reranker(checkpoint: Checkpoint, asked: bool = False) -> Checkpoint:
+def as_reranker(checkpoint: Checkpoint, forced: bool = False) -> Checkpoint:
     """A language model with Qwen 3's tokens as an encoder with a head; any other checkpoint as it is.
 
     What the head gives of a prompt's last row is the logit of "yes" less that of "no". Raises CheckpointError where
@@ -181,7 +181,8 @@ def as_reranker(checkpoint: Checkpoint, asked: bool = False) -> Checkpoint:
     text = checkpoint.input
     if not isinstance(text, GeneratorText) or not all(token in bytes(text.tokenizer) for token in TOKENS):
         return checkpoint
-    if not asked and not any(NAMED in part.lower() for path in checkpoint.files for part in path.absolute().parts[-4:]):
+    parts = (part.lower() for path in checkpoint.files for part in path.absolute().parts[-4:])
+    if not forced and not any(NAMED in part for part in parts):
         raise CheckpointError(
             f'a reranker is expected: nothing in the names of this language model says "{NAMED}"; where it is one, '
             "name its folder so, or give CrossEncoder(..., yes_or_no=True)"
@@ -189,14 +190,15 @@ def as_reranker(checkpoint: Checkpoint, asked: bool = False) -> Checkpoint:
     yes = no = 0
     if (projection := checkpoint.tensors.get("decoder.projection.weight")) is not None:  # else the head is kept
         tokenizer = HuggingFaceTokenizer(text.tokenizer, LONGEST)
-        found = [tokenizer.index(token) for token in ("yes", "no")]
-        if any(index is None or index >= projection.shape[0] for index in found):
+        indices = [tokenizer.index(token) for token in ("yes", "no")]
+        if any(index is None or index >= projection.shape[0] for index in indices):
             return checkpoint
-        yes, no = found  # type: ignore[assignment]
-    made = checkpoint.as_reranker(yes, no, PROMPT)
-    assert isinstance(made.input, EncoderText)
-    most, prompts = min(made.input.max_length, LONGEST), {"query": INSTRUCTION}
-    return replace(made, input=replace(made.input, max_length=most, prompts=prompts, default_prompt="query"))
+        yes, no = indices  # type: ignore[assignment]
+    reranker = checkpoint.as_reranker(yes, no, PROMPT)
+    pair_text = reranker.input
+    assert isinstance(pair_text, EncoderText)
+    prompts, limit = {"query": INSTRUCTION}, min(pair_text.max_length, LONGEST)
+    return replace(reranker, input=replace(pair_text, max_length=limit, prompts=prompts, default_prompt="query"))
 
 
 def prompts_of(

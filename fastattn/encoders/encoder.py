@@ -80,9 +80,9 @@ class Encoder(EncoderBase):
         """The checkpoint's prompts by name."""
         return super().prompts if self._takes_texts else {}
 
-    def _expect(self, what: str, there: bool) -> None:
-        if not there:
-            raise InputError(f"this model takes no {what}: see Encoder.encode{'' if what == 'pictures' else '_images'}")
+    def _expect(self, kind: str, accepted: bool) -> None:
+        if not accepted:
+            raise InputError(f"this model takes no {kind}: see Encoder.encode{'' if kind == 'pictures' else '_images'}")
 
     def _checked(self, **options: Any) -> VectorOptions:
         """The options of a call with texts."""
@@ -216,12 +216,12 @@ class Encoder(EncoderBase):
         """
         self._expect("pictures", self._image_spec is not None)
         width = self.dimension if truncate_dim is None else check_count("truncate_dim", truncate_dim)
-        normalize, one = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
+        normalize, single = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
         with progress_bar(show_progress_bar) as progress:
-            several = [images] if one else check_several("images", images, "a picture or several")
-            vectors_BE = self._pictures.encode(several, progress)[:, :width]
+            pictures = [images] if single else check_several("images", images, "a picture or several")
+            vectors_BE = self._pictures.encode(pictures, progress)[:, :width]
         vectors_BE = unit_length(vectors_BE) if normalize else vectors_BE
-        return vectors_BE[0] if one else vectors_BE
+        return vectors_BE[0] if single else vectors_BE
 
     @property
     def image_spec(self) -> PictureSpec:
@@ -300,10 +300,10 @@ class Encoder(EncoderBase):
             yield len(text), text
 
     def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
-        first, most, failure = 0, FIRST_WINDOW, None
+        first, size, failure = 0, FIRST_WINDOW, None
         source = _sized(numbered)
         while failure is None:
-            window, _, failure = read_ahead(source, WINDOW_CHARACTERS, most)
+            window, _, failure = read_ahead(source, WINDOW_CHARACTERS, size)
             plan = partial(self._vectors.plan, options=options, first=first)
             try:
                 vectors_BE = self._scheduler.run(partial(plan, window))
@@ -312,7 +312,7 @@ class Encoder(EncoderBase):
                 vectors_BE = self._scheduler.run(partial(plan, window[: error.number - first]))
             # Copies, so that a caller who keeps one vector does not keep its whole window.
             yield from map(np.copy, vectors_BE)
-            first, most = first + len(window), min(2 * most, LAST_WINDOW)
+            first, size = first + len(window), min(2 * size, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
             raise failure
 
@@ -342,9 +342,9 @@ class TokenLimit:
 
     def exceeded(self, texts: Sequence[str]) -> dict[int, int]:
         """Number of a text -> its tokens, of those that have too many."""
-        asked = [number for number, text in enumerate(texts) if self.may_exceed(text)]
-        counts = self._encoder.count_tokens([texts[number] for number in asked], **self._prompt)
-        return {number: count for number, count in zip(asked, counts.tolist(), strict=True) if count > self.most}
+        numbers = [number for number, text in enumerate(texts) if self.may_exceed(text)]
+        counts = self._encoder.count_tokens([texts[number] for number in numbers], **self._prompt)
+        return {number: count for number, count in zip(numbers, counts.tolist(), strict=True) if count > self.most}
 
     def refusal(self, tokens: int) -> str:
         """Why a text with so many is refused."""

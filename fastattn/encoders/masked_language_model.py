@@ -47,11 +47,11 @@ class MaskedLanguageModel(EncoderBase):
         Of a text with several masks a list of such lists: each mask is predicted by itself, the others stay masks.
         Raises InputError for other values, and for a text without a mask.
         """
-        most = min(check_count("top_k", top_k), self._head.spec.outputs)
-        filled: list[Any] = self._run(partial(self._plan, most), texts, show_progress_bar)
+        k = min(check_count("top_k", top_k), self._head.spec.outputs)
+        filled: list[Any] = self._run(partial(self._plan, k), texts, show_progress_bar)
         return filled
 
-    def _plan(self, most: int, texts: list[str], progress: Progress | None) -> Plan:
+    def _plan(self, k: int, texts: list[str], progress: Progress | None) -> Plan:
         """The tokens of each text."""
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode(texts, threads)
@@ -62,17 +62,17 @@ class MaskedLanguageModel(EncoderBase):
                 raise InputError(f"text number {number} has no {self.mask_token}{within}")
 
         def make_for(numbers: list[int]) -> Any:
-            return partial(self._best, most, [positions_B[b] for b in numbers])
+            return partial(self._best, k, [positions_B[b] for b in numbers])
 
         best_B = yield from plan_batches(ids_B, make_for, threads, progress)
         return [self._named(ids, positions, *best) for ids, positions, best in zip(ids_B, positions_B, best_B)]
 
     def _best(
-        self, most: int, positions_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
+        self, k: int, positions_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(log_probs_Rk, ids_Rk) of the masks of each sentence."""
         rows_R = np.concatenate([start + positions for start, positions in zip(starts_B1, positions_B)])
-        log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, most)
+        log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, k)
         check_numbers(not np.isnan(log_probs_Rk).any())
         ends = np.cumsum([len(positions) for positions in positions_B])[:-1]
         return list(zip(np.split(log_probs_Rk, ends), np.split(ids_Rk, ends)))

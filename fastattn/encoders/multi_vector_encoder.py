@@ -44,9 +44,9 @@ class MultiVectorEncoder(EncoderBase):
         self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
         tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.max_positions
         tokenizer.take_whole(settings.markers)
-        found = (tokenizer.index(word) for word in settings.skipped)
+        indices = (tokenizer.index(word) for word in settings.skipped)
         unknown = tokenizer.unknown
-        self._skipped = np.array([i for i in found if i is not None and i != unknown], np.int32)
+        self._skipped = np.array([i for i in indices if i is not None and i != unknown], np.int32)
         self._filling = tokenizer.index(settings.expansion_token) if settings.expansion else None
         if settings.expansion and self._filling is None:
             raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
@@ -132,8 +132,8 @@ class MultiVectorEncoder(EncoderBase):
     def _plan(self, before: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
         """vectors [T, E] of each text."""
         settings, threads = self._settings, self._loaded.threads
-        most = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
-        ids_B = self._tokenizer.encode([before + text for text in texts], threads, most)
+        max_length = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
+        ids_B = self._tokenizer.encode([before + text for text in texts], threads, max_length)
         seen_B = None
         if settings.expansion and not settings.expansion_seen:
             sign = -1 if settings.expansion_left else 1
@@ -143,19 +143,19 @@ class MultiVectorEncoder(EncoderBase):
         skips = (task or "document") in settings.skipped_in
 
         def make_for(numbers: list[int]) -> Any:
-            kept = [~np.isin(ids_B[b], self._skipped) for b in numbers] if skips and len(self._skipped) else None
-            return partial(self._vectors, kept)
+            masks = [~np.isin(ids_B[b], self._skipped) for b in numbers] if skips and len(self._skipped) else None
+            return partial(self._vectors, masks)
 
         return (yield from plan_batches(ids_B, make_for, threads, progress, seen_B=seen_B))
 
-    def _vectors(self, kept: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
-        """The vectors of each sentence, of the tokens that are ``kept`` alone."""
+    def _vectors(self, masks: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
+        """The vectors of each sentence, of the tokens that are True in ``masks`` alone."""
         ops, first = self._loaded.ops, int(starts_B1[0])
         vectors_NE = self._dense(ops.take_rows(rows_ND, np.arange(first, int(starts_B1[-1]))))
         if self._text.normalize:
             vectors_NE = unit_length(vectors_NE)
         parts = [vectors_NE[start:end] for start, end in zip(starts_B1 - first, starts_B1[1:] - first)]
-        return [part.copy() if kept is None else part[kept[b]] for b, part in enumerate(parts)]
+        return [part.copy() if masks is None else part[masks[b]] for b, part in enumerate(parts)]
 
 
 def _filled(ids: np.ndarray, settings: MultiVectorText, filling: int) -> np.ndarray:
@@ -180,9 +180,9 @@ def _checked_vectors(name: str, vectors: Any, width: int) -> list[np.ndarray]:
     if isinstance(vectors, np.ndarray) and vectors.ndim != 3:
         raise InputError(f"{name} must be a list of arrays [tokens, {width}], got an array {list(vectors.shape)}")
     checked = []
-    for number, one in enumerate(vectors):
-        if not isinstance(one, np.ndarray) or one.ndim != 2 or one.shape[1] != width or one.dtype.kind != "f":
-            found = f"{one.dtype} {list(one.shape)}" if isinstance(one, np.ndarray) else type(one).__name__
-            raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {found}")
-        checked.append(np.ascontiguousarray(one, np.float32))
+    for number, x_TE in enumerate(vectors):
+        if not isinstance(x_TE, np.ndarray) or x_TE.ndim != 2 or x_TE.shape[1] != width or x_TE.dtype.kind != "f":
+            kind = f"{x_TE.dtype} {list(x_TE.shape)}" if isinstance(x_TE, np.ndarray) else type(x_TE).__name__
+            raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {kind}")
+        checked.append(np.ascontiguousarray(x_TE, np.float32))
     return checked

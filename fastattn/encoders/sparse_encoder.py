@@ -41,9 +41,9 @@ class SparseEncoder(EncoderBase):
     def _prepare(self) -> None:
         super()._prepare()
         text = self._text
-        self._made = text.sparse or SparseText()
+        self._settings = text.sparse or SparseText()
         self._similarity = "dot" if text.sparse is None else text.similarity
-        self._sparse = SparseHead(self._head, self._made)
+        self._sparse = SparseHead(self._head, self._settings)
 
     @property
     def dimension(self) -> int:
@@ -70,10 +70,10 @@ class SparseEncoder(EncoderBase):
         Raises InputError for other values.
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
-        most = self._made.most if max_active_dims is None else check_count("max_active_dims", max_active_dims)
+        max_active = self._settings.most if max_active_dims is None else check_count("max_active_dims", max_active_dims)
         if format not in FORMATS:
             raise InputError(f"unknown format {described(format)}; known: {', '.join(FORMATS)}")
-        rows = self._run(partial(self._plan, before, most), texts, show_progress_bar)
+        rows = self._run(partial(self._plan, before, max_active), texts, show_progress_bar)
         vectors = join_rows([rows] if isinstance(texts, str) else rows, self.dimension)
         return vectors.to_scipy() if format == "scipy" else vectors
 
@@ -90,12 +90,12 @@ class SparseEncoder(EncoderBase):
 
         vectors  as ``encode`` returns them
         """
-        most = None if top_k is None else check_count("top_k", top_k)
+        k = None if top_k is None else check_count("top_k", top_k)
         checked: SparseVectors = checked_vectors(vectors, self.dimension)
         decoded = []
         for number in range(len(checked)):
             columns, numbers = checked.row(number)
-            order = np.argsort(-numbers, kind="stable")[:most]
+            order = np.argsort(-numbers, kind="stable")[:k]
             token = self._tokenizer.token
             decoded.append([(token(int(columns[i])) or "", float(numbers[i])) for i in order])
         return decoded
@@ -107,10 +107,10 @@ class SparseEncoder(EncoderBase):
         """
         return sparse_similarity(a, b, self._similarity)
 
-    def _plan(self, before: str, most: int | None, texts: list[str], progress: Progress | None) -> Plan:
+    def _plan(self, before: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode([before + text for text in texts], threads)
-        make = partial(self._sparse.rows, most=most)
+        make = partial(self._sparse.rows, most=max_active)
         return (yield from plan_batches(ids_B, lambda _: make, threads, progress))
 
 
@@ -118,12 +118,12 @@ class SparseHead:
     """Makes sparse vectors of what ``head`` gives each token; CheckpointError for settings that are not known."""
 
     def __init__(self, head: Head, text: SparseText):
-        for kind, value, known in (
+        for kind, value, options in (
             ("pooling", text.pooling, SPARSE_POOLINGS),
             ("activation", text.activation, SPARSE_ACTIVATIONS),
         ):
-            if value not in known:
-                raise CheckpointError(f"unknown {kind} {value!r} of sparse vectors; known: {', '.join(known)}")
+            if value not in options:
+                raise CheckpointError(f"unknown {kind} {value!r} of sparse vectors; known: {', '.join(options)}")
         self._head, self._text = head, text
 
     def rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -134,15 +134,15 @@ class SparseHead:
         """
         make = self._largest if self._text.pooling == "max" else self._sums
         step = max(1, MOST_NUMBERS // self._head.spec.outputs)
-        found = []
+        rows = []
         for first in range(0, len(starts_B1) - 1, step):
             for columns, numbers in make(rows_ND, starts_B1[first : first + step + 1]):
                 check_finite(numbers)
                 if most is not None and len(columns) > most:
-                    kept = np.sort(np.argsort(-numbers, kind="stable")[:most])
-                    columns, numbers = columns[kept], numbers[kept]
-                found.append((columns.astype(np.int32), numbers))
-        return found
+                    greatest = np.sort(np.argsort(-numbers, kind="stable")[:most])
+                    columns, numbers = columns[greatest], numbers[greatest]
+                rows.append((columns.astype(np.int32), numbers))
+        return rows
 
     def _largest(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation keeps their order

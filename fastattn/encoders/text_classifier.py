@@ -113,8 +113,8 @@ class TextClassifier(HeadedModel):
 
 def _unpadded(ids: np.ndarray, padding: int) -> int:
     """How many ids there are up to the last that is no padding; the first alone if all are."""
-    others = np.flatnonzero(ids != padding)
-    return int(others[-1]) + 1 if len(others) else min(len(ids), 1)
+    places = np.flatnonzero(ids != padding)
+    return int(places[-1]) + 1 if len(places) else min(len(ids), 1)
 
 
 def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:

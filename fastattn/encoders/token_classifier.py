@@ -193,11 +193,11 @@ class TokenClassifier(EncoderBase):
         unknown, marks_parts = tokenizer.unknown, tokenizer.marks_parts
         tokens = []
         for index in range(before, len(spans.ids_T) - after):
-            (start, end), one = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])
-            word, there = tokenizer.token(one) or "", text[start:end]
+            (start, end), token_id = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])
+            word, span = tokenizer.token(token_id) or "", text[start:end]
             # transformers' rule: a part's prefix makes it longer than its place, as any change by normalization does
-            continues = len(word) != len(there) if marks_parts else start > 0 and " " not in text[start - 1 : start + 1]
-            if one == unknown:
-                word, continues = there, False
+            continues = len(word) != len(span) if marks_parts else start > 0 and " " not in text[start - 1 : start + 1]
+            if token_id == unknown:
+                word, continues = span, False
             tokens.append(Token(word, scores_TF[index], start, end, index, continues))
         return tokens

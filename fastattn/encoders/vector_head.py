@@ -93,13 +93,13 @@ def find_prompt(
             warn(f"prompt_name {described(prompt_name)} is ignored, since there is a prompt")
         return prompt
     if prompt_name is None:
-        usual = text.default_prompt if task is None else task
-        return "" if usual is None else text.prompts.get(usual, "")
+        name = text.default_prompt if task is None else task
+        return "" if name is None else text.prompts.get(name, "")
     if not isinstance(prompt_name, str):
         raise InputError(f"prompt_name must be a str, got {type(prompt_name).__name__}")
     if prompt_name not in text.prompts:
-        known = f"known: {', '.join(text.prompts)}" if text.prompts else "this checkpoint has none"
-        raise InputError(f"unknown prompt_name {prompt_name!r}; {known}; prompt is for a text of your own")
+        choices = f"known: {', '.join(text.prompts)}" if text.prompts else "this checkpoint has none"
+        raise InputError(f"unknown prompt_name {prompt_name!r}; {choices}; prompt is for a text of your own")
     return text.prompts[prompt_name]
 
 
@@ -210,9 +210,9 @@ class TextVectors:
 
     def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
         """The width of the vectors; None: as the checkpoint says. Raises InputError for what is no count."""
-        most = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
+        limit = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
         width = self._whole_width(pooling)
-        return width if most is None else min(width, most)
+        return width if limit is None else min(width, limit)
 
     def _pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
         """The poolings asked for, the checkpoint's for None. Raises InputError for what is unknown or does not fit."""
@@ -290,8 +290,8 @@ class TextVectors:
     def _refuse_long(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], first: int) -> None:
         """Raise TextTooLongError for the first text that is too long; ``first`` is the number of texts[0]."""
         for b, ids in self._whole_ids(texts, ids_B).items():
-            most = self._tokenizer.max_length
-            raise TextTooLongError(first + b, len(ids) + most - self._tokenizer.room, most)
+            limit = self._tokenizer.max_length
+            raise TextTooLongError(first + b, len(ids) + limit - self._tokenizer.room, limit)
 
     def _whole_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
         """All ids, without special tokens, of the texts that were cut, by their number."""
@@ -362,12 +362,12 @@ def check_vectors(text: EncoderText, width: int) -> None:
 
     width  of the hidden states
     """
-    for other, what, name in (
+    for settings, results, name in (
         (text.sparse, "sparse vectors", "SparseEncoder"),
         (text.multi_vector, "a vector a token", "MultiVectorEncoder"),
     ):
-        if other is not None:
-            raise CheckpointError(f"this checkpoint is made for {what}: use fastattn.{name}")
+        if settings is not None:
+            raise CheckpointError(f"this checkpoint is made for {results}: use fastattn.{name}")
     try:
         check_poolings(text.pooling)
     except InputError as error:

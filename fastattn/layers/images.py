@@ -25,9 +25,9 @@ class ImageConvolution:
             self.filters_TD = np.ascontiguousarray(weight_FE.T)
             return
         biases = [None] * groups if self.bias is None else np.split(self.bias, groups)
-        pairs, wanted = zip(np.split(weight_FE, groups), biases), parameters.precision
-        precision = "int8" if wanted == "int4" else wanted  # a group's inputs are few, seldom whole groups of int4
-        self.groups = [self.ops.pack_linear(weight, bias, precision) for weight, bias in pairs]
+        pairs, precision = zip(np.split(weight_FE, groups), biases), parameters.precision
+        narrow = "int8" if precision == "int4" else precision  # a group's inputs are few, seldom whole groups of int4
+        self.groups = [self.ops.pack_linear(weight, bias, narrow) for weight, bias in pairs]
 
     def __call__(
         self, x_ND: np.ndarray, grid: PixelGrid, residual_NF: np.ndarray | None = None
@@ -36,8 +36,8 @@ class ImageConvolution:
         if self.filters_TD is None:
             rows = self.ops.convolve(x_ND, grid, self.window, self.groups, self.activation, residual_NF)
         else:
-            more = self.filters_TD, self.bias, self.activation, residual_NF
-            rows = self.ops.convolve_depthwise(x_ND, grid, self.window, *more)
+            arguments = self.filters_TD, self.bias, self.activation, residual_NF
+            rows = self.ops.convolve_depthwise(x_ND, grid, self.window, *arguments)
         return rows, self.window.over(grid)
 
 

@@ -96,11 +96,11 @@ class KeyValueCache:
         lengths_B = np.diff(starts_B1)
         B = len(lengths_B)
         if len(self._free_memory_slots) < B:
-            old, more = len(self._users_P), max(B, len(self._users_P))
-            self.memories_PS = _extended(self.memories_PS, more, 0)
-            self._memory_lengths_P = _extended(self._memory_lengths_P, more, 0)
-            self._users_P = _extended(self._users_P, more, 0)
-            self._free_memory_slots.extend(range(old + more - 1, old - 1, -1))
+            before, added = len(self._users_P), max(B, len(self._users_P))
+            self.memories_PS = _extended(self.memories_PS, added, 0)
+            self._memory_lengths_P = _extended(self._memory_lengths_P, added, 0)
+            self._users_P = _extended(self._users_P, added, 0)
+            self._free_memory_slots.extend(range(before + added - 1, before - 1, -1))
         memory_slots_B = np.array([self._free_memory_slots.pop() for _ in range(B)], np.int64)
         rows_N = self.memory.take(int(starts_B1[-1]))
         self.memories_PS = _widened(self.memories_PS, int(lengths_B.max(initial=0)), 0)
@@ -112,12 +112,12 @@ class KeyValueCache:
     def add_slots(self, memory_slot: int, count: int, key: int = 0) -> np.ndarray:
         """slots_R: ``count`` slots for one more sentence that uses the memory slot; ``key`` of a sample."""
         if len(self._free_slots) < count:
-            old, more = len(self.histories_RS), max(count, len(self.histories_RS))
-            self.histories_RS = _extended(self.histories_RS, more, -1)
-            self._written_RS = _extended(self._written_RS, more, -1)
-            self._memory_slots_R = _extended(self._memory_slots_R, more, 0)
-            self._keys_R = _extended(self._keys_R, more, 0)
-            self._free_slots.extend(range(old + more - 1, old - 1, -1))
+            before, added = len(self.histories_RS), max(count, len(self.histories_RS))
+            self.histories_RS = _extended(self.histories_RS, added, -1)
+            self._written_RS = _extended(self._written_RS, added, -1)
+            self._memory_slots_R = _extended(self._memory_slots_R, added, 0)
+            self._keys_R = _extended(self._keys_R, added, 0)
+            self._free_slots.extend(range(before + added - 1, before - 1, -1))
         slots_R = np.array([self._free_slots.pop() for _ in range(count)], np.int64)
         self._memory_slots_R[slots_R], self._keys_R[slots_R] = memory_slot, key
         self._users_P[memory_slot] += 1
@@ -154,7 +154,7 @@ class KeyValueCache:
             self.target.give_back(self._begun.pop(memory_slot, np.zeros(0, np.int32)))
             self._memory_lengths_P[memory_slot] = 0
             self._free_memory_slots.append(memory_slot)
-            self._memory_slots = {key: other for key, other in self._memory_slots.items() if other != memory_slot}
+            self._memory_slots = {key: number for key, number in self._memory_slots.items() if number != memory_slot}
 
     # beginnings that several sequences have
 
@@ -176,14 +176,14 @@ class KeyValueCache:
 
     def longest_beginning(self, tokens_T: np.ndarray) -> np.ndarray:
         """rows_T of as many first tokens as a kept beginning has in common with these; that is the newest then."""
-        found, newest = np.zeros(0, np.int32), 0
+        longest_T, newest = np.zeros(0, np.int32), 0
         for number, beginning in enumerate(self._kept):
             same = common_beginning(beginning.tokens_T, tokens_T)
-            if same > len(found):
-                found, newest = beginning.rows_T[:same], number
-        if len(found):
+            if same > len(longest_T):
+                longest_T, newest = beginning.rows_T[:same], number
+        if len(longest_T):
             self._kept.append(self._kept.pop(newest))
-        return found
+        return longest_T
 
     def keep(self, slot: int, length: int) -> None:
         """Keep the slot's first positions for later sequences, and let the oldest go where there is too little room.
@@ -199,10 +199,10 @@ class KeyValueCache:
         rows_T = self.shared_rows(slot, length)
         self._hold(rows_T)
         pairs = list(zip(self._kept, common))
-        self._kept = [kept for kept, same in pairs if same < len(kept.tokens_T)] + [Beginning(tokens_T, rows_T)]
-        for kept, same in pairs:
-            if same == len(kept.tokens_T):
-                self._let_go(kept.rows_T)
+        self._kept = [old for old, same in pairs if same < len(old.tokens_T)] + [Beginning(tokens_T, rows_T)]
+        for old, same in pairs:
+            if same == len(old.tokens_T):
+                self._let_go(old.rows_T)
         while self.kept_rows > self._most_kept:
             self._let_go(self._kept.pop(0).rows_T)
 
@@ -357,8 +357,8 @@ class KeyValueCache:
         inside_RS = self.histories_RS >= 0
         # Not np.unique, whose first call imports a module: a process forked meanwhile would wait for it for ever.
         alive_M = np.zeros(self.target.rows, bool)
-        kept = (beginning.rows_T for beginning in self._kept)
-        alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values(), *kept])] = True
+        shared = (beginning.rows_T for beginning in self._kept)
+        alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values(), *shared])] = True
         kept_M = np.flatnonzero(alive_M).astype(np.int32)
         rows = max(LEAST_ROWS, len(kept_M), rows)
         renumbered_M = np.zeros(self.target.rows, np.int32)
@@ -367,7 +367,7 @@ class KeyValueCache:
         written_RS = self._written_RS >= 0
         self._written_RS[written_RS] = renumbered_M[self._written_RS[written_RS]]
         self._begun = {memory_slot: renumbered_M[rows_T] for memory_slot, rows_T in self._begun.items()}
-        self._kept = [kept._replace(rows_T=renumbered_M[kept.rows_T]) for kept in self._kept]
+        self._kept = [beginning._replace(rows_T=renumbered_M[beginning.rows_T]) for beginning in self._kept]
         if len(self._holders_M):
             self._hold(np.zeros(0, np.int32))  # as long as the pool
             self._holders_M = _extended(self._holders_M[kept_M], rows - len(kept_M), 0)
@@ -378,10 +378,10 @@ class KeyValueCache:
         self.target.keep_only(kept_M, rows)
 
 
-def common_beginning(one_T: np.ndarray, other_T: np.ndarray) -> int:
+def common_beginning(a_T: np.ndarray, b_T: np.ndarray) -> int:
     """How many first tokens are the same."""
-    length = min(len(one_T), len(other_T))
-    different = np.flatnonzero(one_T[:length] != other_T[:length])
+    length = min(len(a_T), len(b_T))
+    different = np.flatnonzero(a_T[:length] != b_T[:length])
     return int(different[0]) if len(different) else length
 
 

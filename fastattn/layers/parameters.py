@@ -63,14 +63,14 @@ class Parameters:
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        found = self._needed.tensors.get(name)  # of a table perhaps what it has become
-        if found is None:
-            found = self._tensors[name]
-        if id(found) not in self._read:
-            is_table = self._packed_file is not None and isinstance(found, UnreadTensor) and found.form == "float32"
-            self._read[id(found)] = self._packed_file.table(name, found) if is_table else in_memory(found), found
-        read = self._read[id(found)][0]
-        self._needed.tensors |= {other: read for other, one in self._needed.tensors.items() if one is found}
+        stored = self._needed.tensors.get(name)  # of a table perhaps what it has become
+        if stored is None:
+            stored = self._tensors[name]
+        if id(stored) not in self._read:
+            is_table = self._packed_file is not None and isinstance(stored, UnreadTensor) and stored.form == "float32"
+            self._read[id(stored)] = self._packed_file.table(name, stored) if is_table else in_memory(stored), stored
+        read = self._read[id(stored)][0]
+        self._needed.tensors |= {alias: read for alias, tensor in self._needed.tensors.items() if tensor is stored}
         self._needed.tensors[name] = read
         return read
 
@@ -111,9 +111,9 @@ class Parameters:
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
-        if any(one.shape[1] % GROUP_INPUTS != 0 or form_of(one) == "int8" for one in weights):
+        if any(weight.shape[1] % GROUP_INPUTS != 0 or form_of(weight) == "int8" for weight in weights):
             return "int8"
-        if any(form_of(one) == "blocks" for one in weights):
+        if any(form_of(weight) == "blocks" for weight in weights):
             return "int8_groups"
         return "int4" if set(names).isdisjoint(PROJECTIONS) else "int8"
 
@@ -137,15 +137,15 @@ class Parameters:
         So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
         bits becomes int8, or float32 in a model of that.
         """
-        found = self._tensors[name]
-        form, tied = form_of(found), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is found]
-        kept = found
-        for other in tied:
-            kept = self._needed.tensors.setdefault(f"{other}.weight", kept)
+        stored = self._tensors[name]
+        form, tied = form_of(stored), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is stored]
+        shared = stored
+        for projection in tied:
+            shared = self._needed.tensors.setdefault(f"{projection}.weight", shared)
         if tied and self.precision in _SHARED.get(form, ("float32", "int8", "int4")):
-            self._needed.tensors.setdefault(name, kept)
+            self._needed.tensors.setdefault(name, shared)
             return self.packed(tied[0])
         if form not in _SHARED and name not in self._needed.tensors:
-            weight_VD = as_float32(found)
+            weight_VD = as_float32(stored)
             self._needed.tensors[name] = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
         return self.tensor(name)

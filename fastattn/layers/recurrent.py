@@ -70,22 +70,22 @@ class SeenMemory(NamedTuple):
     """What a step's rows attend to.
 
     keys_values_ME  a table of what ``StateAttention.keys_values`` made
-    seen            which of its rows each row sees
+    keys            which of its rows each row sees
     steps_N         the rows' numbers in their sequences
     shares_N        by which hard attention draws, as ``KeyValueCache.shares`` has them; None: it never does
     """
 
     keys_values_ME: np.ndarray
-    seen: KeyIndex
+    keys: KeyIndex
     steps_N: np.ndarray
     shares_N: np.ndarray | None
 
     def take(self, n_K: np.ndarray) -> "SeenMemory":
         """Of some rows."""
-        owners_K = n_K if self.seen.rows_N is None else self.seen.rows_N[n_K]
-        seen = KeyIndex(self.seen.index_RS, self.seen.stops_N[n_K], owners_K)
+        owners_K = n_K if self.keys.rows_N is None else self.keys.rows_N[n_K]
+        keys = KeyIndex(self.keys.index_RS, self.keys.stops_N[n_K], owners_K)
         shares_K = None if self.shares_N is None else self.shares_N[n_K]
-        return self._replace(seen=seen, steps_N=self.steps_N[n_K], shares_N=shares_K)
+        return self._replace(keys=keys, steps_N=self.steps_N[n_K], shares_N=shares_K)
 
 
 class StateAttention:
@@ -122,7 +122,7 @@ class StateAttention:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """(context_NC, weights_NS or None)."""
         query_NK = hidden_NH if self.query is None else self.query(hidden_NH)
-        weights_NHS, centres_N, index = None, None, memory.seen
+        weights_NHS, centres_N, index = None, None, memory.keys
         if self.spec.window:
             centres_N = self._centres(hidden_NH, memory)
             index = self._window(index, centres_N)
@@ -156,7 +156,7 @@ class StateAttention:
         if not self.spec.predictive:
             return memory.steps_N.astype(np.float64)
         shares_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
-        return shares_N1[:, 0] * memory.seen.stops_N
+        return shares_N1[:, 0] * memory.keys.stops_N
 
     def _window(self, index: KeyIndex, centres_N: np.ndarray) -> KeyIndex:
         """The keys within the window; a position that is no number has the first alone, whose weight is NaN then."""

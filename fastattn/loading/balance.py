@@ -35,13 +35,13 @@ class InputRecorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
-    def linear(self, x_ND: np.ndarray, packed: PackedLinear, **rest: Any) -> np.ndarray:
+    def linear(self, x_ND: np.ndarray, packed: PackedLinear, **options: Any) -> np.ndarray:
         self._record(x_ND, packed)
-        return self._ops.linear(x_ND, packed, **rest)
+        return self._ops.linear(x_ND, packed, **options)
 
-    def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, **rest: Any) -> np.ndarray:
+    def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, **options: Any) -> np.ndarray:
         self._record(x_ND, packed, gate)
-        return self._ops.gated(x_ND, packed, gate, **rest)
+        return self._ops.gated(x_ND, packed, gate, **options)
 
     def _record(self, x_ND: np.ndarray, *layers: PackedLinear) -> None:
         peaks_D = np.abs(np.asarray(x_ND)).max(axis=0)

@@ -77,12 +77,12 @@ class CachedArrays:
             os.ftruncate(stream.fileno(), self._window_end)
             self._window = FileMap(stream.fileno(), room, access=mmap.ACCESS_COPY, offset=self._window_begin)
             self._window.path = Path(part)
-        kept = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
-        self._given.append(kept)
-        self._locations[id(kept)] = 0, self.size, dtype.str, shape, kept.strides
+        mapped = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
+        self._given.append(mapped)
+        self._locations[id(mapped)] = 0, self.size, dtype.str, shape, mapped.strides
         self.size += size + -size % _ALIGNMENT
         self._kept = self.size
-        return kept
+        return mapped
 
     def abandon(self) -> None:
         """Delete what was begun; arrays that are kept there stay as they are."""
@@ -169,10 +169,10 @@ class _Unpickler(pickle.Unpickler):
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if module.startswith("fastattn.") else None
-        if not (isinstance(found, type) and "__dataclass_fields__" in vars(found)):
+        kind = super().find_class(module, name) if module.startswith("fastattn.") else None
+        if not (isinstance(kind, type) and "__dataclass_fields__" in vars(kind)):
             raise pickle.UnpicklingError(f"{module}.{name} is none of a checkpoint's classes")
-        return found
+        return kind
 
     def persistent_load(self, location: tuple[Any, ...]) -> np.ndarray:
         if location not in self._known:
@@ -212,11 +212,11 @@ def _huge_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
     """
     piece, filled = memoryview(bytearray(_HUGE)), 0
     for part in parts:
-        left = memoryview(part)
-        while len(left):
-            took = min(len(left), _HUGE - filled)
-            piece[filled : filled + took] = left[:took]
-            left, filled = left[took:], filled + took
+        remaining = memoryview(part)
+        while len(remaining):
+            took = min(len(remaining), _HUGE - filled)
+            piece[filled : filled + took] = remaining[:took]
+            remaining, filled = remaining[took:], filled + took
             if filled == _HUGE:
                 yield piece
                 filled = 0

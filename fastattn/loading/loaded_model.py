@@ -99,9 +99,9 @@ class ModelBase:
         device: str = "cpu",
     ) -> _Self:
         """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: that of the device."""
-        made = cls.__new__(cls)
-        made._build(precision, threads, ops or backend(device), checkpoint, None)
-        return made
+        model = cls.__new__(cls)
+        model._build(precision, threads, ops or backend(device), checkpoint, None)
+        return model
 
     def _build(
         self, precision: str, threads: int | None, ops: Ops, checkpoint: Checkpoint, loading: Loading | None
@@ -174,13 +174,13 @@ class ModelBase:
         )
 
 
-def expected(wanted: str, checkpoint: Checkpoint) -> WrongModelError:
+def expected(owner: str, checkpoint: Checkpoint) -> WrongModelError:
     """The error for a checkpoint of another class: which one it is for."""
-    kind, other = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
+    kind, usage = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
     if checkpoint.pictures is not None and checkpoint.spec.decoder is not None:
-        other = "vision.Captioner, or fastattn caption"
+        usage = "vision.Captioner, or fastattn caption"
     return WrongModelError(
-        f"{wanted} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {other}"
+        f"{owner} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {usage}"
     )
 
 

@@ -84,11 +84,11 @@ def load_or_build(
         return
     key = repr((os.path.abspath(path), precision, use, device, __file__)).encode("utf-8", "surrogatepass")
     file = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
-    found = _find(file, statuses, device)
-    if found is not None:
+    cached = _find(file, statuses, device)
+    if cached is not None:
         with contextlib.suppress(KeyError):  # a tensor that was not asked for when it was cached
-            build(*found)
-            for used in filter(None, (file, found[1].packed)):
+            build(*cached)
+            for used in filter(None, (file, cached[1].packed)):
                 mark_used(used, A_DAY)  # of the packed weights, whose digest the next process checks again
             if path.parent == cache_root() / "checkpoints":
                 mark_used(path)
@@ -188,8 +188,8 @@ def _readers() -> list[Status]:
     from fastattn import weights
 
     package = os.path.dirname(os.path.dirname(__file__))
-    found = [status for room in _READERS for status in _below(os.path.join(package, room), 2, ".py")]
-    return sorted(found + [status for folder in weights.__path__ for status in _below(folder, 9, (".py", ".toml"))])
+    statuses = [status for room in _READERS for status in _below(os.path.join(package, room), 2, ".py")]
+    return sorted(statuses + [status for folder in weights.__path__ for status in _below(folder, 9, (".py", ".toml"))])
 
 
 def _status(name: str, status: os.stat_result) -> Status:
@@ -250,8 +250,8 @@ class PackedWeights:
         shapes = self._ops.packed_shapes(*shape, precision or self._precision, balanced)
         if {field: array.shape for field, array in arrays.items()} == shapes:
             return self._ops.packed_of(*shape, arrays)
-        made = make()
-        self._made[name] = arrays = {field: self._kept(array) for field, array in made.arrays().items()}
+        layer = make()
+        self._made[name] = arrays = {field: self._kept(array) for field, array in layer.arrays().items()}
         return self._ops.packed_of(*shape, arrays)
 
     def table(self, name: str, tensor: UnreadTensor) -> np.ndarray:

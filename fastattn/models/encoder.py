@@ -162,10 +162,10 @@ class EncoderStack:
                 positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
                 types_N = None if types_B is None else np.concatenate(types_B[first:end]).astype(np.int32, copy=False)
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
-                seen = None if seen_B is None else np.array(seen_B[first:end], np.int64)
+                counts_B = None if seen_B is None else np.array(seen_B[first:end], np.int64)
                 rows = WholeRows(
                     self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal,
-                    types_N=types_N, seen_B=seen, narrow=self.narrow, first_only=first_only,
+                    types_N=types_N, seen_B=counts_B, narrow=self.narrow, first_only=first_only,
                 )  # fmt: skip
                 yield self.stack(ids_N, rows), rows
             first = end

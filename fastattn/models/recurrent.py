@@ -96,8 +96,8 @@ class RecurrentDecoder(RecurrentStack):
             self.bridge = Linear(parameters, f"{name}.bridge", spec.initial_activation)
         self.row_widths = (self.state_width,)
         # First states lie beside keys and values, in the row of their sentence's first key; other rows stay unwritten.
-        kept = () if self.attention is None else (self.attention.width,)
-        self.memory_widths = kept if spec.initial == "zero" else (*kept, self.state_width)
+        widths = () if self.attention is None else (self.attention.width,)
+        self.memory_widths = widths if spec.initial == "zero" else (*widths, self.state_width)
         self.memory_widths = self.memory_widths or (1,)  # a source is needed all the same
         self.aligns = self.attention is not None
         if spec.points:
@@ -106,11 +106,11 @@ class RecurrentDecoder(RecurrentStack):
         self.records = not spec.points and (self.attention is None or self.attention.records)
 
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
-        kept = [] if self.attention is None else [self._joined(*self.attention.keys_values(rows_ND))]
+        parts = [] if self.attention is None else [self._joined(*self.attention.keys_values(rows_ND))]
         if self.spec.initial != "zero":
             assert last_BS is not None
-            kept.append(self._first_states(last_BS))
-        return kept
+            parts.append(self._first_states(last_BS))
+        return parts
 
     def _first_states(self, last_BS: np.ndarray) -> np.ndarray:
         """states_BW of sequences, from those that the encoder ended with; nothing has been fed back yet."""
@@ -128,23 +128,23 @@ class RecurrentDecoder(RecurrentStack):
     def states(self, ids_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
         yield from self._run(ids_N, rows, slice(None))
 
-    def _run(self, ids_N: np.ndarray, rows: Rows, wanted: slice) -> list[np.ndarray]:
+    def _run(self, ids_N: np.ndarray, rows: Rows, levels: slice) -> list[np.ndarray]:
         """Of the embedding, each layer's rows and the stack's those that are wanted."""
         memory = self._memory(rows)
         x_NE = self._pointed(ids_N, memory) if self.spec.points and memory is not None else self._embedded(ids_N)
         states_MW, previous_N, rows_N = rows.states(0, x_NE, self.state_width)
         if isinstance(rows, RecordedRows):
-            return self._step(x_NE, ids_N, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][wanted]
+            return self._step(x_NE, ids_N, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][levels]
         parts, weights, order = [], [], []
         for depth, n_K in enumerate(_by_depth(rows)):
             before = states_MW, previous_N[n_K]
             if not depth and self.spec.initial != "zero":
                 before = self._from_first(rows, *before, n_K)
             x_KE = x_NE if len(n_K) == len(x_NE) else self.ops.take_rows(x_NE, n_K)
-            seen = None if memory is None else memory.take(n_K)
+            memory_K = None if memory is None else memory.take(n_K)
             after = states_MW, rows_N[n_K]
-            rows_KD, weights_KS = self._step(x_KE, ids_N[n_K], before, after, seen, rows.wants_attention)
-            parts.append(rows_KD[wanted])
+            rows_KD, weights_KS = self._step(x_KE, ids_N[n_K], before, after, memory_K, rows.wants_attention)
+            parts.append(rows_KD[levels])
             order.append(n_K)
             weights.append(np.zeros((len(n_K), 0)) if weights_KS is None else weights_KS)
         if len(parts) == 1:
@@ -177,12 +177,12 @@ class RecurrentDecoder(RecurrentStack):
             if self.attention is not None and spec.attention is not None and spec.attention.after == number:
                 assert memory is not None
                 query = read["hidden"] if number else Columns(before[0], self.layers[-1].column, spec.units, before[1])
-                wanted = wants_weights or spec.points
-                read["context"], weights_NS = self.attention(self._joined(query), memory, wanted)
+                needs_weights = wants_weights or spec.points
+                read["context"], weights_NS = self.attention(self._joined(query), memory, needs_weights)
                 parts.append(read["context"])
             if layer is not None:
-                x_ND, given_N = self._joined(*parts) if parts else None, None if number or not folds else ids_N
-                read["hidden"] = layer(x_ND, starts_N1, started, after, given_N)
+                x_ND, layer_ids_N = self._joined(*parts) if parts else None, None if number or not folds else ids_N
+                read["hidden"] = layer(x_ND, starts_N1, started, after, layer_ids_N)
                 parts = [read["hidden"]]
                 levels.append(read["hidden"])
         y_ND = self._logarithms(weights_NS) if spec.points and weights_NS is not None else self._read(**read)
@@ -193,10 +193,10 @@ class RecurrentDecoder(RecurrentStack):
     def _pointed(self, ids_N: np.ndarray, memory: SeenMemory) -> np.ndarray:
         """What the encoder read in the places of those numbers; a place that there is not is as good as impossible."""
         assert self.attention is not None
-        ids_N = np.minimum(ids_N, memory.seen.stops_N - 1)
-        owners_N = np.arange(len(ids_N)) if memory.seen.rows_N is None else memory.seen.rows_N
+        ids_N = np.minimum(ids_N, memory.keys.stops_N - 1)
+        owners_N = np.arange(len(ids_N)) if memory.keys.rows_N is None else memory.keys.rows_N
         first = self.attention.width - self.spec.embedding_width
-        chosen_N = memory.seen.index_RS[owners_N, ids_N]
+        chosen_N = memory.keys.index_RS[owners_N, ids_N]
         return self._joined(Columns(memory.keys_values_ME, first, self.spec.embedding_width, chosen_N))
 
     def _logarithms(self, weights_NS: np.ndarray) -> np.ndarray:

@@ -112,13 +112,13 @@ class AttentionPlot:
             mean_TS = (self._weights_HTS / self._largest).mean(axis=0, dtype=np.float64) * self._largest  # no overflow
             # Of its own largest weight: where heads look at different places, it would be dark beside theirs.
             return [Panel(f"mean of {H} heads" if H > 1 else "", mean_TS, float(mean_TS.max()) or 1.0)]
-        wanted = f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}"
+        message = f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}"
         try:
             h = operator.index(head)
         except TypeError:
-            raise InputError(f"{wanted}, got {described(head)}") from None
+            raise InputError(f"{message}, got {described(head)}") from None
         if isinstance(head, bool) or not 0 <= h < H:
-            raise InputError(f"{wanted}, got {described(head)}")
+            raise InputError(f"{message}, got {described(head)}")
         return [Panel(self._names[h] if H > 1 else "", self._weights_HTS[h], self._largest)]
 
     def _draw(self, panels: list[Panel]) -> tuple[Picture, Frame]:

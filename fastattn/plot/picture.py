@@ -64,8 +64,8 @@ def _bezier(points: int) -> np.ndarray:
 def _evenly(curve: np.ndarray) -> np.ndarray:
     """COLOURS points of the curve, at equal distances along it."""
     ends = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(curve, axis=0), axis=1))])
-    wanted = np.linspace(0, ends[-1], COLOURS)
-    return np.stack([np.interp(wanted, ends, axis) for axis in curve.T], axis=1)
+    distances = np.linspace(0, ends[-1], COLOURS)
+    return np.stack([np.interp(distances, ends, axis) for axis in curve.T], axis=1)
 
 
 def _linear(oklab: np.ndarray) -> np.ndarray:

@@ -167,8 +167,8 @@ def semantic_search(
     and the number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
     """
     if score_function not in SCORE_FUNCTIONS:
-        known = ", ".join(SCORE_FUNCTIONS)
-        raise InputError(f"unknown score_function {described(score_function)}; known: {known}")
+        names = ", ".join(SCORE_FUNCTIONS)
+        raise InputError(f"unknown score_function {described(score_function)}; known: {names}")
     corpus_ND = _checked_corpus(corpus, score_function)
     queries_QD, single = _checked_queries(query, corpus_ND)
     k = min(check_count("top_k", top_k), len(corpus_ND))
@@ -225,10 +225,10 @@ def _checked_queries(query: Any, corpus_ND: np.ndarray) -> tuple[np.ndarray, boo
         array = np.asarray(query)
     except ValueError:  # lists of different lengths
         raise InputError("query should be a vector or vectors of one width, got lists of different lengths") from None
-    D, wanted = corpus_ND.shape[1], np.dtype(np.float32) if corpus_ND.dtype == np.float16 else corpus_ND.dtype
+    D, dtype = corpus_ND.shape[1], np.dtype(np.float32) if corpus_ND.dtype == np.float16 else corpus_ND.dtype
     if array.ndim not in (1, 2) or array.shape[-1] != D:
         raise InputError(f"query should be of the corpus's width, [{D}] or [queries, {D}]; got shape {array.shape}")
-    if array.dtype != wanted and (wanted.kind, array.dtype.kind) != ("f", "f"):
-        raise InputError(f"query should be {wanted} for a corpus of {corpus_ND.dtype}; got {array.dtype}")
+    if array.dtype != dtype and (dtype.kind, array.dtype.kind) != ("f", "f"):
+        raise InputError(f"query should be {dtype} for a corpus of {corpus_ND.dtype}; got {array.dtype}")
     with np.errstate(over="ignore"):
-        return np.atleast_2d(array).astype(wanted, copy=False), array.ndim == 1
+        return np.atleast_2d(array).astype(dtype, copy=False), array.ndim == 1

@@ -67,12 +67,12 @@ def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
     fit = len(shape) == 2 and indptr.shape == (shape[0] + 1,) and data.shape == indices.shape and data.ndim == 1
     if not fit or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
         raise InputError("the arrays of sparse vectors do not fit each other")
-    found = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
-    if len(found.indices) and not 0 <= found.indices.min() <= found.indices.max() < found.shape[1]:
-        raise InputError(f"sparse vectors of {found.shape[1]} columns have one numbered {found.indices.max()}")
-    if width is not None and found.shape[1] != width:
-        raise InputError(f"sparse vectors of {width} columns are expected, got {found.shape[1]}")
-    return found
+    checked = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
+    if len(checked.indices) and not 0 <= checked.indices.min() <= checked.indices.max() < checked.shape[1]:
+        raise InputError(f"sparse vectors of {checked.shape[1]} columns have one numbered {checked.indices.max()}")
+    if width is not None and checked.shape[1] != width:
+        raise InputError(f"sparse vectors of {width} columns are expected, got {checked.shape[1]}")
+    return checked
 
 
 def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
@@ -85,9 +85,9 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
         columns, numbers = first.row(number)
         dense_V = np.zeros(first.shape[1])
         dense_V[columns] = numbers
-        there = dense_V[second.indices]
+        dense = dense_V[second.indices]
         # of the columns where both have something; the others are in the sums over each vector alone
-        shared = values * there if name != "manhattan" else np.abs(values - there) - np.abs(values) - np.abs(there)
+        shared = values * dense if name != "manhattan" else np.abs(values - dense) - np.abs(values) - np.abs(dense)
         similarity_AB[number] = _sums(second, shared)
     return _FINISH[name](similarity_AB, first, second).astype(np.float32)
 

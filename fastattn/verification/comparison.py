@@ -56,8 +56,8 @@ def worst_of_each(comparisons: Iterable[Comparison]) -> list[Comparison]:
     """Of the comparisons of several texts the worst of each name, in the order in which the names first came."""
     worst: dict[str, Comparison] = {}
     for comparison in comparisons:
-        known = worst.get(comparison.name)
-        if known is None or _badness(comparison) > _badness(known):
+        previous = worst.get(comparison.name)
+        if previous is None or _badness(comparison) > _badness(previous):
             worst[comparison.name] = comparison
     return list(worst.values())
 
@@ -134,12 +134,12 @@ def compare_ids(
     for number, (here, there) in enumerate(zip(ours, theirs), 1):
         if list(here) != list(there):
             first = first_difference(here, there)
-            found = " and ".join(
+            sides = " and ".join(
                 f"{_named(ids, first, token)} {side}" for ids, side in ((here, "here"), (there, "there"))
             )
             counts = f"{len(here)} ids here, {len(there)} there"
             return Comparison(
-                "tokens", False, remark=f"text {number}: {counts}; the first that differs, {first + 1}: {found}"
+                "tokens", False, remark=f"text {number}: {counts}; the first that differs, {first + 1}: {sides}"
             )
     return Comparison("tokens", remark=f"the same: {', '.join(f'{len(ids):,}' for ids in ours)} ids")
 

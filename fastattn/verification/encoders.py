@@ -67,15 +67,15 @@ def compare_encoders(
     """Ids, layers, vectors. Both sides' layers get the ids from here, so that they tell of the model alone."""
     ids = [ours.ids(text) for text in texts]
     framework = theirs.name.partition(" ")[0]
-    found = [compare_ids(ids, [theirs.ids(text) for text in texts], ours.token)]
+    comparisons = [compare_ids(ids, [theirs.ids(text) for text in texts], ours.token)]
     for number, text in enumerate(texts):
         location = f"text {number + 1}"
         if ids[number]:
             states = ours.states(ids[number]), theirs.states(ids[number])
-            found += compare_states(*states, bounds.rows, location, framework)
+            comparisons += compare_states(*states, bounds.rows, location, framework)
         vectors = ours.vector(text)[None], theirs.vector(text)[None]
-        found.append(compare_rows("vector", *vectors, bounds.rows, location))
-    return worst_of_each(found)
+        comparisons.append(compare_rows("vector", *vectors, bounds.rows, location))
+    return worst_of_each(comparisons)
 
 
 TRANSFORMERS = ("transformers", "torch")

@@ -103,29 +103,29 @@ def compare_translators(
     framework = theirs.name.partition(" ")[0]
     theirs_B = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
     if len(theirs_B) < len(texts):
-        found = [Comparison("tokens", remark=f"not compared: {framework} gets tokens, not text")]
+        comparisons = [Comparison("tokens", remark=f"not compared: {framework} gets tokens, not text")]
     else:
-        found = [compare_ids([ours.source_ids(text) or [] for text in texts], theirs_B, ours.source_token)]
+        comparisons = [compare_ids([ours.source_ids(text) or [] for text in texts], theirs_B, ours.source_token)]
     searches = []
     for number, text in enumerate(texts, 1):
         source, location = ours.source_tokens(text)[: ours.max_source_length], f"text {number}"
         if not source:
             continue
-        given = theirs.translate(source, 1, ours.lengths)
-        states = theirs.states(source, given)
+        target = theirs.translate(source, 1, ours.lengths)
+        states = theirs.states(source, target)
         if states:
-            found += compare_states(ours.states(source, given), states, bounds.rows, location, framework)
+            comparisons += compare_states(ours.states(source, target), states, bounds.rows, location, framework)
         else:
-            found.append(Comparison("layers", remark=f"not compared: {framework} does not show them"))
-        difference_T = np.abs(ours.log_probs(source, given) - theirs.log_probs(source, given))
+            comparisons.append(Comparison("layers", remark=f"not compared: {framework} does not show them"))
+        difference_T = np.abs(ours.log_probs(source, target) - theirs.log_probs(source, target))
         largest, place = float(difference_T.max()), f"{location}, token {int(difference_T.argmax()) + 1}"
-        found.append(Comparison("log-probabilities", largest <= bounds.log_probs, largest, remark=place))
+        comparisons.append(Comparison("log-probabilities", largest <= bounds.log_probs, largest, remark=place))
         for beam_size in ours.beam_sizes:
             name = f"{location}, {'greedy' if beam_size == 1 else f'beam {beam_size}'}"
-            there = given if beam_size == 1 else theirs.translate(source, beam_size, ours.lengths)
+            there = target if beam_size == 1 else theirs.translate(source, beam_size, ours.lengths)
             here = ours.translate(source, beam_size, ours.lengths)
             searches.append(_compare_translations(name, ours, source, here, there, beam_size, bounds))
-    return [*worst_of_each(found), *searches]
+    return [*worst_of_each(comparisons), *searches]
 
 
 def _compare_translations(
@@ -142,16 +142,16 @@ def _compare_translations(
     A greedy search is measured where it turns another way, a beam by the mean of all tokens.
     """
     ours_T, theirs_T = ours.log_probs(source, here), ours.log_probs(source, there)
-    told = f"log-probability a token {ours_T.mean():.4f}"
+    summary = f"log-probability a token {ours_T.mean():.4f}"
     if list(here) == list(there):
-        return Comparison(name, remark=f"the same {counted(len(here), 'token')}; {told}", here=here, there=there)
+        return Comparison(name, remark=f"the same {counted(len(here), 'token')}; {summary}", here=here, there=there)
     if beam_size > 1 and ours.lengths[1] in (len(here), len(there)):
         remark = f"not compared: no end within {ours.lengths[1]} tokens"
         return Comparison(name, remark=remark, here=here, there=there)
     first = first_difference(here, there)
     gap = float(ours_T[first] - theirs_T[first] if beam_size == 1 else ours_T.mean() - theirs_T.mean())
     turned = " and ".join(f"{_named(tokens, first)} {side}" for tokens, side in ((here, "here"), (there, "there")))
-    remark = f"differs from token {first + 1}: {turned}; {told} here, {theirs_T.mean():.4f} there"
+    remark = f"differs from token {first + 1}: {turned}; {summary} here, {theirs_T.mean():.4f} there"
     return Comparison(name, abs(gap) <= bounds.log_probs, abs(gap), remark=remark, here=here, there=there)
 
 
@@ -187,10 +187,10 @@ class CTranslate2Translator:
     def translate(self, source: Sequence[str], beam_size: int, lengths: tuple[int, int]) -> list[str]:
         least, most = lengths
         with blaming("CTranslate2 fails"):
-            (found,) = self._translator.translate_batch(
+            (result,) = self._translator.translate_batch(
                 [list(source)], beam_size=beam_size, min_decoding_length=least, max_decoding_length=most
             )
-        return list(found.hypotheses[0])
+        return list(result.hypotheses[0])
 
 
 class MarianTranslator:
@@ -216,10 +216,10 @@ class MarianTranslator:
             return list(self._tokenizer(text)["input_ids"])
 
     def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
-        found = self._run(source, target)
+        output = self._run(source, target)
         named: dict[str, np.ndarray] = {}
         for stack in ("encoder", "decoder"):
-            states = [rows[0].numpy() for rows in found[f"{stack}_hidden_states"]]
+            states = [rows[0].numpy() for rows in output[f"{stack}_hidden_states"]]
             named |= name_states(states, states[-1], f"{stack} ")  # norms follow each sublayer, none the stack
         return named
 
@@ -235,7 +235,7 @@ class MarianTranslator:
         least, most = lengths
         with blaming("transformers' model fails"), self._torch.no_grad():
             (ids,) = self._model.generate(
-                input_ids=self._given(source),
+                input_ids=self._inputs(source),
                 num_beams=beam_size,
                 do_sample=False,
                 max_length=None,
@@ -244,19 +244,19 @@ class MarianTranslator:
                 max_new_tokens=most + forced,
             )
         end = self._target_ids[self._text.eos_token]
-        found = ids.tolist()[1 + forced :]
-        found = found[: found.index(end)] if end in found else found
-        return [self._text.target_vocabulary[index] for index in found]
+        target_ids = ids.tolist()[1 + forced :]
+        target_ids = target_ids[: target_ids.index(end)] if end in target_ids else target_ids
+        return [self._text.target_vocabulary[index] for index in target_ids]
 
     def _run(self, source: Sequence[str], target: Sequence[str]) -> Any:
         """The model's output, given a target."""
-        given = [self._settings.decoder_start_token_id, *self._forced_and(target)]
+        ids = [self._settings.decoder_start_token_id, *self._forced_and(target)]
         with blaming("transformers' model fails"), self._torch.no_grad():
             return self._model(
-                input_ids=self._given(source), decoder_input_ids=self._torch.tensor([given]), output_hidden_states=True
+                input_ids=self._inputs(source), decoder_input_ids=self._torch.tensor([ids]), output_hidden_states=True
             )
 
-    def _given(self, source: Sequence[str]) -> Any:
+    def _inputs(self, source: Sequence[str]) -> Any:
         text = self._text
         ids = [self._source_ids.get(token, self._source_ids[text.unk_token]) for token in source]
         return self._torch.tensor([[*ids, self._source_ids[text.eos_token]]])

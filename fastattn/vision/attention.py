@@ -164,17 +164,17 @@ class ResidualAttention(ImageModule):
         return np.asarray(self.ops.linear(inner_ND, self._outer, "sigmoid")).mean(axis=1).reshape(grid)
 
     def _before_mask(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
-        grids, made = [grid], [x_ND]
+        grids, levels = [grid], [x_ND]
         for unit in self._down:
-            halved_ND = self.ops.pool_windows(made[-1], grids[-1], HALVING, "max")
+            halved_ND = self.ops.pool_windows(levels[-1], grids[-1], HALVING, "max")
             rows_ND, out = unit(halved_ND, HALVING.over(grids[-1]))
             grids.append(out)
-            made.append(rows_ND)
-        y_ND = made[-1]
+            levels.append(rows_ND)
+        y_ND = levels[-1]
         for i in reversed(range(len(self._down))):
             y_ND = self._resized(self._up[i](y_ND, grids[i + 1])[0], grids[i + 1], grids[i])
             if i:
-                y_ND = self.ops.add_rows(y_ND, self._skip[i - 1](made[i], grids[i])[0])
+                y_ND = self.ops.add_rows(y_ND, self._skip[i - 1](levels[i], grids[i])[0])
         return self._inner(y_ND, grid)[0]
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
@@ -316,8 +316,8 @@ class SpatialTransformer(ImageModule):
             for i, sides in zip(numbers, pairwise(widths))
         ]
         weight_FE = state.take("fc_loc.0.weight", 0, 0)
-        self._places, rest = divmod(weight_FE.shape[1], widths[-1])
-        if rest:
+        self._places, remainder = divmod(weight_FE.shape[1], widths[-1])
+        if remainder:
             raise InputError(f"state: expected fc_loc.0 of a multiple of {widths[-1]} inputs, got {weight_FE.shape[1]}")
         inner = len(weight_FE)  # its inputs are channels with their places; rows are places with their channels
         weight_FE = weight_FE.reshape(inner, widths[-1], -1).transpose(0, 2, 1).reshape(inner, -1)

@@ -77,8 +77,8 @@ class ImageMaps:
         self._title, self._columns = title, columns
         scale = SIDE / max(picture.size)
         self._size = tuple(max(1, round(side * scale)) for side in picture.size)
-        shown = picture.resize(self._size, BILINEAR)
-        self._panels = [("", shown), *((label, _lit(shown, area, one_YX)) for label, one_YX in zip(labels, maps_WYX))]
+        resized = picture.resize(self._size, BILINEAR)
+        self._panels = [("", resized), *zip(labels, (_lit(resized, area, map_YX) for map_YX in maps_WYX))]
 
     def __repr__(self) -> str:
         return f"<ImageMaps: {len(self._panels) - 1} maps{f' of {self._title}' if self._title else ''}>"
@@ -191,8 +191,8 @@ def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16
     changes_of, changes = model.image_changes(image_CYX), []
     for first in range(0, len(places), TOGETHER):
         covered = [image_CYX.copy() for _ in places[first : first + TOGETHER]]
-        for one_CYX, (top, left) in zip(covered, places[first:]):
-            one_CYX[:, top : top + size, left : left + size] = grey_C11
+        for covered_CYX, (top, left) in zip(covered, places[first:]):
+            covered_CYX[:, top : top + size, left : left + size] = grey_C11
         changes += changes_of(covered).tolist()
     for (top, left), change in zip(places, changes):
         sums_YX[top : top + size, left : left + size] += max(float(change), 0.0)

@@ -23,21 +23,21 @@ T = TypeVar("T", bound="ImageModule")
 class StateReader:
     """A state dict's tensors, read once each into a module's layers. Errors are InputErrors of one line."""
 
-    def __init__(self, found: Mapping[str, Any], prefix: str, device: str, precision: str):
-        self.ops, self._found, self._prefix = backend(device), found, prefix
-        self._left = {name for name in found if not name.endswith(".num_batches_tracked")}
+    def __init__(self, state: Mapping[str, Any], prefix: str, device: str, precision: str):
+        self.ops, self._state, self._prefix = backend(device), state, prefix
+        self._unread = {name for name in state if not name.endswith(".num_batches_tracked")}
         self._tensors: dict[str, np.ndarray] = {}
         self.parameters = Parameters(self._tensors, self.ops, precision)
 
     def has(self, name: str) -> bool:
-        return name in self._found
+        return name in self._state
 
     def take(self, name: str, *shape: int) -> np.ndarray:
         """The tensor of this name, of this shape, where 0 is any number."""
-        if name not in self._found:
+        if name not in self._state:
             raise InputError(f"state: missing {self._prefix}{name}")
-        self._left.discard(name)
-        array = float32_array(self._prefix + name, self._found[name])
+        self._unread.discard(name)
+        array = float32_array(self._prefix + name, self._state[name])
         fits = array.ndim == len(shape) and all(a == b or (a and not b) for a, b in zip(array.shape, shape))
         if not fits or not array.size:
             expected = ", ".join(str(size or "any") for size in shape)
@@ -52,7 +52,7 @@ class StateReader:
 
     def numbers(self, name: str) -> list[int]:
         """The numbers that follow this in names, ascending."""
-        starts = [found.removeprefix(f"{name}.").split(".")[0] for found in self._found if found.startswith(f"{name}.")]
+        starts = [key.removeprefix(f"{name}.").split(".")[0] for key in self._state if key.startswith(f"{name}.")]
         return sorted({int(start) for start in starts if start.isdecimal() and start.isascii()})
 
     def add(self, ours: str, weight_FE: np.ndarray, bias: str = "", norm: str = "") -> None:
@@ -111,7 +111,7 @@ class StateReader:
 
     def check_rest(self) -> None:
         """InputError for tensors that nobody has taken."""
-        if self._left:
+        if self._unread:
             raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._left))}")
 
 

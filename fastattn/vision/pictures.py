@@ -22,12 +22,12 @@ FAULTS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zl
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
-def is_picture(given: Any) -> bool:
+def is_picture(value: Any) -> bool:
     """Whether this is one picture, not several."""
-    return isinstance(given, (str, os.PathLike, np.ndarray)) or hasattr(given, "convert")
+    return isinstance(value, (str, os.PathLike, np.ndarray)) or hasattr(value, "convert")
 
 
-def open_picture(picture: Any, what: str, white: bool = False) -> "Image":
+def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     """A picture as Pillow's image in RGB, turned as its EXIF says.
 
     picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
@@ -42,44 +42,44 @@ def open_picture(picture: Any, what: str, white: bool = False) -> "Image":
         raise InputError("pictures need Pillow: pip install 'fastattn[images]'") from None
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim < 2 or picture.shape[2:] not in ((3,), ()) or 0 in picture.shape:
-            raise InputError(f"{what}: an array should be uint8 [Y, X, 3] or [Y, X], is {described(picture)}")
+            raise InputError(f"{name}: an array should be uint8 [Y, X, 3] or [Y, X], is {described(picture)}")
         picture = Image.fromarray(np.ascontiguousarray(picture))
     elif not isinstance(picture, (str, os.PathLike, Image.Image)):
-        raise InputError(f"{what}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
+        raise InputError(f"{name}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
     try:
         with (
             nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS) as opened
         ):
-            _check_pixels(opened.size, what)
+            _check_pixels(opened.size, name)
             turned = ImageOps.exif_transpose(opened)
         if turned.mode.startswith("I;16"):
             turned = Image.fromarray((np.asarray(turned) >> 8).astype(np.uint8))
         if turned.mode in ("I", "F"):
-            raise InputError(f"{what}: nobody knows the range of pixels of 32 bits: convert them to 8")
+            raise InputError(f"{name}: nobody knows the range of pixels of 32 bits: convert them to 8")
         if white and turned.has_transparency_data:
             turned = Image.alpha_composite(Image.new("RGBA", turned.size, "white"), turned.convert("RGBA"))
         return turned.convert("RGB")
     except InputError:
         raise
     except FAULTS + (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
+        raise InputError(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
-def _check_pixels(size: tuple[int, int], what: str) -> None:
+def _check_pixels(size: tuple[int, int], name: str) -> None:
     if size[0] * size[1] > MOST_PIXELS:
-        raise InputError(f"{what}: {size[0]:,} x {size[1]:,} pixels are more than {MOST_PIXELS:,}")
+        raise InputError(f"{name}: {size[0]:,} x {size[1]:,} pixels are more than {MOST_PIXELS:,}")
 
 
-def prepare(picture: "Image", spec: PictureSpec, what: str) -> np.ndarray:
+def prepare(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
     """The image float32 [3, Y, X] of a picture in RGB, as transformers' image processors make it."""
     size = _resized(picture.size, spec)
     if spec.size[1]:
-        _check_pixels(size, f"{what}, resized")
+        _check_pixels(size, f"{name}, resized")
         picture = picture.resize(size, spec.resample)
     values_YXC = np.asarray(picture)
-    for axis, kept in enumerate(spec.crop):
-        if kept:
-            values_YXC = _middle(values_YXC, axis, kept, spec.rounds)
+    for axis, side in enumerate(spec.crop):
+        if side:
+            values_YXC = _middle(values_YXC, axis, side, spec.rounds)
     scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
     normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
@@ -102,8 +102,8 @@ def _first(spare: int, rounds: bool) -> int:
 def seen_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, float]]:
     """What a model sees of a picture of that (width, height): from and to which share of each; beyond 0 to 1 zeros."""
     sides = zip(_resized(size, spec), spec.crop[::-1])
-    firsts = [(_first(side - kept, spec.rounds), kept, side) if kept else (0, side, side) for side, kept in sides]
-    return [(first / side, (first + kept) / side) for first, kept, side in firsts]
+    firsts = [(_first(side - crop, spec.rounds), crop, side) if crop else (0, side, side) for side, crop in sides]
+    return [(first / side, (first + crop) / side) for first, crop, side in firsts]
 
 
 def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
@@ -134,6 +134,6 @@ def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndar
 
 def load_image(picture: Any, number: int, spec: PictureSpec) -> np.ndarray:
     """The image float32 [3, Y, X] of the picture of that number; raises InputError as ``open_picture``."""
-    named = isinstance(picture, (str, os.PathLike))
-    what = f"picture {number}{f', {os.fspath(picture)!r}' if named else ''}"
-    return prepare(open_picture(picture, what, spec.white), spec, what)
+    has_path = isinstance(picture, (str, os.PathLike))
+    name = f"picture {number}{f', {os.fspath(picture)!r}' if has_path else ''}"
+    return prepare(open_picture(picture, name, spec.white), spec, name)
