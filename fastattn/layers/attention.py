@@ -176,13 +176,13 @@ class DistanceRows:
         self.projection = qkv if self.form.shared else Linear(parameters, f"{name}.distances")
         self.key_column = attention.query_width if self.form.shared or self.form.to_content else 0
         self.heads = Heads(attention.heads, attention.key_heads, attention.head_width, scale=attention.query_scale)
-        self._made: tuple[int, Any] = 0, None  # replaced at once: another thread sees either the old or the new
+        self._packed: tuple[int, Any] = 0, None  # replaced at once: another thread sees either the old or the new
 
     def __call__(self, longest: int) -> Any:
         """Those of the distances between so many positions, and perhaps of more."""
-        reached, packed = self._made
+        reached, packed = self._packed
         if longest > reached:
-            self._made = _, packed = self._pack(max(longest, 2 * reached, LEAST))
+            self._packed = _, packed = self._pack(max(longest, 2 * reached, LEAST))
         return packed
 
     def _pack(self, longest: int) -> tuple[int, Any]:
@@ -273,11 +273,11 @@ class SelfAttention(Sublayer):
         # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
         # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        context_NF = attend(self.qkv(self.entering(x_ND)), rows)
+        context_NF = attend(self.qkv(self.input_of(x_ND)), rows)
         if len(context_NF) < len(x_ND):
             assert isinstance(rows, WholeRows)
             x_ND = self.ops.take_rows(x_ND, rows.starts_B1[:-1])
-        return self.leaving(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
+        return self.output_of(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         for change in self.changes:
@@ -333,7 +333,7 @@ class CrossAttention(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        return self.leaving(x_ND, self.output(attend(self.query(self.entering(x_ND)), rows), residual_NF=x_ND))
+        return self.output_of(x_ND, self.output(attend(self.query(self.input_of(x_ND)), rows), residual_NF=x_ND))
 
     def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]

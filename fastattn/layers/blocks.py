@@ -19,15 +19,15 @@ class GrowingTable(Generic[T]):
     """What ``make`` makes for a number of positions: made anew, for twice as many at least, where more are needed."""
 
     def __init__(self, make: Callable[[int], T], positions: int):
-        self._make, self._made = make, (positions, make(positions))
+        self._make, self._table = make, (positions, make(positions))
 
     def __call__(self, longest: int) -> T:
         """That of at least so many positions."""
-        positions, table = self._made
+        positions, table = self._table
         if longest > positions:
             positions = max(longest, 2 * positions)
             # Assigned at once, so that another thread sees either the old table or the new one.
-            self._made = positions, table = positions, self._make(positions)
+            self._table = positions, table = positions, self._make(positions)
         return table
 
 
@@ -54,7 +54,7 @@ class Sublayer:
         self.norm = Norm(parameters, f"{name}.norm", spec) if has_norm else None
         self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
 
-    def entering(self, x_ND: np.ndarray) -> np.ndarray:
+    def input_of(self, x_ND: np.ndarray) -> np.ndarray:
         """The input of f."""
         return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
 
@@ -62,7 +62,7 @@ class Sublayer:
         """The residual that the last linear layer of f adds to its product."""
         return x_ND if self.output_norm is None else None
 
-    def leaving(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
+    def output_of(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
         """The sublayer's result, from x and what the last linear layer has made."""
         if self.output_norm is not None:
             return self.ops.add_rows(x_ND, self.output_norm(y_ND))
@@ -94,7 +94,7 @@ class FeedForward(Sublayer):
     def __call__(self, x_ND: np.ndarray, rows: Rows, residual_ND: np.ndarray | None = None) -> np.ndarray:
         """``residual_ND``: to which f(x) is added, None: x."""
         residual_ND = self.residual(x_ND) if residual_ND is None else residual_ND
-        return self.leaving(x_ND, self.outer(self.inner(self.entering(x_ND)), residual_NF=residual_ND))
+        return self.output_of(x_ND, self.outer(self.inner(self.input_of(x_ND)), residual_NF=residual_ND))
 
 
 class Parallel:
@@ -255,7 +255,7 @@ class SimpleRecurrence(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         states = rows.states(self.number, x_ND)
-        return self.leaving(x_ND, self.ops.ssru(self.input(self.entering(x_ND)), x_ND, *states))
+        return self.output_of(x_ND, self.ops.ssru(self.input(self.input_of(x_ND)), x_ND, *states))
 
 
 class AverageAttention(Sublayer):
@@ -283,7 +283,7 @@ class AverageAttention(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         y_ND = self.ops.running_average(x_ND, *rows.states(self.number, x_ND), rows.positions_N)
-        y_ND = self.entering(y_ND)
+        y_ND = self.input_of(y_ND)
         if self.inner is not None and self.outer is not None:
             y_ND = self.outer(self.inner(y_ND))
         if self.gates is None:
@@ -292,7 +292,7 @@ class AverageAttention(Sublayer):
             input_gate, forget_gate = self.gates
             y_ND = forget_gate(y_ND, residual_NF=x_ND, multiply_NF=y_ND)
             y_ND = input_gate(x_ND, residual_NF=y_ND, multiply_NF=x_ND)
-        return self.leaving(x_ND, y_ND)
+        return self.output_of(x_ND, y_ND)
 
 
 RECURRENCES: dict[str, type[SimpleRecurrence] | type[AverageAttention]] = {

@@ -85,7 +85,7 @@ class KeyValueCache:
         self._attention_MS = np.zeros((0, 0), sizes.dtype)
         self._holders_M = np.zeros(0, np.int32)  # of each row that several may hold
         self._held: dict[int, int] = {}  # how many first rows of a slot's history are such
-        self._kept: list[Beginning] = []  # the oldest first
+        self._beginnings: list[Beginning] = []  # the oldest first
         self.keeps = not sizes.memory_widths  # whether there may be some
         self._most_kept = KEPT_BYTES // max(1, sum(sizes.row_widths) * sizes.row_dtype.itemsize)
 
@@ -177,12 +177,12 @@ class KeyValueCache:
     def longest_beginning(self, tokens_T: np.ndarray) -> np.ndarray:
         """rows_T of as many first tokens as a kept beginning has in common with these; that is the newest then."""
         longest_T, newest = np.zeros(0, np.int32), 0
-        for number, beginning in enumerate(self._kept):
+        for number, beginning in enumerate(self._beginnings):
             same = common_beginning(beginning.tokens_T, tokens_T)
             if same > len(longest_T):
                 longest_T, newest = beginning.rows_T[:same], number
         if len(longest_T):
-            self._kept.append(self._kept.pop(newest))
+            self._beginnings.append(self._beginnings.pop(newest))
         return longest_T
 
     def keep(self, slot: int, length: int) -> None:
@@ -192,25 +192,25 @@ class KeyValueCache:
         """
         length = min(length, self._most_kept)
         tokens_T = self.tokens(slot, 0, length)
-        common = [common_beginning(beginning.tokens_T, tokens_T) for beginning in self._kept]
+        common = [common_beginning(beginning.tokens_T, tokens_T) for beginning in self._beginnings]
         if length in common:  # it is the beginning of a longer one
-            self._kept.append(self._kept.pop(common.index(length)))
+            self._beginnings.append(self._beginnings.pop(common.index(length)))
             return
         rows_T = self.shared_rows(slot, length)
         self._hold(rows_T)
-        pairs = list(zip(self._kept, common))
-        self._kept = [old for old, same in pairs if same < len(old.tokens_T)] + [Beginning(tokens_T, rows_T)]
+        pairs = list(zip(self._beginnings, common))
+        self._beginnings = [old for old, same in pairs if same < len(old.tokens_T)] + [Beginning(tokens_T, rows_T)]
         for old, same in pairs:
             if same == len(old.tokens_T):
                 self._let_go(old.rows_T)
         while self.kept_rows > self._most_kept:
-            self._let_go(self._kept.pop(0).rows_T)
+            self._let_go(self._beginnings.pop(0).rows_T)
 
     @property
     def kept_rows(self) -> int:
         """How many rows the beginnings have together."""
         kept_M = np.zeros(self.target.rows, bool)
-        for beginning in self._kept:
+        for beginning in self._beginnings:
             kept_M[beginning.rows_T] = True
         return int(kept_M.sum())
 
@@ -343,7 +343,7 @@ class KeyValueCache:
 
     def shrink(self, rows: int, memory_rows: int) -> None:
         """Shrink a pool that is more than four times as large as expected to be needed, besides what is kept."""
-        rows += self.kept_rows if self._kept else 0
+        rows += self.kept_rows if self._beginnings else 0
         if self.target.rows > max(LEAST_ROWS, 4 * rows):
             self._collect()
             self._shrink_target(rows)
@@ -357,7 +357,7 @@ class KeyValueCache:
         inside_RS = self.histories_RS >= 0
         # Not np.unique, whose first call imports a module: a process forked meanwhile would wait for it for ever.
         alive_M = np.zeros(self.target.rows, bool)
-        shared = (beginning.rows_T for beginning in self._kept)
+        shared = (beginning.rows_T for beginning in self._beginnings)
         alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values(), *shared])] = True
         kept_M = np.flatnonzero(alive_M).astype(np.int32)
         rows = max(LEAST_ROWS, len(kept_M), rows)
@@ -367,7 +367,7 @@ class KeyValueCache:
         written_RS = self._written_RS >= 0
         self._written_RS[written_RS] = renumbered_M[self._written_RS[written_RS]]
         self._begun = {memory_slot: renumbered_M[rows_T] for memory_slot, rows_T in self._begun.items()}
-        self._kept = [beginning._replace(rows_T=renumbered_M[beginning.rows_T]) for beginning in self._kept]
+        self._beginnings = [beginning._replace(rows_T=renumbered_M[beginning.rows_T]) for beginning in self._beginnings]
         if len(self._holders_M):
             self._hold(np.zeros(0, np.int32))  # as long as the pool
             self._holders_M = _extended(self._holders_M[kept_M], rows - len(kept_M), 0)

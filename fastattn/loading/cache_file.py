@@ -49,12 +49,12 @@ class CachedArrays:
         self.paths = list(dict.fromkeys(paths))
         self.size = 0
         self._locations: dict[int, tuple[Any, ...]] = {}
-        self._given: list[np.ndarray] = []  # so that no other object takes an id among _locations
+        self._referenced: list[np.ndarray] = []  # so that no other object takes an id among _locations
         self._stored: list[np.ndarray] = []
         self._begun: tuple[BinaryIO, str] | None = None  # the file, and its path until it is whole
         self._window: FileMap | None = None  # of that file, where it is written now and later
         self._window_begin = self._window_end = 0  # in bytes of the file
-        self._kept = 0  # bytes of the arrays there
+        self._mapped_size = 0  # bytes of the arrays there
 
     def keep(self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], path: Path) -> np.ndarray:
         """An array that is made part by part, mapped from a file beside ``path``, which ``write`` has the bytes from.
@@ -78,10 +78,10 @@ class CachedArrays:
             self._window = FileMap(stream.fileno(), room, access=mmap.ACCESS_COPY, offset=self._window_begin)
             self._window.path = Path(part)
         mapped = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
-        self._given.append(mapped)
+        self._referenced.append(mapped)
         self._locations[id(mapped)] = 0, self.size, dtype.str, shape, mapped.strides
         self.size += size + -size % _ALIGNMENT
-        self._kept = self.size
+        self._mapped_size = self.size
         return mapped
 
     def abandon(self) -> None:
@@ -109,8 +109,8 @@ class CachedArrays:
             yield _padded(_HEADER.pack(_MAGIC, len(name), self.size) + name)
             if self._begun is not None:  # with the arrays of ``keep``, which come before all others
                 with open(self._begun[0].name, "rb") as stream:
-                    for offset in range(0, self._kept, _HUGE):
-                        yield stream.read(min(self._kept - offset, _HUGE))
+                    for offset in range(0, self._mapped_size, _HUGE):
+                        yield stream.read(min(self._mapped_size - offset, _HUGE))
             for array in self._stored:
                 yield array.reshape(-1).view(np.uint8).data
                 yield bytes(-array.nbytes % _ALIGNMENT)
@@ -133,7 +133,7 @@ class CachedArrays:
         if not isinstance(value, np.ndarray):
             return None
         if id(value) not in self._locations:
-            self._given.append(value)
+            self._referenced.append(value)
             owner, array = mapped_by(value), value
             # Small ones are together in this file: of others the system maps as much around each as it read at once.
             if isinstance(owner, FileMap) and owner.path in self.paths and array.nbytes >= LARGE:
@@ -166,7 +166,7 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: BinaryIO, maps: Sequence[memoryview]):
         super().__init__(stream)
         self._maps = maps
-        self._known: dict[tuple[Any, ...], np.ndarray] = {}
+        self._arrays: dict[tuple[Any, ...], np.ndarray] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         kind = super().find_class(module, name) if module.startswith("fastattn.") else None
@@ -175,12 +175,12 @@ class _Unpickler(pickle.Unpickler):
         return kind
 
     def persistent_load(self, location: tuple[Any, ...]) -> np.ndarray:
-        if location not in self._known:
+        if location not in self._arrays:
             file, offset, dtype, shape, strides = location
             data = self._maps[file]
             array = np.ndarray(shape, dtype, data, offset, strides) if 0 not in shape else np.empty(shape, dtype)
-            self._known[location] = array
-        return self._known[location]
+            self._arrays[location] = array
+        return self._arrays[location]
 
 
 def read(path: Path) -> CachedObjects:

@@ -203,12 +203,12 @@ def load_model(
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
-    if loading is None or not loading.known:
+    if loading is None or not loading.complete:
         checkpoint = resolved.applied(checkpoint)
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed = None
-    if loading is not None and not loading.known and ops.packed_layout(resolved.arithmetic) is not None:
+    if loading is not None and not loading.complete and ops.packed_layout(resolved.arithmetic) is not None:
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
         variety += "-decoder" if checkpoint.spec.kind == "decoder" else ""  # its encoder's layers have other names
         packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)

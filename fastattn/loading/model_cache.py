@@ -54,12 +54,12 @@ class Loading:
     """What is cached of a loaded model for other processes.
 
     needed  what the model asked of its tensors
-    known   whether ``needed`` has all its layers from the start, from an earlier process
+    complete  whether ``needed`` has all its layers from the start, from an earlier process
     packed  the file of its packed weights, if all of them were there from an earlier process
     """
 
     needed: NeededTensors = field(default_factory=NeededTensors)
-    known: bool = False
+    complete: bool = False
     packed: Path | None = None
 
 
@@ -83,13 +83,13 @@ def load_or_build(
         build(_read(path, part), Loading())
         return
     key = repr((os.path.abspath(path), precision, use, device, __file__)).encode("utf-8", "surrogatepass")
-    file = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
-    cached = _find(file, statuses, device)
+    cache_path = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
+    cached = _find(cache_path, statuses, device)
     if cached is not None:
         with contextlib.suppress(KeyError):  # a tensor that was not asked for when it was cached
             build(*cached)
-            for used in filter(None, (file, cached[1].packed)):
-                mark_used(used, A_DAY)  # of the packed weights, whose digest the next process checks again
+            for file in filter(None, (cache_path, cached[1].packed)):
+                mark_used(file, A_DAY)  # of the packed weights, whose digest the next process checks again
             if path.parent == cache_root() / "checkpoints":
                 mark_used(path)
             return
@@ -101,7 +101,7 @@ def load_or_build(
     watched = {Path(name) for name, *_ in statuses} if path.is_dir() else {path}
     if settled and statuses == _statuses(path) and watched.issuperset(checkpoint.files):
         with contextlib.suppress(OSError):
-            _write(file, checkpoint, loading, statuses, device)
+            _write(cache_path, checkpoint, loading, statuses, device)
 
 
 def _read(path: Path, part: str) -> Checkpoint:
@@ -128,7 +128,7 @@ def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, 
     except (LookupError, ValueError, TypeError, AttributeError, ImportError):  # of another version
         return None
     checkpoint = Checkpoint(tensors=tensors, files=tuple(map(Path, files)), **fields)
-    return checkpoint, Loading(NeededTensors({}, layers), known=True, packed=packed)
+    return checkpoint, Loading(NeededTensors({}, layers), complete=True, packed=packed)
 
 
 def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status], device: str) -> None:
@@ -224,7 +224,7 @@ class PackedWeights:
         layout = self._ops.packed_layout(precision)
         name = f"{content_hash(files)[:40]}-{layout}{variety}-{cache_file.VERSION}.packed"
         self.path = cache_root() / "packed" / name
-        self._made: dict[str, dict[str, np.ndarray]] = {}
+        self._new: dict[str, dict[str, np.ndarray]] = {}
         self._has_no_room = False
         self._arrays = cache_file.CachedArrays()
         self._cached: dict[str, dict[str, np.ndarray]] = {}
@@ -251,7 +251,7 @@ class PackedWeights:
         if {field: array.shape for field, array in arrays.items()} == shapes:
             return self._ops.packed_of(*shape, arrays)
         layer = make()
-        self._made[name] = arrays = {field: self._kept(array) for field, array in layer.arrays().items()}
+        self._new[name] = arrays = {field: self._mapped(array) for field, array in layer.arrays().items()}
         return self._ops.packed_of(*shape, arrays)
 
     def table(self, name: str, tensor: UnreadTensor) -> np.ndarray:
@@ -261,17 +261,17 @@ class PackedWeights:
             return tensor.float32()
         array = self._cached.get(name, {}).get("float32")
         if array is None or array.shape != tensor.shape:
-            array = self._keep(tensor.shape, first.dtype, tensor.rows(), tensor.float32)
-            self._made[name] = {"float32": array}
+            array = self._map(tensor.shape, first.dtype, tensor.rows(), tensor.float32)
+            self._new[name] = {"float32": array}
         return array
 
-    def _kept(self, array: np.ndarray) -> np.ndarray:
+    def _mapped(self, array: np.ndarray) -> np.ndarray:
         """An array of a layer; a large one in a file, so that it need not stay in memory."""
         if array.nbytes < cache_file.LARGE:
             return array
-        return self._keep(array.shape, array.dtype, [array], lambda: array)
+        return self._map(array.shape, array.dtype, [array], lambda: array)
 
-    def _keep(
+    def _map(
         self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], otherwise: Callable[[], np.ndarray]
     ) -> np.ndarray:
         """An array in a file; in memory where there is no room for one, and on Windows, which deletes none in use."""
@@ -288,15 +288,15 @@ class PackedWeights:
     @property
     def is_whole(self) -> bool:
         """Whether nothing had to be made."""
-        return not self._made
+        return not self._new
 
     def save(self) -> None:
         """Write the layers that were made, beside those that were there."""
-        if self._made:
-            contents = self._arrays.pickled(self._cached | self._made)
+        if self._new:
+            contents = self._arrays.pickled(self._cached | self._new)
             with contextlib.suppress(OSError):
                 self._arrays.write(self.path, self._origin, contents)
-            self._made = {}
+            self._new = {}
 
     def abandon(self) -> None:
         """Instead of ``save``: nothing is written."""

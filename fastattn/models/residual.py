@@ -33,14 +33,14 @@ class ResidualBlock:
             self.shortcut = ImageConvolution(parameters, f"{name}.shortcut", Window((1, 1), strides))
 
     def __call__(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
-        beside_ND = x_ND if self.shortcut is None else self.shortcut(x_ND, grid)[0]
+        shortcut_ND = x_ND if self.shortcut is None else self.shortcut(x_ND, grid)[0]
         *first, last = self.convolutions
         for convolution in first:
             x_ND, grid = convolution(x_ND, grid)
-        x_ND, grid = last(x_ND, grid, beside_ND if self.gate is None else None)
+        x_ND, grid = last(x_ND, grid, shortcut_ND if self.gate is None else None)
         if self.gate is None:
             return x_ND, grid
-        return np.maximum(self.ops.add_rows(self.gate(x_ND, grid), beside_ND), 0), grid
+        return np.maximum(self.ops.add_rows(self.gate(x_ND, grid), shortcut_ND), 0), grid
 
 
 class ResidualEncoder:

@@ -275,7 +275,7 @@ class PatchAttention(ImageModule):
     def weights(self, x: np.ndarray) -> np.ndarray:
         """How much each patch, row after row, looks at each of its image: float32 [B, heads, P, P]."""
         x_ND, grid = self._patches(*self._pixels(x))
-        qkv_NE = np.asarray(self._attention.qkv(self._attention.entering(x_ND)))
+        qkv_NE = np.asarray(self._attention.qkv(self._attention.input_of(x_ND)))
         K = self._heads.head_width
         query, key, _ = qkv_NE.reshape(grid.images, -1, 3, self._heads.heads, K).transpose(2, 0, 3, 1, 4)
         scores_BHPP = query @ key.swapaxes(2, 3) / np.float32(K**0.5)
