@@ -120,7 +120,7 @@ def progress_bar(show: bool | None) -> Progress:
     return Progress(show is not None and check_bool("show_progress_bar", show))
 
 
-def check_habits(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
+def check_ignored(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
     """Raise InputError for what these options of sentence-transformers, which change nothing here, cannot be."""
     if batch_size is not None:
         check_count("batch_size", batch_size)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.encoders.base import check_habits, progress_bar
+from fastattn.encoders.base import check_ignored, progress_bar
 from fastattn.encoders.text_classifier import HeadedModel, activated, checked_pairs
 from fastattn.encoders.vector_head import find_prompt
 from fastattn.errors import (
@@ -130,7 +130,7 @@ class CrossEncoder(HeadedModel):
         name = self._text.scores if activation_fn is None else activation_fn
         check_known("activation_fn", name, SCORES)
         softmax = check_bool("apply_softmax", apply_softmax) and self.num_labels > 1
-        check_habits(batch_size, convert_to_numpy, "scores")
+        check_ignored(batch_size, convert_to_numpy, "scores")
         listed, single = checked_pairs(pairs)
         listed = self._prompted(listed, before)
         if single:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fastattn.encoders.base import EncoderBase, check_habits, progress_bar
+from fastattn.encoders.base import EncoderBase, check_ignored, progress_bar
 from fastattn.encoders.vector_head import (
     EncodeOptions,
     PictureVectors,
@@ -84,7 +84,7 @@ class Encoder(EncoderBase):
         if not accepted:
             raise InputError(f"this model takes no {kind}: see Encoder.encode{'' if kind == 'pictures' else '_images'}")
 
-    def _checked(self, **options: Any) -> VectorOptions:
+    def _vector_options(self, **options: Any) -> VectorOptions:
         """The options of a call with texts."""
         self._expect("texts", self._takes_texts)
         return self._vectors.options(**options)
@@ -138,15 +138,15 @@ class Encoder(EncoderBase):
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        checked = self._checked(**options)
-        check_habits(batch_size, convert_to_numpy, "vectors")
+        checked = self._vector_options(**options)
+        check_ignored(batch_size, convert_to_numpy, "vectors")
         if isinstance(texts, str):
             if self._pool_for(1) is None:
                 return self._run_alone(partial(self._vectors.plan, [texts], checked))[0]
-            scheduler, plan = self._planned([texts], checked)
+            scheduler, plan = self._plan_for([texts], checked)
             return scheduler.run(plan)[0]
         with progress_bar(show_progress_bar) as progress:
-            scheduler, plan = self._planned(check_texts("texts", texts), checked)
+            scheduler, plan = self._plan_for(check_texts("texts", texts), checked)
             return scheduler.run(partial(plan, progress=progress))
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
@@ -169,8 +169,8 @@ class Encoder(EncoderBase):
         Raises as ``encode`` does, and QueueFullError where too much waits. A text that is too long is the future's
         error.
         """
-        checked = self._checked(**options)
-        scheduler, plan = self._planned(check_texts("texts", [texts] if isinstance(texts, str) else texts), checked)
+        checked = self._vector_options(**options)
+        scheduler, plan = self._plan_for(check_texts("texts", [texts] if isinstance(texts, str) else texts), checked)
 
         def make_plan() -> Plan:
             vectors_BE = yield from plan()
@@ -189,7 +189,7 @@ class Encoder(EncoderBase):
         Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
         iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
         """
-        checked = self._checked(**options)
+        checked = self._vector_options(**options)
         check_several("texts", texts, "an iterable of str")
         if checked.output_dtype in ("int8", "uint8") and checked.ranges_2E is None:
             raise InputError(
@@ -273,7 +273,7 @@ class Encoder(EncoderBase):
         """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
         return similarity_pairwise(a, b, self._text.similarity if self._takes_texts else "cosine")
 
-    def _planned(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
+    def _plan_for(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
         """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""
         pool = self._pool_for(len(texts))
         if pool is None:
@@ -301,7 +301,7 @@ class Encoder(EncoderBase):
 
     def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
         first, size, failure = 0, FIRST_WINDOW, None
-        source = _sized(numbered)
+        source = _with_lengths(numbered)
         while failure is None:
             window, _, failure = read_ahead(source, WINDOW_CHARACTERS, size)
             plan = partial(self._vectors.plan, options=options, first=first)
@@ -317,7 +317,7 @@ class Encoder(EncoderBase):
             raise failure
 
 
-def _sized(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def _with_lengths(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """(length, text) of each; InputError for what is no text."""
     for number, text in numbered:
         yield len(check_text("texts", text, number)), text

@@ -65,7 +65,7 @@ class MaskedLanguageModel(EncoderBase):
             return partial(self._best, k, [positions_B[b] for b in numbers])
 
         best_B = yield from plan_batches(ids_B, make_for, threads, progress)
-        return [self._named(ids, positions, *best) for ids, positions, best in zip(ids_B, positions_B, best_B)]
+        return [self._result(ids, positions, *best) for ids, positions, best in zip(ids_B, positions_B, best_B)]
 
     def _best(
         self, k: int, positions_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
@@ -77,7 +77,9 @@ class MaskedLanguageModel(EncoderBase):
         ends = np.cumsum([len(positions) for positions in positions_B])[:-1]
         return list(zip(np.split(log_probs_Rk, ends), np.split(ids_Rk, ends)))
 
-    def _named(self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[Any]:
+    def _result(
+        self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray
+    ) -> list[Any]:
         """What ``fill`` gives of a text."""
         tokenizer, single = self._tokenizer, len(positions) == 1
         masks = []

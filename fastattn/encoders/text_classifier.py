@@ -51,12 +51,12 @@ class HeadedModel(EncoderBase):
         def make_for(numbers: list[int]) -> Make:
             if self._head.spec.padding < 0:
                 return self._head
-            return partial(self._before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
+            return partial(self._head_before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
 
         width, threads = self._head.spec.outputs, self._loaded.threads
         return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, what=what))
 
-    def _before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+    def _head_before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
         """What the head gives of so many first rows of each sentence; those may have seen the others."""
         rows_R = np.concatenate([np.arange(start, start + length) for start, length in zip(starts_B1, lengths_B)])
         kept_RD = self._loaded.ops.take_rows(rows_ND, rows_R)
@@ -94,15 +94,15 @@ class TextClassifier(HeadedModel):
         if top_k is not None:
             check_count("top_k", top_k)
         if isinstance(texts, str):
-            return self._named(self._run(self._plan_texts, texts)[None], top_k)[0]
+            return self._results(self._run(self._plan_texts, texts)[None], top_k)[0]
         listed: list[Any] = list(check_several("texts", texts, "a str or several"))
         if not listed or isinstance(listed[0], str):
-            return self._named(self._run(self._plan_texts, listed, show_progress_bar), top_k)
+            return self._results(self._run(self._plan_texts, listed, show_progress_bar), top_k)
         pairs, _ = checked_pairs(listed)
         with progress_bar(show_progress_bar) as progress:
-            return self._named(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
+            return self._results(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
 
-    def _named(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
+    def _results(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
         likely_BF = activated(self._text.probabilities, numbers_BF)
         order_BF = np.argsort(-likely_BF, axis=1, kind="stable")[:, :top_k]
         return [

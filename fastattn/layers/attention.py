@@ -354,7 +354,7 @@ class CrossAttention(Sublayer):
         assert memory is not None
         lengths_B, keys_values_NE = np.diff(rows.starts_B1), memory.keys_values[self.number]
         weights_BHTS, aligned = None, rows.wants_attention and self.aligned
-        if aligned or rows.looks is not None:
+        if aligned or rows.cross_attentions is not None:
             T, S = int(lengths_B.max(initial=0)), int(np.diff(memory.starts_B1).max(initial=0))
             weights_BHTS = self.ops.empty((len(lengths_B), self.heads.query_heads, T, S), query_NF.dtype)
         context_NF = self.ops.attention(
@@ -365,8 +365,8 @@ class CrossAttention(Sublayer):
             self.heads,
             weights_BHTS=weights_BHTS,
         )
-        if rows.looks is not None:
-            rows.looks.append(np.array(weights_BHTS))
+        if rows.cross_attentions is not None:
+            rows.cross_attentions.append(np.array(weights_BHTS))
         if aligned and weights_BHTS is not None:
             attention_BTS = np.asarray(self.ops.average_heads(weights_BHTS, self.alignment_heads))
             rows.attention_NS = np.concatenate([attention_BTS[b, :length] for b, length in enumerate(lengths_B)])

@@ -38,7 +38,7 @@ class WholeRows:
     memory    that they attend to as well
     cache     row n is cached in its row ``cached_N[n]``; None: no cache
     wants_attention  whether to set ``attention_NS``: each row's attention over the memory
-    looks     where every layer's cross-attention goes if it is wanted, [B, heads, T, S] each; None: nowhere
+    cross_attentions  gets every layer's cross-attention, [B, heads, T, S] each; None: it is not wanted
     types_N   the rows' token types; None: 0
     seen_B    how many first rows of a sequence its rows may attend to at most, int64, -n: n last ones; None: all
     shares_N  by which rows draw what they attend to, as ``KeyValueCache.shares`` has them; None: none does
@@ -57,7 +57,7 @@ class WholeRows:
     cache: KeyValueCache | None = None
     cached_N: np.ndarray | None = None
     wants_attention: bool = False
-    looks: list[np.ndarray] | None = None
+    cross_attentions: list[np.ndarray] | None = None
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
     shares_N: np.ndarray | None = None

@@ -84,7 +84,7 @@ class FeedForward(Sublayer):
         name = f"{layer}.feed_forward"
         super().__init__(parameters, name, spec.norms)
         names = (f"{name}.inner", f"{name}.inner_linear")[: 1 + spec.feed_forward.gated]
-        precision = parameters.usual(*names)
+        precision = parameters.default_precision(*names)
         self.inner = Linear(parameters, names[0], spec.feed_forward.activation, precision)
         if spec.feed_forward.gated:
             gate = parameters.packed(names[1], precision)

@@ -142,7 +142,7 @@ class KeyValueCache:
     def release(self, memory_slot: int, slots_R: np.ndarray) -> None:
         """Free a sentence's slots and rows, and with its last sentence those of the memory slot."""
         for slot in slots_R.tolist() if self.keeps else ():
-            self._let_go(self.histories_RS[slot, : self._held.pop(slot, 0)])
+            self._release_rows(self.histories_RS[slot, : self._held.pop(slot, 0)])
         written_RS = self._written_RS[slots_R]
         self.target.give_back(written_RS[written_RS >= 0])
         self._written_RS[slots_R] = -1
@@ -202,9 +202,9 @@ class KeyValueCache:
         self._beginnings = [old for old, same in pairs if same < len(old.tokens_T)] + [Beginning(tokens_T, rows_T)]
         for old, same in pairs:
             if same == len(old.tokens_T):
-                self._let_go(old.rows_T)
+                self._release_rows(old.rows_T)
         while self.kept_rows > self._most_kept:
-            self._let_go(self._beginnings.pop(0).rows_T)
+            self._release_rows(self._beginnings.pop(0).rows_T)
 
     @property
     def kept_rows(self) -> int:
@@ -219,7 +219,7 @@ class KeyValueCache:
             self._holders_M = _extended(self._holders_M, self.target.rows - len(self._holders_M), 0)
         self._holders_M[rows_T] += 1
 
-    def _let_go(self, rows_T: np.ndarray) -> None:
+    def _release_rows(self, rows_T: np.ndarray) -> None:
         self._holders_M[rows_T] -= 1
         self.target.give_back(rows_T[self._holders_M[rows_T] == 0])
 

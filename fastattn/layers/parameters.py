@@ -40,7 +40,7 @@ class NeededTensors:
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
-    precision    of the products: "float32", "bfloat16", "int8" or "int4", with which some are int8: see ``usual``
+    precision    of the products: "float32", "bfloat16", "int8" or "int4" (some int8 then: see ``default_precision``)
     packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
     needed       filled with what the model asks for; layers that it has already are not packed
@@ -85,7 +85,7 @@ class Parameters:
         order_F    the rows of both that are packed, -1: zeros; None: all in order
         first      input of those that are packed; behind others, which have the bias too
         """
-        precision = precision or self.usual(name)
+        precision = precision or self.default_precision(name)
         if (name, precision) not in self._needed.layers:
             weight_FD: Any = self._tensors[f"{name}.weight"]
             bias_F: Any = None if first else self._tensors.get(f"{name}.bias")
@@ -99,7 +99,7 @@ class Parameters:
             self._needed.layers[name, precision] = self._packed[key]
         return self._needed.layers[name, precision]
 
-    def usual(self, *names: str) -> str:
+    def default_precision(self, *names: str) -> str:
         """The precision of linear layers of which all have one: the model's, but for int4.
 
         There projections, which choose tokens, are int8, and so is what has no whole groups of inputs; what the

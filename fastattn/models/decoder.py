@@ -188,16 +188,16 @@ class Decoder:
         return self.decoder(tokens_N, rows), rows.attention_NS
 
     def states(
-        self, tokens_T: np.ndarray, memory: Memory, looks: list[np.ndarray] | None = None
+        self, tokens_T: np.ndarray, memory: Memory, cross_attentions: list[np.ndarray] | None = None
     ) -> Iterator[np.ndarray]:
         """The rows of one sequence of int32 tokens layer by layer, as ``Stack.states`` has them.
 
-        looks  gets what each layer's heads look at in the memory, [1, heads, T, S]
+        cross_attentions  gets what each layer's heads look at in the memory, [1, heads, T, S]
         """
         starts_B1 = np.array([0, len(tokens_T)], np.int64)
         positions_T = np.arange(len(tokens_T), dtype=np.int32)
         bias, attends = self.decoder.bias, self.decoder.attends
-        rows = WholeRows(self.ops, starts_B1, positions_T, bias, attends, memory, looks=looks)
+        rows = WholeRows(self.ops, starts_B1, positions_T, bias, attends, memory, cross_attentions=cross_attentions)
         return self.decoder.states(tokens_T, rows)
 
     def step(

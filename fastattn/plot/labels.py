@@ -69,7 +69,7 @@ def cut(text: str, columns: int) -> str:
     return f"{beginning}…"
 
 
-def every(size: float, least: float) -> int:
+def label_step(size: float, least: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, ... cells of ``size`` pixels that take ``least`` pixels."""
     steps = (factor * 10**power for power in count() for factor in (1, 2, 5))
     return next(step for step in steps if step * size >= least)

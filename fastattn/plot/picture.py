@@ -14,7 +14,7 @@ from math import ceil, comb
 
 import numpy as np
 
-from fastattn.plot.labels import columns_of, cut, every, isolated
+from fastattn.plot.labels import columns_of, cut, isolated, label_step
 from fastattn.printable import counted
 
 # A Bezier curve in OKLab (lightness, green to red, blue to yellow) from nearly black over violet and orange to pale
@@ -171,10 +171,10 @@ def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> F
     sides = [min(size.cell, size.extent / len(labels)) for labels in (rows, columns)]
     cell_height, cell_width = (float(int(side)) if side >= 4 else side for side in sides)
     letter = LETTER * size.font / ALONE.font
-    row_step, column_step = every(cell_height, LINE), every(cell_width, LINE)
+    row_step, column_step = label_step(cell_height, LINE), label_step(cell_width, LINE)
     widest = max(map(columns_of, columns))
     if column_step > 1 and widest <= 5:  # numbers, which may lie flat: some are left out anyway
-        column_step = every(cell_width, letter * (widest + 1.5))
+        column_step = label_step(cell_width, letter * (widest + 1.5))
     row_width, column_width = (
         letter * max(columns_of(cut(label, LONGEST_LABEL)) for label in labels[::step])
         for labels, step in ((rows, row_step), (columns, column_step))

@@ -95,30 +95,30 @@ def _steps(rows_ND: np.ndarray, ranges_2D: np.ndarray, output_dtype: str) -> np.
     steps_D = (ranges_2D[1] - starts_D) / np.float32(255)
     steps_D[steps_D == 0] = 1
     codes_ND = np.empty(rows_ND.shape, np.uint8)
-    together = _together(rows_ND)
-    block_ND = np.empty((min(together, len(rows_ND)), rows_ND.shape[1]), np.result_type(rows_ND, np.float32))
-    for first in range(0, len(rows_ND), together):
-        some_ND = rows_ND[first : first + together]
-        scaled_ND = block_ND[: len(some_ND)]
+    size = _block_rows(rows_ND)
+    block_ND = np.empty((min(size, len(rows_ND)), rows_ND.shape[1]), np.result_type(rows_ND, np.float32))
+    for first in range(0, len(rows_ND), size):
+        part_ND = rows_ND[first : first + size]
+        scaled_ND = block_ND[: len(part_ND)]
         with np.errstate(over="ignore", invalid="ignore"):
-            np.subtract(some_ND, starts_D, out=scaled_ND)
+            np.subtract(part_ND, starts_D, out=scaled_ND)
             np.divide(scaled_ND, steps_D, out=scaled_ND)
         np.floor(scaled_ND, out=scaled_ND)
         np.fmax(scaled_ND, 0, out=scaled_ND)  # 0 for a nan
         np.minimum(scaled_ND, 255, out=scaled_ND)
-        codes_ND[first : first + together] = scaled_ND
+        codes_ND[first : first + size] = scaled_ND
     return codes_ND if output_dtype == "uint8" else _signed(codes_ND)
 
 
 def _bits(rows_ND: np.ndarray, output_dtype: str) -> np.ndarray:
     codes_NB = np.empty((len(rows_ND), -(-rows_ND.shape[1] // 8)), np.uint8)
-    together = _together(rows_ND)
-    for first in range(0, len(rows_ND), together):
-        codes_NB[first : first + together] = np.packbits(rows_ND[first : first + together] > 0, axis=-1)
+    size = _block_rows(rows_ND)
+    for first in range(0, len(rows_ND), size):
+        codes_NB[first : first + size] = np.packbits(rows_ND[first : first + size] > 0, axis=-1)
     return codes_NB if output_dtype == "ubinary" else _signed(codes_NB)
 
 
-def _together(rows_ND: np.ndarray) -> int:
+def _block_rows(rows_ND: np.ndarray) -> int:
     """How many rows make a block."""
     return max(1, BLOCK // max(1, rows_ND.shape[1]))
 

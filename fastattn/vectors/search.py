@@ -78,7 +78,7 @@ def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.nda
 
     function  "cosine", "dot", "euclidean" or "manhattan". Other names or shapes that do not fit are an InputError.
     """
-    a_AD, b_BD = _of_one_width(a, b, function)
+    a_AD, b_BD = _checked_vectors(a, b, function)
     if not len(a_AD) or not len(b_BD):
         return np.zeros((len(a_AD), len(b_BD)), np.float32)
     with np.errstate(over="ignore"):  # what is beyond float32 is infinite
@@ -87,7 +87,7 @@ def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.nda
 
 def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.ndarray:
     """similarity_N float32 of each vector of a [N, D] or [D] with that of the same number in b; otherwise as above."""
-    a_ND, b_ND = _of_one_width(a, b, function)
+    a_ND, b_ND = _checked_vectors(a, b, function)
     if len(a_ND) != len(b_ND):
         raise InputError(f"pairs of vectors are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     if not len(a_ND):
@@ -96,7 +96,7 @@ def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") 
         return PAIRWISE_SIMILARITIES[function](a_ND, b_ND).astype(np.float32, copy=False)
 
 
-def _of_one_width(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray]:
+def _checked_vectors(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray]:
     """a_AD, b_BD. Raises InputError for what they or the function's name cannot be."""
     if function not in SIMILARITIES:
         raise InputError(f"unknown similarity {function!r}; known: {', '.join(SIMILARITIES)}")

@@ -135,7 +135,7 @@ def compare_ids(
         if list(here) != list(there):
             first = first_difference(here, there)
             sides = " and ".join(
-                f"{_named(ids, first, token)} {side}" for ids, side in ((here, "here"), (there, "there"))
+                f"{_token_name(ids, first, token)} {side}" for ids, side in ((here, "here"), (there, "there"))
             )
             counts = f"{len(here)} ids here, {len(there)} there"
             return Comparison(
@@ -150,5 +150,5 @@ def first_difference(here: Sequence[Any], there: Sequence[Any]) -> int:
     return next((index for index, (a, b) in pairs if a != b), min(len(here), len(there)))
 
 
-def _named(ids: Sequence[int], index: int, token: Callable[[int], str | None]) -> str:
+def _token_name(ids: Sequence[int], index: int, token: Callable[[int], str | None]) -> str:
     return f"{token(ids[index])!r} ({ids[index]})" if index < len(ids) else "none"

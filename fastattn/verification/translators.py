@@ -150,12 +150,12 @@ def _compare_translations(
         return Comparison(name, remark=remark, here=here, there=there)
     first = first_difference(here, there)
     gap = float(ours_T[first] - theirs_T[first] if beam_size == 1 else ours_T.mean() - theirs_T.mean())
-    turned = " and ".join(f"{_named(tokens, first)} {side}" for tokens, side in ((here, "here"), (there, "there")))
+    turned = " and ".join(f"{_token_name(tokens, first)} {side}" for tokens, side in ((here, "here"), (there, "there")))
     remark = f"differs from token {first + 1}: {turned}; {summary} here, {theirs_T.mean():.4f} there"
     return Comparison(name, abs(gap) <= bounds.log_probs, abs(gap), remark=remark, here=here, there=there)
 
 
-def _named(tokens: Sequence[str], index: int) -> str:
+def _token_name(tokens: Sequence[str], index: int) -> str:
     return tokens[index] if index < len(tokens) else "the end"
 
 
@@ -225,8 +225,8 @@ class MarianTranslator:
 
     def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
         logits_TV = self._run(source, target).logits[0].clone()
-        logits_TV[:, self._never()] = -self._torch.inf
-        targets = self._torch.tensor([*self._forced_and(target), self._target_ids[self._text.eos_token]])
+        logits_TV[:, self._suppressed_ids()] = -self._torch.inf
+        targets = self._torch.tensor([*self._forced_ids(target), self._target_ids[self._text.eos_token]])
         log_probs_T = self._torch.log_softmax(logits_TV, dim=1).gather(1, targets[:, None])[:, 0].numpy()
         return np.asarray(log_probs_T[len(self._text.decoding.forced_tokens) :])
 
@@ -250,7 +250,7 @@ class MarianTranslator:
 
     def _run(self, source: Sequence[str], target: Sequence[str]) -> Any:
         """The model's output, given a target."""
-        ids = [self._settings.decoder_start_token_id, *self._forced_and(target)]
+        ids = [self._settings.decoder_start_token_id, *self._forced_ids(target)]
         with blaming("transformers' model fails"), self._torch.no_grad():
             return self._model(
                 input_ids=self._inputs(source), decoder_input_ids=self._torch.tensor([ids]), output_hidden_states=True
@@ -261,10 +261,10 @@ class MarianTranslator:
         ids = [self._source_ids.get(token, self._source_ids[text.unk_token]) for token in source]
         return self._torch.tensor([[*ids, self._source_ids[text.eos_token]]])
 
-    def _forced_and(self, target: Sequence[str]) -> list[int]:
+    def _forced_ids(self, target: Sequence[str]) -> list[int]:
         return [self._target_ids[token] for token in (*self._text.decoding.forced_tokens, *target)]
 
-    def _never(self) -> list[int]:
+    def _suppressed_ids(self) -> list[int]:
         """The ids that a search never chooses, whose probability a translation's tokens share here."""
         words = self._settings.bad_words_ids or []
         single = {word[0] for word in words if len(word) == 1} | {*(self._settings.suppress_tokens or ())}

@@ -78,7 +78,7 @@ class ImageMaps:
         scale = SIDE / max(picture.size)
         self._size = tuple(max(1, round(side * scale)) for side in picture.size)
         resized = picture.resize(self._size, BILINEAR)
-        self._panels = [("", resized), *zip(labels, (_lit(resized, area, map_YX) for map_YX in maps_WYX))]
+        self._panels = [("", resized), *zip(labels, (_brightened(resized, area, map_YX) for map_YX in maps_WYX))]
 
     def __repr__(self) -> str:
         return f"<ImageMaps: {len(self._panels) - 1} maps{f' of {self._title}' if self._title else ''}>"
@@ -136,7 +136,7 @@ class ImageMaps:
         save_picture(self, path, ("svg", "html", "png"))
 
 
-def _lit(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> Any:
+def _brightened(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> Any:
     """The picture, as bright as a map's share of its largest number says; area: where the map lies, see seen_area."""
     from PIL import Image
 
