@@ -1,4 +1,4 @@
-"""Base of all encoder classes, and the batches of sentences that they run, of any callers."""
+"""Base of all encoder classes, and the batches of sentences that they run; batches of all callers share passes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 1024
 LEAST_ROWS = 256
 
-# A function of the last hidden states of a batch (rows_ND, starts_B1): one result for each of its texts.
+# From the last hidden states of a batch, (rows_ND, starts_B1), to one result for each of its texts.
 Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
 MakeFor: TypeAlias = Callable[[list[int]], Make]
 
@@ -66,7 +66,7 @@ class EncoderBase(ModelBase):
         return self._tokenizer.max_length
 
     def tokenize(self, text: str, *, special_tokens: bool = True) -> "list[TextToken]":
-        """The tokens of a text, uncut; those that the model adds have no place in it."""
+        """The tokens of the whole text; the special ones that the model adds have no place in the text."""
         return self._tokenizer.whole_tokens(text, special_tokens)
 
     @property
@@ -98,7 +98,7 @@ class EncoderBase(ModelBase):
         texts: str | Iterable[str],
         show_progress_bar: bool | None = None,
     ) -> Any:
-        """The plan's results of the texts, in their order; of a str its own."""
+        """The plan's result of each text, in their order; for a str the result of that text."""
         if isinstance(texts, str):
             return self._run_alone(partial(plan, [texts], None))[0]
         listed = check_texts("texts", texts)
@@ -106,11 +106,11 @@ class EncoderBase(ModelBase):
             return self._scheduler.run(partial(plan, listed, progress))
 
     def _run_alone(self, make_plan: Callable[[], Plan]) -> Any:
-        """The result of a plan for little work, without a worker."""
+        """The result of a plan for little work, which this thread does without a worker."""
         model = self._loaded.model
 
         def encode(batches: list[EncodingBatch]) -> list[Any]:
-            return [batch.vectors(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
+            return [batch.make(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
 
         return self._scheduler.run_alone(make_plan, encode)
 
@@ -121,7 +121,7 @@ def progress_bar(show: bool | None) -> Progress:
 
 
 def check_ignored(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
-    """Raise InputError for what these options of sentence-transformers, which change nothing here, cannot be."""
+    """Raise InputError for wrong values of sentence-transformers' options, which change nothing here."""
     if batch_size is not None:
         check_count("batch_size", batch_size)
     if not check_bool("convert_to_numpy", convert_to_numpy):
@@ -129,31 +129,30 @@ def check_ignored(batch_size: int | None, convert_to_numpy: bool, results: str) 
 
 
 class EncodingBatch:
-    """Sentences of one caller; the result is what ``vectors`` makes, vectors_BE or a list of something of each.
+    """Sentences of one caller; the batch's result is what ``make`` returns.
 
-    ids_B    int32, one array each
-    vectors  makes their vectors from the last hidden states: (rows_ND, starts_B1), after rows of other batches perhaps
-    types_B  the token types of the ids; None: 0. All batches of a model have some, or none has
-    seen_B   how many first ids of each are attended to, -n: n last ones; None: all. All batches
-             of a model have some, or none has
+    ids_B    int32, one array a sentence
+    make     gets the rows of a pass; starts_B1 says where in them the batch's sentences are
+    types_B  the token types of the ids; None: 0
+    seen_B   how many first ids of each sentence all its ids attend to, -n: n last ones; None: all
+    Of a model's batches all have types_B, or none has; so it is with seen_B.
     """
 
     def __init__(
         self,
         ids_B: Sequence[np.ndarray],
-        vectors: Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray],
+        make: Make,
         types_B: Sequence[np.ndarray] | None = None,
         seen_B: Sequence[int] | None = None,
     ):
-        self.ids_B, self.vectors, self.types_B, self.seen_B = ids_B, vectors, types_B, seen_B
-        self.weight = self.length = sum(map(len, ids_B))  # as a Scheduler knows it
+        self.ids_B, self.make, self.types_B, self.seen_B = ids_B, make, types_B, seen_B
+        self.weight = self.length = sum(map(len, ids_B))  # which a Scheduler reads
 
 
 class EncodingWorker:
-    """Encodes waiting batches, as many as fit into a pass together."""
+    """Encodes waiting batches, as many as fit into a pass together, by a model's ``encode`` (``EncoderStack``)."""
 
     def __init__(self, encode: Callable[..., tuple[np.ndarray, np.ndarray]], slot: WorkerSlot):
-        """``encode``: a model's, see ``EncoderStack.encode``."""
         self.encode, self.slot = encode, slot
 
     def advance(self) -> bool:
@@ -171,7 +170,7 @@ class EncodingWorker:
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)
-            self.slot.finish(ticket, ticket.job.vectors(rows_ND, starts_B1[first : end + 1]))
+            self.slot.finish(ticket, ticket.job.make(rows_ND, starts_B1[first : end + 1]))
             first = end
         return True
 
@@ -180,20 +179,19 @@ class EncodingWorker:
 
 
 def _joined(tickets: Sequence[Ticket], name: str) -> Any:
-    """What all the batches have under a name, end to end; None where they have nothing."""
+    """The values of all batches' attribute, end to end; None where the attribute is None."""
     if getattr(tickets[0].job, name) is None:
         return None
     return [value for ticket in tickets for value in getattr(ticket.job, name)]
 
 
 def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
-    """Sentence numbers in batches of bounded rows, longest first.
+    """The numbers of the sentences in batches of bounded rows, the longest sentences first.
 
     Sentences of similar length share a batch, so that the cores' shares are even; with too little work for batches on
     every core, all cores share each batch.
     """
-    total = sum(lengths)
-    max_rows = MOST_ROWS
+    total, max_rows = sum(lengths), MOST_ROWS
     if threads > 1 and total >= 2 * LEAST_ROWS * threads:
         max_rows = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
     batches: list[list[int]] = []
@@ -216,13 +214,13 @@ def plan_batches(
     width: int | None = None,
     types_B: Sequence[np.ndarray] | None = None,
     seen_B: Sequence[int] | None = None,
-    what: str = "texts",
+    noun: str = "texts",
 ) -> Plan:
-    """What is made of each of the ids, in their order: float32 [B, width]; a list without a width.
+    """The result of each sentence, in their order: float32 [B, width]; without a width a list of any objects.
 
-    make_for  from the numbers of a batch's ids to what makes something of each, of their hidden states
-    types_B, seen_B  as an EncodingBatch has them
-    what     the ids are of, for the progress
+    make_for         from the numbers of a batch's sentences to the function that makes their results
+    types_B, seen_B  as in EncodingBatch
+    noun             what progress calls the sentences
     """
     count = 0
 
@@ -234,7 +232,7 @@ def plan_batches(
             results = make(rows_ND, starts_B1)
             if progress is not None:
                 count += len(numbers)
-                progress.show(f"{count:,} of {len(ids_B):,} {what}")
+                progress.show(f"{count:,} of {len(ids_B):,} {noun}")
             return results
 
         types = None if types_B is None else [types_B[b] for b in numbers]

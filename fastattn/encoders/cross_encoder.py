@@ -1,6 +1,6 @@
-"""CrossEncoder: pairs of texts in, scores out; and language models as rerankers.
+"""CrossEncoder: pairs of texts in, scores out; also by Qwen 3's rerankers, language models that say yes or no.
 
-Those are Qwen 3's, which say yes or no to a query, a document, an instruction (Zhang 2025).
+These get a query, a document and an instruction in one prompt (Zhang 2025).
 """
 
 import math
@@ -31,8 +31,8 @@ from fastattn.system.option_names import MODEL, TEXTS, explains_options
 from fastattn.system.progress import Progress
 from fastattn.text.huggingface import HuggingFaceTokenizer
 
-LONGEST = 8192  # ids of a pair with all that is around it, as in Qwen's card
-# Its prompt: of the texts between, the end is cut off where there are too many ids.
+LONGEST = 8192  # ids of a pair in its prompt, as in Qwen's card
+# The prompt: a pair between ``before`` and ``after`` loses its end where there are too many ids.
 PROMPT = PairPrompt(
     before="<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
     'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
@@ -42,8 +42,8 @@ PROMPT = PairPrompt(
     after="<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
 )
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-TOKENS = (b'"<|im_start|>"', b'"<think>"', b'"yes"', b'"no"')  # that its tokenizer.json has
-NAMED = "rerank"  # by which a model says that it is one: its tokens and its template are those of Qwen's chat models
+TOKENS = (b'"<|im_start|>"', b'"<think>"', b'"yes"', b'"no"')  # in Qwen 3's tokenizer.json
+NAMED = "rerank"  # in a reranker's name, which alone tells it from Qwen's chat models: tokens and template are theirs
 
 
 class CrossEncoder(HeadedModel):
@@ -83,7 +83,7 @@ class CrossEncoder(HeadedModel):
         return (yield from self._plan(ids_B, None, progress, "pairs"))
 
     def _prompted(self, pairs: Sequence[tuple[str, str]], before: str) -> list[tuple[str, str]]:
-        """The pairs with a prompt before the first text, and a language model's words around both."""
+        """The pairs with a prompt before the first text, for a language model with its words around both texts."""
         between = ""
         if self._text.pair is not None:
             before, between = f"{self._text.pair.instruction}{before}{self._text.pair.query}", self._text.pair.document
@@ -99,7 +99,7 @@ class CrossEncoder(HeadedModel):
 
     @property
     def num_labels(self) -> int:
-        """How many numbers a pair gets; one: a score."""
+        """How many numbers a pair gets; 1: a score."""
         return self._head.spec.outputs
 
     @explains_options(TEXTS)
@@ -120,9 +120,9 @@ class CrossEncoder(HeadedModel):
         A single pair of texts, in place of several, gets [] or [num_labels].
         prompt_name, prompt  put before the first text of each pair, as ``Encoder.encode`` has them; the instruction
                              for a language model
-        activation_fn        what makes scores of the head's numbers: "none", "sigmoid", "tanh" or "relu"; None: what
-                             the checkpoint says, else "sigmoid" for one label and "none" for several
-        apply_softmax        True: of several labels, whose scores become probabilities that sum to 1
+        activation_fn        from the head's numbers to scores: "none", "sigmoid", "tanh" or "relu"; None: as the
+                             checkpoint says, else "sigmoid" for one label and "none" for several
+        apply_softmax        True: the scores of several labels become probabilities that sum to 1
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
@@ -175,8 +175,8 @@ class CrossEncoder(HeadedModel):
 def as_reranker(checkpoint: Checkpoint, forced: bool = False) -> Checkpoint:
     """A language model with Qwen 3's tokens as an encoder with a head; any other checkpoint as it is.
 
-    What the head gives of a prompt's last row is the logit of "yes" less that of "no". Raises CheckpointError where
-    nobody asked, and no name of its files and their last folders has ``NAMED`` in it.
+    The head's number for a prompt's last row is the logit of "yes" less that of "no". Raises CheckpointError unless the
+    model is ``forced`` to be one or a name of its files and their last folders has ``NAMED`` in it.
     """
     text = checkpoint.input
     if not isinstance(text, GeneratorText) or not all(token in bytes(text.tokenizer) for token in TOKENS):
@@ -204,7 +204,7 @@ def as_reranker(checkpoint: Checkpoint, forced: bool = False) -> Checkpoint:
 def prompts_of(
     pairs: Sequence[tuple[str, str]], prompt: PairPrompt, tokenizer: HuggingFaceTokenizer, threads: int
 ) -> list[np.ndarray]:
-    """int32 ids of pairs in their prompt, which begin with the instruction."""
+    """int32 ids of pairs, the first texts of which begin with the instruction, in the prompt."""
     before, after = tokenizer.encode_whole([prompt.before, prompt.after])
     room = max(tokenizer.max_length - len(before) - len(after), 0)
     ids_B = tokenizer.encode_whole([first + second for first, second in pairs], threads)

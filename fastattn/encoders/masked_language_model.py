@@ -36,7 +36,7 @@ class MaskedLanguageModel(EncoderBase):
 
     @property
     def mask_token(self) -> str:
-        """What a text has where a token is to be predicted."""
+        """The mask, which stands in a text where a token is to be predicted."""
         return self._text.mask_token
 
     @explains_options(TEXTS)
@@ -44,7 +44,7 @@ class MaskedLanguageModel(EncoderBase):
         """The ``top_k`` most probable tokens for the mask of each text, best first; one such list for a str.
 
         A token is a dict of "score" (its probability), "token" (its id), "token_str" and "sequence" (the text with it).
-        Of a text with several masks a list of such lists: each mask is predicted by itself, the others stay masks.
+        A text with several masks gets a list of such lists: each mask is predicted by itself while the rest stay masks.
         Raises InputError for other values, and for a text without a mask.
         """
         k = min(check_count("top_k", top_k), self._head.spec.outputs)
@@ -52,7 +52,6 @@ class MaskedLanguageModel(EncoderBase):
         return filled
 
     def _plan(self, k: int, texts: list[str], progress: Progress | None) -> Plan:
-        """The tokens of each text."""
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode(texts, threads)
         positions_B = [np.flatnonzero(ids == self._mask) for ids in ids_B]
@@ -80,7 +79,6 @@ class MaskedLanguageModel(EncoderBase):
     def _result(
         self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray
     ) -> list[Any]:
-        """What ``fill`` gives of a text."""
         tokenizer, single = self._tokenizer, len(positions) == 1
         masks = []
         for position, log_probs_k, ids_k in zip(positions, log_probs_Rk, ids_Rk):
@@ -88,7 +86,7 @@ class MaskedLanguageModel(EncoderBase):
             for score, token in zip(np.exp(log_probs_k.astype(np.float64)).tolist(), ids_k.tolist()):
                 filled = ids.copy()
                 filled[position] = token
-                # without special tokens the other masks would vanish
+                # without special tokens the remaining masks would vanish
                 sequence = tokenizer.decode(filled.tolist(), skip_special=single)
                 text = tokenizer.decode([token], skip_special=False)
                 tokens.append({"score": score, "token": token, "token_str": text, "sequence": sequence})

@@ -16,15 +16,15 @@ from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.search import unit_length
 
-# Rows of documents that are scored at once: as many as are copied to lie end to end.
+# Rows of documents that are scored at once, copied to lie end to end.
 SCORED_ROWS = 1 << 14
 
 
 class MultiVectorEncoder(EncoderBase):
     """A vector of each token of a text, as sentence-transformers and PyLate compute them (Khattab and Zaharia 2020).
 
-    The checkpoint says how queries and documents differ: what is put before them, how long they are, with what queries
-    are filled up, which tokens are skipped.
+    The checkpoint says how queries and documents differ: what stands before them, how long they are, what fills queries
+    up, which tokens are skipped.
     Raises CheckpointError for a path without a valid checkpoint that is made for this.
     """
 
@@ -64,7 +64,7 @@ class MultiVectorEncoder(EncoderBase):
 
     @property
     def query_length(self) -> int:
-        """The most ids of a query, special ones and its prompt's included; longer ones are cut."""
+        """The most ids of a query, special ones and the prompt's included; longer queries are cut."""
         settings = self._settings
         if settings.expansion and settings.expansion_cuts:
             return settings.expansion
@@ -72,7 +72,7 @@ class MultiVectorEncoder(EncoderBase):
 
     @property
     def document_length(self) -> int:
-        """The most ids of a document, as ``query_length``."""
+        """The most ids of a document, counted as for ``query_length``."""
         return self._settings.document_length or self.max_length
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> Any:
@@ -80,7 +80,7 @@ class MultiVectorEncoder(EncoderBase):
         return self.encode(texts, task="query", **how)
 
     def encode_document(self, texts: str | Iterable[str], **how: Any) -> Any:
-        """The vectors of documents, without those of tokens that are skipped; otherwise as ``encode_query``."""
+        """The vectors of documents, except those of skipped tokens, as ``encode_query`` returns them."""
         return self.encode(texts, task="document", **how)
 
     @explains_options(TEXTS)
@@ -105,8 +105,8 @@ class MultiVectorEncoder(EncoderBase):
     def score(self, queries: Any, documents: Sequence[np.ndarray]) -> np.ndarray:
         """float32 scores of documents for a query: [len(documents)]; [len(queries), len(documents)] for several.
 
-        A query's score is the sum, over its vectors, of each one's greatest product with a vector of the document
-        (MaxSim), or their mean where the checkpoint says so; -inf for a document without vectors.
+        A score is the sum, over the query's vectors, of the greatest product with a vector of the document (MaxSim),
+        or the mean where the checkpoint says so; -inf for a document without vectors.
         queries, documents  as ``encode_query`` and ``encode_document`` return them
         """
         single = isinstance(queries, np.ndarray) and queries.ndim == 2
@@ -130,7 +130,6 @@ class MultiVectorEncoder(EncoderBase):
         return scores_QD[0] if single else scores_QD
 
     def _plan(self, before: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
-        """vectors [T, E] of each text."""
         settings, threads = self._settings, self._loaded.threads
         max_length = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
         ids_B = self._tokenizer.encode([before + text for text in texts], threads, max_length)
@@ -149,7 +148,7 @@ class MultiVectorEncoder(EncoderBase):
         return (yield from plan_batches(ids_B, make_for, threads, progress, seen_B=seen_B))
 
     def _vectors(self, masks: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
-        """The vectors of each sentence, of the tokens that are True in ``masks`` alone."""
+        """The vectors [T, E] of each sentence; with masks of the tokens where its mask is True."""
         ops, first = self._loaded.ops, int(starts_B1[0])
         vectors_NE = self._dense(ops.take_rows(rows_ND, np.arange(first, int(starts_B1[-1]))))
         if self._text.normalize:
@@ -164,7 +163,7 @@ def _filled(ids: np.ndarray, settings: MultiVectorText, filling: int) -> np.ndar
 
 
 def _blocks(lengths: list[int]) -> Iterable[tuple[int, int]]:
-    """(first, end) of runs of documents with at most SCORED_ROWS rows, or of one."""
+    """(first, end) of runs of documents with at most SCORED_ROWS rows together, or of a longer document alone."""
     first, rows = 0, 0
     for number, length in enumerate(lengths):
         if rows and rows + length > SCORED_ROWS:

@@ -18,9 +18,9 @@ from fastattn.system.progress import Progress
 from fastattn.vectors.sparse import SparseVectors, checked_vectors, join_rows, sparse_similarity
 
 FORMATS = ("csr", "scipy")
-# Numbers of dense vectors that are there at once, 16 MB: those of some texts, whose zeros are dropped before the next.
+# Numbers of dense vectors in memory at once, 16 MB: the zeros of some texts' vectors are dropped before the next texts.
 MOST_NUMBERS = 1 << 22
-# Rows of a text whose numbers are there at once, where they are added up.
+# Rows of a text whose numbers are in memory at once where they are added up.
 SUM_ROWS = 32
 
 
@@ -28,8 +28,8 @@ class SparseEncoder(EncoderBase):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
     precision  of the projection onto the vocabulary too
-    A vector has a number for each token of the vocabulary, most of them zero; what a text's tokens have before the
-    greatest is taken is never stored.
+    A vector has a number for each token of the vocabulary, most of them zero: the greatest of the numbers that the
+    text's tokens have for it, which are never stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -65,8 +65,8 @@ class SparseEncoder(EncoderBase):
         """Sparse vectors of ``texts``, in their order: SparseVectors [len(texts), dimension], of one row for a str.
 
         task, prompt_name, prompt   put before every text, as ``Encoder.encode`` has them
-        max_active_dims    how many of its greatest numbers each vector keeps; None: as the checkpoint says, else all
-        format             "csr": SparseVectors; "scipy": a ``scipy.sparse.csr_matrix``
+        max_active_dims  how many of its greatest numbers each vector keeps; None: as the checkpoint says, else all
+        format           "csr": SparseVectors; "scipy": a ``scipy.sparse.csr_matrix``
         Raises InputError for other values.
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
@@ -86,7 +86,7 @@ class SparseEncoder(EncoderBase):
         return self.encode(texts, task="document", **how)
 
     def decode(self, vectors: Any, top_k: int | None = None) -> list[list[tuple[str, float]]]:
-        """(token, number) of each vector's numbers, the greatest first, ``top_k`` of them at most.
+        """(token, number) of each vector's numbers, the greatest first, at most ``top_k`` of them.
 
         vectors  as ``encode`` returns them
         """
@@ -115,7 +115,7 @@ class SparseEncoder(EncoderBase):
 
 
 class SparseHead:
-    """Makes sparse vectors of what ``head`` gives each token; CheckpointError for settings that are not known."""
+    """Makes sparse vectors of ``head``'s numbers for each token; CheckpointError for unknown settings."""
 
     def __init__(self, head: Head, text: SparseText):
         for kind, value, options in (
@@ -129,7 +129,7 @@ class SparseHead:
     def rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
         """(columns int32, ascending, numbers float32 above 0) of each sentence.
 
-        most  how many of its greatest numbers a sentence keeps, of equal ones those of the lower columns; None: all
+        most  how many of its greatest numbers a sentence keeps, of equal ones the one in the lower column; None: all
         Raises CheckpointError where the weights give NaN or infinity.
         """
         make = self._largest if self._text.pooling == "max" else self._sums

@@ -15,7 +15,7 @@ from fastattn.system.progress import Progress
 
 
 class HeadedModel(EncoderBase):
-    """An encoder whose head gives each text numbers, one for each label."""
+    """An encoder whose head gives each text or pair numbers, one for each label: numbers_BF of a plan."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         checkpoint = super()._check(checkpoint)
@@ -28,25 +28,23 @@ class HeadedModel(EncoderBase):
         self._typed = self._text.token_types and self._spec.token_types > 1
 
     def _plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
-        """numbers_BF of the texts."""
         ids_B = self._tokenizer.encode(texts, self._loaded.threads)
         return (yield from self._plan(ids_B, None, progress, "texts"))
 
     def _plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
-        """numbers_BF of the pairs."""
         ids_B, types_B = self._tokenizer.encode_pairs(pairs, self._loaded.threads)
         return (yield from self._plan(ids_B, types_B if self._typed else None, progress, "pairs"))
 
     @explains_options(TEXTS)
     def count_pair_tokens(self, pairs: Iterable[Sequence[str]] | Sequence[str]) -> list[int]:
-        """How many ids each pair of texts has, special ones and a prompt's included; over ``max_length`` it is cut."""
+        """How many ids each pair has, special ones and a prompt's included; more than ``max_length`` are cut."""
         return self._pair_lengths(checked_pairs(pairs)[0])
 
     def _pair_lengths(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
         return self._tokenizer.pair_lengths(pairs, self._loaded.threads)
 
     def _plan(
-        self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None, progress: Progress | None, what: str
+        self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None, progress: Progress | None, noun: str
     ) -> Plan:
         def make_for(numbers: list[int]) -> Make:
             if self._head.spec.padding < 0:
@@ -54,10 +52,10 @@ class HeadedModel(EncoderBase):
             return partial(self._head_before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
 
         width, threads = self._head.spec.outputs, self._loaded.threads
-        return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, what=what))
+        return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, noun=noun))
 
     def _head_before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """What the head gives of so many first rows of each sentence; those may have seen the others."""
+        """The head's numbers from so many first rows of each sentence; those rows may have attended to the padding."""
         rows_R = np.concatenate([np.arange(start, start + length) for start, length in zip(starts_B1, lengths_B)])
         kept_RD = self._loaded.ops.take_rows(rows_ND, rows_R)
         return self._head(kept_RD, np.concatenate([[0], np.cumsum(lengths_B)]))
@@ -84,10 +82,9 @@ class TextClassifier(HeadedModel):
     ) -> list[Any]:
         """Each text's labels, most probable first: {"label": str, "score": float} of each; one such list for a str.
 
-        Pairs of texts, such as a premise and a hypothesis, are read together.
-
-        Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself; those of a single
-        label are the sigmoid of its number.
+        The two texts of a pair, such as a premise and a hypothesis, are read together.
+        Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself; that of a single
+        label is the sigmoid of its number.
         top_k  how many labels; None: all
         Raises InputError for other values.
         """
@@ -112,15 +109,15 @@ class TextClassifier(HeadedModel):
 
 
 def _unpadded(ids: np.ndarray, padding: int) -> int:
-    """How many ids there are up to the last that is no padding; the first alone if all are."""
+    """How many ids there are up to the last that is no padding; 1 where all are padding."""
     places = np.flatnonzero(ids != padding)
     return int(places[-1]) + 1 if len(places) else min(len(ids), 1)
 
 
 def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:
-    """float32 of the shape of the numbers: ``name`` is from text_spec.PROBABILITIES or SCORES.
+    """The activation of the numbers, float32: ``name`` is from text_spec.PROBABILITIES or SCORES.
 
-    In float64, so that a number's bits do not depend on its place in the array.
+    It is computed in float64, so that a number's bits do not depend on its place in the array.
     """
     return _ACTIVATIONS[name](numbers_BF.astype(np.float64)).astype(np.float32)
 
@@ -140,7 +137,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
-    """(the pairs, whether it is a single one)."""
+    """(the pairs, whether ``pairs`` is a single pair)."""
     rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
     listed: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
     single = bool(listed) and isinstance(listed[0], str)

@@ -1,8 +1,8 @@
-"""TokenClassifier: texts in, labelled spans of them out: named entities, parts of speech.
+"""TokenClassifier: texts in, their labelled spans out: named entities, parts of speech.
 
-From the labels of tokens to those of words and of runs of words, step by step as transformers' token classification. B-
-begins an entity, I- goes on with it (Ramshaw and Marcus 1995); a label without such a tag goes on with the same one
-before it.
+From the labels of tokens to the labels of words and of runs of words, step by step as transformers' token
+classification. B- begins an entity, I- continues it (Ramshaw and Marcus 1995); a label without such a tag continues the
+same label before it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,10 +30,10 @@ AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a text, or several that are one.
+    """A token of a text.
 
     scores_F    the probabilities of the labels, float32
-    start, end  where it is in the text, in characters
+    start, end  its place in the text, in characters
     index       its number among the text's ids
     continues   whether it belongs to the word of the token before it
     """
@@ -48,7 +48,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Entity:
-    """Some tokens in a row with one label, whose probability is the score."""
+    """Consecutive tokens with one label; the score is its probability."""
 
     label: str
     score: float
@@ -63,9 +63,7 @@ def find_entities(
 ) -> list[Entity]:
     """The entities of a text's tokens.
 
-    aggregation  from AGGREGATIONS: "none": each token; "simple": runs of tokens with the same label; others: runs of
-                 words, each of which has the label of its first token, the one of its tokens' mean probabilities, or
-                 that of its most certain token
+    aggregation  from AGGREGATIONS, see ``TokenClassifier.classify``
     join         tokens to text
     """
     if aggregation in ("none", "simple"):
@@ -142,15 +140,15 @@ class TokenClassifier(EncoderBase):
         ignore_labels: Sequence[str] = ("O",),
         show_progress_bar: bool | None = None,
     ) -> list[Any]:
-        """The labelled spans of each text, in its order: a list of dicts of each; one such list for a str.
+        """The labelled spans of each text, in their order: a list of dicts for each text; one such list for a str.
 
         A dict has "label", "score" (its probability), "word" (of the tokens), "start" and "end" (in characters: the
         span is text[start:end]); with "none" also "index", the token's number among the text's ids.
-        aggregation        "none": each token. "simple": tokens in a row with the same label, after B- and I- are taken
-                           from it; B- begins a span. "first", "average", "max": whole words in a row, each with the
-                           label of its first token, that of the mean of its tokens' probabilities, or that of its most
-                           certain token
-        ignore_labels      are left out
+        aggregation    a span is a token ("none"); consecutive tokens whose labels are the same without B- and I-, where
+                       B- begins a span ("simple"); or consecutive whole words. A word's label is that of its first
+                       token ("first"), of the mean of its tokens' probabilities ("average"), or of its most certain
+                       token ("max")
+        ignore_labels  labels of spans that are left out
         Raises InputError for other values.
         """
         if aggregation not in AGGREGATIONS:
@@ -162,7 +160,6 @@ class TokenClassifier(EncoderBase):
         return spans
 
     def _plan(self, aggregation: str, ignored: frozenset[str], texts: list[str], progress: Progress | None) -> Plan:
-        """The spans of each text."""
         threads, tokenizer = self._loaded.threads, self._tokenizer
         spans_B = tokenizer.encode_with_offsets(texts, threads=threads)
         scores_B = yield from plan_batches(
@@ -187,7 +184,7 @@ class TokenClassifier(EncoderBase):
         return [scores_NF[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
 
     def _tokens(self, text: str, spans: "TokenSpans", scores_TF: np.ndarray) -> list[Token]:
-        """The text's own tokens, without the special ones around it."""
+        """The tokens of the text, without the special ones around them."""
         tokenizer = self._tokenizer
         before, after = map(len, tokenizer.special_ids)
         unknown, marks_parts = tokenizer.unknown, tokenizer.marks_parts
@@ -195,7 +192,7 @@ class TokenClassifier(EncoderBase):
         for index in range(before, len(spans.ids_T) - after):
             (start, end), token_id = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])
             word, span = tokenizer.token(token_id) or "", text[start:end]
-            # transformers' rule: a part's prefix makes it longer than its place, as any change by normalization does
+            # transformers' rule: a part's prefix makes it longer than its span, and so does a change by normalization
             continues = len(word) != len(span) if marks_parts else start > 0 and " " not in text[start - 1 : start + 1]
             if token_id == unknown:
                 word, continues = span, False

@@ -26,16 +26,16 @@ from fastattn.vision.pictures import load_image, pixel_rows
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer
 
-LONG = ("truncate", "mean", "error")  # how texts with more tokens than an encoder takes are encoded
-PICTURES = 64  # whose pixels are in memory at once
-# A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
-# sentence-transformers 6.2 means to try "passage" and "corpus" next for a document, but gives each model a prompt
-# "document", an empty one if need be, and so never does. Vectors are to be the same.
+LONG = ("truncate", "mean", "error")  # ways to encode a text of more tokens than the encoder takes
+PICTURES = 64  # pictures whose pixels are in memory at once
+# A query or a document has the prompt of that name, an empty one where the checkpoint has none, never the default one.
+# sentence-transformers 6.2 has code that tries "passage" and "corpus" next for a document, but it gives each model a
+# prompt "document", perhaps an empty one, so that the code never runs. Vectors should be the same.
 TASKS = ("query", "document")
 
 
 class PromptOptions(TypedDict, total=False):
-    """What chooses the prompt of a call; see ``Encoder.encode``."""
+    """The options that choose the prompt of a call; see ``Encoder.encode``."""
 
     task: str | None
     prompt_name: str | None
@@ -57,13 +57,11 @@ class EncodeOptions(PromptOptions, total=False):
 class VectorOptions:
     """The checked options of one call to an Encoder.
 
-    prompt       put before every text
     prompt_rows  how many first rows, the prompt's, are not pooled
     pooling      names from ``text_spec.POOLINGS``
-    normalize    True, False, or None: as the checkpoint says
-    width        of the vectors, truncated
-    long         how texts that are too long are encoded, from ``LONG``
-    output_dtype, ranges_2E   as ``quantize_vectors`` takes them
+    normalize    None: as the checkpoint says
+    width        of the truncated vectors
+    long         from LONG
     """
 
     prompt: str
@@ -79,10 +77,10 @@ class VectorOptions:
 def find_prompt(
     text: EncoderText, prompt_name: str | None = None, prompt: str | None = None, task: str | None = None
 ) -> str:
-    """The ``prompt`` itself, the checkpoint's of that name, that of the task, or else the default one.
+    """``prompt`` itself, or the checkpoint's prompt of that name or task, or its default prompt.
 
-    A prompt goes before a name, with a warning, as in sentence-transformers. Raises InputError for a name or a task
-    that is not known, and for what is no text.
+    With both a prompt and a name the prompt counts and a warning says so, as in sentence-transformers. Raises
+    InputError for an unknown name or task, and for a prompt that is no str.
     """
     if task is not None:
         check_known("task", task, TASKS)
@@ -104,9 +102,9 @@ def find_prompt(
 
 
 class DenseLayers:
-    """The dense layers of a text's spec, after rows of ``inputs``; ``width`` is that of what they give.
+    """The dense layers of a text's spec, from rows of width ``inputs`` to rows of ``width``.
 
-    True where they fix these widths.
+    bool() is True where a layer has weights, which fix both widths.
     """
 
     def __init__(self, text: EncoderText, inputs: int, ops: Ops):
@@ -136,7 +134,7 @@ def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> 
 
 
 class TextTooLongError(InputError):
-    """A text, with its ``number`` among those given, that is longer than the encoder takes."""
+    """A text is longer than the encoder takes; ``number`` is its number among the texts of the call."""
 
     def __init__(self, number: int, tokens: int, limit: int):
         super().__init__(
@@ -148,11 +146,11 @@ class TextTooLongError(InputError):
 
 @dataclass(frozen=True)
 class Windows:
-    """The ids of texts in windows of what the encoder takes.
+    """The ids of texts in windows, each no longer than the encoder takes.
 
-    ids_W      of each window, its special tokens and the prompt's included
-    starts_B1  where each text's windows start, and where the last one's end
-    tokens_W   how many tokens of the text's own, without the prompt's, are in each
+    ids_W      of each window, special tokens and the prompt's included
+    starts_B1  where each text's windows start, and where the last text's windows end
+    tokens_W   how many tokens of the text itself, without the prompt's, each window has
     """
 
     ids_W: list[np.ndarray]
@@ -160,7 +158,7 @@ class Windows:
     tokens_W: np.ndarray
 
     def means(self, vectors_WE: np.ndarray) -> np.ndarray:
-        """The mean of the vectors of each text's windows, each weighted by its tokens, float32 [B, E]."""
+        """The mean of the vectors of each text's windows, weighted by their tokens, float32 [B, E]."""
         means_BE = vectors_WE[self.starts_B1[:-1]]
         for b in np.flatnonzero(np.diff(self.starts_B1) > 1):
             own = slice(self.starts_B1[b], self.starts_B1[b + 1])
@@ -209,13 +207,13 @@ class TextVectors:
         return self._dense.width if self._dense else self._width * len(pooling)
 
     def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
-        """The width of the vectors; None: as the checkpoint says. Raises InputError for what is no count."""
+        """The width of the truncated vectors; ``truncate_dim`` None: as the checkpoint says."""
         limit = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
         width = self._whole_width(pooling)
         return width if limit is None else min(width, limit)
 
     def _pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The poolings asked for, the checkpoint's for None. Raises InputError for what is unknown or does not fit."""
+        """The names of the poolings, the checkpoint's for None; InputError for unknown ones and a width that misfits."""
         if pooling is None:
             return self._text.pooling
         if isinstance(pooling, str):
@@ -240,7 +238,7 @@ class TextVectors:
         return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
 
     def _finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """The truncated vectors, of unit length where the options or the checkpoint say so."""
+        """The vectors truncated, and of unit length where the options or the checkpoint say so."""
         if options.normalize is None and self._text.normalize:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]
@@ -253,7 +251,7 @@ class TextVectors:
             self._refuse_long(texts, self._tokenizer.encode(texts, self._threads), first)
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None, first: int = 0) -> Plan:
-        """vectors_BE of the texts; ``first`` is the number of the first one, for errors."""
+        """vectors_BE of the texts; ``first`` is the number of the first text in errors."""
         if options.prompt:
             texts = [options.prompt + text for text in texts]
         ids_B = self._tokenizer.encode(texts, self._threads)
@@ -272,10 +270,10 @@ class TextVectors:
         return quantized(vectors_BE, options)
 
     def _split(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], prompt: str) -> Windows | None:
-        """The texts in windows, or None where none is too long.
+        """The texts in windows, or None where no text is too long.
 
-        ids_B   what the tokenizer makes of each text, cut
-        prompt  what each text begins with; it begins each window too: those of its ids that the text's ids begin with
+        ids_B   of each text, cut
+        prompt  begins each text, and so each window, as far as the prompt's ids are the text's first ids
         Raises InputError where the prompt leaves no room for a text.
         """
         whole = self._whole_ids(texts, ids_B)
@@ -288,20 +286,20 @@ class TextVectors:
         return Windows([ids for ids, _ in windows_W], starts_B1, np.array([tokens for _, tokens in windows_W]))
 
     def _refuse_long(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], first: int) -> None:
-        """Raise TextTooLongError for the first text that is too long; ``first`` is the number of texts[0]."""
+        """Raise TextTooLongError for the first text that is too long; ``first`` is the number of the first text."""
         for b, ids in self._whole_ids(texts, ids_B).items():
             limit = self._tokenizer.max_length
             raise TextTooLongError(first + b, len(ids) + limit - self._tokenizer.room, limit)
 
     def _whole_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-        """All ids, without special tokens, of the texts that were cut, by their number."""
+        """From the numbers of the texts that were cut to all their ids, without special tokens."""
         tokenizer = self._tokenizer
         full = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]  # cut, or of just this length
         whole = zip(full, tokenizer.encode_whole([texts[b] for b in full], self._threads))
         return {b: ids for b, ids in whole if len(ids) > tokenizer.room}
 
     def _windows(self, ids: np.ndarray, prompt_ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
-        """(ids, how many are the text's own) of each window of a text, in order, as few as there can be."""
+        """(ids, how many of them are neither special nor the prompt's) of the fewest windows that hold a text."""
         tokenizer, shared = self._tokenizer, min(len(ids), len(prompt_ids))
         before, after = tokenizer.special_ids
         # A tokenizer may join the prompt's end and the text's beginning in one token.
@@ -317,7 +315,7 @@ class TextVectors:
 
 
 class PictureVectors:
-    """Makes the vectors of pictures, for one checkpoint's model; pictures of all callers share passes."""
+    """Makes the vectors of pictures by one checkpoint's model; pictures of all callers share passes."""
 
     def __init__(self, pictures: PictureSpec, spec: Any, loaded: LoadedModel):
         self._pictures, self._spec, self._ops, self._threads = pictures, spec, loaded.ops, loaded.threads

@@ -1,4 +1,4 @@
-"""Vectors by worker processes: what an Encoder asks of them; ``worker`` is how they do it."""
+"""Vectors by worker processes: an Encoder's side; ``worker`` is the side of a process."""
 
 import os
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from fastattn.system.progress import Progress
 
 
 class EncodingProcesses:
-    """Processes that encode; their ``scheduler`` takes the plans that the methods make.
+    """Processes that encode; their ``scheduler`` runs the plans of ``plan``.
 
-    path, precision, device  each process's Encoder's
-    Texts that are too long for ``long="error"`` are the caller's to find.
+    path, precision, device  of each process's Encoder
+    The caller refuses texts that are too long for ``long="error"``; the processes cut them.
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
