@@ -213,7 +213,7 @@ class TextVectors:
         return width if limit is None else min(width, limit)
 
     def _pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The names of the poolings, the checkpoint's for None; InputError for unknown ones and a width that misfits."""
+        """The names of the poolings, for None the checkpoint's; InputError for unknown ones and a wrong width."""
         if pooling is None:
             return self._text.pooling
         if isinstance(pooling, str):

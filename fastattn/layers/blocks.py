@@ -1,4 +1,4 @@
-"""The parts of a stack beside attention: embedding, norms, linear and feed-forward layers, convolution, recurrence."""
+"""The parts of a stack except attention: embedding, norms, linear and feed-forward layers, convolution, recurrence."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class GrowingTable(Generic[T]):
-    """What ``make`` makes for a number of positions: made anew, for twice as many at least, where more are needed."""
+    """A table that ``make`` makes for a number of positions; a longer sequence doubles it at least."""
 
     def __init__(self, make: Callable[[int], T], positions: int):
         self._make, self._table = make, (positions, make(positions))
 
     def __call__(self, longest: int) -> T:
-        """That of at least so many positions."""
+        """The table of at least so many positions."""
         positions, table = self._table
         if longest > positions:
             positions = max(longest, 2 * positions)
-            # Assigned at once, so that another thread sees either the old table or the new one.
+            # One assignment, so that another thread sees either the old table or the new one.
             self._table = positions, table = positions, self._make(positions)
         return table
 
@@ -44,26 +44,26 @@ class Sublayer:
     """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
     With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))), or x + output_norm(f(x)).
-    Called with x_ND and what its rows may attend to: ``fastattn.layers.attention_inputs``.
+    A call takes x_ND and the keys that its rows may attend to, see ``fastattn.layers.attention_inputs``.
+    first  whether it is the first sublayer of the stack
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):
-        """``first``: of the first sublayer of a stack."""
         self.ops, self.pre_norm = parameters.ops, spec.before
         has_norm = spec.input and (spec.first or not first)
         self.norm = Norm(parameters, f"{name}.norm", spec) if has_norm else None
         self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
 
     def input_of(self, x_ND: np.ndarray) -> np.ndarray:
-        """The input of f."""
+        """The input of f from that of the sublayer."""
         return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
 
     def residual(self, x_ND: np.ndarray) -> np.ndarray | None:
-        """The residual that the last linear layer of f adds to its product."""
+        """The residual that f's last linear layer adds."""
         return x_ND if self.output_norm is None else None
 
     def output_of(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
-        """The sublayer's result, from x and what the last linear layer has made."""
+        """The sublayer's output, from x and the output of f's last linear layer."""
         if self.output_norm is not None:
             return self.ops.add_rows(x_ND, self.output_norm(y_ND))
         return y_ND if self.pre_norm or self.norm is None else self.norm(y_ND)
@@ -92,16 +92,13 @@ class FeedForward(Sublayer):
         self.outer = Linear(parameters, f"{name}.outer")
 
     def __call__(self, x_ND: np.ndarray, rows: Rows, residual_ND: np.ndarray | None = None) -> np.ndarray:
-        """``residual_ND``: to which f(x) is added, None: x."""
+        """``residual_ND``: f(x) is added to it; None: to x."""
         residual_ND = self.residual(x_ND) if residual_ND is None else residual_ND
         return self.output_of(x_ND, self.outer(self.inner(self.input_of(x_ND)), residual_NF=residual_ND))
 
 
 class Parallel:
-    """x + mixer(x) + feed_forward(x), each with a norm of its own before it (Wang and Komatsuzaki 2021).
-
-    mixer  a sublayer that is called as the feed-forward is
-    """
+    """x + mixer(x) + feed_forward(x), each with a norm of its own before it (Wang and Komatsuzaki 2021)."""
 
     def __init__(self, mixer: Callable[[np.ndarray, Rows], np.ndarray], feed_forward: FeedForward):
         self.mixer, self.feed_forward = mixer, feed_forward
@@ -111,9 +108,9 @@ class Parallel:
 
 
 def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:
-    """The rows of a table whose first is the id padding's, which does not count: the other ids' follow in order.
+    """The table row of each position: row 0 for the id ``padding``, rows from 1 on for a sequence's remaining ids.
 
-    fairseq's make_positions. Positions are those of whole sequences, end to end.
+    fairseq's make_positions. The positions are of whole sequences, end to end.
     """
     rows_N, padding_N = positions_N + 1, ids_N == padding
     if padding_N.any():
@@ -124,20 +121,20 @@ def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np
 
 
 class TypedPositions:
-    """Learned positions and token types in one table, whose row type * P + position is their sum; [U * P, D].
+    """Learned positions and token types in one table [U * P, D], whose row type * P + position is their sum.
 
-    table_PD  None: there are no learned positions, so P is 1
+    table_PD  None: no learned positions, so P is 1
     """
 
     def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
         self.types, self.positions = len(types_UD), 0 if table_PD is None else len(table_PD)
-        # in this order: the sums of positions and of type 0 are those of loaders that have added them
-        with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are sound data
+        # Loaders that add type 0 to the positions get the same sums by this order.
+        with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are valid
             sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
         self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
 
     def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
-        """The table's row of each position and type, None: all are of type 0; InputError for an unknown type."""
+        """The table's row of each position and type; types_N None: type 0. InputError for an unknown type."""
         rows_N = positions_N if self.positions else np.zeros_like(positions_N)
         if types_N is None:
             return rows_N
@@ -149,9 +146,9 @@ class TypedPositions:
 def added_positions(
     parameters: Parameters, stack: str, spec: StackSpec, dtype: Any
 ) -> Callable[[int], np.ndarray | None]:
-    """The table of the first positions that is added to the embedding, by their number; None for those in attention.
+    """From a number of positions to the table that the embedding adds, or None: positions are in attention.
 
-    A sequence longer than a table of learned positions is an InputError.
+    InputError for more positions than a learned table has.
     """
     if spec.positions.kind == "sinusoid":
         # tables of 512 would take 1.6 ms of every start
@@ -176,10 +173,10 @@ def check_ids(ids_N: np.ndarray, vocabulary: int) -> None:
 
 
 class Embedding:
-    """Ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to the width D.
+    """From ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to width D.
 
-    The last four only where the spec has them, norm and projection in its order. The id -1 embeds to zeros (its
-    position is still added). An id outside the vocabulary, and a type that the model does not have, are InputErrors.
+    The spec says which of the last four there are, and in which order norm and projection come. The id -1 embeds to
+    zeros (its position is still added). InputError for an id outside the vocabulary and an unknown type.
     """
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
@@ -213,8 +210,8 @@ class Embedding:
 class Convolved:
     """norm(block(x) + activation(convolution of x)), from ``stack.convolution`` and ``stack.convolution_norm``.
 
-    block  its sublayers
-    Rows beyond a sequence's ends are zeros.
+    block  sublayers
+    The convolution reads zeros beyond a sequence's ends.
     """
 
     def __init__(
@@ -238,8 +235,8 @@ class Convolved:
         return self.norm(self.linear(near_NE, residual_NF=y_ND))
 
 
-# Recurrences replace a decoder's self-attention by a state of ``row_width``, which takes in all rows up to the present
-# one. It is never ``rounded``: the errors of all steps would add up in it.
+# Recurrences replace a decoder's self-attention by a state of ``row_width``, which sums up all rows so far. It is never
+# ``rounded``: the errors of all steps would add up in it.
 
 
 class SimpleRecurrence(Sublayer):
@@ -261,8 +258,8 @@ class SimpleRecurrence(Sublayer):
 class AverageAttention(Sublayer):
     """An average attention network (Zhang 2018); its state is the sum of all rows so far.
 
-    Marian's form: y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y, the norm
-    being there where norms come before only. Without the feed-forward y is the average, without the gates f(x) is y.
+    Marian's form: y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y. The norm is
+    there only where norms come before. Without the feed-forward y is the average, without the gates f(x) is y.
     From ``layer.average_attention.{norm,inner,outer,input_gate,forget_gate}``.
     """
 

@@ -21,13 +21,13 @@ from fastattn.spec.quantized import (
 from fastattn.spec.rounding import quantize, rounded
 from fastattn.system.records import dataclass
 
-# Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's form.
+# The form of a table -> the precisions in which a projection of the same numbers shares its copy.
 _SHARED = {"float32": ("float32",), "int8": ("int8", "int4")}
 
 
 @dataclass
 class NeededTensors:
-    """The tensors and packed layers that a model asked its Parameters for.
+    """The tensors and packed layers that a model read from its Parameters.
 
     tensors  by name
     layers   packed, by name and precision
@@ -43,7 +43,7 @@ class Parameters:
     precision    of the products: "float32", "bfloat16", "int8" or "int4" (some int8 then: see ``default_precision``)
     packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
-    needed       filled with what the model asks for; layers that it has already are not packed
+    needed       gets what the model reads; layers that it has already are not packed
     """
 
     def __init__(
@@ -57,13 +57,15 @@ class Parameters:
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
-        self._read: dict[int, tuple[Tensor, Tensor]] = {}  # what was read of a tensor, which keeps its id
+        self._read: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # id of a stored tensor -> (what was read of it, itself, so that it keeps its id)
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        stored = self._needed.tensors.get(name)  # of a table perhaps what it has become
+        stored = self._needed.tensors.get(name)  # ``table`` may have replaced it
         if stored is None:
             stored = self._tensors[name]
         if id(stored) not in self._read:
@@ -81,9 +83,9 @@ class Parameters:
     def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None, first: int = 0) -> PackedLinear:
         """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
 
-        precision  of these products; "": the usual one
+        precision  of the products; "": ``default_precision``
         order_F    the rows of both that are packed, -1: zeros; None: all in order
-        first      input of those that are packed; behind others, which have the bias too
+        first      input that is packed; the caller computes the inputs before it, and adds the bias
         """
         precision = precision or self.default_precision(name)
         if (name, precision) not in self._needed.layers:
@@ -100,14 +102,14 @@ class Parameters:
         return self._needed.layers[name, precision]
 
     def default_precision(self, *names: str) -> str:
-        """The precision of linear layers of which all have one: the model's, but for int4.
+        """The common precision of these linear layers: the model's, except in int4.
 
-        There projections, which choose tokens, are int8, and so is what has no whole groups of inputs; what the
-        checkpoint has in 5 to 8 bits is int8 with a scale for each group.
+        There projections, which choose tokens, are int8, and so are layers without whole groups of inputs; layers that
+        the checkpoint stores in 5 to 8 bits are int8 with a scale for each group.
         """
         if self.precision != "int4":
             return self.precision
-        for precision in ("int4", "int8_groups", "int8"):  # of an earlier process, whose weights may not be here
+        for precision in ("int4", "int8_groups", "int8"):  # an earlier process packed them; their weights may be absent
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
@@ -132,10 +134,10 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; if a projection is tied to it, with the same numbers, its packed weights.
+        """An embedding's table; the packed weights of a projection that is tied to it, with the same numbers.
 
-        So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
-        bits becomes int8, or float32 in a model of that.
+        So the table is in memory once. An int8 table without a tied projection stays a view of the file; a table of
+        another form becomes int8, in a float32 model float32.
         """
         stored = self._tensors[name]
         form, tied = form_of(stored), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is stored]

@@ -1,4 +1,4 @@
-"""Similarities of vectors, and semantic search: of a corpus of vectors, the nearest to each query."""
+"""Similarities of vectors, and semantic search: the vectors of a corpus that are nearest to each query."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ def unit_length(x_ND: np.ndarray) -> np.ndarray:
     """The rows divided by their length; zero rows stay zero."""
     with np.errstate(over="ignore"):
         lengths_N1 = np.sqrt(np.square(x_ND).sum(axis=1, keepdims=True))
-    if np.isinf(lengths_N1).any():  # the squares overflowed: as quotients of the row's greatest number they do not
+    if np.isinf(lengths_N1).any():  # the squares overflow, but not after a division by the row's greatest number
         greatest_N1 = np.abs(x_ND).max(axis=1, keepdims=True)
         large_N1 = np.isinf(lengths_N1) & np.isfinite(greatest_N1)
         x_ND = x_ND / np.where(large_N1, greatest_N1, x_ND.dtype.type(1))
@@ -86,7 +86,7 @@ def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.nda
 
 
 def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.ndarray:
-    """similarity_N float32 of each vector of a [N, D] or [D] with that of the same number in b; otherwise as above."""
+    """similarity_N float32 of each vector of a [N, D] or [D] with the same row of b, as ``similarity``."""
     a_ND, b_ND = _checked_vectors(a, b, function)
     if len(a_ND) != len(b_ND):
         raise InputError(f"pairs of vectors are expected, got shapes {np.shape(a)} and {np.shape(b)}")
@@ -97,7 +97,7 @@ def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") 
 
 
 def _checked_vectors(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray]:
-    """a_AD, b_BD. Raises InputError for what they or the function's name cannot be."""
+    """a_AD, b_BD; InputError for vectors of different widths and an unknown function."""
     if function not in SIMILARITIES:
         raise InputError(f"unknown similarity {function!r}; known: {', '.join(SIMILARITIES)}")
     a_AD, b_BD = _vectors(a), _vectors(b)
@@ -131,11 +131,11 @@ MOST_ROWS = (1 << 32) - 1
 
 
 class SearchResult(NamedTuple):
-    """What ``semantic_search`` found, the best first.
+    """The result of ``semantic_search``, the best rows first.
 
     scores  float32 [Q, k], or [k] for a single query; greater is more similar
-    ids     int64 of the same shape: row numbers of the corpus; -1, and a score of -inf, where no more rows have a score
-            that is a number
+    ids     int64 of the same shape: row numbers of the corpus; -1, with a score of -inf, where fewer rows than k have a
+            score that is not NaN
     """
 
     scores: np.ndarray
@@ -154,17 +154,17 @@ def semantic_search(
 ) -> SearchResult:
     """The ``top_k`` rows of ``corpus`` that are most similar to each query: (scores, ids).
 
-    query    [Q, D], or [D] for one, of the corpus's dtype; of any float type if that is of floats
+    query    [Q, D], or [D] for one, of the corpus's dtype; any float dtype for a corpus of floats
     corpus   a NumPy array [N, D] of float32, float16, int8 or uint8, perhaps ``np.load(path, mmap_mode="r")``. It is
              read once for all queries, where it lies: it is not copied, and the scores [Q, N] are not stored
     top_k    N at most: a smaller corpus gives N columns
     score_function  "cosine", for rows of lengths up to 1e19; "dot"; or "hamming", minus the number of bits that
              differ, for rows of packed bits ("binary", int8, and "ubinary", uint8, of sentence-transformers)
-    threads  the most to use; None: those of ``use_threads``, else all that the process may use
-    device   "cpu", "cuda" or "auto", which searches
-    A row whose score is NaN is not found: where fewer than ``top_k`` are left, ids of -1 with scores of -inf fill the
-    columns. Equal scores are in the order of row numbers. A query's result has the same bits whatever the other queries
-    and the number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
+    threads  the most threads; None: those of ``use_threads``, else all that the process may use
+    device   that searches: "cpu", "cuda" or "auto"
+    The result leaves out rows whose score is NaN. Equal scores are in the order of row numbers. A query's result has
+    the same bits whatever the other queries and the number of threads. Products of integers are added exactly.
+    InputError for arguments that do not fit.
     """
     if score_function not in SCORE_FUNCTIONS:
         names = ", ".join(SCORE_FUNCTIONS)
@@ -220,7 +220,7 @@ def _checked_corpus(corpus: Any, score_function: str) -> np.ndarray:
 
 
 def _checked_queries(query: Any, corpus_ND: np.ndarray) -> tuple[np.ndarray, bool]:
-    """(queries_QD of the corpus's dtype, float32 for float16, whether there was one vector alone)."""
+    """(queries_QD of the corpus's dtype, float32 for float16; whether ``query`` is a single vector)."""
     try:
         array = np.asarray(query)
     except ValueError:  # lists of different lengths

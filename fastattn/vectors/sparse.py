@@ -1,4 +1,4 @@
-"""Sparse vectors: rows of few numbers beside zeros, compressed (CSR), and their similarities."""
+"""Sparse vectors: compressed rows (CSR) of numbers that are mostly zero, and their similarities."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from fastattn.errors import FastattnError, InputError
 
 @dataclass(frozen=True, eq=False)
 class SparseVectors:
-    """Vectors [B, V] of which only what is not zero is stored: row b has the entries indptr[b] up to indptr[b + 1].
+    """Vectors [B, V], of which only numbers other than zero are stored: row b has entries indptr[b] to indptr[b + 1].
 
     data     float32, the numbers
     indices  int32, their columns, ascending within a row
@@ -27,7 +27,7 @@ class SparseVectors:
         return self.shape[0]
 
     def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """(columns, numbers) of a row."""
+        """(columns, numbers) of the row."""
         entries = slice(int(self.indptr[number]), int(self.indptr[number + 1]))
         return self.indices[entries], self.data[entries]
 
@@ -47,7 +47,7 @@ class SparseVectors:
 
 
 def join_rows(rows: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseVectors:
-    """Vectors of ``width`` columns from (columns, numbers) of each."""
+    """Vectors of ``width`` columns from each one's (columns, numbers)."""
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
     indices = np.concatenate([np.empty(0, np.int32), *(indices for indices, _ in rows)])
@@ -56,9 +56,9 @@ def join_rows(rows: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseVe
 
 
 def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
-    """SparseVectors, or what has the arrays of a CSR matrix, such as scipy's; InputError for anything else.
+    """``vectors``, SparseVectors or a CSR matrix such as scipy's, as SparseVectors; InputError for anything else.
 
-    width  the columns that they must have; None: any
+    width  how many columns they must have; None: any number
     """
     data, indices, indptr = (getattr(vectors, name, None) for name in ("data", "indices", "indptr"))
     shape: tuple[int, ...] = tuple(getattr(vectors, "shape", ()))
@@ -76,7 +76,7 @@ def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
 
 
 def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
-    """similarity_AB float32 of two sets of vectors, by one of similarity.SIMILARITIES; sums are in float64."""
+    """similarity_AB float32 of two sets of vectors, by a function of search.SIMILARITIES; sums are in float64."""
     first = checked_vectors(a)
     second = checked_vectors(b, first.shape[1])
     similarity_AB = np.empty((len(first), len(second)), np.float64)
@@ -86,7 +86,7 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
         dense_V = np.zeros(first.shape[1])
         dense_V[columns] = numbers
         dense = dense_V[second.indices]
-        # of the columns where both have something; the others are in the sums over each vector alone
+        # over the columns where both vectors have a number; _FINISH adds the sums over each vector alone
         shared = values * dense if name != "manhattan" else np.abs(values - dense) - np.abs(values) - np.abs(dense)
         similarity_AB[number] = _sums(second, shared)
     return _FINISH[name](similarity_AB, first, second).astype(np.float32)
