@@ -1,4 +1,4 @@
-"""Recurrent encoders and decoders (Sutskever 2014, Cho 2014, Bahdanau 2015, Luong 2015), and the two together."""
+"""Recurrent encoders and decoders (Sutskever 2014, Cho 2014, Bahdanau 2015, Luong 2015)."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,11 @@ from fastattn.layers.recurrent import Place, RecurrentLayer, SeenMemory, StateAt
 from fastattn.models.stack import Stack
 from fastattn.spec.recurrent import RecurrentSpec
 
-LOWEST = -1e30  # of a logarithm
+LOWEST = -1e30  # the logarithm of 0 here, small enough for products
 
 
 class RecurrentStack(Stack):
-    """Embedding, recurrent layers, readout. A row of states has what is fed back, then each layer's h and c."""
+    """Embedding, recurrent layers, readout. A row of states has the fed-back input, then each layer's h and c."""
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
         self.ops, self.spec = parameters.ops, spec
@@ -45,13 +45,13 @@ class RecurrentStack(Stack):
         return self.ops.embed(inputs_N, self.table)
 
     def _joined(self, *parts: np.ndarray | Columns) -> np.ndarray:
-        """The parts side by side; rows alone are their own."""
+        """The parts side by side."""
         if len(parts) == 1 and not isinstance(parts[0], Columns):
             return parts[0]
         return self.ops.join_columns([x if isinstance(x, Columns) else Columns(x, 0, x.shape[1]) for x in parts])
 
     def _read(self, **parts: np.ndarray) -> np.ndarray:
-        """The stack's rows."""
+        """The stack's output rows."""
         x_NE = self._joined(*(parts[name] for name in self.spec.readout.parts))
         return x_NE if self.readout is None else self.readout(x_NE)
 
@@ -84,7 +84,7 @@ class RecurrentEncoder(RecurrentStack):
 
 
 class RecurrentDecoder(RecurrentStack):
-    """Steps of many sequences: a table has the states that each step left, from which a later one goes on."""
+    """Steps of many sequences: a table has the states after each step, from which a later step continues."""
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
         super().__init__(parameters, name, spec)
@@ -95,13 +95,13 @@ class RecurrentDecoder(RecurrentStack):
         if spec.initial == "bridge":
             self.bridge = Linear(parameters, f"{name}.bridge", spec.initial_activation)
         self.row_widths = (self.state_width,)
-        # First states lie beside keys and values, in the row of their sentence's first key; other rows stay unwritten.
+        # First states have a table of their own, in the rows of the sentences' first keys; further rows stay unwritten.
         widths = () if self.attention is None else (self.attention.width,)
         self.memory_widths = widths if spec.initial == "zero" else (*widths, self.state_width)
-        self.memory_widths = self.memory_widths or (1,)  # a source is needed all the same
+        self.memory_widths = self.memory_widths or (1,)  # (): there is no source
         self.aligns = self.attention is not None
         if spec.points:
-            self.projection_precision = "float32"  # its rows are logarithms: outputs already
+            self.projection_precision = "float32"  # the stack's rows are the outputs' logarithms already
         self.draws = spec.attention is not None and spec.attention.hard
         self.records = not spec.points and (self.attention is None or self.attention.records)
 
@@ -113,7 +113,7 @@ class RecurrentDecoder(RecurrentStack):
         return parts
 
     def _first_states(self, last_BS: np.ndarray) -> np.ndarray:
-        """states_BW of sequences, from those that the encoder ended with; nothing has been fed back yet."""
+        """states_BW at the beginning of sequences, from the encoder's last ones; zeros are fed back first."""
         states = self._joined(Columns(last_BS, 0, self.spec.memory_states))
         if self.bridge is not None:
             states = self.bridge(states)
@@ -129,7 +129,7 @@ class RecurrentDecoder(RecurrentStack):
         yield from self._run(ids_N, rows, slice(None))
 
     def _run(self, ids_N: np.ndarray, rows: Rows, levels: slice) -> list[np.ndarray]:
-        """Of the embedding, each layer's rows and the stack's those that are wanted."""
+        """Of the rows of the embedding, of each layer and of the stack those in the slice ``levels``."""
         memory = self._memory(rows)
         x_NE = self._pointed(ids_N, memory) if self.spec.points and memory is not None else self._embedded(ids_N)
         states_MW, previous_N, rows_N = rows.states(0, x_NE, self.state_width)
@@ -165,7 +165,10 @@ class RecurrentDecoder(RecurrentStack):
         memory: SeenMemory | None,
         wants_weights: bool,
     ) -> tuple[list[np.ndarray], np.ndarray | None]:
-        """(x_NE, each layer's rows, the stack's; weights_NS or None) of a token each, from states to states."""
+        """([x_NE, each layer's rows, the stack's rows], weights_NS or None) of a step of one token for each row.
+
+        before, after  where the states are read and written
+        """
         spec, starts_N1 = self.spec, np.arange(len(x_NE) + 1)
         folds = self.layers[0].words_VF is not None
         parts: list[np.ndarray | Columns] = [] if folds else [x_NE]
@@ -191,7 +194,7 @@ class RecurrentDecoder(RecurrentStack):
         return [*levels, y_ND], weights_NS
 
     def _pointed(self, ids_N: np.ndarray, memory: SeenMemory) -> np.ndarray:
-        """What the encoder read in the places of those numbers; a place that there is not is as good as impossible."""
+        """The encoder's inputs at the places ids_N; a place beyond the source, hardly ever chosen, is the last one."""
         assert self.attention is not None
         ids_N = np.minimum(ids_N, memory.keys.stops_N - 1)
         owners_N = np.arange(len(ids_N)) if memory.keys.rows_N is None else memory.keys.rows_N
@@ -200,7 +203,7 @@ class RecurrentDecoder(RecurrentStack):
         return self._joined(Columns(memory.keys_values_ME, first, self.spec.embedding_width, chosen_N))
 
     def _logarithms(self, weights_NS: np.ndarray) -> np.ndarray:
-        """Of weights over the source, as wide as the vocabulary; nothing is so low that a product could not hold it."""
+        """The logarithms of weights over the source, as wide as the vocabulary, none below LOWEST."""
         logs_NV = np.full((len(weights_NS), self.spec.vocabulary), LOWEST, weights_NS.dtype)
         np.log(weights_NS, out=logs_NV[:, : weights_NS.shape[1]], where=weights_NS > 0)
         return self.ops.as_rows(logs_NV)
@@ -208,7 +211,7 @@ class RecurrentDecoder(RecurrentStack):
     def _from_first(
         self, rows: WholeRows | CachedRows, states_MW: np.ndarray, previous_K: np.ndarray, n_K: np.ndarray
     ) -> Place:
-        """The states that rows go on from, where sequences that begin go on from their first ones."""
+        """Where the rows find their previous states; a sequence that begins has its first ones."""
         begins_K, owners_K = previous_K < 0, _owners(rows)[n_K]
         if not begins_K.any():
             return states_MW, previous_K
@@ -224,7 +227,6 @@ class RecurrentDecoder(RecurrentStack):
         return self.ops.add_rows(*map(self._joined, both)), np.arange(len(previous_K), dtype=np.int32)
 
     def _memory(self, rows: Rows) -> SeenMemory | None:
-        """What the rows attend to."""
         if self.attention is None:
             return None
         if not isinstance(rows, WholeRows):
@@ -240,14 +242,14 @@ class RecurrentDecoder(RecurrentStack):
 
 
 def _owners(rows: WholeRows | CachedRows) -> np.ndarray:
-    """The number of each row's sequence, in order."""
+    """The number of each row's sequence; rows are in the order of the sequences."""
     if isinstance(rows, WholeRows):
         return np.repeat(np.arange(len(rows.starts_B1) - 1), np.diff(rows.starts_B1))
     return np.arange(len(rows.rows_N)) if rows.owners_N is None else rows.owners_N
 
 
 def _by_depth(rows: WholeRows | CachedRows) -> list[np.ndarray]:
-    """The rows that are first in their sequence's part of the pass, those that are second, and so on."""
+    """The numbers of the rows that are first among their sequence's rows of the pass, of those that are second, ..."""
     owners_N = _owners(rows)
     depths_N = np.arange(len(owners_N)) - np.searchsorted(owners_N, owners_N)
     return [np.flatnonzero(depths_N == depth) for depth in range(depths_N.max(initial=-1) + 1)]

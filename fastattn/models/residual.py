@@ -44,8 +44,8 @@ class ResidualBlock:
 
 
 class ResidualEncoder:
-    """Runs images through the network of ``name.*``: each as rows [places of the last grid, ``row_values``], in which
-    its pixels lie in order, channels side by side, so that a source has as many rows as what is attended to."""
+    """Runs images through the network of ``name.*``. An image is rows [places of the last grid, ``row_values``] that
+    hold its pixels in order, channels last, so that a source has as many rows as its memory."""
 
     def __init__(self, parameters: Parameters, spec: ResidualSpec, name: str = "encoder"):
         self.ops, self.spec, side, self.limit = parameters.ops, spec, spec.stem_size, 0
@@ -64,8 +64,8 @@ class ResidualEncoder:
         return rows_ND, starts_B1
 
     def encode_to_states(self, pixels_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """``encode``, and the mean of each image's rows, [B, D], from which a decoder begins."""
-        parts = [self._run(pixels_PE) for pixels_PE in pixels_B]  # one by one: an image is rows enough for all threads
+        """``encode``, and the mean of each image's rows, [B, D], a decoder's first input."""
+        parts = [self._run(pixels_PE) for pixels_PE in pixels_B]  # one by one: an image has rows for all threads
         height, width = self.spec.grid
         starts_B1 = np.arange(len(parts) + 1, dtype=np.int64) * (height * width)
         none_ND = self.ops.empty((0, self.spec.width), np.dtype(np.float32))

@@ -1,4 +1,4 @@
-"""Stacks of layers, found by their kind: from a model's inputs to hidden states."""
+"""Stacks of layers, from a model's inputs to hidden states; ``stacks`` has them by kind."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -28,21 +28,22 @@ Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 class Stack:
     """Base of all kinds of stacks, made from the tensors ``name.*``.
 
-    dtype         of its rows
-    input_dtype   of its inputs: ids, unless a kind takes rows
-    bias          of attention's scores, for sequences up to a length
-    attends       whether rows look at others of their sequence by attention, so that a decoder's have to be causal
-    causal        whether an encoder's do so backwards alone
-    records       whether all of a decoder's step is operations that can be recorded
-    row_widths    for each layer of what a decoder caches of a row: keys and values, or a state
-    draws         whether a decoder's samples draw what they attend to
-    head_width    of cached keys and values; 0: it caches states
-    rounded       whether that is bfloat16
-    aligns        whether a decoder attends to its memory
-    memory_widths  for each layer of what a decoder caches of a row of its memory; none: it has no memory
-    projection_precision  of the projection behind a decoder; "": that of the other products
-    output_cap    of its logits; 0: none
+    dtype          of the rows
+    input_dtype    of the inputs: ids, unless the kind takes rows
+    bias           of attention's scores, for sequences up to a length
+    attends        whether there is self-attention, which a decoder has to make causal
+    causal         whether an encoder's self-attention is causal
     layer_weights  about how many weights the layers have
+
+    Of a decoder:
+    records        whether a step consists of operations that can be recorded
+    row_widths     for each layer the width of a cached row: keys and values, or a state
+    memory_widths  for each layer the width of a cached row of the memory; (): no memory
+    head_width     of cached keys and values; 0: it caches states
+    rounded        whether they are cached as bfloat16
+    aligns         whether it attends to its memory
+    draws          whether its samples draw the keys that they attend to
+    projection_precision, output_cap  of the projection behind it ("": that of the parameters), and of logits (0: none)
     """
 
     input_dtype: type = np.int32
@@ -66,15 +67,16 @@ class Stack:
         raise NotImplementedError
 
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
-        """For each layer what a decoder caches of an encoder's last hidden states: [N, its width]; or of sentences.
+        """The rows of the memory that a decoder caches for each layer: [N, width], or [B, width] for each sentence.
 
-        last_BS  the states that a recurrent encoder ended each sentence with
+        rows_ND  an encoder's last hidden states
+        last_BS  a recurrent encoder's states at the ends of the sentences
         """
         return []
 
 
 class Block(NamedTuple):
-    """The sublayers of a block (Vaswani 2017, section 3.1); the mixer combines the rows of a sequence."""
+    """The sublayers of a block (Vaswani 2017, section 3.1); the mixer combines the rows of each sequence."""
 
     mixer: SelfAttention | SimpleRecurrence | AverageAttention
     cross_attention: CrossAttention | None
@@ -148,7 +150,7 @@ class AttentionStack(Stack):
 
 
 class PatchEmbedding:
-    """A linear layer of each patch plus its position, and perhaps a norm: ``stack.patches``, ``.positions``."""
+    """A linear layer of each patch plus a position, and perhaps a norm, from ``stack.patches`` and ``.positions``."""
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
         self.ops, self.linear = parameters.ops, Linear(parameters, f"{stack}.patches")
@@ -164,7 +166,7 @@ class PatchEmbedding:
 
 
 class PatchStack(AttentionStack):
-    """Blocks of attention over an image's patches (Dosovitskiy 2021): rows of pixels, a row of zeros before them."""
+    """Blocks of attention over an image's patches (Dosovitskiy 2021), rows of pixels behind a row of zeros."""
 
     Embedding, input_dtype = PatchEmbedding, np.float32
 

@@ -1,4 +1,4 @@
-"""Every kind of stack, by the name that its spec gives it."""
+"""Every kind of stack, by the name in its spec."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,6 @@ from fastattn.models.recurrent import build_recurrent
 from fastattn.models.stack import AttentionStack, PatchStack, Stack
 from fastattn.spec.architecture import check_known
 
-# Each is made of Parameters, the stack's name and its spec.
 STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {
     "attention": AttentionStack,
     "patches": PatchStack,
@@ -17,6 +16,6 @@ STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {
 
 
 def build_stack(parameters: Parameters, name: str, spec: Any) -> Stack:
-    """The stack of that name; raises CheckpointError for an unknown kind."""
+    """The stack of tensors ``name.*``; CheckpointError for an unknown kind."""
     check_known("kind of stack", spec.kind, STACKS)
     return STACKS[spec.kind](parameters, name, spec)
