@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
 # isort: on
 
 __version__ = VERSION
-# Module -> the public names that are imported from it when they are first used.
+# Module -> its public names, which are imported when first used.
 _NAMES = {
     "array_attention.attention": "attention attention_ragged",
     "array_attention.block_mask": "BlockMask",
@@ -92,11 +92,11 @@ if not TYPE_CHECKING:
         return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-_imported_at = time_ns()  # before any other file of the package was read
+_imported_at = time_ns()  # before any other file of the package is read
 
 
 def _find_rooms_of_a_clone(folder: str) -> None:
-    """Find weights/ and cli/ in a clone, where they lie beside this folder: setup.py maps them into the package.
+    """Find weights/ and cli/ in a clone, where they lie next to this folder: setup.py maps them into the package.
 
     A process that starts in the clone's root imports the clone's folder, not the installed package.
     """
@@ -114,4 +114,4 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"fastattn.{_HOMES[name]}"), name)
-    return value  # later uses find it there
+    return value

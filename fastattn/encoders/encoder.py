@@ -100,7 +100,7 @@ class Encoder(EncoderBase):
 
     @property
     def layer_weights(self) -> int:
-        """About how many weights the layers have: what ``processes.choice`` asks."""
+        """About how many weights the layers have, for ``processes.choice``."""
         if not self._takes_texts:
             return 0  # texts alone are shared among processes
         stack = self._spec

@@ -1,10 +1,10 @@
 """Balanced int8: factors of the inputs of an encoder's products, from a run on random tokens.
 
-The output of a norm has a few columns of far greater magnitude than the rest, and an int8 row has one scale: they take
-the resolution of all others. So these columns are made smaller, and the weights multiplied by them greater, before both
-are rounded (SmoothQuant, Xiao 2023, section 4, with alpha = 0.5). Which columns they are depends on the model, not on
-the text: random tokens show them as well as sentences. MiniLM on 2,910 sentences of STS: the least cosine of vectors in
-int8 to those in float32 is 0.995 in place of 0.987, the mean error is halved.
+A few columns of a norm's output are far greater than the rest, and since an int8 row has one scale, they cost all other
+columns resolution. So these columns are made smaller, and their weights greater, before both are rounded (SmoothQuant,
+Xiao 2023, section 4, with alpha = 0.5). The model decides which columns they are, not the text: random tokens show them
+as well as sentences do. MiniLM on 2,910 sentences of STS: the least cosine of vectors in int8 to those in float32 is
+0.995 in place of 0.987, the mean error is halved.
 """
 
 from typing import Any, cast
@@ -18,8 +18,8 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, as_float32, form_of, unread
 
-# 64 sequences of 32 tokens give no better vectors than these 8, nor does a run in float32, whose kernels a model in
-# int8 does not need otherwise.
+# 64 sequences of 32 tokens give no better vectors than 8, nor does a run in float32, which would need kernels that a
+# model in int8 does not.
 SEQUENCES, LENGTH = 8, 32
 LEAST, MOST = 1e-2, 1e2  # of a factor, relative to the median
 _TINY = float(np.finfo(np.float32).tiny)
@@ -50,10 +50,10 @@ class InputRecorder:
 
 
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
-    """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm, unless int8 yet.
+    """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm that are not int8.
 
-    Depends on the checkpoint and the CPU alone. Without weights to balance nothing runs, nor for a stack of another
-    kind or one whose inputs are no tokens. Raises CheckpointError for weights that are not finite.
+    They depend on the checkpoint and the CPU alone. {} without such weights, for other kinds of stacks, and for inputs
+    other than tokens. Raises CheckpointError for weights that are not finite.
     """
     spec = checkpoint.spec.encoder
     if not isinstance(spec, StackSpec) or not spec.vocabulary:

@@ -41,18 +41,18 @@ def checked_title(title: str | None) -> str:
 
 
 def printable_text(text: str) -> str:
-    r"""At most LONGEST characters; those that a page acts on or XML forbids are escaped: ``\n`` or ``\u202e``."""
+    r"""At most LONGEST characters; characters that a page acts on or XML forbids are escaped: ``\n``, ``\u202e``."""
     shortened = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     return visible(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
 
 
 def isolated(text: str) -> str:
-    """``text`` between marks that keep its writing direction from the words around it."""
+    """``text`` between marks that keep its writing direction to itself."""
     return f"\u2068{text}\u2069"
 
 
 def columns_of(text: str) -> int:
-    """Its width, where a Latin letter is 1 and a Chinese one 2."""
+    """The width of the text, where a Latin letter has 1 and a Chinese one 2."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 

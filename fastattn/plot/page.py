@@ -1,7 +1,7 @@
-"""Attention weights as HTML: the static picture, over which a script paints the chosen head and tells each weight.
+"""Attention weights as HTML: the static picture, over which a script paints the chosen head and shows each weight.
 
-Everything that the script needs is in attributes of the outermost element, and the script finds those elements by their
-class: there are no ids, so the same HTML may stand in a page twice. Controls are hidden until the script runs.
+The script's data is in attributes of the outermost element, and the script finds elements by their class: there are no
+ids, so that the same HTML may stand in a page twice. Controls are hidden until the script runs.
 """
 
 import base64
@@ -17,7 +17,7 @@ from fastattn.errors import InputError, described
 from fastattn.plot.picture import Frame, Panel, Picture, scale
 from fastattn.system.files import checked_path, open_file
 
-FEW = 1 << 19  # weights; they are sent as 16 bits, more as 8
+FEW = 1 << 19  # weights that take 16 bits each; more weights take 8
 
 # A page's own theme comes before the system's: JupyterLab, Visual Studio Code, Colab and Sphinx say which they have.
 _LIGHT = "color-scheme:light;color:#1f2328;background:#fff"
@@ -155,7 +155,7 @@ def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
 
 
 def save_picture(picture: Any, path: str | os.PathLike[str], kinds: Sequence[str]) -> None:
-    """Write the attribute of the picture that the path's suffix names, whole or not at all; InputError for others."""
+    """Write the attribute of the picture that the path's suffix names; the file is there whole or not at all."""
     name = checked_path(path)
     suffixes = [f".{kind}" for kind in kinds]
     suffix = os.path.splitext(name)[1].lower()

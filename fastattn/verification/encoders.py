@@ -29,7 +29,7 @@ from fastattn.verification.frameworks import blaming, framework, versions
 class FastattnEncoder:
     """fastattn's side: an Encoder of the folder and its model, in the same precision.
 
-    name  of the framework, with the versions of what it is made of
+    name  of the framework, with versions
     """
 
     name = "fastattn"
@@ -38,7 +38,7 @@ class FastattnEncoder:
         text = checkpoint.text
         assert isinstance(text, EncoderText) and checkpoint.spec.encoder is not None
         self._encoder = Encoder(path, precision)
-        # What the Encoder has packed is mapped, not packed again.
+        # It maps the weights that the Encoder has packed.
         self._model = load_model(checkpoint, precision, None, backend("cpu"), Loading()).model
         longest = self._encoder.max_length
         self._tokenizer = HuggingFaceTokenizer(text.tokenizer, longest, text.lowercase, text.truncation_side)
@@ -64,7 +64,7 @@ class FastattnEncoder:
 def compare_encoders(
     ours: FastattnEncoder, theirs: "EncoderSide", texts: Sequence[str], bounds: Bounds
 ) -> list[Comparison]:
-    """Ids, layers, vectors. Both sides' layers get the ids from here, so that they tell of the model alone."""
+    """Ids, layers, vectors. The layers of both sides get our ids, so that only the models may differ."""
     ids = [ours.ids(text) for text in texts]
     framework = theirs.name.partition(" ")[0]
     comparisons = [compare_ids(ids, [theirs.ids(text) for text in texts], ours.token)]
@@ -79,13 +79,13 @@ def compare_encoders(
 
 
 TRANSFORMERS = ("transformers", "torch")
-FROM_HERE = {"local_files_only": True, "trust_remote_code": False}  # without it, transformers asks on the terminal
+FROM_HERE = {"local_files_only": True, "trust_remote_code": False}  # without False transformers asks on the terminal
 
 
 class TransformersEncoder:
     """transformers' side of a comparison, with the methods of FastattnEncoder.
 
-    The vector is the mean of the rows, as in fastattn where a folder does not say otherwise.
+    The vector is the mean of the rows, fastattn's default.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint):
@@ -101,7 +101,7 @@ class TransformersEncoder:
         check_class(path, model)
         model = model.eval()
         self._model = model.get_encoder() if hasattr(model, "decoder") else model
-        # No further than positions go, which many a tokenizer's own limit does not know of.
+        # A tokenizer's own limit may be beyond the model's positions.
         self._max_length = min(self._tokenizer.model_max_length, text.max_length)
 
     def ids(self, text: str) -> list[int]:
@@ -112,7 +112,7 @@ class TransformersEncoder:
         return str(self._tokenizer.convert_ids_to_tokens(index))
 
     def states(self, ids: Sequence[int]) -> Mapping[str, np.ndarray]:
-        """Where a norm follows the blocks, transformers shows its output in the place of the last block's."""
+        """Where a norm follows the blocks, transformers shows the norm's output as the last block's."""
         import torch
 
         with blaming("transformers' model fails"), torch.no_grad():
@@ -124,9 +124,9 @@ class TransformersEncoder:
 
 
 def check_class(path: Path, model: Any) -> None:
-    """Raise CheckpointError where the folder's model is code of its own, and transformers has read it as another.
+    """Raise CheckpointError where the folder names a class of its own code, and transformers has read another one.
 
-    jina-v2's BERT says that it is a BERT: its weights would be loaded in part, the others drawn at random.
+    jina-v2's BERT says that it is a BERT: transformers would load some of its weights, and draw the rest at random.
     """
     named = getattr(model.config, "auto_map", None) or {}
     theirs = str(named.get("AutoModel", "")).rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The source frameworks, which the environment may have: imported quietly, or asked for in one line."""
+"""Imports of the source frameworks, without their warnings, and their errors in one line."""
 
 import contextlib
 import importlib
@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError, FastattnError, InputError
 def framework(*packages: str) -> list[Any]:
     """The packages of these names on the index, imported; InputError for what is not installed.
 
-    transformers shows neither progress bars nor warnings from then on: what differs is told here.
+    From then on transformers shows neither progress bars nor warnings.
     """
     modules = [package.replace("-", "_") for package in packages]
     missing = [package for package, name in zip(packages, modules) if importlib.util.find_spec(name) is None]
@@ -43,7 +43,7 @@ def versions(*packages: str) -> str:
 
 @contextlib.contextmanager
 def blaming(what: str) -> Iterator[None]:
-    """A framework's part: without its warnings; whatever it raises becomes a CheckpointError that begins with what."""
+    """Run a framework's code without its warnings; its errors become CheckpointErrors that begin with ``what``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -34,7 +34,7 @@ LONGEST = 256  # tokens of a translation, where the checkpoint has no limit of i
 class FastattnTranslator:
     """fastattn's side: a Translator of the folder and its model; tokens are those of the checkpoint's vocabularies.
 
-    name  of the framework, with the versions of what it is made of
+    name  of the framework, with versions
     """
 
     name = "fastattn"
@@ -44,7 +44,7 @@ class FastattnTranslator:
         self._text = checkpoint.text
         self._tokenizer = TranslationTokenizer(checkpoint.text)
         self._translator = Translator(path, precision)
-        # What the Translator has packed is mapped, not packed again.
+        # It maps the weights that the Translator has packed.
         self._model: EncoderDecoder = load_model(checkpoint, precision, None, backend("cpu"), Loading()).model
         self.beam_sizes = sorted({1, self._translator.default_options.beam_size})
         own, positions = self._translator.default_options, checkpoint.spec.decoder.positions.limit
@@ -64,11 +64,11 @@ class FastattnTranslator:
         return vocabulary[index] if index < len(vocabulary) else None
 
     def source_ids(self, text: str) -> list[int] | None:
-        """The ids of a text, special ones included; None: the framework does not know text."""
+        """The ids of a text, special ones included; None: the framework takes no texts."""
         return [int(index) for index in self._tokenizer.source_ids(self.source_tokens(text))]
 
     def states(self, source: Sequence[str], target: Sequence[str]) -> Mapping[str, np.ndarray]:
-        """Rows of both stacks by the names of ``name_states``, the target's behind its start; {}: not shown."""
+        """Rows of both stacks by the names of ``name_states``, the target behind its start token; {}: not shown."""
         ids_S = self._tokenizer.source_ids(source)
         *states, output_SD = self._model.encoder.states(ids_S)
         named = name_states(states, output_SD, "encoder ")
@@ -95,10 +95,9 @@ class FastattnTranslator:
 def compare_translators(
     ours: FastattnTranslator, theirs: "TranslatorSide", texts: Sequence[str], bounds: Bounds
 ) -> list[Comparison]:
-    """Ids; layers and log-probabilities, given the framework's translations; each search of each text.
+    """Ids; layers and log-probabilities for the framework's translations; each search of each text.
 
-    The framework gets the source's tokens from here, so that the rest tells of the model alone: as many as it has
-    positions for.
+    The framework gets our tokens of the source, as many as there are positions for, so that only the models may differ.
     """
     framework = theirs.name.partition(" ")[0]
     theirs_B = [ids for text in texts if (ids := theirs.source_ids(text)) is not None]
@@ -137,9 +136,9 @@ def _compare_translations(
     beam_size: int,
     bounds: Bounds,
 ) -> Comparison:
-    """Two translations may differ where the model here holds both as good, within the bound.
+    """Two translations may differ where their log-probabilities here differ within the bound.
 
-    A greedy search is measured where it turns another way, a beam by the mean of all tokens.
+    A greedy search is measured at the first difference, a beam search by the mean of all tokens.
     """
     ours_T, theirs_T = ours.log_probs(source, here), ours.log_probs(source, there)
     summary = f"log-probability a token {ours_T.mean():.4f}"
@@ -220,7 +219,7 @@ class MarianTranslator:
         named: dict[str, np.ndarray] = {}
         for stack in ("encoder", "decoder"):
             states = [rows[0].numpy() for rows in output[f"{stack}_hidden_states"]]
-            named |= name_states(states, states[-1], f"{stack} ")  # norms follow each sublayer, none the stack
+            named |= name_states(states, states[-1], f"{stack} ")  # a norm follows each sublayer, none the stack
         return named
 
     def log_probs(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
@@ -249,7 +248,7 @@ class MarianTranslator:
         return [self._text.target_vocabulary[index] for index in target_ids]
 
     def _run(self, source: Sequence[str], target: Sequence[str]) -> Any:
-        """The model's output, given a target."""
+        """The model's output for a given target."""
         ids = [self._settings.decoder_start_token_id, *self._forced_ids(target)]
         with blaming("transformers' model fails"), self._torch.no_grad():
             return self._model(
@@ -265,7 +264,7 @@ class MarianTranslator:
         return [self._target_ids[token] for token in (*self._text.decoding.forced_tokens, *target)]
 
     def _suppressed_ids(self) -> list[int]:
-        """The ids that a search never chooses, whose probability a translation's tokens share here."""
+        """The ids that a search never chooses; their probability goes to all other tokens here."""
         words = self._settings.bad_words_ids or []
         single = {word[0] for word in words if len(word) == 1} | {*(self._settings.suppress_tokens or ())}
         return sorted({*single, self._settings.pad_token_id} - {self._settings.eos_token_id})

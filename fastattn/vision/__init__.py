@@ -1,6 +1,6 @@
-"""Images: captions, maps of attention and of saliency drawn over pictures, and modules of attention to images.
+"""Images: captions, maps of attention and of saliency over pictures, and modules of attention to images.
 
-The public names are imported when first used: an Encoder needs none of them.
+The public names are imported when first used.
 """
 
 from importlib import import_module

@@ -36,7 +36,7 @@ class SqueezeExcitation(ImageModule):
         self._gate = ChannelGate(state.parameters, "gate")
 
     def weights(self, x: np.ndarray) -> np.ndarray:
-        """By what each image's channels are multiplied: float32 [B, C]."""
+        """The factors of each image's channels: float32 [B, C]."""
         return np.asarray(self._gate.gates(*self._pixels(x)))
 
     def _run(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
@@ -58,7 +58,7 @@ class CBAM(ImageModule):
         self._gate = ChannelAndPlaceGate(state.parameters, "gate")
 
     def weights(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By what each image's channels and places are multiplied: float32 [B, C] and [B, Y, X]."""
+        """The factors of each image's channels and places: float32 [B, C] and [B, Y, X]."""
         x_ND, grid = self._pixels(x)
         channels_BD = self._gate.channels(x_ND, grid)
         places_N1 = self._gate.places(self.ops.gate_pixels(x_ND, grid, channels_BD), grid)
@@ -69,12 +69,12 @@ class CBAM(ImageModule):
 
 
 class SelectiveKernel(ImageModule):
-    """The sum of convolutions of several sizes, each channel by a softmax over them (Li 2019, section 3.1).
+    """The sum of convolutions of several sizes, weighted in each channel by a softmax (Li 2019, section 3.1).
 
     Tensors by timm's names: paths.0.conv, paths.0.bn and so on, attn.fc_reduce, attn.bn and attn.fc_select.
     stride, groups  of the convolutions
-    dilation        of path i it is 1 + i: 3 x 3, then 5 x 5 by dilation; False: of none
-    split           each path takes its share of the channels, as timm's ``split_input``
+    dilation        True: 1 + i of path i, so that 3 x 3 filters reach 3 x 3, then 5 x 5; False: 1
+    split           True: each path takes its share of the channels, as timm's ``split_input``
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SelectiveKernel(ImageModule):
         self._select = state.convolution("attn.fc_select", inner, outputs * len(numbers))
 
     def weights(self, x: np.ndarray) -> np.ndarray:
-        """How much of each path each image's channels take: float32 [B, paths, C], whose sums over paths are 1."""
+        """The weight of each path in each image's channels: float32 [B, paths, C], whose sums over paths are 1."""
         return self._attend(*self._pixels(x))[2].transpose(1, 0, 2)
 
     def _attend(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[list[np.ndarray], PixelGrid, np.ndarray]:
@@ -129,11 +129,11 @@ class SelectiveKernel(ImageModule):
 
 
 class ResidualAttention(ImageModule):
-    """(1 + M) F: features F by a trunk, a mask M of them that has looked at coarser grids (Wang 2017, section 3).
+    """(1 + M) F: features F of a trunk, and a mask M of them that coarser grids contribute to (Wang 2017, section 3).
 
-    Tensors: trunk.0, .1 and so on make F; down.i and up.i go to the grid that a maximum of 3 x 3 has halved i + 1 times
-    and back by bilinear samples, skip.i adds what down.i had made to what comes back there. Each of these is a residual
-    unit by timm's names: conv1, bn1, conv2, bn2. M is the sigmoid of mask.0, the batch norm mask.1, relu and mask.3,
+    Tensors: trunk.0, .1 and so on make F. down.i works on the grid that a maximum of 3 x 3 has halved i + 1 times, up.i
+    on the way back, by bilinear samples, where skip.i adds the rows of down.i. Each of these is a residual unit by
+    timm's names: conv1, bn1, conv2, bn2. M is the sigmoid of mask.0, the batch norm mask.1, relu and mask.3,
     convolutions of 1 x 1.
     """
 
@@ -158,7 +158,7 @@ class ResidualAttention(ImageModule):
         return ResidualBlock(state.parameters, name, spec, BlockPlace(channels, channels, channels, 1, 0))
 
     def mask(self, x: np.ndarray) -> np.ndarray:
-        """M, the mean of its channels: float32 [B, Y, X]."""
+        """The mean of the channels of M: float32 [B, Y, X]."""
         x_ND, grid = self._pixels(x)
         inner_ND = self._before_mask(x_ND, grid)
         return np.asarray(self.ops.linear(inner_ND, self._outer, "sigmoid")).mean(axis=1).reshape(grid)
@@ -185,11 +185,11 @@ class ResidualAttention(ImageModule):
 
 
 class MultiScaleAttention(ImageModule):
-    """One network at several sizes of the image, a softmax over the sizes at each place (Chen 2016, section 3).
+    """One network at several sizes of the image, and a softmax over the sizes at each place (Chen 2016, section 3).
 
     Tensors: network.0, .2 and so on, convolutions of odd sides padded as "same" with relu between them; attention.0 and
-    .2, likewise, make a score of each size of the features of all, side by side.
-    scales  of the image's sides; features are resized to the image's own
+    .2, likewise, make each size's scores from the features of all sizes, side by side.
+    scales  of the image's sides; features are resized to the image's size
     """
 
     def __init__(self, state: StateReader, scales: Sequence[float] = (1.0, 0.5)):
@@ -211,7 +211,7 @@ class MultiScaleAttention(ImageModule):
         self._outer = state.convolution("attention.2", inner, len(self._scales))
 
     def weights(self, x: np.ndarray) -> np.ndarray:
-        """How much each place takes of each size: float32 [B, scales, Y, X], whose sums over scales are 1."""
+        """The weight of each size at each place: float32 [B, scales, Y, X], whose sums over scales are 1."""
         x_ND, grid = self._pixels(x)
         return np.ascontiguousarray(self._attend(x_ND, grid)[1].reshape(*grid, -1).transpose(0, 3, 1, 2))
 
@@ -237,10 +237,10 @@ class MultiScaleAttention(ImageModule):
 
 
 class PatchAttention(ImageModule):
-    """A block of a Vision Transformer: every patch looks at all patches of its image (Dosovitskiy 2021, section 3.1).
+    """A block of a Vision Transformer: each patch attends to all patches of its image (Dosovitskiy 2021, section 3.1).
 
-    Tensors by timm's names: norm1, attn.qkv, attn.proj, norm2, mlp.fc1, mlp.fc2; and perhaps patch_embed.proj, whose
-    patches the image is cut into. Without it each place is a patch.
+    Tensors by timm's names: norm1, attn.qkv, attn.proj, norm2, mlp.fc1, mlp.fc2; and perhaps patch_embed.proj, which
+    cuts the image into patches. Without it each place is a patch.
     heads    of the attention
     epsilon  of the norms
     """
@@ -273,7 +273,7 @@ class PatchAttention(ImageModule):
         self._feed_forward = FeedForward(state.parameters, "block", spec)
 
     def weights(self, x: np.ndarray) -> np.ndarray:
-        """How much each patch, row after row, looks at each of its image: float32 [B, heads, P, P]."""
+        """The attention of each patch, row after row, to each patch of its image: float32 [B, heads, P, P]."""
         x_ND, grid = self._patches(*self._pixels(x))
         qkv_NE = np.asarray(self._attention.qkv(self._attention.input_of(x_ND)))
         K = self._heads.head_width
@@ -294,10 +294,10 @@ class PatchAttention(ImageModule):
 
 
 class SpatialTransformer(ImageModule):
-    """The image that an affine map, found in it by convolutions, makes of it by bilinear samples (Jaderberg 2015).
+    """The image under an affine map, which convolutions of it determine, by bilinear samples (Jaderberg 2015).
 
     Tensors by the names of PyTorch's tutorial: localization.0, .3, .6 and so on are convolutions without padding, each
-    followed by a maximum of 2 x 2 and relu; fc_loc.0, relu, fc_loc.2 make the map's six numbers of all that is left.
+    followed by a maximum of 2 x 2 and relu; fc_loc.0, relu and fc_loc.2 turn the result into the map's six numbers.
     size  (height, width) of the result; None: that of the image
     """
 
@@ -319,13 +319,13 @@ class SpatialTransformer(ImageModule):
         self._places, remainder = divmod(weight_FE.shape[1], widths[-1])
         if remainder:
             raise InputError(f"state: expected fc_loc.0 of a multiple of {widths[-1]} inputs, got {weight_FE.shape[1]}")
-        inner = len(weight_FE)  # its inputs are channels with their places; rows are places with their channels
+        inner = len(weight_FE)  # its inputs are places within channels; rows are channels within places
         weight_FE = weight_FE.reshape(inner, widths[-1], -1).transpose(0, 2, 1).reshape(inner, -1)
         state.add("inner", weight_FE, "fc_loc.0.bias")
         self._inner, self._outer = state.parameters.packed("inner"), state.linear("fc_loc.2", inner, 6)
 
     def maps(self, x: np.ndarray) -> np.ndarray:
-        """Each image's map from the result's coordinates to its own, both -1 to 1: float32 [B, 2, 3]."""
+        """Each image's map from the result's coordinates to the image's, both -1 to 1: float32 [B, 2, 3]."""
         return self._maps(*self._pixels(x))
 
     def _maps(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
@@ -351,15 +351,15 @@ class SpatialTransformer(ImageModule):
 
 
 class DynamicCapacity(ImageModule):
-    """Coarse features of all places, fine ones where they matter: where the answer's entropy leans on the coarse ones.
+    """Coarse features of all places, and fine ones of the places on which the answer's entropy depends most.
 
     Almahairi 2016: c = coarse(x); the answer is softmax(top(max of c)), H its entropy; a place's saliency is the length
-    of dH/dc there, by hand: dH/d scores = -p (log p + H), which goes through ``top`` to the place of each maximum. Of
-    the most salient places c becomes the maximum of ``fine`` of the patch around them. Images in, features out.
+    of dH/dc there, by hand: dH/d scores = -p (log p + H), which goes through ``top`` to the place of each maximum. At
+    the most salient places the maximum of ``fine`` of the patch around the place replaces c. Images in, features out.
 
     Tensors: coarse.0, .2 and so on, fine.0, .2 and so on, convolutions of odd sides padded as "same", each with relu;
     top, a linear layer.
-    patches        how many places are looked at closely
+    patches        how many places get fine features
     side           of a patch, odd, in pixels
     coarse_stride, fine_stride  of each convolution
     """
@@ -387,12 +387,12 @@ class DynamicCapacity(ImageModule):
         self._top = state.linear("top", outputs)
 
     def saliency(self, x: np.ndarray) -> np.ndarray:
-        """How much each place matters, float32 [B, y, x]."""
+        """The saliency of each place, float32 [B, y, x]."""
         c_ND, grid = self._features("coarse", *self._pixels(x))
         return self._saliency(c_ND, grid).reshape(grid)
 
     def probabilities(self, x: np.ndarray) -> np.ndarray:
-        """The answer by the features that this makes of images: float32 [B, classes]."""
+        """The answers from the features of images: float32 [B, classes]."""
         features_ND, grid = self._run(*self._pixels(x))
         return self.ops.softmax(self._top(self.ops.pool_areas(features_ND, grid, _whole(grid), "max")))
 
@@ -429,5 +429,5 @@ class DynamicCapacity(ImageModule):
 
 
 def _whole(grid: PixelGrid) -> PixelGrid:
-    """One area for each image."""
+    """A grid of one area for each image."""
     return PixelGrid(grid.images, 1, 1)

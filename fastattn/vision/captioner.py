@@ -1,4 +1,4 @@
-"""Captioner: pictures in, sentences out, and where each word looked."""
+"""Captioner: pictures in, sentences and each word's attention out."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -21,10 +21,9 @@ BEAMS = 3
 class Caption(NamedTuple):
     """A sentence about a picture.
 
-    words           of it
-    score           the sum of their log-probabilities, the end's counted, over their number to the power of the length
-                    penalty
-    attention_WYX   where each word looked: float32, shares of a grid over the whole image, whose sum is 1
+    score          the sum of the log-probabilities of the words and the end, over their number to the power of the
+                   length penalty
+    attention_WYX  each word's attention: float32, shares of a grid over the whole image, whose sum is 1
     """
 
     text: str
@@ -36,7 +35,6 @@ class Caption(NamedTuple):
 class Captioner(ModelBase):
     """Describes pictures by a convolutional encoder and a recurrent decoder that attends to its grid (Xu 2015).
 
-    path, precision, threads, device  as a Translator's
     A caption depends on its own picture alone. Raises CheckpointError for a path without a checkpoint of such a model.
     """
 
@@ -60,12 +58,12 @@ class Captioner(ModelBase):
     def caption(
         self, images: Any, *, beam_size: int = BEAMS, num_hypotheses: int = 1
     ) -> Caption | list[Caption] | list[list[Caption]]:
-        """The Caption of a picture, or a list of those of several; of ``num_hypotheses``, if they are more than one, a
-        list of each's, the best first.
+        """The Caption of a picture, or a list of the Captions of several; with ``num_hypotheses`` above 1 a list of
+        Captions, the best first, in place of each.
 
         images     a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these
         beam_size  sentences kept at each step; 1: greedy search
-        Raises InputError for what is no sound picture.
+        Raises InputError for anything but a sound picture.
         """
         check_count("beam_size", beam_size)
         options = self._options(beam_size, num_hypotheses)
@@ -92,7 +90,7 @@ class Captioner(ModelBase):
         return self._pictures
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """For ``saliency``: what images lose of this one's caption's log-probability, a word; float32 [images]."""
+        """For ``saliency``: from images to how much log-probability, a word, this one's caption loses; float32."""
         job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(BEAMS, 1))
         ((best,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
         target = np.array([self._start, *best.tokens.tolist(), self._end], np.int32)
@@ -107,7 +105,7 @@ class Captioner(ModelBase):
 
     def _caption(self, hypothesis: Hypothesis) -> Caption:
         words = [self._words[token] for token in hypothesis.tokens]
-        assert hypothesis.attention_TS is not None  # the options ask for it
+        assert hypothesis.attention_TS is not None  # by return_attention
         maps_WYX = np.asarray(hypothesis.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
         separator = "" if self._text.target_characters else " "
         return Caption(separator.join(words), words, hypothesis.score, maps_WYX)

@@ -1,4 +1,4 @@
-"""Maps over a picture: saliency by occlusion (Zeiler and Fergus 2014), and maps drawn over the picture."""
+"""Maps over a picture: drawings of them, and saliency by occlusion (Zeiler and Fergus 2014)."""
 
 import base64
 import io
@@ -17,9 +17,9 @@ from fastattn.vision.pictures import load_image, open_picture, seen_area
 
 MOST_COVERS = 1 << 12
 TOGETHER = 64  # covered images in memory at once
-SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, between panels, of a label
+SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, the gap between panels, the height of a label
 MOST_MAPS, MOST_PLACES = 256, 1 << 20  # of a picture; of a map
-DARK = 0.2  # of a place that nobody looks at
+DARK = 0.2  # the brightness where a map is 0
 BILINEAR = 2  # Pillow's number of the filter
 
 
@@ -32,14 +32,14 @@ def plot_image_attention(
     columns: int = 4,
     model: Any = None,
 ) -> "ImageMaps":
-    """A picture beside what each map shows of it: bright where the map is large, dark where it is 0.
+    """A picture, and for each map the picture under it: bright where the map is large, dark where it is 0.
 
     image   a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
     maps    floating point numbers at least 0, (W, y, x) or (y, x): grids over the image, such as a Caption's
-            ``attention_WYX``; each is a share of its own largest number
-    labels  one for each map: words; None: 0, 1, 2, ...
-    model   the Encoder or Captioner whose maps they are: of a picture that it crops they lie over what it sees; None:
-            over the whole
+            ``attention_WYX``; brightness is a share of a map's largest number
+    labels  of the maps: words; None: 0, 1, 2, ...
+    model   the Encoder or Captioner that made the maps: they lie over the part of the picture that it does not crop;
+            None: over the whole
     InputError for anything else, and for more than 256 maps.
     """
     maps_WYX = np.asarray(maps)
@@ -63,7 +63,7 @@ def plot_image_attention(
 
 
 class ImageMaps:
-    """Panels made by ``plot_image_attention``: the picture, then one for each map. A notebook shows the SVG."""
+    """Panels of ``plot_image_attention``: the picture, then a panel for each map. A notebook shows the SVG."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ImageMaps:
         return self.svg
 
     def _layout(self, top: int) -> tuple[tuple[int, int], list[tuple[int, int]]]:
-        """((width, height) of the rows of panels below ``top``, each panel's left upper corner)."""
+        """((width, height) of the sheet, each panel's left upper corner); ``top``: pixels above the panels."""
         wide, high = self._size[0] + GAP, self._size[1] + LINE + GAP
         columns = min(self._columns, len(self._panels))
         corners = [(GAP + i % columns * wide, GAP + top + i // columns * high) for i in range(len(self._panels))]
@@ -95,7 +95,7 @@ class ImageMaps:
 
     @property
     def svg(self) -> str:
-        """The panels in rows, with their labels; it loads nothing."""
+        """The panels in rows, with their labels; the SVG loads nothing."""
         (width, height), (wide, high), corners = self._size, *self._layout(LINE * bool(self._title))
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
@@ -115,7 +115,7 @@ class ImageMaps:
 
     @property
     def html(self) -> str:
-        """A whole page with the SVG."""
+        """A page with the SVG."""
         return page(self.svg, self._title or "Attention over a picture")
 
     @property
@@ -137,7 +137,7 @@ class ImageMaps:
 
 
 def _brightened(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> Any:
-    """The picture, as bright as a map's share of its largest number says; area: where the map lies, see seen_area."""
+    """The picture, as bright as the map's shares of its largest number; ``area`` of the map, see seen_area."""
     from PIL import Image
 
     share_YX = (map_YX / (map_YX.max() or 1)).astype(np.float32)
@@ -156,26 +156,26 @@ def _png(picture: Any) -> bytes:
 
 
 class ImageScorer(Protocol):
-    """A model that says how much covered images differ from a whole one."""
+    """A model that measures how much covered images differ from a whole one."""
 
     @property
     def image_spec(self) -> PictureSpec:
-        """How a picture becomes an image; InputError for a model that takes none."""
+        """How a picture becomes an image; InputError for a model without pictures."""
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """A function of images: float [images], how far the model's answer for each is from that for this one."""
+        """From images to how far the model's answer for each differs from its answer for this one, float [images]."""
 
 
 def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16) -> np.ndarray:
-    """How much each place matters: float32 [y, x], a grid over the image as the model sees it, numbers of at least 0.
-    A model that crops sees the middle of the picture alone: ``plot_image_attention`` with that model draws it there.
+    """The saliency of each place: float32 [y, x], a grid over the image as the model sees it, numbers of at least 0.
+    A model that crops sees only the middle of a picture: ``plot_image_attention`` with that model draws the map there.
 
-    model  an Encoder: the cosine distance by which the vector moves; or a Captioner: the log-probability that its
-           caption loses, a word
+    model  an Encoder: the cosine distance between its vectors; or a Captioner: how much log-probability, a word, its
+           caption loses
     image  a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
-    size, stride  of the grey square that covers the places one after another, in pixels of that image
-    A place is the mean over the squares that cover it. There are no gradients here: occlusion needs none, and asks the
-    model itself. InputError for what is no sound picture, and for more than 4,096 squares.
+    size, stride  of the grey square that covers one place after another, in pixels of that image
+    A place has the mean over the squares that cover it. Occlusion needs no gradients. InputError for anything but a
+    sound picture, and for more than 4,096 squares.
     """
     check_count("size", size)
     check_count("stride", stride)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST_PIXELS = 1 << 26  # of a picture, also after its resizing: 200 MB
-# What a damaged file makes Pillow's readers run into.
+# The exceptions of Pillow's readers for damaged files.
 FAULTS: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError)
 FAULTS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zlib.error)
-# Formats that are read: Pillow knows others, for one of which it would start Ghostscript.
+# Not all formats that Pillow reads: for one of them it starts Ghostscript.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
@@ -31,10 +31,9 @@ def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     """A picture as Pillow's image in RGB, turned as its EXIF says.
 
     picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
-    what     its name in errors
-    white    whether it is laid on white where it is transparent, else its colours there are taken
-    Raises InputError for anything else, for a damaged file, and for more than MOST_PIXELS. Of 16 bits a pixel 8 are
-    used.
+    name     in errors
+    white    whether transparent parts become white; else their colours show
+    Raises InputError for anything else, a damaged file, and more than MOST_PIXELS. Of 16 bits a pixel 8 are used.
     """
     try:
         from PIL import Image, ImageOps
@@ -71,7 +70,7 @@ def _check_pixels(size: tuple[int, int], name: str) -> None:
 
 
 def prepare(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
-    """The image float32 [3, Y, X] of a picture in RGB, as transformers' image processors make it."""
+    """The image float32 [3, Y, X] of an RGB picture, as transformers' image processors make it."""
     size = _resized(picture.size, spec)
     if spec.size[1]:
         _check_pixels(size, f"{name}, resized")
@@ -86,7 +85,7 @@ def prepare(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
 
 
 def _resized(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
-    """(width, height) of a picture of that size when it is cropped."""
+    """The (width, height) to which a picture of that size is resized before it is cropped."""
     height, width = spec.size
     if width and not height:
         long = int(width * max(size) / min(size))
@@ -95,19 +94,19 @@ def _resized(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
 
 
 def _first(spare: int, rounds: bool) -> int:
-    """Of a crop from the middle, which leaves so many; below 0: so many zeros are before the picture."""
+    """Where a crop from the middle begins that leaves out ``spare`` pixels; -n: n zeros come before the picture."""
     return round(spare / 2) if rounds and spare >= 0 else spare // 2
 
 
 def seen_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, float]]:
-    """What a model sees of a picture of that (width, height): from and to which share of each; beyond 0 to 1 zeros."""
+    """The area of a picture that a model sees: shares of the width, then of the height; zeros lie beyond 0 and 1."""
     sides = zip(_resized(size, spec), spec.crop[::-1])
     firsts = [(_first(side - crop, spec.rounds), crop, side) if crop else (0, side, side) for side, crop in sides]
     return [(first / side, (first + crop) / side) for first, crop, side in firsts]
 
 
 def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
-    """So many of an axis, from its middle; fewer have zeros around them, the odd one before them."""
+    """The middle of an axis; a shorter axis gets zeros around it, an odd one before it."""
     spare = values.shape[axis] - size
     first = _first(spare, rounds)
     if spare >= 0:
@@ -118,8 +117,8 @@ def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarra
 
 
 def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndarray:
-    """What an encoder takes, float32: of patches [1 + P, C height width], the first row being zeros; else as many rows
-    as its last grid has places, which hold the image's pixels in order, and zeros at the end."""
+    """An encoder's input, float32: patches [1 + P, C height width], the first row zeros; or as many rows as the last
+    grid has places, which hold the image's pixels in order, then zeros."""
     if isinstance(spec, ResidualSpec):
         rows_PE = np.zeros((spec.grid[0] * spec.grid[1], spec.row_values), np.float32)
         rows_PE.reshape(-1)[: image_CYX.size] = image_CYX.transpose(1, 2, 0).reshape(-1)
@@ -133,7 +132,7 @@ def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndar
 
 
 def load_image(picture: Any, number: int, spec: PictureSpec) -> np.ndarray:
-    """The image float32 [3, Y, X] of the picture of that number; raises InputError as ``open_picture``."""
+    """The image float32 [3, Y, X] of a picture; InputErrors of ``open_picture`` name its number."""
     has_path = isinstance(picture, (str, os.PathLike))
     name = f"picture {number}{f', {os.fspath(picture)!r}' if has_path else ''}"
     return prepare(open_picture(picture, name, spec.white), spec, name)
