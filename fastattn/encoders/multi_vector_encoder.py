@@ -138,7 +138,9 @@ class MultiVectorEncoder(EncoderBase):
             sign = -1 if settings.expansion_left else 1
             seen_B = [sign * len(ids) for ids in ids_B]
         if task == "query" and self._filling is not None:
-            ids_B = [_filled(ids, settings, self._filling) for ids in ids_B]
+            fillings_B = [np.full(max(0, settings.expansion - len(ids)), self._filling, np.int32) for ids in ids_B]
+            pairs = zip(fillings_B, ids_B) if settings.expansion_left else zip(ids_B, fillings_B)
+            ids_B = [np.concatenate(pair) for pair in pairs]
         skips = (task or "document") in settings.skipped_in
 
         def make_for(numbers: list[int]) -> Any:
@@ -155,11 +157,6 @@ class MultiVectorEncoder(EncoderBase):
             vectors_NE = unit_length(vectors_NE)
         parts = [vectors_NE[start:end] for start, end in zip(starts_B1 - first, starts_B1[1:] - first)]
         return [part.copy() if masks is None else part[masks[b]] for b, part in enumerate(parts)]
-
-
-def _filled(ids: np.ndarray, settings: MultiVectorText, filling: int) -> np.ndarray:
-    filled = np.full(max(0, settings.expansion - len(ids)), filling, np.int32)
-    return np.concatenate([filled, ids] if settings.expansion_left else [ids, filled])
 
 
 def _blocks(lengths: list[int]) -> Iterable[tuple[int, int]]:

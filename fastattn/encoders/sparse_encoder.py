@@ -8,7 +8,7 @@ import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.encoders.vector_head import find_prompt
-from fastattn.errors import CheckpointError, InputError, check_count, described
+from fastattn.errors import CheckpointError, check_count, check_known
 from fastattn.models.encoder import Head, check_finite
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
@@ -71,8 +71,7 @@ class SparseEncoder(EncoderBase):
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
         max_active = self._settings.most if max_active_dims is None else check_count("max_active_dims", max_active_dims)
-        if format not in FORMATS:
-            raise InputError(f"unknown format {described(format)}; known: {', '.join(FORMATS)}")
+        check_known("format", format, FORMATS)
         rows = self._run(partial(self._plan, before, max_active), texts, show_progress_bar)
         vectors = join_rows([rows] if isinstance(texts, str) else rows, self.dimension)
         return vectors.to_scipy() if format == "scipy" else vectors

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.encoders.text_classifier import activated
-from fastattn.errors import CheckpointError, InputError, described
+from fastattn.errors import CheckpointError, InputError, check_known, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, explains_options
@@ -151,8 +151,7 @@ class TokenClassifier(EncoderBase):
         ignore_labels  labels of spans that are left out
         Raises InputError for other values.
         """
-        if aggregation not in AGGREGATIONS:
-            raise InputError(f"unknown aggregation {described(aggregation)}; known: {', '.join(AGGREGATIONS)}")
+        check_known("aggregation", aggregation, AGGREGATIONS)
         if isinstance(ignore_labels, str) or not all(isinstance(label, str) for label in ignore_labels):
             raise InputError(f"ignore_labels must be several str, got {described(ignore_labels)}")
         plan = partial(self._plan, aggregation, frozenset(ignore_labels))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.errors import InputError, check_count, conversion, described
+from fastattn.errors import InputError, check_count, check_known, conversion
 from fastattn.ops import backend, on_threads
 from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import explains_options
@@ -166,9 +166,7 @@ def semantic_search(
     the same bits whatever the other queries and the number of threads. Products of integers are added exactly.
     InputError for arguments that do not fit.
     """
-    if score_function not in SCORE_FUNCTIONS:
-        names = ", ".join(SCORE_FUNCTIONS)
-        raise InputError(f"unknown score_function {described(score_function)}; known: {names}")
+    check_known("score_function", score_function, SCORE_FUNCTIONS)
     corpus_ND = _checked_corpus(corpus, score_function)
     queries_QD, single = _checked_queries(query, corpus_ND)
     k = min(check_count("top_k", top_k), len(corpus_ND))

@@ -86,33 +86,23 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
         dense_V = np.zeros(first.shape[1])
         dense_V[columns] = numbers
         dense = dense_V[second.indices]
-        # over the columns where both vectors have a number; _FINISH adds the sums over each vector alone
+        # over the columns where both vectors have a number; below come the sums over each vector alone
         shared = values * dense if name != "manhattan" else np.abs(values - dense) - np.abs(values) - np.abs(dense)
         similarity_AB[number] = _sums(second, shared)
-    return _FINISH[name](similarity_AB, first, second).astype(np.float32)
+    if name == "manhattan":
+        lengths_A, lengths_B = (_sums(vectors, np.abs(vectors.data.astype(np.float64))) for vectors in (first, second))
+        similarity_AB = -(lengths_A[:, None] + lengths_B + similarity_AB)
+    elif name != "dot":
+        squares_A, squares_B = (_sums(vectors, vectors.data.astype(np.float64) ** 2) for vectors in (first, second))
+        if name == "euclidean":
+            similarity_AB = -np.sqrt(np.maximum(squares_A[:, None] + squares_B - 2 * similarity_AB, 0))
+        else:
+            lengths_AB = np.sqrt(squares_A)[:, None] * np.sqrt(squares_B)
+            zeros_AB = np.zeros_like(similarity_AB)
+            similarity_AB = np.divide(similarity_AB, lengths_AB, out=zeros_AB, where=lengths_AB > 0)
+    return similarity_AB.astype(np.float32)
 
 
 def _sums(vectors: SparseVectors, values: np.ndarray) -> np.ndarray:
     owners = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
     return np.bincount(owners, values, minlength=len(vectors))
-
-
-def _squares(vectors: SparseVectors) -> np.ndarray:
-    return _sums(vectors, vectors.data.astype(np.float64) ** 2)
-
-
-def _cosine(dots_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
-    lengths = np.sqrt(_squares(a))[:, None] * np.sqrt(_squares(b))
-    return np.divide(dots_AB, lengths, out=np.zeros_like(dots_AB), where=lengths > 0)
-
-
-def _euclidean(dots_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
-    return -np.sqrt(np.maximum(_squares(a)[:, None] + _squares(b) - 2 * dots_AB, 0))
-
-
-def _manhattan(shared_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
-    sums = [_sums(vectors, np.abs(vectors.data.astype(np.float64))) for vectors in (a, b)]
-    return -(sums[0][:, None] + sums[1] + shared_AB)
-
-
-_FINISH = {"cosine": _cosine, "dot": lambda dots_AB, a, b: dots_AB, "euclidean": _euclidean, "manhattan": _manhattan}

@@ -8,22 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 # isort: off
 if TYPE_CHECKING:  # by these very names: a checker takes others for private
-    from fastattn.vision.attention import (
-        CBAM as CBAM,
-        DynamicCapacity as DynamicCapacity,
-        MultiScaleAttention as MultiScaleAttention,
-        PatchAttention as PatchAttention,
-        ResidualAttention as ResidualAttention,
-        SelectiveKernel as SelectiveKernel,
-        SpatialTransformer as SpatialTransformer,
-        SqueezeExcitation as SqueezeExcitation,
-    )
+    from fastattn.vision.attention import CBAM as CBAM, DynamicCapacity as DynamicCapacity
+    from fastattn.vision.attention import MultiScaleAttention as MultiScaleAttention, PatchAttention as PatchAttention
+    from fastattn.vision.attention import ResidualAttention as ResidualAttention, SelectiveKernel as SelectiveKernel
+    from fastattn.vision.attention import SpatialTransformer as SpatialTransformer
+    from fastattn.vision.attention import SqueezeExcitation as SqueezeExcitation
     from fastattn.vision.captioner import Caption as Caption, Captioner as Captioner
-    from fastattn.vision.maps import (
-        ImageMaps as ImageMaps,
-        plot_image_attention as plot_image_attention,
-        saliency as saliency,
-    )
+    from fastattn.vision.maps import ImageMaps as ImageMaps, saliency as saliency
+    from fastattn.vision.maps import plot_image_attention as plot_image_attention
 # isort: on
 
 _NAMES = {
