@@ -12,18 +12,16 @@ from fastattn.errors import InputError
 from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import Bounds, Comparison
-from fastattn.verification.encoders import (
+from fastattn.verification.sides import (
+    CTranslate2Translator,
     EncoderSide,
     FastattnEncoder,
-    SentenceTransformersEncoder,
-    TransformersEncoder,
-    compare_encoders,
-)
-from fastattn.verification.translators import (
-    CTranslate2Translator,
     FastattnTranslator,
     MarianTranslator,
+    SentenceTransformersEncoder,
+    TransformersEncoder,
     TranslatorSide,
+    compare_encoders,
     compare_translators,
 )
 

@@ -23,9 +23,13 @@ from fastattn.verification.comparison import (
     name_states,
     worst_of_each,
 )
-from fastattn.verification.encoders import FastattnEncoder
 from fastattn.verification.frameworks import blaming, framework
-from fastattn.verification.translators import CTranslate2Translator, FastattnTranslator, _compare_translations
+from fastattn.verification.sides import (
+    CTranslate2Translator,
+    FastattnEncoder,
+    FastattnTranslator,
+    _compare_translations,
+)
 from fastattn.weights import ctranslate2, read
 from tests.cli.commands import fail, run, succeed
 from tests.encoders.test_encoder import _write_folder
