@@ -116,7 +116,7 @@ class EncoderBase(ModelBase):
 
 
 def progress_bar(show: bool | None) -> Progress:
-    """The Progress of a call with ``show_progress_bar``; InputError for what is neither True, False nor None."""
+    """The Progress of a call with ``show_progress_bar``; InputError unless it is True, False or None."""
     return Progress(show is not None and check_bool("show_progress_bar", show))
 
 

@@ -297,7 +297,7 @@ class Encoder(EncoderBase):
 
     def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
         first, size, failure = 0, FIRST_WINDOW, None
-        source = _with_lengths(numbered)
+        source = ((len(check_text("texts", text, number)), text) for number, text in numbered)
         while failure is None:
             window, _, failure = read_ahead(source, WINDOW_CHARACTERS, size)
             plan = partial(self._vectors.plan, options=options, first=first)
@@ -311,12 +311,6 @@ class Encoder(EncoderBase):
             first, size = first + len(window), min(2 * size, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
             raise failure
-
-
-def _with_lengths(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """(length, text) of each text; InputError for anything but a str."""
-    for number, text in numbered:
-        yield len(check_text("texts", text, number)), text
 
 
 class TokenLimit:

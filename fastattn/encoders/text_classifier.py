@@ -55,7 +55,7 @@ class HeadedModel(EncoderBase):
         return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, noun=noun))
 
     def _head_before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """The head's numbers from so many first rows of each sentence; those rows may have attended to the padding."""
+        """The head's numbers from the first ``lengths_B`` rows of each sentence, which may attend to the padding."""
         rows_R = np.concatenate([np.arange(start, start + length) for start, length in zip(starts_B1, lengths_B)])
         kept_RD = self._loaded.ops.take_rows(rows_ND, rows_R)
         return self._head(kept_RD, np.concatenate([[0], np.cumsum(lengths_B)]))

@@ -96,7 +96,7 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     """T5's bucket of each key position less query position (Raffel 2020, section 2.1).
 
     Half the buckets are exact distances, the rest grow logarithmically up to ``max_distance``; where keys may lie
-    ahead, half of all buckets are for those. Where exact distances reach ``max_distance``, all
+    ahead, half of all buckets are for such keys. Where exact distances reach ``max_distance``, all
     farther ones have the last bucket.
     """
     bucket = np.zeros(distance.shape, np.int64)

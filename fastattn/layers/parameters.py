@@ -57,9 +57,8 @@ class Parameters:
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
-        self._read: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # id of a stored tensor -> (what was read of it, itself, so that it keeps its id)
+        # From the id of a stored tensor to what was read of it, and the tensor itself, so that it keeps its id.
+        self._read: dict[int, tuple[Tensor, Tensor]] = {}
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 

@@ -129,7 +129,7 @@ class RecurrentDecoder(RecurrentStack):
         yield from self._run(ids_N, rows, slice(None))
 
     def _run(self, ids_N: np.ndarray, rows: Rows, levels: slice) -> list[np.ndarray]:
-        """Of the rows of the embedding, of each layer and of the stack those in the slice ``levels``."""
+        """The rows of the ``levels``, a slice of: the embedding, each layer, the stack."""
         memory = self._memory(rows)
         x_NE = self._pointed(ids_N, memory) if self.spec.points and memory is not None else self._embedded(ids_N)
         states_MW, previous_N, rows_N = rows.states(0, x_NE, self.state_width)
@@ -249,7 +249,7 @@ def _owners(rows: WholeRows | CachedRows) -> np.ndarray:
 
 
 def _by_depth(rows: WholeRows | CachedRows) -> list[np.ndarray]:
-    """The numbers of the rows that are first among their sequence's rows of the pass, of those that are second, ..."""
+    """The numbers of the first rows of all sequences in the pass, of their second rows, and so on."""
     owners_N = _owners(rows)
     depths_N = np.arange(len(owners_N)) - np.searchsorted(owners_N, owners_N)
     return [np.flatnonzero(depths_N == depth) for depth in range(depths_N.max(initial=-1) + 1)]

@@ -44,7 +44,7 @@ class SqueezeExcitation(ImageModule):
 
 
 class CBAM(ImageModule):
-    """Channels by their means and maxima, then places by those of their channels (Woo 2018, section 3).
+    """Gates of channels by their means and maxima, then of places by their channels' (Woo 2018, section 3).
 
     Tensors by timm's names: channel.fc1, channel.fc2, spatial.conv.conv of 7 x 7 and the batch norm spatial.conv.bn.
     """
