@@ -59,7 +59,7 @@ class ModelBase:
         processes: int | None = None,
         device: str = "cpu",
     ):
-        """Load the model of a checkpoint.
+        """Load the model of a checkpoint; all classes that load a model take these options.
 
         path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
         precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
