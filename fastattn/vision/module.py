@@ -112,7 +112,7 @@ class StateReader:
     def check_rest(self) -> None:
         """InputError for tensors that no layer has read."""
         if self._unread:
-            raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._left))}")
+            raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._unread))}")
 
 
 class ImageModule:

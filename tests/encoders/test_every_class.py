@@ -481,12 +481,12 @@ class Pool:
 
     def plan(self, texts, options, progress=None):
         self._note(texts, options)
-        return (yield from self._texts.plan(texts, options, progress))
+        return (yield from self._vectors.plan(texts, options, progress))
 
     def stream(self, texts, options):
         listed = [text for _, text in texts]
         self._note(listed, options)
-        return iter(self.scheduler.run(lambda: self._texts.plan(listed, options)))
+        return iter(self.scheduler.run(lambda: self._vectors.plan(listed, options)))
 
     def _note(self, texts, options):
         self.options.append(options)
