@@ -16,11 +16,9 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
     from fastattn.array_attention.attention import attention as attention, attention_ragged as attention_ragged
     from fastattn.array_attention.block_mask import BlockMask as BlockMask
     from fastattn.array_attention.cache import KVCache as KVCache
-    from fastattn.array_attention.multi_head import (
-        MultiHeadAttention as MultiHeadAttention,
-        ProjectionWeights as ProjectionWeights,
-        multi_head_attention as multi_head_attention,
-    )
+    from fastattn.array_attention.multi_head import MultiHeadAttention as MultiHeadAttention
+    from fastattn.array_attention.multi_head import ProjectionWeights as ProjectionWeights
+    from fastattn.array_attention.multi_head import multi_head_attention as multi_head_attention
     from fastattn.decoding.options import DecodingOptions as DecodingOptions, Step as Step
     from fastattn.documents.translating import translate_document as translate_document
     from fastattn.encoders.cross_encoder import CrossEncoder as CrossEncoder
@@ -33,18 +31,12 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
     from fastattn.errors import FastattnError as FastattnError
     from fastattn.generation.calls import Generation as Generation, TextScore as TextScore
     from fastattn.generation.generator import Generator as Generator
-    from fastattn.generation.language_model_translator import (
-        LanguageModelTranslator as LanguageModelTranslator,
-        MarkedTranslation as MarkedTranslation,
-    )
+    from fastattn.generation.language_model_translator import LanguageModelTranslator as LanguageModelTranslator
+    from fastattn.generation.language_model_translator import MarkedTranslation as MarkedTranslation
     from fastattn.plot import AttentionPlot as AttentionPlot, plot_attention as plot_attention
     from fastattn.runtime.threads import set_threading as set_threading, use_threads as use_threads
-    from fastattn.translation.calls import (
-        ExecutionStats as ExecutionStats,
-        Score as Score,
-        TokenTranslation as TokenTranslation,
-        Translation as Translation,
-    )
+    from fastattn.translation.calls import ExecutionStats as ExecutionStats, Score as Score
+    from fastattn.translation.calls import TokenTranslation as TokenTranslation, Translation as Translation
     from fastattn.translation.translator import Translator as Translator
     from fastattn.user_functions.combine import and_masks as and_masks, or_masks as or_masks
     from fastattn.user_functions.plan import explain_function as explain_function
@@ -54,7 +46,7 @@ if TYPE_CHECKING:  # by these very names: a checker takes others for private
 # isort: on
 
 __version__ = VERSION
-# Module -> the public names that are imported from it when they are first used.
+# Module -> its public names, which are imported when first used.
 _NAMES = {
     "array_attention.attention": "attention attention_ragged",
     "array_attention.block_mask": "BlockMask",
@@ -92,11 +84,11 @@ if not TYPE_CHECKING:
         return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-_imported_at = time_ns()  # before any other file of the package was read
+_imported_at = time_ns()  # before any other file of the package is read
 
 
 def _find_rooms_of_a_clone(folder: str) -> None:
-    """Find weights/ and cli/ in a clone, where they lie beside this folder: setup.py maps them into the package.
+    """Find weights/ and cli/ in a clone, where they lie next to this folder: setup.py maps them into the package.
 
     A process that starts in the clone's root imports the clone's folder, not the installed package.
     """
@@ -114,4 +106,4 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fastattn' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"fastattn.{_HOMES[name]}"), name)
-    return value  # later uses find it there
+    return value

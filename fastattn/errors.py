@@ -21,7 +21,7 @@ class FastattnError(Exception):
 
 
 class OutOfMemoryError(FastattnError, MemoryError):
-    """The system gave no memory; nothing is wrong with the file that was loaded."""
+    """The system has too little memory; nothing is wrong with the file that was loaded."""
 
 
 class CheckpointError(FastattnError):
@@ -31,7 +31,7 @@ class CheckpointError(FastattnError):
 
 
 class WrongModelError(CheckpointError):
-    """A checkpoint of another kind of model than is asked for."""
+    """A checkpoint of another kind of model than the class or command takes."""
 
 
 class TokenizerError(FastattnError):
@@ -47,7 +47,7 @@ class InputError(FastattnError, ValueError):
 
 
 class LineError(FastattnError):
-    """Lines that could not be translated or encoded, beside others that were."""
+    """Some lines could not be translated or encoded; the rest were."""
 
     exit_code = 5
 
@@ -59,7 +59,7 @@ class SearchTimeout(FastattnError):
 
 
 class StorageError(FastattnError):
-    """A place of a job's output that could not be read or written; what was finished before is whole."""
+    """The place of a job's output could not be read or written; output finished before is whole."""
 
 
 class QueueFullError(FastattnError):
@@ -88,7 +88,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def check_known(what: str, value: Any, known: Sequence[str]) -> None:
-    """Raise InputError unless ``value`` is a str that is known; NumPy's types are equal to their names, and no str."""
+    """Raise InputError unless ``value`` is a str in ``known``; NumPy's types equal their names, but are no str."""
     if not isinstance(value, str) or value not in known:
         raise InputError(f"unknown {what} {described(value)}; known: {', '.join(known)}")
 
@@ -105,7 +105,7 @@ def check_bool(name: str, value: Any) -> bool:
     """``value`` as a bool; InputError unless it is True or False, NumPy's own included."""
     if isinstance(value, bool):
         return value
-    import numpy as np  # errors are imported without it
+    import numpy as np  # so that an import of errors costs little
 
     if not isinstance(value, np.bool_):
         raise InputError(f"{name} must be True or False, got {described(value)}")
@@ -113,9 +113,9 @@ def check_bool(name: str, value: Any) -> bool:
 
 
 def check_several(name: str, values: Any, wanted: str = "a str or several") -> Iterable[Any]:
-    """``values``; InputError unless it is an iterable whose items are what is meant, in an order.
+    """``values``; InputError unless it is an iterable of ordered items.
 
-    A dict and a table would give their names, bytes numbers, a set any order; a single str is the caller's to take.
+    Not a dict or a table, whose items are names, bytes, whose items are numbers, a set, or a single str.
     """
     axes = getattr(values, "ndim", 1)
     hint = next((hint for kinds, hint in _NOT_SEVERAL if isinstance(values, kinds)), "")
@@ -133,33 +133,33 @@ _NOT_SEVERAL: tuple[tuple[Any, str], ...] = (
 
 
 def check_texts(name: str, texts: Any) -> list[str]:
-    """The texts of an iterable; InputError for anything else, and for one that is not a str."""
+    """The texts of an iterable; InputError for anything else, and for an item that is no str."""
     return [check_text(name, text, number) for number, text in enumerate(check_several(name, texts))]
 
 
 def check_text(name: str, text: Any, number: int | None = None) -> str:
-    """``text``, the one of that number; InputError unless it is a str."""
+    """``text``; InputError, with its number if there is one, unless it is a str."""
     if not isinstance(text, str):
-        found = f"a str, got {type(text).__name__}"
+        expectation = f"a str, got {type(text).__name__}"
         if number is not None:
-            found = f"str, number {number} is {type(text).__name__}"
-        raise InputError(f"{name} must be {found}{'; decode() makes a str' if isinstance(text, bytes) else ''}")
+            expectation = f"str, number {number} is {type(text).__name__}"
+        raise InputError(f"{name} must be {expectation}{'; decode() makes a str' if isinstance(text, bytes) else ''}")
     return text
 
 
 def conversion(name: str, value: Any, dtype: str = "np.float32") -> str:
-    """What a user writes to have ``value``, which is none, as an array of NumPy of that type."""
-    if hasattr(value, "detach"):  # a tensor of PyTorch's, whose bfloat16 NumPy has no type for
+    """The code that makes a NumPy array of that type of ``value``, for messages."""
+    if hasattr(value, "detach"):  # a PyTorch tensor; NumPy has no bfloat16
         wide = ".float()" if str(value.dtype) == "torch.bfloat16" else ""
         return f"{name}{wide}.numpy(force=True)"
-    for way in ("copy_to_host", "get"):  # of Numba's and CuPy's arrays on a card
+    for way in ("copy_to_host", "get"):  # Numba's and CuPy's arrays on a card
         if hasattr(value, "__cuda_array_interface__") and hasattr(value, way):
             return f"{name}.{way}()"
     return f"{name}.astype({dtype})" if hasattr(value, "__array_interface__") else f"np.asarray({name}, {dtype})"
 
 
 def described(value: Any) -> str:
-    """``repr(value)``, cut at 100 characters: for messages that say what was given."""
+    """``repr(value)``, cut at 100 characters, for messages."""
     try:
         text = repr(value)
     except ValueError:  # Python does not write out an int of thousands of digits
@@ -177,11 +177,11 @@ def warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-warn_once = functools.cache(warn)  # a message a process
+warn_once = functools.cache(warn)  # each message once a process
 
 
 def without_errors(results: list[Any]) -> list[Any]:
-    """The results; the first error among them is raised, of a text that cannot be read before others."""
+    """The results; raises the first InputError among them, else the first FastattnError."""
     failed = [result for result in results if isinstance(result, FastattnError)]
     for error in sorted(failed, key=lambda error: not isinstance(error, InputError)):
         raise error

@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-# Control characters, separators of lines, what turns the direction of text round, and halves of surrogate pairs, which
-# is what bytes of a path that are no UTF-8 become. These are compiled when there is something to print.
+# Control characters, separators of lines, marks of writing direction, and halves of surrogate pairs, which stand for
+# bytes of a path that are no UTF-8. The patterns are compiled when there is something to print.
 _ACTED_ON = r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]"
 _CREDENTIALS = r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s]*@"
 _AUTHORIZATION = r"\b(Bearer|Basic) [\w.~+/=-]{16,}"
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _NO_JSON = dict.fromkeys(("nan", "inf", "-inf"), "null")
-_SHORTEST = 4  # characters; what is shorter is no token, and would be found in every other word
+_SHORTEST = 4  # characters of a token's part; shorter parts occur in ordinary words
 _MOST, _LONGEST = 20, 300  # texts that are shown of a kind, and characters of each
 
 
@@ -21,9 +21,9 @@ def printable(text: str) -> str:
     return visible(without_secrets(text))
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """``1 line``, ``2,345 lines``."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def first_of(texts: list[str], kind: str) -> list[str]:
@@ -34,14 +34,14 @@ def first_of(texts: list[str], kind: str) -> list[str]:
 
 def visible(text: str) -> str:
     r"""``text`` with the characters that a terminal acts on escaped as ``ascii`` does: ``\x1b``, ``\u202e``."""
-    return re.sub(_ACTED_ON, lambda found: ascii(found[0])[1:-1], text)
+    return re.sub(_ACTED_ON, lambda match: ascii(match[0])[1:-1], text)
 
 
 def without_secrets(text: str) -> str:
     """``text`` without users and passwords in URLs, contents of Authorization headers, and the hub's token."""
     text = re.sub(_AUTHORIZATION, r"\1 ***", re.sub(_CREDENTIALS, r"\1", text))
     for name in _TOKENS:
-        # An error about a token that no header can carry quotes its parts, with escapes between them.
+        # An error about a token with characters that no header can carry quotes its parts, with escapes between them.
         for part in re.split(r"[\s\x00-\x1f\x7f]+", os.environ.get(name, "")):
             if len(part) >= _SHORTEST:
                 text = text.replace(part, "***")
@@ -49,12 +49,12 @@ def without_secrets(text: str) -> str:
 
 
 def decimals(numbers: Iterable[Any]) -> Iterator[str]:
-    """Whole numbers of NumPy, or the shortest decimals that give the same float32 back."""
+    """NumPy's whole numbers, or the shortest decimals that give the same float32 back."""
     return map(str, numbers)
 
 
 def json_decimals(numbers: Iterable[Any]) -> Iterator[str]:
-    """``decimals``, but null for what is not finite, which JSON has no word for."""
+    """``decimals``, but null for numbers that are not finite, which JSON lacks."""
     return (_NO_JSON.get(number, number) for number in decimals(numbers))
 
 
@@ -66,5 +66,5 @@ def json_line(value: Any) -> str:
 
 
 def json_escaped(text: str) -> str:
-    """JSON without white space but spaces, with the characters that a terminal acts on, in its strings, escaped."""
-    return re.sub(_ACTED_ON, lambda found: f"\\u{ord(found[0]):04x}", text)
+    """JSON, whose only white space is spaces, with escapes for the characters that a terminal acts on."""
+    return re.sub(_ACTED_ON, lambda match: f"\\u{ord(match[0]):04x}", text)

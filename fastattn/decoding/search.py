@@ -16,7 +16,7 @@ import numpy as np
 from fastattn.arguments.steps import Edits
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
-from fastattn.layers.decoder_sizes import DecoderSizes
+from fastattn.layers.key_value_cache import DecoderSizes
 from fastattn.layers.draws import uniform
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset

@@ -1,4 +1,4 @@
-"""Base of all encoder classes, and the batches of sentences that they run, of any callers."""
+"""Base of all encoder classes, and the batches of sentences that they run; batches of all callers share passes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fastattn.errors import CheckpointError, check_bool, check_texts
+from fastattn.errors import CheckpointError, InputError, check_bool, check_count, check_texts
 from fastattn.loading.loaded_model import ModelBase, expected
 from fastattn.models.encoder import Head
 from fastattn.scheduling.request import Plan, Ticket
@@ -25,13 +25,18 @@ if TYPE_CHECKING:
 MOST_ROWS = 1024
 LEAST_ROWS = 256
 
-# A function of the last hidden states of a batch (rows_ND, starts_B1): one result for each of its texts.
+# From the last hidden states of a batch, (rows_ND, starts_B1), to one result for each of its texts.
 Make: TypeAlias = Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray]
 MakeFor: TypeAlias = Callable[[list[int]], Make]
 
 
 class EncoderBase(ModelBase):
-    """Base of all encoder classes: loading and running."""
+    """Base of all encoder classes: loading and running.
+
+    A result depends on its own text alone: the same bits whatever the other texts and the number of threads. One object
+    may serve several Python threads at once. A text of more than ``max_length`` ids is cut. Where a call takes
+    ``show_progress_bar``, True prints on stderr how many texts are done, if it is a terminal.
+    """
 
     _part = "encoder"
 
@@ -52,8 +57,8 @@ class EncoderBase(ModelBase):
         self._scheduler = Scheduler(make_worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
         from fastattn.text.huggingface import HuggingFaceTokenizer  # needs the tokenizers library
 
-        most = min(text.max_length, limit) if limit else text.max_length
-        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, most, text.lowercase, text.truncation_side)
+        max_length = min(text.max_length, limit) if limit else text.max_length
+        self._tokenizer = HuggingFaceTokenizer(text.tokenizer, max_length, text.lowercase, text.truncation_side)
 
     @property
     def max_length(self) -> int:
@@ -61,7 +66,7 @@ class EncoderBase(ModelBase):
         return self._tokenizer.max_length
 
     def tokenize(self, text: str, *, special_tokens: bool = True) -> "list[TextToken]":
-        """The tokens of a text, uncut; those that the model adds have no place in it."""
+        """The tokens of the whole text; the special ones that the model adds have no place in the text."""
         return self._tokenizer.whole_tokens(text, special_tokens)
 
     @property
@@ -74,18 +79,18 @@ class EncoderBase(ModelBase):
         head: Head = self._loaded.model.head
         return head
 
-    def _expect_head(self, checkpoint: Checkpoint, wanted: str) -> HeadSpec:
+    def _expect_head(self, checkpoint: Checkpoint, expectation: str) -> HeadSpec:
         """The checkpoint's head; CheckpointError where it has none."""
         head = checkpoint.spec.head
         if head is None:
-            raise CheckpointError(f"{wanted} is expected: {checkpoint.headless or 'the checkpoint has no head'}")
+            raise CheckpointError(f"{expectation} is expected: {checkpoint.headless or 'the checkpoint has no head'}")
         return head
 
-    def _expect_predictions(self, checkpoint: Checkpoint, wanted: str) -> None:
+    def _expect_predictions(self, checkpoint: Checkpoint, expectation: str) -> None:
         """Raise CheckpointError unless the head gives a number for each token of the vocabulary."""
-        head = self._expect_head(checkpoint, wanted)
+        head = self._expect_head(checkpoint, expectation)
         if head.rows != "each" or self._text.labels or head.outputs != self._spec.vocabulary:
-            raise CheckpointError(f"{wanted} is expected: the checkpoint's head does not predict tokens")
+            raise CheckpointError(f"{expectation} is expected: the checkpoint's head does not predict tokens")
 
     def _run(
         self,
@@ -93,54 +98,61 @@ class EncoderBase(ModelBase):
         texts: str | Iterable[str],
         show_progress_bar: bool | None = None,
     ) -> Any:
-        """What the plan gives of the texts, one after the other; of one, if ``texts`` is a str."""
+        """The plan's result of each text, in their order; for a str the result of that text."""
         if isinstance(texts, str):
-            return self._run_alone(partial(plan, [texts], None))
+            return self._run_alone(partial(plan, [texts], None))[0]
         listed = check_texts("texts", texts)
         with progress_bar(show_progress_bar) as progress:
             return self._scheduler.run(partial(plan, listed, progress))
 
     def _run_alone(self, make_plan: Callable[[], Plan]) -> Any:
-        """The result of a plan for little work, without a worker."""
+        """The result of a plan for little work, which this thread does without a worker."""
         model = self._loaded.model
 
         def encode(batches: list[EncodingBatch]) -> list[Any]:
-            return [batch.vectors(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
+            return [batch.make(*model.encode(batch.ids_B, batch.types_B, batch.seen_B)) for batch in batches]
 
         return self._scheduler.run_alone(make_plan, encode)
 
 
-def progress_bar(wanted: bool | None) -> Progress:
-    """The Progress of a call with ``show_progress_bar``; InputError for what is neither True, False nor None."""
-    return Progress(wanted is not None and check_bool("show_progress_bar", wanted))
+def progress_bar(show: bool | None) -> Progress:
+    """The Progress of a call with ``show_progress_bar``; InputError unless it is True, False or None."""
+    return Progress(show is not None and check_bool("show_progress_bar", show))
+
+
+def check_ignored(batch_size: int | None, convert_to_numpy: bool, results: str) -> None:
+    """Raise InputError for wrong values of sentence-transformers' options, which change nothing here."""
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    if not check_bool("convert_to_numpy", convert_to_numpy):
+        raise InputError(f"convert_to_numpy must be True: {results} are NumPy arrays")
 
 
 class EncodingBatch:
-    """Sentences of one caller; the result is what ``vectors`` makes, vectors_BE or a list of something of each.
+    """Sentences of one caller; the batch's result is what ``make`` returns.
 
-    ids_B    int32, one array each
-    vectors  makes their vectors from the last hidden states: (rows_ND, starts_B1), after rows of other batches perhaps
-    types_B  the token types of the ids; None: 0. All batches of a model have some, or none has
-    seen_B   how many first ids of each are attended to, -n: n last ones; None: all. All batches
-             of a model have some, or none has
+    ids_B    int32, one array a sentence
+    make     gets the rows of a pass; starts_B1 says where in them the batch's sentences are
+    types_B  the token types of the ids; None: 0
+    seen_B   how many first ids of each sentence all its ids attend to, -n: n last ones; None: all
+    Of a model's batches all have types_B, or none has; so it is with seen_B.
     """
 
     def __init__(
         self,
         ids_B: Sequence[np.ndarray],
-        vectors: Callable[[np.ndarray, np.ndarray], Sequence[Any] | np.ndarray],
+        make: Make,
         types_B: Sequence[np.ndarray] | None = None,
         seen_B: Sequence[int] | None = None,
     ):
-        self.ids_B, self.vectors, self.types_B, self.seen_B = ids_B, vectors, types_B, seen_B
-        self.weight = self.length = sum(map(len, ids_B))  # as a Scheduler knows it
+        self.ids_B, self.make, self.types_B, self.seen_B = ids_B, make, types_B, seen_B
+        self.weight = self.length = sum(map(len, ids_B))  # which a Scheduler reads
 
 
 class EncodingWorker:
-    """Encodes waiting batches, as many as fit into a pass together."""
+    """Encodes waiting batches, as many as fit into a pass together, by a model's ``encode`` (``EncoderStack``)."""
 
     def __init__(self, encode: Callable[..., tuple[np.ndarray, np.ndarray]], slot: WorkerSlot):
-        """``encode``: a model's, see ``EncoderStack.encode``."""
         self.encode, self.slot = encode, slot
 
     def advance(self) -> bool:
@@ -154,12 +166,11 @@ class EncodingWorker:
         tickets = self.slot.take(has_room)
         if not tickets:
             return False
-        ids_B, types_B, seen_B = (_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B"))
-        rows_ND, starts_B1 = self.encode(ids_B, types_B, seen_B)
+        rows_ND, starts_B1 = self.encode(*(_joined(tickets, name) for name in ("ids_B", "types_B", "seen_B")))
         first = 0
         for ticket in tickets:
             end = first + len(ticket.job.ids_B)
-            self.slot.finish(ticket, ticket.job.vectors(rows_ND, starts_B1[first : end + 1]))
+            self.slot.finish(ticket, ticket.job.make(rows_ND, starts_B1[first : end + 1]))
             first = end
         return True
 
@@ -168,26 +179,25 @@ class EncodingWorker:
 
 
 def _joined(tickets: Sequence[Ticket], name: str) -> Any:
-    """What all the batches have under a name, end to end; None where they have nothing."""
+    """The values of all batches' attribute, end to end; None where the attribute is None."""
     if getattr(tickets[0].job, name) is None:
         return None
-    return [one for ticket in tickets for one in getattr(ticket.job, name)]
+    return [value for ticket in tickets for value in getattr(ticket.job, name)]
 
 
 def split_batches(lengths: Sequence[int], threads: int) -> list[list[int]]:
-    """Sentence numbers in batches of bounded rows, longest first.
+    """The numbers of the sentences in batches of bounded rows, the longest sentences first.
 
     Sentences of similar length share a batch, so that the cores' shares are even; with too little work for batches on
     every core, all cores share each batch.
     """
-    total = sum(lengths)
-    most = MOST_ROWS
+    total, max_rows = sum(lengths), MOST_ROWS
     if threads > 1 and total >= 2 * LEAST_ROWS * threads:
-        most = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
+        max_rows = min(MOST_ROWS, max(LEAST_ROWS, total // (4 * threads)))
     batches: list[list[int]] = []
     rows = 0
     for b in sorted(range(len(lengths)), key=lambda b: -lengths[b]):
-        if not batches or rows + lengths[b] > most:
+        if not batches or rows + lengths[b] > max_rows:
             batches.append([])
             rows = 0
         batches[-1].append(b)
@@ -204,42 +214,38 @@ def plan_batches(
     width: int | None = None,
     types_B: Sequence[np.ndarray] | None = None,
     seen_B: Sequence[int] | None = None,
-    what: str = "texts",
+    noun: str = "texts",
 ) -> Plan:
-    """What is made of each of the ids, in their order: float32 [B, width]; a list without a width.
+    """The result of each sentence, in their order: float32 [B, width]; without a width a list of any objects.
 
-    make_for  from the numbers of a batch's ids to what makes something of each, of their hidden states
-    types_B, seen_B  as an EncodingBatch has them
-    what     the ids are of, for the progress
+    make_for         from the numbers of a batch's sentences to the function that makes their results
+    types_B, seen_B  as in EncodingBatch
+    noun             what progress calls the sentences
     """
-    done = 0
-
-    def counted(make: Make) -> Make:
-        def made(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
-            nonlocal done
-            found_B = make(rows_ND, starts_B1)
-            if progress is not None:
-                done += len(found_B)
-                progress.show(f"{done:,} of {len(ids_B):,} {what}")
-            return found_B
-
-        return made
+    count = 0
 
     def batch_of(numbers: list[int]) -> EncodingBatch:
+        make = make_for(numbers)
+
+        def counted(rows_ND: np.ndarray, starts_B1: np.ndarray) -> Sequence[Any] | np.ndarray:
+            nonlocal count
+            results = make(rows_ND, starts_B1)
+            if progress is not None:
+                count += len(numbers)
+                progress.show(f"{count:,} of {len(ids_B):,} {noun}")
+            return results
+
         types = None if types_B is None else [types_B[b] for b in numbers]
         seen = None if seen_B is None else [seen_B[b] for b in numbers]
-        return EncodingBatch([ids_B[b] for b in numbers], counted(make_for(numbers)), types, seen)
+        return EncodingBatch([ids_B[b] for b in numbers], counted, types, seen)
 
     # Each core takes whole batches, or all cores share each batch.
     batches = split_batches([len(ids) for ids in ids_B], threads)
-    found = yield [batch_of(numbers) for numbers in batches]
-    if width is not None:
-        rows_BE = np.zeros((len(ids_B), width), np.float32)
-        for numbers, found_BE in zip(batches, found):
-            rows_BE[numbers] = found_BE
-        return rows_BE
-    made_B: list[Any] = [None] * len(ids_B)
-    for numbers, found_B in zip(batches, found):
-        for b, one in zip(numbers, found_B):
-            made_B[b] = one
-    return made_B
+    results = yield [batch_of(numbers) for numbers in batches]
+    if width is None:
+        result_of = {b: result for numbers, made_B in zip(batches, results) for b, result in zip(numbers, made_B)}
+        return [result_of[b] for b in range(len(ids_B))]
+    rows_BE = np.zeros((len(ids_B), width), np.float32)
+    for numbers, made_BE in zip(batches, results):
+        rows_BE[numbers] = made_BE
+    return rows_BE

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fastattn.encoders.base import EncoderBase, progress_bar
-from fastattn.encoders.image_vectors import PictureVectors
-from fastattn.encoders.long_text import TextTooLongError
+from fastattn.encoders.base import EncoderBase, check_ignored, progress_bar
 from fastattn.encoders.vector_head import (
     EncodeOptions,
-    OptionChecker,
+    PictureVectors,
     PromptOptions,
-    VectorHead,
+    TextTooLongError,
+    TextVectors,
     VectorOptions,
-    VectorPlans,
     check_vectors,
     find_prompt,
 )
@@ -37,8 +35,8 @@ from fastattn.vision.pictures import is_picture
 if TYPE_CHECKING:
     from fastattn.encoders.worker_processes import EncodingProcesses
 
-# Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, then enough for batches of
-# similar lengths on every core; fewer if they have this many characters together.
+# Texts that encode_iter reads ahead: few at first, so that the first vectors come soon, later enough for batches of
+# similar lengths on every core; a window ends where its texts have this many characters.
 FIRST_WINDOW, LAST_WINDOW = 32, 1024
 WINDOW_CHARACTERS = 1 << 20
 
@@ -46,18 +44,6 @@ WINDOW_CHARACTERS = 1 << 20
 class Encoder(EncoderBase):
     """Sentence vectors from a checkpoint, as sentence-transformers computes them.
 
-    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
-    precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
-               else float32)
-    threads    the most threads to use; None: all that the process may use
-    processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part of
-               all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
-               below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
-               ``threads`` is the total
-    device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
-
-    A text is cut after ``max_length`` ids, as sentence-transformers does. A vector depends on its own text alone: the
-    same bits whatever the other texts and the number of threads. One Encoder may serve several Python threads at once.
     Raises CheckpointError for a path without a valid checkpoint of an encoder.
     """
 
@@ -80,9 +66,8 @@ class Encoder(EncoderBase):
             self._pictures = PictureVectors(self._image_spec, self._image_stack, self._loaded)
         if self._takes_texts:
             super()._prepare()
-            self._vectors = VectorHead(self._text, self._spec.width, self._loaded.ops)
-            self._options = OptionChecker(self._text, self._vectors, self._tokenizer)
-            self._plans = VectorPlans(self._tokenizer, self._vectors, self._loaded.threads)
+            loaded = self._loaded
+            self._vectors = TextVectors(self._text, self._spec.width, self._tokenizer, loaded.ops, loaded.threads)
 
     @property
     def max_length(self) -> int:
@@ -95,14 +80,13 @@ class Encoder(EncoderBase):
         """The checkpoint's prompts by name."""
         return super().prompts if self._takes_texts else {}
 
-    def _expect(self, what: str, there: bool) -> None:
-        if not there:
-            raise InputError(f"this model takes no {what}: see Encoder.encode{'' if what == 'pictures' else '_images'}")
+    def _expect(self, kind: str, accepted: bool) -> None:
+        if not accepted:
+            raise InputError(f"this model takes no {kind}: see Encoder.encode{'' if kind == 'pictures' else '_images'}")
 
-    def _checked(self, **options: Any) -> VectorOptions:
-        """The options of a call with texts."""
+    def _vector_options(self, **options: Any) -> VectorOptions:
         self._expect("texts", self._takes_texts)
-        return self._options.checked(**options)
+        return self._vectors.options(**options)
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> "EncodingProcesses":
         from fastattn.encoders.worker_processes import EncodingProcesses
@@ -116,7 +100,7 @@ class Encoder(EncoderBase):
 
     @property
     def layer_weights(self) -> int:
-        """About how many weights the layers have: what ``processes.choice`` asks."""
+        """About how many weights the layers have, for ``processes.choice``."""
         if not self._takes_texts:
             return 0  # texts alone are shared among processes
         stack = self._spec
@@ -134,38 +118,33 @@ class Encoder(EncoderBase):
     ) -> np.ndarray:
         """Vectors of ``texts``: [len(texts), dimension] in their order; [dimension] for a single str.
 
-        prompt_name, prompt   put before every text: a name from the checkpoint's ``prompts``, or a prompt's text,
-                              "" for none, which counts if both are given; by default the checkpoint's default prompt
-        task                  "query" or "document": by default the prompt of that name instead, none if it is missing
+        prompt_name, prompt   put before every text: the checkpoint's prompt of that name (see ``prompts``), or a text
+                              of your own, which wins over a name, "" for none; None: the checkpoint's default prompt
+        task                  "query" or "document": the default is the prompt of that name, "" where there is none
         normalize_embeddings  True: unit length, also after truncation; None: as the checkpoint says, before truncation
                               only; False: never (sentence-transformers' False is None here)
         truncate_dim          keep this many first dimensions (Matryoshka vectors); None: as the checkpoint says, else
                               all
         pooling               one or several (concatenated) of cls, max, mean, mean_sqrt_len, weightedmean, lasttoken;
                               None: the checkpoint's
-        long                  of a text with more than ``max_length`` tokens (see ``count_tokens``): "truncate" (the
-                              default): the first ones alone; "error": an InputError; "mean": as few windows as hold
-                              it, each with the special tokens and the prompt around it, are encoded, and the mean of
-                              their vectors after pooling and dense layers, weighted by each one's number of the text's
-                              own tokens, is normalized and truncated like any other vector
-        output_dtype          "float32", the default, "int8", "uint8", "binary" or "ubinary": see ``quantize_vectors``
-        ranges                for int8 and uint8, as there; None: those of these vectors
-        show_progress_bar     True: print on stderr how many texts are done, if it is a terminal
+        long                  a text of more than ``max_length`` tokens (see ``count_tokens``) is cut ("truncate", the
+                              default), an InputError ("error"), or encoded in as few windows as hold it ("mean"), each
+                              with the special tokens and the prompt around it. The mean of the windows' vectors after
+                              pooling and dense layers, weighted by how many tokens of the text each window has, is
+                              normalized and truncated like any other vector
+        output_dtype, ranges  see ``quantize_vectors``; ranges None: those of these vectors
         batch_size, convert_to_numpy=True   accepted for sentence-transformers' callers, without effect
         Raises InputError for other values.
         """
-        checked = self._checked(**options)
-        if batch_size is not None:
-            check_count("batch_size", batch_size)
-        if not check_bool("convert_to_numpy", convert_to_numpy):
-            raise InputError("convert_to_numpy must be True: vectors are NumPy arrays")
+        checked = self._vector_options(**options)
+        check_ignored(batch_size, convert_to_numpy, "vectors")
         if isinstance(texts, str):
             if self._pool_for(1) is None:
-                return self._run_alone(partial(self._plans.plan, [texts], checked))[0]
-            scheduler, plan = self._planned([texts], checked)
+                return self._run_alone(partial(self._vectors.plan, [texts], checked))[0]
+            scheduler, plan = self._plan_for([texts], checked)
             return scheduler.run(plan)[0]
         with progress_bar(show_progress_bar) as progress:
-            scheduler, plan = self._planned(check_texts("texts", texts), checked)
+            scheduler, plan = self._plan_for(check_texts("texts", texts), checked)
             return scheduler.run(partial(plan, progress=progress))
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> np.ndarray:
@@ -183,13 +162,13 @@ class Encoder(EncoderBase):
         """A ``concurrent.futures.Future`` of what ``encode`` returns; returns at once.
 
         Texts of all callers share batches, with the vectors that each has alone. ``cancel()`` drops batches that have
-        not begun. What has not finished when the process exits is lost, and a forked child has no part in it.
-        caller  who asks, any hashable value: callers get equal shares, however much each asks for; None: this thread
-        Raises as ``encode`` does, and QueueFullError where too much waits. A text that is too long is the future's
-        error.
+        not begun. The exit of the process ends unfinished work, and a forked child has no part in it.
+        caller  any hashable value: callers get equal shares, however much each submits; None: this thread
+        Raises as ``encode`` does, and QueueFullError where too much waits. The future raises for a text that is too
+        long.
         """
-        checked = self._checked(**options)
-        scheduler, plan = self._planned(check_texts("texts", [texts] if isinstance(texts, str) else texts), checked)
+        checked = self._vector_options(**options)
+        scheduler, plan = self._plan_for(check_texts("texts", [texts] if isinstance(texts, str) else texts), checked)
 
         def make_plan() -> Plan:
             vectors_BE = yield from plan()
@@ -203,12 +182,12 @@ class Encoder(EncoderBase):
 
     @explains_options(TEXTS, EncodeOptions)
     def encode_iter(self, texts: Iterable[str], **options: "Unpack[EncodeOptions]") -> Iterator[np.ndarray]:
-        """Yield the vector of each text in order, [dimension], as ``encode`` with the same options.
+        """Yield the vector of each text in order, [dimension], as ``encode`` with the same options makes it.
 
-        Reads at most a thousand texts ahead, so memory is bounded however many there are. An error, of a text or of the
-        iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
+        It reads at most a thousand texts ahead, so memory is bounded however many texts there are. An error, of a text
+        or of the iterable itself, is raised after the vectors of all texts before it. int8 and uint8 need ``ranges``.
         """
-        checked = self._checked(**options)
+        checked = self._vector_options(**options)
         check_several("texts", texts, "an iterable of str")
         if checked.output_dtype in ("int8", "uint8") and checked.ranges_2E is None:
             raise InputError(
@@ -226,21 +205,21 @@ class Encoder(EncoderBase):
         truncate_dim: int | None = None,
         show_progress_bar: bool | None = None,
     ) -> np.ndarray:
-        """Vectors of pictures, of a model that takes some (ViT, CLIP): [pictures, dimension], or [dimension] of one.
+        """Vectors of pictures, by a model that takes pictures (ViT, CLIP): [pictures, dimension]; [dimension] for one.
 
         images  a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these. They are
                 turned, resized, cropped and scaled as the checkpoint says
-        CLIP's are in the space of its texts' (``similarity``); of a ViT it is the row for the whole image.
-        Raises InputError for what is no sound picture, or has more than 67 million pixels.
+        CLIP's vectors of pictures and of texts compare (``similarity``); a ViT's is its row for the whole image.
+        Raises InputError for anything but a sound picture of at most 67 million pixels.
         """
         self._expect("pictures", self._image_spec is not None)
         width = self.dimension if truncate_dim is None else check_count("truncate_dim", truncate_dim)
-        normalize, one = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
+        normalize, single = check_bool("normalize_embeddings", normalize_embeddings), is_picture(images)
         with progress_bar(show_progress_bar) as progress:
-            several = [images] if one else check_several("images", images, "a picture or several")
-            vectors_BE = self._pictures.encode(several, progress)[:, :width]
+            pictures = [images] if single else check_several("images", images, "a picture or several")
+            vectors_BE = self._pictures.encode(pictures, progress)[:, :width]
         vectors_BE = unit_length(vectors_BE) if normalize else vectors_BE
-        return vectors_BE[0] if one else vectors_BE
+        return vectors_BE[0] if single else vectors_BE
 
     @property
     def image_spec(self) -> PictureSpec:
@@ -249,7 +228,7 @@ class Encoder(EncoderBase):
         return cast(PictureSpec, self._image_spec)
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """For ``vision.saliency``: of images, 1 less the cosines of their vectors and this one's, float32 [images]."""
+        """For ``vision.saliency``: from images to 1 less the cosine of each one's vector with this one's, float32."""
         (whole_E,) = unit_length(self._pictures.of_images([image_CYX]))
 
         def changes(images: list[np.ndarray]) -> np.ndarray:
@@ -259,23 +238,22 @@ class Encoder(EncoderBase):
 
     @explains_options(TEXTS, PromptOptions)
     def count_tokens(self, texts: str | Iterable[str], **options: "Unpack[PromptOptions]") -> np.ndarray:
-        """How many tokens each text has, uncut, int64 [len(texts)]; [] for a single str.
+        """How many tokens each whole text has, int64 [len(texts)]; [] for a single str.
 
-        Those of the prompt that ``encode`` would put before it, and the special ones, are counted too: a text with more
-        than ``max_length`` is too long, and is cut by as many as it has more.
+        The prompt that ``encode`` would put before the text and the special tokens count too. ``encode`` cuts the
+        tokens beyond ``max_length``.
         """
         self._expect("texts", self._takes_texts)
         before = find_prompt(self._text, **options)
         listed = [before + text for text in check_texts("texts", [texts] if isinstance(texts, str) else texts)]
         tokenizer = self._tokenizer
         special = tokenizer.max_length - tokenizer.room
-        counts_B = np.array(
-            [len(ids) + special for ids in tokenizer.encode_whole(listed, self._loaded.threads)], np.int64
-        )
+        ids_B = tokenizer.encode_whole(listed, self._loaded.threads)
+        counts_B = np.array([len(ids) + special for ids in ids_B], np.int64)
         return counts_B.reshape(()) if isinstance(texts, str) else counts_B
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, without special ones; InputError for numbers that are none."""
+        """The text of token ids, without special tokens; InputError for a number outside the vocabulary."""
         for number in ids:
             if not 0 <= number < self._tokenizer.vocabulary_size:
                 raise InputError(f"token ids should be below {self._tokenizer.vocabulary_size}, got {number}")
@@ -289,17 +267,17 @@ class Encoder(EncoderBase):
         return similarity(a, b, self._text.similarity if self._takes_texts else "cosine")
 
     def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """similarity_N float32 of each vector of a [N, D] or [D] and that of its number in b, as ``similarity``."""
+        """similarity_N float32 of each vector of a [N, D] or [D] with the one of the same number in b."""
         return similarity_pairwise(a, b, self._text.similarity if self._takes_texts else "cosine")
 
-    def _planned(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
-        """(scheduler, function of a Progress that makes the plan for it) of the vectors of texts."""
+    def _plan_for(self, texts: list[str], options: VectorOptions) -> tuple[Scheduler, Callable[..., Plan]]:
+        """(scheduler, function of a Progress that makes its plan) for the vectors of texts."""
         pool = self._pool_for(len(texts))
         if pool is None:
-            return self._scheduler, partial(self._plans.plan, texts, options)
+            return self._scheduler, partial(self._vectors.plan, texts, options)
 
         def plan(progress: Progress | None = None) -> Plan:
-            self._plans.check(texts, options)
+            self._vectors.check(texts, options)
             return (yield from pool.plan(texts, options, progress))
 
         return pool.scheduler, plan
@@ -307,23 +285,22 @@ class Encoder(EncoderBase):
     def _encode_shared(
         self, pool: "EncodingProcesses", texts: Iterable[str], options: VectorOptions
     ) -> Iterator[np.ndarray]:
-        """``encode_iter`` with processes, for all but the few texts that a short call has."""
+        """``encode_iter`` by processes; this one encodes the first texts, which may be all of a short call."""
         numbered = enumerate(texts)
         yield from self._encode_windows(islice(numbered, pool.least - 1), options)
         yield from pool.stream(self._checked_texts(numbered, options), options)
 
     def _checked_texts(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[tuple[int, str]]:
-        """(length, text) of each."""
         for number, text in numbered:
-            self._plans.check([check_text("texts", text, number)], options, number)
+            self._vectors.check([check_text("texts", text, number)], options, number)
             yield len(text), text
 
     def _encode_windows(self, numbered: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:
-        first, most, failure = 0, FIRST_WINDOW, None
-        source = _sized(numbered)
+        first, size, failure = 0, FIRST_WINDOW, None
+        source = ((len(check_text("texts", text, number)), text) for number, text in numbered)
         while failure is None:
-            window, _, failure = read_ahead(source, WINDOW_CHARACTERS, most)
-            plan = partial(self._plans.plan, options=options, first=first)
+            window, _, failure = read_ahead(source, WINDOW_CHARACTERS, size)
+            plan = partial(self._vectors.plan, options=options, first=first)
             try:
                 vectors_BE = self._scheduler.run(partial(plan, window))
             except TextTooLongError as error:
@@ -331,28 +308,22 @@ class Encoder(EncoderBase):
                 vectors_BE = self._scheduler.run(partial(plan, window[: error.number - first]))
             # Copies, so that a caller who keeps one vector does not keep its whole window.
             yield from map(np.copy, vectors_BE)
-            first, most = first + len(window), min(2 * most, LAST_WINDOW)
+            first, size = first + len(window), min(2 * size, LAST_WINDOW)
         if not isinstance(failure, StopIteration):
             raise failure
 
 
-def _sized(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """(length, text) of each; InputError for what is no text."""
-    for number, text in numbered:
-        yield len(check_text("texts", text, number)), text
-
-
 class TokenLimit:
-    """Compares the tokens of texts with what an encoder takes.
+    """Compares the tokens of texts with an encoder's ``max_length``, ``most``.
 
-    options  of ``Encoder.encode``; those that choose a prompt count
+    options  of ``Encoder.encode``; the options that choose a prompt count
     """
 
     def __init__(self, encoder: Encoder, options: Mapping[str, Any]):
         self.most = encoder.max_length
         self._prompt = {name: options[name] for name in ("task", "prompt_name", "prompt") if name in options}
         self._encoder = encoder
-        # A token is a byte of the text at least, but where a normalizer writes one character out as several.
+        # A token is at least one byte of the text, except where a normalizer writes a character out as several.
         self._bytes = self.most - int(encoder.count_tokens("", **self._prompt))
 
     def may_exceed(self, text: str) -> bool:
@@ -360,11 +331,10 @@ class TokenLimit:
         return len(text.encode()) > self._bytes
 
     def exceeded(self, texts: Sequence[str]) -> dict[int, int]:
-        """Number of a text -> its tokens, of those that have too many."""
-        asked = [number for number, text in enumerate(texts) if self.may_exceed(text)]
-        counts = self._encoder.count_tokens([texts[number] for number in asked], **self._prompt)
-        return {number: count for number, count in zip(asked, counts.tolist(), strict=True) if count > self.most}
+        """From the number of each text with too many tokens to how many it has."""
+        numbers = [number for number, text in enumerate(texts) if self.may_exceed(text)]
+        counts = self._encoder.count_tokens([texts[number] for number in numbers], **self._prompt)
+        return {number: count for number, count in zip(numbers, counts.tolist(), strict=True) if count > self.most}
 
     def refusal(self, tokens: int) -> str:
-        """Why a text with so many is refused."""
         return f"{tokens:,} tokens, the model takes {self.most:,}"

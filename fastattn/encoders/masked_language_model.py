@@ -8,6 +8,7 @@ import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.errors import CheckpointError, InputError, check_count
+from fastattn.models.encoder import check_numbers
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, explains_options
@@ -17,10 +18,8 @@ from fastattn.system.progress import Progress
 class MaskedLanguageModel(EncoderBase):
     """Tokens in the place of masks, as transformers' fill-mask pipeline predicts them.
 
-    path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
-    Only masks go through the projection onto the vocabulary, whose numbers are never stored. A text of more than
-    ``max_length`` ids is cut. A text's tokens depend on it alone: the same bits whatever the other texts and the number
-    of threads. One MaskedLanguageModel may serve several Python threads at once.
+    precision  of the projection onto the vocabulary too
+    Only masks go through that projection, whose numbers are never stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -37,7 +36,7 @@ class MaskedLanguageModel(EncoderBase):
 
     @property
     def mask_token(self) -> str:
-        """What a text has where a token is to be predicted."""
+        """The mask, which stands in a text where a token is to be predicted."""
         return self._text.mask_token
 
     @explains_options(TEXTS)
@@ -45,16 +44,14 @@ class MaskedLanguageModel(EncoderBase):
         """The ``top_k`` most probable tokens for the mask of each text, best first; one such list for a str.
 
         A token is a dict of "score" (its probability), "token" (its id), "token_str" and "sequence" (the text with it).
-        Of a text with several masks a list of such lists: each mask is predicted by itself, the others stay masks.
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
+        A text with several masks gets a list of such lists: each mask is predicted by itself while the rest stay masks.
         Raises InputError for other values, and for a text without a mask.
         """
-        most = min(check_count("top_k", top_k), self._head.spec.outputs)
-        filled = self._run(partial(self._plan, most), texts, show_progress_bar)
-        return filled[0] if isinstance(texts, str) else filled
+        k = min(check_count("top_k", top_k), self._head.spec.outputs)
+        filled: list[Any] = self._run(partial(self._plan, k), texts, show_progress_bar)
+        return filled
 
-    def _plan(self, most: int, texts: list[str], progress: Progress | None) -> Plan:
-        """The tokens of each text."""
+    def _plan(self, k: int, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode(texts, threads)
         positions_B = [np.flatnonzero(ids == self._mask) for ids in ids_B]
@@ -64,24 +61,24 @@ class MaskedLanguageModel(EncoderBase):
                 raise InputError(f"text number {number} has no {self.mask_token}{within}")
 
         def make_for(numbers: list[int]) -> Any:
-            return partial(self._best, most, [positions_B[b] for b in numbers])
+            return partial(self._best, k, [positions_B[b] for b in numbers])
 
         best_B = yield from plan_batches(ids_B, make_for, threads, progress)
-        return [self._named(ids, positions, *best) for ids, positions, best in zip(ids_B, positions_B, best_B)]
+        return [self._result(ids, positions, *best) for ids, positions, best in zip(ids_B, positions_B, best_B)]
 
     def _best(
-        self, most: int, positions_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
+        self, k: int, positions_B: list[np.ndarray], rows_ND: np.ndarray, starts_B1: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """(log_probs_Rk, ids_Rk) of the masks of each sentence."""
         rows_R = np.concatenate([start + positions for start, positions in zip(starts_B1, positions_B)])
-        log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, most)
-        if np.isnan(log_probs_Rk).any():
-            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
+        log_probs_Rk, ids_Rk = self._head.top_k(rows_ND, rows_R, k)
+        check_numbers(not np.isnan(log_probs_Rk).any())
         ends = np.cumsum([len(positions) for positions in positions_B])[:-1]
         return list(zip(np.split(log_probs_Rk, ends), np.split(ids_Rk, ends)))
 
-    def _named(self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray) -> list[Any]:
-        """What ``fill`` gives of a text."""
+    def _result(
+        self, ids: np.ndarray, positions: np.ndarray, log_probs_Rk: np.ndarray, ids_Rk: np.ndarray
+    ) -> list[Any]:
         tokenizer, single = self._tokenizer, len(positions) == 1
         masks = []
         for position, log_probs_k, ids_k in zip(positions, log_probs_Rk, ids_Rk):
@@ -89,7 +86,7 @@ class MaskedLanguageModel(EncoderBase):
             for score, token in zip(np.exp(log_probs_k.astype(np.float64)).tolist(), ids_k.tolist()):
                 filled = ids.copy()
                 filled[position] = token
-                # without special tokens the other masks would vanish
+                # without special tokens the remaining masks would vanish
                 sequence = tokenizer.decode(filled.tolist(), skip_special=single)
                 text = tokenizer.decode([token], skip_special=False)
                 tokens.append({"score": score, "token": token, "token_str": text, "sequence": sequence})

@@ -16,16 +16,15 @@ from fastattn.system.option_names import TEXTS, explains_options
 from fastattn.system.progress import Progress
 from fastattn.vectors.search import unit_length
 
-# Rows of documents that are scored at once: as many as are copied to lie end to end.
+# Rows of documents that are scored at once, copied to lie end to end.
 SCORED_ROWS = 1 << 14
 
 
 class MultiVectorEncoder(EncoderBase):
     """A vector of each token of a text, as sentence-transformers and PyLate compute them (Khattab and Zaharia 2020).
 
-    path, precision, threads  as those of Encoder; the checkpoint says how queries and documents differ: what is put
-                              before them, how long they are, with what queries are filled up, which tokens are skipped
-    A text's vectors depend on it alone: the same bits whatever the other texts and the number of threads.
+    The checkpoint says how queries and documents differ: what stands before them, how long they are, what fills queries
+    up, which tokens are skipped.
     Raises CheckpointError for a path without a valid checkpoint that is made for this.
     """
 
@@ -45,9 +44,9 @@ class MultiVectorEncoder(EncoderBase):
         self._dense = DenseLayers(self._text, self._spec.width, self._loaded.ops)
         tokenizer, settings, limit = self._tokenizer, self._settings, self._spec.max_positions
         tokenizer.take_whole(settings.markers)
-        found = (tokenizer.index(word) for word in settings.skipped)
+        indices = (tokenizer.index(word) for word in settings.skipped)
         unknown = tokenizer.unknown
-        self._skipped = np.array([i for i in found if i is not None and i != unknown], np.int32)
+        self._skipped = np.array([i for i in indices if i is not None and i != unknown], np.int32)
         self._filling = tokenizer.index(settings.expansion_token) if settings.expansion else None
         if settings.expansion and self._filling is None:
             raise CheckpointError(f"the tokenizer has no {described(settings.expansion_token)}, which fills queries up")
@@ -65,7 +64,7 @@ class MultiVectorEncoder(EncoderBase):
 
     @property
     def query_length(self) -> int:
-        """The most ids of a query, special ones and its prompt's included; longer ones are cut."""
+        """The most ids of a query, special ones and the prompt's included; longer queries are cut."""
         settings = self._settings
         if settings.expansion and settings.expansion_cuts:
             return settings.expansion
@@ -73,7 +72,7 @@ class MultiVectorEncoder(EncoderBase):
 
     @property
     def document_length(self) -> int:
-        """The most ids of a document, as ``query_length``."""
+        """The most ids of a document, counted as for ``query_length``."""
         return self._settings.document_length or self.max_length
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> Any:
@@ -81,7 +80,7 @@ class MultiVectorEncoder(EncoderBase):
         return self.encode(texts, task="query", **how)
 
     def encode_document(self, texts: str | Iterable[str], **how: Any) -> Any:
-        """The vectors of documents, without those of tokens that are skipped; otherwise as ``encode_query``."""
+        """The vectors of documents, except those of skipped tokens, as ``encode_query`` returns them."""
         return self.encode(texts, task="document", **how)
 
     @explains_options(TEXTS)
@@ -98,18 +97,16 @@ class MultiVectorEncoder(EncoderBase):
 
         task                 "query" or "document"; None: a document without a prompt, as long as the encoder takes
         prompt_name, prompt  put before every text, as ``Encoder.encode`` has them
-        show_progress_bar    True: print on stderr how many texts are done, if it is a terminal
         Raises InputError for other values.
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
-        vectors = self._run(partial(self._plan, before, task), texts, show_progress_bar)
-        return vectors[0] if isinstance(texts, str) else vectors
+        return self._run(partial(self._plan, before, task), texts, show_progress_bar)
 
     def score(self, queries: Any, documents: Sequence[np.ndarray]) -> np.ndarray:
         """float32 scores of documents for a query: [len(documents)]; [len(queries), len(documents)] for several.
 
-        A query's score is the sum, over its vectors, of each one's greatest product with a vector of the document
-        (MaxSim), or their mean where the checkpoint says so; -inf for a document without vectors.
+        A score is the sum, over the query's vectors, of the greatest product with a vector of the document (MaxSim),
+        or the mean where the checkpoint says so; -inf for a document without vectors.
         queries, documents  as ``encode_query`` and ``encode_document`` return them
         """
         single = isinstance(queries, np.ndarray) and queries.ndim == 2
@@ -133,41 +130,37 @@ class MultiVectorEncoder(EncoderBase):
         return scores_QD[0] if single else scores_QD
 
     def _plan(self, before: str, task: str | None, texts: list[str], progress: Progress | None) -> Plan:
-        """vectors [T, E] of each text."""
         settings, threads = self._settings, self._loaded.threads
-        most = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
-        ids_B = self._tokenizer.encode([before + text for text in texts], threads, most)
+        max_length = {"query": self.query_length, "document": self.document_length}.get(task or "", self.max_length)
+        ids_B = self._tokenizer.encode([before + text for text in texts], threads, max_length)
         seen_B = None
         if settings.expansion and not settings.expansion_seen:
             sign = -1 if settings.expansion_left else 1
             seen_B = [sign * len(ids) for ids in ids_B]
         if task == "query" and self._filling is not None:
-            ids_B = [_filled(ids, settings, self._filling) for ids in ids_B]
+            fillings_B = [np.full(max(0, settings.expansion - len(ids)), self._filling, np.int32) for ids in ids_B]
+            pairs = zip(fillings_B, ids_B) if settings.expansion_left else zip(ids_B, fillings_B)
+            ids_B = [np.concatenate(pair) for pair in pairs]
         skips = (task or "document") in settings.skipped_in
 
         def make_for(numbers: list[int]) -> Any:
-            kept = [~np.isin(ids_B[b], self._skipped) for b in numbers] if skips and len(self._skipped) else None
-            return partial(self._vectors, kept)
+            masks = [~np.isin(ids_B[b], self._skipped) for b in numbers] if skips and len(self._skipped) else None
+            return partial(self._vectors, masks)
 
         return (yield from plan_batches(ids_B, make_for, threads, progress, seen_B=seen_B))
 
-    def _vectors(self, kept: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
-        """The vectors of each sentence, of the tokens that are ``kept`` alone."""
+    def _vectors(self, masks: list[np.ndarray] | None, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
+        """The vectors [T, E] of each sentence; with masks of the tokens where its mask is True."""
         ops, first = self._loaded.ops, int(starts_B1[0])
         vectors_NE = self._dense(ops.take_rows(rows_ND, np.arange(first, int(starts_B1[-1]))))
         if self._text.normalize:
             vectors_NE = unit_length(vectors_NE)
         parts = [vectors_NE[start:end] for start, end in zip(starts_B1 - first, starts_B1[1:] - first)]
-        return [part.copy() if kept is None else part[kept[b]] for b, part in enumerate(parts)]
-
-
-def _filled(ids: np.ndarray, settings: MultiVectorText, filling: int) -> np.ndarray:
-    filled = np.full(max(0, settings.expansion - len(ids)), filling, np.int32)
-    return np.concatenate([filled, ids] if settings.expansion_left else [ids, filled])
+        return [part.copy() if masks is None else part[masks[b]] for b, part in enumerate(parts)]
 
 
 def _blocks(lengths: list[int]) -> Iterable[tuple[int, int]]:
-    """(first, end) of runs of documents with at most SCORED_ROWS rows, or of one."""
+    """(first, end) of runs of documents with at most SCORED_ROWS rows together, or of a longer document alone."""
     first, rows = 0, 0
     for number, length in enumerate(lengths):
         if rows and rows + length > SCORED_ROWS:
@@ -183,9 +176,9 @@ def _checked_vectors(name: str, vectors: Any, width: int) -> list[np.ndarray]:
     if isinstance(vectors, np.ndarray) and vectors.ndim != 3:
         raise InputError(f"{name} must be a list of arrays [tokens, {width}], got an array {list(vectors.shape)}")
     checked = []
-    for number, one in enumerate(vectors):
-        if not isinstance(one, np.ndarray) or one.ndim != 2 or one.shape[1] != width or one.dtype.kind != "f":
-            found = f"{one.dtype} {list(one.shape)}" if isinstance(one, np.ndarray) else type(one).__name__
-            raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {found}")
-        checked.append(np.ascontiguousarray(one, np.float32))
+    for number, x_TE in enumerate(vectors):
+        if not isinstance(x_TE, np.ndarray) or x_TE.ndim != 2 or x_TE.shape[1] != width or x_TE.dtype.kind != "f":
+            kind = f"{x_TE.dtype} {list(x_TE.shape)}" if isinstance(x_TE, np.ndarray) else type(x_TE).__name__
+            raise InputError(f"{name} must be float arrays [tokens, {width}], number {number} is {kind}")
+        checked.append(np.ascontiguousarray(x_TE, np.float32))
     return checked

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.encoders.vector_head import find_prompt
-from fastattn.errors import CheckpointError, InputError, check_count, described
+from fastattn.errors import CheckpointError, check_count, check_known
 from fastattn.models.encoder import Head, check_finite
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
@@ -18,20 +18,18 @@ from fastattn.system.progress import Progress
 from fastattn.vectors.sparse import SparseVectors, checked_vectors, join_rows, sparse_similarity
 
 FORMATS = ("csr", "scipy")
-# Numbers of dense vectors that are there at once, 16 MB: those of some texts, whose zeros are dropped before the next.
+# Numbers of dense vectors in memory at once, 16 MB: the zeros of some texts' vectors are dropped before the next texts.
 MOST_NUMBERS = 1 << 22
-# Rows of a text whose numbers are there at once, where they are added up.
+# Rows of a text whose numbers are in memory at once where they are added up.
 SUM_ROWS = 32
 
 
 class SparseEncoder(EncoderBase):
     """Sparse vectors of texts from a masked language model, as sentence-transformers computes them: SPLADE.
 
-    path, precision, threads   as those of Encoder; the projection onto the vocabulary is in that precision too
-    A vector has a number for each token of the vocabulary, most of them zero; what a text's tokens have before the
-    greatest is taken is never stored. A text of more than ``max_length`` ids is cut. A vector depends on its own text
-    alone: the same bits whatever the other texts and the number of threads. One SparseEncoder may serve several Python
-    threads at once.
+    precision  of the projection onto the vocabulary too
+    A vector has a number for each token of the vocabulary, most of them zero: the greatest of the numbers that the
+    text's tokens have for it, which are never stored.
     Raises CheckpointError for a path without a valid checkpoint of an encoder that predicts tokens.
     """
 
@@ -43,9 +41,9 @@ class SparseEncoder(EncoderBase):
     def _prepare(self) -> None:
         super()._prepare()
         text = self._text
-        self._made = text.sparse or SparseText()
+        self._settings = text.sparse or SparseText()
         self._similarity = "dot" if text.sparse is None else text.similarity
-        self._sparse = SparseHead(self._head, self._made)
+        self._sparse = SparseHead(self._head, self._settings)
 
     @property
     def dimension(self) -> int:
@@ -67,17 +65,15 @@ class SparseEncoder(EncoderBase):
         """Sparse vectors of ``texts``, in their order: SparseVectors [len(texts), dimension], of one row for a str.
 
         task, prompt_name, prompt   put before every text, as ``Encoder.encode`` has them
-        max_active_dims    how many of its greatest numbers each vector keeps; None: as the checkpoint says, else all
-        format             "csr": SparseVectors; "scipy": a ``scipy.sparse.csr_matrix``
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
+        max_active_dims  how many of its greatest numbers each vector keeps; None: as the checkpoint says, else all
+        format           "csr": SparseVectors; "scipy": a ``scipy.sparse.csr_matrix``
         Raises InputError for other values.
         """
         before = find_prompt(self._text, prompt_name, prompt, task)
-        most = self._made.most if max_active_dims is None else check_count("max_active_dims", max_active_dims)
-        if format not in FORMATS:
-            raise InputError(f"unknown format {described(format)}; known: {', '.join(FORMATS)}")
-        rows = self._run(partial(self._plan, before, most), texts, show_progress_bar)
-        vectors = join_rows(rows, self.dimension)
+        max_active = self._settings.most if max_active_dims is None else check_count("max_active_dims", max_active_dims)
+        check_known("format", format, FORMATS)
+        rows = self._run(partial(self._plan, before, max_active), texts, show_progress_bar)
+        vectors = join_rows([rows] if isinstance(texts, str) else rows, self.dimension)
         return vectors.to_scipy() if format == "scipy" else vectors
 
     def encode_query(self, texts: str | Iterable[str], **how: Any) -> Any:
@@ -89,16 +85,16 @@ class SparseEncoder(EncoderBase):
         return self.encode(texts, task="document", **how)
 
     def decode(self, vectors: Any, top_k: int | None = None) -> list[list[tuple[str, float]]]:
-        """(token, number) of each vector's numbers, the greatest first, ``top_k`` of them at most.
+        """(token, number) of each vector's numbers, the greatest first, at most ``top_k`` of them.
 
         vectors  as ``encode`` returns them
         """
-        most = None if top_k is None else check_count("top_k", top_k)
+        k = None if top_k is None else check_count("top_k", top_k)
         checked: SparseVectors = checked_vectors(vectors, self.dimension)
         decoded = []
         for number in range(len(checked)):
             columns, numbers = checked.row(number)
-            order = np.argsort(-numbers, kind="stable")[:most]
+            order = np.argsort(-numbers, kind="stable")[:k]
             token = self._tokenizer.token
             decoded.append([(token(int(columns[i])) or "", float(numbers[i])) for i in order])
         return decoded
@@ -110,42 +106,42 @@ class SparseEncoder(EncoderBase):
         """
         return sparse_similarity(a, b, self._similarity)
 
-    def _plan(self, before: str, most: int | None, texts: list[str], progress: Progress | None) -> Plan:
+    def _plan(self, before: str, max_active: int | None, texts: list[str], progress: Progress | None) -> Plan:
         threads = self._loaded.threads
         ids_B = self._tokenizer.encode([before + text for text in texts], threads)
-        make = partial(self._sparse.rows, most=most)
+        make = partial(self._sparse.rows, most=max_active)
         return (yield from plan_batches(ids_B, lambda _: make, threads, progress))
 
 
 class SparseHead:
-    """Makes sparse vectors of what ``head`` gives each token; CheckpointError for settings that are not known."""
+    """Makes sparse vectors of ``head``'s numbers for each token; CheckpointError for unknown settings."""
 
     def __init__(self, head: Head, text: SparseText):
-        for kind, value, known in (
+        for kind, value, options in (
             ("pooling", text.pooling, SPARSE_POOLINGS),
             ("activation", text.activation, SPARSE_ACTIVATIONS),
         ):
-            if value not in known:
-                raise CheckpointError(f"unknown {kind} {value!r} of sparse vectors; known: {', '.join(known)}")
+            if value not in options:
+                raise CheckpointError(f"unknown {kind} {value!r} of sparse vectors; known: {', '.join(options)}")
         self._head, self._text = head, text
 
     def rows(self, rows_ND: np.ndarray, starts_B1: np.ndarray, most: int | None) -> list[tuple[np.ndarray, np.ndarray]]:
         """(columns int32, ascending, numbers float32 above 0) of each sentence.
 
-        most  how many of its greatest numbers a sentence keeps, of equal ones those of the lower columns; None: all
+        most  how many of its greatest numbers a sentence keeps, of equal ones the one in the lower column; None: all
         Raises CheckpointError where the weights give NaN or infinity.
         """
         make = self._largest if self._text.pooling == "max" else self._sums
         step = max(1, MOST_NUMBERS // self._head.spec.outputs)
-        found = []
+        rows = []
         for first in range(0, len(starts_B1) - 1, step):
             for columns, numbers in make(rows_ND, starts_B1[first : first + step + 1]):
                 check_finite(numbers)
                 if most is not None and len(columns) > most:
-                    kept = np.sort(np.argsort(-numbers, kind="stable")[:most])
-                    columns, numbers = columns[kept], numbers[kept]
-                found.append((columns.astype(np.int32), numbers))
-        return found
+                    greatest = np.sort(np.argsort(-numbers, kind="stable")[:most])
+                    columns, numbers = columns[greatest], numbers[greatest]
+                rows.append((columns.astype(np.int32), numbers))
+        return rows
 
     def _largest(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for peaks_V in self._head.peaks(rows_ND, starts_B1):  # the activation keeps their order

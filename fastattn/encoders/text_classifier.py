@@ -15,7 +15,7 @@ from fastattn.system.progress import Progress
 
 
 class HeadedModel(EncoderBase):
-    """An encoder whose head gives each text numbers, one for each label."""
+    """An encoder whose head gives each text or pair numbers, one for each label: numbers_BF of a plan."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
         checkpoint = super()._check(checkpoint)
@@ -28,40 +28,34 @@ class HeadedModel(EncoderBase):
         self._typed = self._text.token_types and self._spec.token_types > 1
 
     def _plan_texts(self, texts: Sequence[str], progress: Progress | None = None) -> Plan:
-        """numbers_BF of the texts."""
         ids_B = self._tokenizer.encode(texts, self._loaded.threads)
         return (yield from self._plan(ids_B, None, progress, "texts"))
 
     def _plan_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None) -> Plan:
-        """numbers_BF of the pairs."""
         ids_B, types_B = self._tokenizer.encode_pairs(pairs, self._loaded.threads)
         return (yield from self._plan(ids_B, types_B if self._typed else None, progress, "pairs"))
 
     @explains_options(TEXTS)
     def count_pair_tokens(self, pairs: Iterable[Sequence[str]] | Sequence[str]) -> list[int]:
-        """How many ids each pair of texts has, special ones and a prompt's included; over ``max_length`` it is cut."""
+        """How many ids each pair has, special ones and a prompt's included; more than ``max_length`` are cut."""
         return self._pair_lengths(checked_pairs(pairs)[0])
 
     def _pair_lengths(self, pairs: Sequence[tuple[str, str]]) -> list[int]:
         return self._tokenizer.pair_lengths(pairs, self._loaded.threads)
 
     def _plan(
-        self,
-        ids_B: Sequence[np.ndarray],
-        types_B: Sequence[np.ndarray] | None,
-        progress: Progress | None,
-        what: str,
+        self, ids_B: Sequence[np.ndarray], types_B: Sequence[np.ndarray] | None, progress: Progress | None, noun: str
     ) -> Plan:
         def make_for(numbers: list[int]) -> Make:
             if self._head.spec.padding < 0:
                 return self._head
-            return partial(self._before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
+            return partial(self._head_before_padding, [_unpadded(ids_B[b], self._head.spec.padding) for b in numbers])
 
         width, threads = self._head.spec.outputs, self._loaded.threads
-        return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, what=what))
+        return (yield from plan_batches(ids_B, make_for, threads, progress, width=width, types_B=types_B, noun=noun))
 
-    def _before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """What the head gives of so many first rows of each sentence; those may have seen the others."""
+    def _head_before_padding(self, lengths_B: list[int], rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        """The head's numbers from the first ``lengths_B`` rows of each sentence, which may attend to the padding."""
         rows_R = np.concatenate([np.arange(start, start + length) for start, length in zip(starts_B1, lengths_B)])
         kept_RD = self._loaded.ops.take_rows(rows_ND, rows_R)
         return self._head(kept_RD, np.concatenate([[0], np.cumsum(lengths_B)]))
@@ -70,9 +64,6 @@ class HeadedModel(EncoderBase):
 class TextClassifier(HeadedModel):
     """Labels of texts from a checkpoint that classifies, as transformers' text-classification pipeline gives them.
 
-    path, precision, threads   as those of CrossEncoder
-    A text of more than ``max_length`` ids is cut. A text's labels depend on it alone: the same bits whatever the other
-    texts and the number of threads. One TextClassifier may serve several Python threads at once.
     Raises CheckpointError for a path without a valid checkpoint of an encoder with a head that classifies.
     """
 
@@ -91,25 +82,24 @@ class TextClassifier(HeadedModel):
     ) -> list[Any]:
         """Each text's labels, most probable first: {"label": str, "score": float} of each; one such list for a str.
 
-        Pairs of texts, such as a premise and a hypothesis, are read together.
-
-        Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself; those of a single
-        label are the sigmoid of its number.
-        top_k              how many labels; None: all
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
+        The two texts of a pair, such as a premise and a hypothesis, are read together.
+        Probabilities sum to 1, unless the checkpoint says that each label is true or not by itself; that of a single
+        label is the sigmoid of its number.
+        top_k  how many labels; None: all
         Raises InputError for other values.
         """
         if top_k is not None:
             check_count("top_k", top_k)
-        listed: Any = texts if isinstance(texts, str) else list(check_several("texts", texts, "a str or several"))
-        if isinstance(listed, str) or not listed or isinstance(listed[0], str):
-            named = self._named(self._run(self._plan_texts, listed, show_progress_bar), top_k)
-            return named[0] if isinstance(texts, str) else named
+        if isinstance(texts, str):
+            return self._results(self._run(self._plan_texts, texts)[None], top_k)[0]
+        listed: list[Any] = list(check_several("texts", texts, "a str or several"))
+        if not listed or isinstance(listed[0], str):
+            return self._results(self._run(self._plan_texts, listed, show_progress_bar), top_k)
         pairs, _ = checked_pairs(listed)
         with progress_bar(show_progress_bar) as progress:
-            return self._named(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
+            return self._results(self._scheduler.run(partial(self._plan_pairs, pairs, progress)), top_k)
 
-    def _named(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
+    def _results(self, numbers_BF: np.ndarray, top_k: int | None) -> list[list[dict[str, Any]]]:
         likely_BF = activated(self._text.probabilities, numbers_BF)
         order_BF = np.argsort(-likely_BF, axis=1, kind="stable")[:, :top_k]
         return [
@@ -119,15 +109,15 @@ class TextClassifier(HeadedModel):
 
 
 def _unpadded(ids: np.ndarray, padding: int) -> int:
-    """How many ids there are up to the last that is no padding; the first alone if all are."""
-    others = np.flatnonzero(ids != padding)
-    return int(others[-1]) + 1 if len(others) else min(len(ids), 1)
+    """How many ids there are up to the last that is no padding; 1 where all are padding."""
+    places = np.flatnonzero(ids != padding)
+    return int(places[-1]) + 1 if len(places) else min(len(ids), 1)
 
 
 def activated(name: str, numbers_BF: np.ndarray) -> np.ndarray:
-    """float32 of the shape of the numbers: ``name`` is from text_spec.PROBABILITIES or SCORES.
+    """The activation of the numbers, float32: ``name`` is from text_spec.PROBABILITIES or SCORES.
 
-    In float64, so that a number's bits do not depend on its place in the array.
+    It is computed in float64, so that a number's bits do not depend on its place in the array.
     """
     return _ACTIVATIONS[name](numbers_BF.astype(np.float64)).astype(np.float32)
 
@@ -147,7 +137,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def checked_pairs(pairs: Iterable[Sequence[str]] | Sequence[str]) -> tuple[list[tuple[str, str]], bool]:
-    """(the pairs, whether it is a single one)."""
+    """(the pairs, whether ``pairs`` is a single pair)."""
     rows = list(pairs) if isinstance(pairs, np.ndarray) and pairs.ndim == 2 else pairs
     listed: list[Any] = list(check_several("pairs", rows, "a pair of str or several"))
     single = bool(listed) and isinstance(listed[0], str)

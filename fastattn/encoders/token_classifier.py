@@ -1,20 +1,20 @@
-"""TokenClassifier: texts in, labelled spans of them out: named entities, parts of speech.
+"""TokenClassifier: texts in, their labelled spans out: named entities, parts of speech.
 
-From the labels of tokens to those of words and of runs of words, step by step as transformers' token classification. B-
-begins an entity, I- goes on with it (Ramshaw and Marcus 1995); a label without such a tag goes on with the same one
-before it.
+From the labels of tokens to the labels of words and of runs of words, step by step as transformers' token
+classification. B- begins an entity, I- continues it (Ramshaw and Marcus 1995); a label without such a tag continues the
+same label before it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fastattn.encoders.base import EncoderBase, plan_batches
 from fastattn.encoders.text_classifier import activated
-from fastattn.errors import CheckpointError, InputError, described
+from fastattn.errors import CheckpointError, InputError, check_known, described
 from fastattn.scheduling.request import Plan
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.system.option_names import TEXTS, explains_options
@@ -24,15 +24,16 @@ if TYPE_CHECKING:  # with the tokenizers library, which an import does without
     from fastattn.text.huggingface import TokenSpans
 
 
+T = TypeVar("T")
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a text, or several that are one.
+    """A token of a text.
 
     scores_F    the probabilities of the labels, float32
-    start, end  where it is in the text, in characters
+    start, end  its place in the text, in characters
     index       its number among the text's ids
     continues   whether it belongs to the word of the token before it
     """
@@ -47,7 +48,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Entity:
-    """Some tokens in a row with one label, whose probability is the score."""
+    """Consecutive tokens with one label; the score is its probability."""
 
     label: str
     score: float
@@ -62,18 +63,15 @@ def find_entities(
 ) -> list[Entity]:
     """The entities of a text's tokens.
 
-    aggregation  from AGGREGATIONS: "none": each token; "simple": runs of tokens with the same label; others: runs of
-                 words, each of which has the label of its first token, the one of its tokens' mean probabilities, or
-                 that of its most certain token
+    aggregation  from AGGREGATIONS, see ``TokenClassifier.classify``
     join         tokens to text
     """
     if aggregation in ("none", "simple"):
         each = [_entity([token], token.scores_F, labels, (token.word,)) for token in tokens]
     else:
-        choose = _WORD_SCORES[aggregation]
-        words = _words(tokens)
+        choose, words = _WORD_SCORES[aggregation], _runs(tokens, lambda _, token: token.continues)
         each = [_entity(word, choose(word), labels, (join([token.word for token in word]),)) for word in words]
-    return each if aggregation == "none" else [_joined(run) for run in _runs(each)]
+    return each if aggregation == "none" else [_joined(run) for run in _runs(each, _is_continued)]
 
 
 def _entity(tokens: Sequence[Token], scores_F: np.ndarray, labels: Sequence[str], words: tuple[str, ...]) -> Entity:
@@ -81,15 +79,15 @@ def _entity(tokens: Sequence[Token], scores_F: np.ndarray, labels: Sequence[str]
     return Entity(labels[best], float(scores_F[best]), words, tokens[0].start, tokens[-1].end, tokens[0].index)
 
 
-def _words(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    word: list[Token] = []
-    for token in tokens:
-        if word and not token.continues:
-            yield word
-            word = []
-        word.append(token)
-    if word:
-        yield word
+def _runs(items: Iterable[T], continues: Callable[[T, T], bool]) -> list[list[T]]:
+    """The items in runs: one begins with each item that does not continue the item before it."""
+    runs: list[list[T]] = []
+    for item in items:
+        if runs and continues(runs[-1][-1], item):
+            runs[-1].append(item)
+        else:
+            runs.append([item])
+    return runs
 
 
 _WORD_SCORES: dict[str, Callable[[Sequence[Token]], np.ndarray]] = {
@@ -99,22 +97,12 @@ _WORD_SCORES: dict[str, Callable[[Sequence[Token]], np.ndarray]] = {
 }
 
 
-def _runs(entities: Sequence[Entity]) -> Iterator[list[Entity]]:
-    """Entities in a row of the same kind, the first of which alone may begin one."""
-    run: list[Entity] = []
-    for entity in entities:
-        begins, kind = _tag(entity.label)
-        if run and (begins or kind != _tag(run[-1].label)[1]):
-            yield run
-            run = []
-        run.append(entity)
-    if run:
-        yield run
+def _kind(label: str) -> str:
+    return label[2:] if label.startswith(("B-", "I-")) else label
 
 
-def _tag(label: str) -> tuple[bool, str]:
-    """(whether the label begins an entity, the entity's kind)."""
-    return label.startswith("B-"), label[2:] if label.startswith(("B-", "I-")) else label
+def _is_continued(previous: Entity, entity: Entity) -> bool:
+    return not entity.label.startswith("B-") and _kind(entity.label) == _kind(previous.label)
 
 
 def _joined(run: Sequence[Entity]) -> Entity:
@@ -127,9 +115,7 @@ def _joined(run: Sequence[Entity]) -> Entity:
 class TokenClassifier(EncoderBase):
     """Labels of the tokens of texts, as transformers' token-classification pipeline gives them.
 
-    path, precision, threads   as those of Encoder; the head's products are in float32
-    A text of more than ``max_length`` ids is cut. A text's labels depend on it alone: the same bits whatever the other
-    texts and the number of threads. One TokenClassifier may serve several Python threads at once.
+    precision  of the encoder's products; the head's are in float32
     Raises CheckpointError for a path without a valid checkpoint of an encoder with such a head.
     """
 
@@ -154,53 +140,41 @@ class TokenClassifier(EncoderBase):
         ignore_labels: Sequence[str] = ("O",),
         show_progress_bar: bool | None = None,
     ) -> list[Any]:
-        """The labelled spans of each text, in its order: a list of dicts of each; one such list for a str.
+        """The labelled spans of each text, in their order: a list of dicts for each text; one such list for a str.
 
         A dict has "label", "score" (its probability), "word" (of the tokens), "start" and "end" (in characters: the
         span is text[start:end]); with "none" also "index", the token's number among the text's ids.
-        aggregation        "none": each token. "simple": tokens in a row with the same label, after B- and I- are taken
-                           from it; B- begins a span. "first", "average", "max": whole words in a row, each with the
-                           label of its first token, that of the mean of its tokens' probabilities, or that of its most
-                           certain token
-        ignore_labels      are left out
-        show_progress_bar  True: print on stderr how many texts are done, if it is a terminal
+        aggregation    a span is a token ("none"); consecutive tokens whose labels are the same without B- and I-, where
+                       B- begins a span ("simple"); or consecutive whole words. A word's label is that of its first
+                       token ("first"), of the mean of its tokens' probabilities ("average"), or of its most certain
+                       token ("max")
+        ignore_labels  labels of spans that are left out
         Raises InputError for other values.
         """
-        if aggregation not in AGGREGATIONS:
-            raise InputError(f"unknown aggregation {described(aggregation)}; known: {', '.join(AGGREGATIONS)}")
+        check_known("aggregation", aggregation, AGGREGATIONS)
         if isinstance(ignore_labels, str) or not all(isinstance(label, str) for label in ignore_labels):
             raise InputError(f"ignore_labels must be several str, got {described(ignore_labels)}")
         plan = partial(self._plan, aggregation, frozenset(ignore_labels))
-        found = self._run(plan, texts, show_progress_bar)
-        return found[0] if isinstance(texts, str) else found
+        spans: list[Any] = self._run(plan, texts, show_progress_bar)
+        return spans
 
     def _plan(self, aggregation: str, ignored: frozenset[str], texts: list[str], progress: Progress | None) -> Plan:
-        """The spans of each text."""
         threads, tokenizer = self._loaded.threads, self._tokenizer
         spans_B = tokenizer.encode_with_offsets(texts, threads=threads)
         scores_B = yield from plan_batches(
             [spans.ids_T for spans in spans_B], lambda _: self._scores, threads, progress
         )
-        found = []
+        results: list[list[dict[str, Any]]] = []
         for text, spans, scores_TF in zip(texts, spans_B, scores_B):
-            entities = find_entities(
-                self._tokens(text, spans, scores_TF), self.labels, aggregation, tokenizer.join_tokens
-            )
-            found.append(
-                [
-                    {
-                        "label": entity.label,
-                        "score": entity.score,
-                        "word": tokenizer.join_tokens(entity.words) if aggregation != "none" else entity.words[0],
-                        "start": entity.start,
-                        "end": entity.end,
-                        **({"index": entity.index} if aggregation == "none" else {}),
-                    }
-                    for entity in entities
-                    if entity.label not in ignored
-                ]
-            )
-        return found
+            tokens = self._tokens(text, spans, scores_TF)
+            results.append([])
+            for entity in find_entities(tokens, self.labels, aggregation, tokenizer.join_tokens):
+                if entity.label not in ignored:
+                    word = entity.words[0] if aggregation == "none" else tokenizer.join_tokens(entity.words)
+                    fields = {"label": entity.label, "score": entity.score, "word": word}
+                    fields |= {"start": entity.start, "end": entity.end}
+                    results[-1].append(fields | ({"index": entity.index} if aggregation == "none" else {}))
+        return results
 
     def _scores(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> list[np.ndarray]:
         """The probabilities [T, labels] of each sentence's tokens."""
@@ -209,17 +183,17 @@ class TokenClassifier(EncoderBase):
         return [scores_NF[start:end] for start, end in zip(starts_B1, starts_B1[1:])]
 
     def _tokens(self, text: str, spans: "TokenSpans", scores_TF: np.ndarray) -> list[Token]:
-        """The text's own tokens, without the special ones around it."""
+        """The tokens of the text, without the special ones around them."""
         tokenizer = self._tokenizer
         before, after = map(len, tokenizer.special_ids)
         unknown, marks_parts = tokenizer.unknown, tokenizer.marks_parts
         tokens = []
         for index in range(before, len(spans.ids_T) - after):
-            (start, end), one = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])
-            word, there = tokenizer.token(one) or "", text[start:end]
-            # transformers' rule: a part's prefix makes it longer than its place, as any change by normalization does
-            continues = len(word) != len(there) if marks_parts else start > 0 and " " not in text[start - 1 : start + 1]
-            if one == unknown:
-                word, continues = there, False
+            (start, end), token_id = spans.offsets_T2[index].tolist(), int(spans.ids_T[index])
+            word, span = tokenizer.token(token_id) or "", text[start:end]
+            # transformers' rule: a part's prefix makes it longer than its span, and so does a change by normalization
+            continues = len(word) != len(span) if marks_parts else start > 0 and " " not in text[start - 1 : start + 1]
+            if token_id == unknown:
+                word, continues = span, False
             tokens.append(Token(word, scores_TF[index], start, end, index, continues))
         return tokens

@@ -1,38 +1,41 @@
-"""From an encoder's last hidden states to vectors: pooling, dense layers, truncation, unit length; plans of them.
+"""From texts and pictures to their vectors: options, windows of long texts, pooling, dense layers, unit length."""
 
-The options of calls to an Encoder: as given, and as checked with the checkpoint's prompts and poolings.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from fastattn.encoders.base import plan_batches
-from fastattn.encoders.long_text import LONG, refuse_long, split_long
+from fastattn.encoders.base import LEAST_ROWS, EncodingWorker, plan_batches
 from fastattn.errors import CheckpointError, InputError, check_count, check_known, described, warn
+from fastattn.loading.loaded_model import LoadedModel
 from fastattn.models.encoder import check_finite
 from fastattn.ops.protocol import Ops
 from fastattn.scheduling.request import Plan
+from fastattn.scheduling.scheduler import Scheduler
 from fastattn.spec.architecture import ACTIVATIONS
+from fastattn.spec.images import PictureSpec
 from fastattn.spec.text_spec import LAYER_NORM, NORM_EPSILON, UNIT_LENGTH, EncoderText, check_poolings
 from fastattn.system.progress import Progress
-from fastattn.vectors.quantized import check_output_dtype, checked_ranges, quantize_vectors
+from fastattn.vectors.quantized import OUTPUT_DTYPES, checked_ranges, quantize_vectors
 from fastattn.vectors.search import SIMILARITIES, unit_length
+from fastattn.vision.pictures import load_image, pixel_rows
 
 if TYPE_CHECKING:  # with the tokenizers library, which an import of an Encoder does without
     from fastattn.text.huggingface import HuggingFaceTokenizer
 
-# A query or a document has the prompt of that name, none where the checkpoint has none, and never the default one.
-# sentence-transformers 6.2 means to try "passage" and "corpus" next for a document, but gives each model a prompt
-# "document", an empty one if need be, and so never does. Vectors are to be the same.
+LONG = ("truncate", "mean", "error")  # ways to encode a text of more tokens than the encoder takes
+PICTURES = 64  # pictures whose pixels are in memory at once
+# A query or a document has the prompt of that name, an empty one where the checkpoint has none, never the default one.
+# sentence-transformers 6.2 has code that tries "passage" and "corpus" next for a document, but it gives each model a
+# prompt "document", perhaps an empty one, so that the code never runs. Vectors should be the same.
 TASKS = ("query", "document")
 
 
 class PromptOptions(TypedDict, total=False):
-    """What chooses the prompt of a call; see ``Encoder.encode``."""
+    """The options that choose the prompt of a call; see ``Encoder.encode``."""
 
     task: str | None
     prompt_name: str | None
@@ -54,13 +57,11 @@ class EncodeOptions(PromptOptions, total=False):
 class VectorOptions:
     """The checked options of one call to an Encoder.
 
-    prompt       put before every text
     prompt_rows  how many first rows, the prompt's, are not pooled
     pooling      names from ``text_spec.POOLINGS``
-    normalize    True, False, or None: as the checkpoint says
-    width        of the vectors, truncated
-    long         how texts that are too long are encoded, from ``long_text.LONG``
-    output_dtype, ranges_2E   as ``quantize_vectors`` takes them
+    normalize    None: as the checkpoint says
+    width        of the truncated vectors
+    long         from LONG
     """
 
     prompt: str
@@ -73,59 +74,13 @@ class VectorOptions:
     ranges_2E: np.ndarray | None
 
 
-class OptionChecker:
-    """Makes the VectorOptions of calls, for one checkpoint's text, head and tokenizer."""
-
-    def __init__(self, text: EncoderText, head: "VectorHead", tokenizer: "HuggingFaceTokenizer"):
-        self._text, self._head, self._tokenizer = text, head, tokenizer
-
-    def checked(
-        self,
-        *,
-        task: str | None = None,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        normalize_embeddings: bool | None = None,
-        truncate_dim: int | None = None,
-        pooling: str | Sequence[str] | None = None,
-        long: str = "truncate",
-        output_dtype: str = "float32",
-        ranges: np.ndarray | None = None,
-    ) -> VectorOptions:
-        """The options of a call; InputError for what they cannot be."""
-        if not isinstance(normalize_embeddings, bool | np.bool_ | None):
-            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
-        check_known("long", long, LONG)
-        check_output_dtype(output_dtype)
-        modes = self._head.pooling(pooling)
-        width = self._head.width(modes, truncate_dim)
-        text = find_prompt(self._text, prompt_name, prompt, task)
-        return VectorOptions(
-            text,
-            0 if self._text.include_prompt else self._prompt_rows(text),
-            modes,
-            normalize_embeddings,
-            width,
-            long,
-            output_dtype,
-            None if ranges is None else checked_ranges(ranges, width),
-        )
-
-    def _prompt_rows(self, prefix: str) -> int:
-        """How many of a text's first rows are the prompt's: its ids, less a special one at the end."""
-        if not prefix:
-            return 0
-        ids = self._tokenizer.encode([prefix])[0]
-        return len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
-
-
 def find_prompt(
     text: EncoderText, prompt_name: str | None = None, prompt: str | None = None, task: str | None = None
 ) -> str:
-    """The ``prompt`` itself, the checkpoint's of that name, that of the task, or else the default one.
+    """``prompt`` itself, or the checkpoint's prompt of that name or task, or its default prompt.
 
-    A prompt goes before a name, with a warning, as in sentence-transformers. Raises InputError for a name or a task
-    that is not known, and for what is no text.
+    With both a prompt and a name the prompt counts and a warning says so, as in sentence-transformers. Raises
+    InputError for an unknown name or task, and for a prompt that is no str.
     """
     if task is not None:
         check_known("task", task, TASKS)
@@ -136,20 +91,20 @@ def find_prompt(
             warn(f"prompt_name {described(prompt_name)} is ignored, since there is a prompt")
         return prompt
     if prompt_name is None:
-        usual = text.default_prompt if task is None else task
-        return "" if usual is None else text.prompts.get(usual, "")
+        name = text.default_prompt if task is None else task
+        return "" if name is None else text.prompts.get(name, "")
     if not isinstance(prompt_name, str):
         raise InputError(f"prompt_name must be a str, got {type(prompt_name).__name__}")
     if prompt_name not in text.prompts:
-        known = f"known: {', '.join(text.prompts)}" if text.prompts else "this checkpoint has none"
-        raise InputError(f"unknown prompt_name {prompt_name!r}; {known}; prompt is for a text of your own")
+        choices = f"known: {', '.join(text.prompts)}" if text.prompts else "this checkpoint has none"
+        raise InputError(f"unknown prompt_name {prompt_name!r}; {choices}; prompt is for a text of your own")
     return text.prompts[prompt_name]
 
 
 class DenseLayers:
-    """The dense layers of a text's spec, after rows of ``inputs``; ``width`` is that of what they give.
+    """The dense layers of a text's spec, from rows of width ``inputs`` to rows of ``width``.
 
-    True where they fix these widths.
+    bool() is True where a layer has weights, which fix both widths.
     """
 
     def __init__(self, text: EncoderText, inputs: int, ops: Ops):
@@ -178,25 +133,87 @@ def _layer(ops: Ops, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> 
     return partial(ops.linear, packed=ops.pack_linear(weight, bias), activation=kind)
 
 
-class VectorHead:
-    """Makes vectors from hidden states of ``width``, as a checkpoint that ``check_vectors`` accepts says."""
+class TextTooLongError(InputError):
+    """A text is longer than the encoder takes; ``number`` is its number among the texts of the call."""
 
-    def __init__(self, text: EncoderText, width: int, ops: Ops):
-        self._text, self._width, self._ops = text, width, ops
+    def __init__(self, number: int, tokens: int, limit: int):
+        super().__init__(
+            f"text number {number} has {tokens:,} tokens, the model takes {limit:,}; "
+            "long='mean' encodes it in parts, long='truncate' cuts it"
+        )
+        self.number = number
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The ids of texts in windows, each no longer than the encoder takes.
+
+    ids_W      of each window, special tokens and the prompt's included
+    starts_B1  where each text's windows start, and where the last text's windows end
+    tokens_W   how many tokens of the text itself, without the prompt's, each window has
+    """
+
+    ids_W: list[np.ndarray]
+    starts_B1: np.ndarray
+    tokens_W: np.ndarray
+
+    def means(self, vectors_WE: np.ndarray) -> np.ndarray:
+        """The mean of the vectors of each text's windows, weighted by their tokens, float32 [B, E]."""
+        means_BE = vectors_WE[self.starts_B1[:-1]]
+        for b in np.flatnonzero(np.diff(self.starts_B1) > 1):
+            own = slice(self.starts_B1[b], self.starts_B1[b + 1])
+            tokens_W1 = self.tokens_W[own, None].astype(np.float64)
+            means_BE[b] = (tokens_W1 * vectors_WE[own]).sum(axis=0) / tokens_W1.sum()
+        return means_BE
+
+
+class TextVectors:
+    """Makes the vectors of texts, as a checkpoint that ``check_vectors`` accepts says; ``width`` of hidden states."""
+
+    def __init__(self, text: EncoderText, width: int, tokenizer: "HuggingFaceTokenizer", ops: Ops, threads: int):
+        self._text, self._width, self._tokenizer, self._ops, self._threads = text, width, tokenizer, ops, threads
         self._dense = DenseLayers(text, width, ops)
 
-    def whole_width(self, pooling: Sequence[str]) -> int:
+    def options(
+        self,
+        *,
+        task: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        normalize_embeddings: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | Sequence[str] | None = None,
+        long: str = "truncate",
+        output_dtype: str = "float32",
+        ranges: np.ndarray | None = None,
+    ) -> VectorOptions:
+        """The checked options of a call; InputError for what they cannot be."""
+        if not isinstance(normalize_embeddings, bool | np.bool_ | None):
+            raise InputError(f"normalize_embeddings must be True, False or None, got {normalize_embeddings!r}")
+        check_known("long", long, LONG)
+        check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
+        modes = self._pooling(pooling)
+        width = self.width(modes, truncate_dim)
+        prefix = find_prompt(self._text, prompt_name, prompt, task)
+        prompt_rows = 0
+        if prefix and not self._text.include_prompt:
+            ids = self._tokenizer.encode([prefix])[0]
+            prompt_rows = len(ids) - (len(ids) > 0 and self._tokenizer.is_special(int(ids[-1])))
+        ranges_2E = None if ranges is None else checked_ranges(ranges, width)
+        return VectorOptions(prefix, prompt_rows, modes, normalize_embeddings, width, long, output_dtype, ranges_2E)
+
+    def _whole_width(self, pooling: Sequence[str]) -> int:
         """The width of the vectors before they are truncated."""
         return self._dense.width if self._dense else self._width * len(pooling)
 
     def width(self, pooling: Sequence[str], truncate_dim: int | None = None) -> int:
-        """The width of the vectors; None: as the checkpoint says. Raises InputError for what is no count."""
-        wanted = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
-        width = self.whole_width(pooling)
-        return width if wanted is None else min(width, wanted)
+        """The width of the truncated vectors; ``truncate_dim`` None: as the checkpoint says."""
+        limit = self._text.truncate_dim if truncate_dim is None else check_count("truncate_dim", truncate_dim)
+        width = self._whole_width(pooling)
+        return width if limit is None else min(width, limit)
 
-    def pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The poolings asked for, the checkpoint's for None. Raises InputError for what is unknown or does not fit."""
+    def _pooling(self, pooling: str | Sequence[str] | None) -> tuple[str, ...]:
+        """The names of the poolings, for None the checkpoint's; InputError for unknown ones and a wrong width."""
         if pooling is None:
             return self._text.pooling
         if isinstance(pooling, str):
@@ -213,56 +230,122 @@ class VectorHead:
             )
         return modes
 
-    def vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """vectors_BE float32 of the sentences whose last hidden states are rows_ND float32.
+    def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        return self._finished(self._pooled(rows_ND, starts_B1, options), options)
 
-        starts_B1  where each sentence's rows start, and where the last one's end
-        """
-        return self.finished(self.pooled(rows_ND, starts_B1, options), options)
-
-    def pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """``vectors`` after pooling and dense layers, neither truncated nor of unit length."""
+    def _pooled(self, rows_ND: np.ndarray, starts_B1: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """The vectors of sentences after pooling and dense layers, neither truncated nor of unit length."""
         return self._dense(self._ops.pool(rows_ND, starts_B1, options.pooling, options.prompt_rows))
 
-    def finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
-        """``vectors`` of what ``pooled`` returns."""
+    def _finished(self, vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
+        """The vectors truncated, and of unit length where the options or the checkpoint say so."""
         if options.normalize is None and self._text.normalize:
             vectors_BE = unit_length(vectors_BE)
         vectors_BE = vectors_BE[:, : options.width]
         return unit_length(vectors_BE) if options.normalize else vectors_BE
 
-
-class VectorPlans:
-    """Makes plans, for one checkpoint's tokenizer and head and so many threads."""
-
-    def __init__(self, tokenizer: "HuggingFaceTokenizer", head: VectorHead, threads: int):
-        self._tokenizer, self._head, self._threads = tokenizer, head, threads
-
     def check(self, texts: list[str], options: VectorOptions, first: int = 0) -> None:
         """Raise the TextTooLongError that ``plan`` would."""
         if options.long == "error":
             texts = [options.prompt + text for text in texts]
-            refuse_long(self._tokenizer, texts, self._tokenizer.encode(texts, self._threads), first, self._threads)
+            self._refuse_long(texts, self._tokenizer.encode(texts, self._threads), first)
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None, first: int = 0) -> Plan:
-        """vectors_BE of the texts; ``first`` is the number of the first one, for errors."""
+        """vectors_BE of the texts; ``first`` is the number of the first text in errors."""
         if options.prompt:
             texts = [options.prompt + text for text in texts]
         ids_B = self._tokenizer.encode(texts, self._threads)
         windows = None
         if options.long == "error":
-            refuse_long(self._tokenizer, texts, ids_B, first, self._threads)
+            self._refuse_long(texts, ids_B, first)
         elif options.long == "mean":
-            windows = split_long(self._tokenizer, texts, ids_B, options.prompt, self._threads)
+            windows = self._split(texts, ids_B, options.prompt)
         if windows is None:
-            make = partial(self._head.vectors, options=options)
+            make = partial(self._vectors, options=options)
             vectors_BE = yield from plan_batches(ids_B, lambda _: make, self._threads, progress, width=options.width)
         else:
-            make = partial(self._head.pooled, options=options)
-            width = self._head.whole_width(options.pooling)
+            make, width = partial(self._pooled, options=options), self._whole_width(options.pooling)
             pooled_WE = yield from plan_batches(windows.ids_W, lambda _: make, self._threads, progress, width=width)
-            vectors_BE = self._head.finished(windows.means(pooled_WE), options)
+            vectors_BE = self._finished(windows.means(pooled_WE), options)
         return quantized(vectors_BE, options)
+
+    def _split(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], prompt: str) -> Windows | None:
+        """The texts in windows, or None where no text is too long.
+
+        ids_B   of each text, cut
+        prompt  begins each text, and so each window, as far as the prompt's ids are the text's first ids
+        Raises InputError where the prompt leaves no room for a text.
+        """
+        whole = self._whole_ids(texts, ids_B)
+        if not whole:
+            return None
+        prompt_ids = self._tokenizer.encode_whole([prompt])[0] if prompt else np.zeros(0, np.int32)
+        windows_B = [self._windows(whole[b], prompt_ids) if b in whole else [(ids_B[b], 0)] for b in range(len(texts))]
+        windows_W = [window for windows in windows_B for window in windows]
+        starts_B1 = np.cumsum([0, *map(len, windows_B)])
+        return Windows([ids for ids, _ in windows_W], starts_B1, np.array([tokens for _, tokens in windows_W]))
+
+    def _refuse_long(self, texts: Sequence[str], ids_B: Sequence[np.ndarray], first: int) -> None:
+        """Raise TextTooLongError for the first text that is too long; ``first`` is the number of the first text."""
+        for b, ids in self._whole_ids(texts, ids_B).items():
+            limit = self._tokenizer.max_length
+            raise TextTooLongError(first + b, len(ids) + limit - self._tokenizer.room, limit)
+
+    def _whole_ids(self, texts: Sequence[str], ids_B: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+        """From the numbers of the texts that were cut to all their ids, without special tokens."""
+        tokenizer = self._tokenizer
+        full = [b for b, ids in enumerate(ids_B) if len(ids) >= tokenizer.max_length]  # cut, or of just this length
+        whole = zip(full, tokenizer.encode_whole([texts[b] for b in full], self._threads))
+        return {b: ids for b, ids in whole if len(ids) > tokenizer.room}
+
+    def _windows(self, ids: np.ndarray, prompt_ids: np.ndarray) -> list[tuple[np.ndarray, int]]:
+        """(ids, how many of them are neither special nor the prompt's) of the fewest windows that hold a text."""
+        tokenizer, shared = self._tokenizer, min(len(ids), len(prompt_ids))
+        before, after = tokenizer.special_ids
+        # A tokenizer may join the prompt's end and the text's beginning in one token.
+        prompt_length = int(np.argmin([*(ids[:shared] == prompt_ids[:shared]), False]))
+        room = tokenizer.room - prompt_length
+        if room < 1:
+            raise InputError(
+                f"a prompt and special tokens of {tokenizer.max_length - room:,} leave no room for the text: "
+                f"the model takes {tokenizer.max_length:,}"
+            )
+        parts = [ids[start : start + room] for start in range(prompt_length, len(ids), room)]
+        return [(np.concatenate([before, ids[:prompt_length], part, after]), len(part)) for part in parts]
+
+
+class PictureVectors:
+    """Makes the vectors of pictures by one checkpoint's model; pictures of all callers share passes."""
+
+    def __init__(self, pictures: PictureSpec, spec: Any, loaded: LoadedModel):
+        self._pictures, self._spec, self._ops, self._threads = pictures, spec, loaded.ops, loaded.threads
+        images = loaded.model.images
+        worker = partial(EncodingWorker, images.encode_first if spec.pooling == "cls" else images.encode)
+        self._scheduler = Scheduler(worker, loaded.threads, loaded.ops.use_threads, 2 * LEAST_ROWS, loaded.threads)
+        matrix_ED = pictures.projection_ED
+        self._projection = None if matrix_ED is None else loaded.ops.pack_linear(matrix_ED)
+        self.dimension = spec.width if matrix_ED is None else len(matrix_ED)
+
+    def encode(self, pictures: Iterable[Any], progress: Progress) -> np.ndarray:
+        """float32 [pictures, dimension], neither truncated nor of unit length."""
+        parts, numbered = [np.empty((0, self.dimension), np.float32)], enumerate(pictures)
+        while window := list(islice(numbered, PICTURES)):
+            parts.append(self.of_images([load_image(picture, number, self._pictures) for number, picture in window]))
+            progress.show(f"{window[-1][0] + 1:,} pictures")
+        return np.concatenate(parts)
+
+    def of_images(self, images: Sequence[np.ndarray]) -> np.ndarray:
+        """``encode`` of images float32 [3, Y, X], as ``load_image`` makes them."""
+        rows = [pixel_rows(image_CYX, self._spec) for image_CYX in images]
+        plan = partial(plan_batches, rows, lambda _: self._vectors, self._threads, width=self.dimension)
+        vectors_BE: np.ndarray = self._scheduler.run(plan)
+        return vectors_BE
+
+    def _vectors(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
+        pooled_BD = self._ops.pool(rows_ND, starts_B1, [self._spec.pooling])
+        vectors_BE = pooled_BD if self._projection is None else self._ops.linear(pooled_BD, self._projection)
+        check_finite(vectors_BE)
+        return np.asarray(vectors_BE)
 
 
 def quantized(vectors_BE: np.ndarray, options: VectorOptions) -> np.ndarray:
@@ -277,12 +360,12 @@ def check_vectors(text: EncoderText, width: int) -> None:
 
     width  of the hidden states
     """
-    for other, what, name in (
+    for settings, results, name in (
         (text.sparse, "sparse vectors", "SparseEncoder"),
         (text.multi_vector, "a vector a token", "MultiVectorEncoder"),
     ):
-        if other is not None:
-            raise CheckpointError(f"this checkpoint is made for {what}: use fastattn.{name}")
+        if settings is not None:
+            raise CheckpointError(f"this checkpoint is made for {results}: use fastattn.{name}")
     try:
         check_poolings(text.pooling)
     except InputError as error:

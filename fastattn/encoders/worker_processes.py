@@ -1,4 +1,4 @@
-"""Vectors by worker processes: what an Encoder asks of them; ``worker`` is how they do it."""
+"""Vectors by worker processes: an Encoder's side; ``worker`` is the side of a process."""
 
 import os
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from fastattn.system.progress import Progress
 
 
 class EncodingProcesses:
-    """Processes that encode; their ``scheduler`` takes the plans that the methods make.
+    """Processes that encode; their ``scheduler`` runs the plans of ``plan``.
 
-    path, precision, device  each process's Encoder's
-    Texts that are too long for ``long="error"`` are the caller's to find.
+    path, precision, device  of each process's Encoder
+    The caller refuses texts that are too long for ``long="error"``; the processes cut them.
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
@@ -32,19 +32,19 @@ class EncodingProcesses:
 
     def plan(self, texts: list[str], options: VectorOptions, progress: Progress | None = None) -> Plan:
         """vectors_BE of the texts."""
-        done = 0
+        count = 0
 
         def make_chunk(numbers: list[int]) -> Chunk:
             def show() -> None:
-                nonlocal done
-                done += len(numbers)
+                nonlocal count
+                count += len(numbers)
                 if progress is not None:
-                    progress.show(f"{done:,} of {len(texts):,} texts")
+                    progress.show(f"{count:,} of {len(texts):,} texts")
 
             return replace(_chunk([texts[b] for b in numbers], options), done=show)
 
-        found_B = yield from plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
-        vectors_BE = np.array(found_B, np.float32).reshape(len(texts), options.width)
+        vectors_B = yield from plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
+        vectors_BE = np.array(vectors_B, np.float32).reshape(len(texts), options.width)
         return quantized(vectors_BE, options)
 
     def stream(self, texts: Iterator[tuple[int, str]], options: VectorOptions) -> Iterator[np.ndarray]:

@@ -38,11 +38,8 @@ NO_SOURCE = np.zeros(0, np.int32)
 class Generator(ModelBase):
     """Continues texts with the checkpoint of a language model: a decoder without an encoder.
 
-    path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
-    precision  of the matrix products: "float32", "bfloat16", "int8", "int4", or "auto" (int8 or int4 if the checkpoint
-               holds that, else float32)
-    threads    the most threads to use; None: all that the process may use
-    device     "cpu", "cuda" or "auto"
+    path, precision, threads, device  see ``ModelBase.__init__``. A precision may be "int4", which "auto" means for a
+               checkpoint that holds int4
     cache_precision  of each token's keys and values: "float32", "bfloat16", "int8" (with a scale a head), or "auto"
                (float32 where precision is, else bfloat16)
 

@@ -16,31 +16,30 @@ from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec
 from fastattn.spec.stretch import Stretch
 
-# The bias of queries and keys at positions below a number.
+# From a number of positions to the bias of queries and keys there.
 Bias = Callable[[int], PositionBias | None]
-ALL = 1 << 62  # rows of a sequence: more than any has
-LEAST = 128  # distances that are packed at first; twice as many whenever a sequence is longer
+ALL = 1 << 62  # more rows than any sequence has
+LEAST = 128  # distances that are packed at first; at least twice as many for a longer sequence
 
 
-@lru_cache(16)  # one for the layers of a model that have the same
+@lru_cache(16)  # layers with the same positions share tables
 def rotary_tables(rotary: Rotary, positions: int, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """(cos_PK, sin_PK) of the first positions."""
     frequency_K = rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
     size = 1.0
-    if rotary.stretch is not None:
-        frequency_K, size = _STRETCHED[rotary.stretch.kind](rotary, rotary.stretch, frequency_K), rotary.stretch.size
+    if (stretch := rotary.stretch) is not None:
+        size = stretch.size
+        if stretch.kind == "longrope":
+            frequency_K = frequency_K / stretch.divisors
+        else:  # each frequency keeps a share, from 0 to 1, of its speed
+            kept_K = (_by_pairs if stretch.kind == "yarn" else _by_turns)(rotary, stretch, frequency_K)
+            frequency_K = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
     angle_PK = (np.arange(positions) / rotary.scale)[:, None] * frequency_K
     return (np.cos(angle_PK) * size).astype(dtype), (np.sin(angle_PK) * size).astype(dtype)
 
 
-def _slowed(kept_K: np.ndarray, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
-    """kept_K: how much of each frequency is kept as it is, from 0 to 1."""
-    slowed_K: np.ndarray = frequency_K * (kept_K + (1 - kept_K) / stretch.factor)
-    return slowed_K
-
-
 def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
-    """YaRN's ramp along the numbers of the pairs, from the one with the fast turns to the one with the slow ones."""
+    """YaRN's ramp along the numbers of the pairs, from the pair of ``fast`` turns to the pair of ``slow`` ones."""
 
     def pair(turns: float) -> float:
         return rotary.width * math.log(stretch.length / (turns * 2 * math.pi)) / (2 * math.log(rotary.base))
@@ -50,20 +49,13 @@ def _by_pairs(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.n
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rotary.width - 1)
     ramp_K = (np.arange(len(frequency_K)) - first) / ((last - first) or 0.001)
-    return _slowed(1 - np.clip(ramp_K, 0, 1), stretch, frequency_K)
+    return 1 - np.clip(ramp_K, 0, 1)
 
 
 def _by_turns(rotary: Rotary, stretch: Stretch, frequency_K: np.ndarray) -> np.ndarray:
     """Llama 3's ramp along the turns."""
     turns_K = stretch.length / (2 * np.pi) * frequency_K
-    return _slowed(np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1), stretch, frequency_K)
-
-
-_STRETCHED = {
-    "yarn": _by_pairs,
-    "llama3": _by_turns,
-    "longrope": lambda rotary, stretch, frequency_K: frequency_K / stretch.divisors,
-}
+    return np.clip((turns_K - stretch.slow) / (stretch.fast - stretch.slow), 0, 1)
 
 
 class RotaryPositions:
@@ -71,7 +63,7 @@ class RotaryPositions:
 
     def __init__(self, ops: Ops, spec: AttentionSpec, rotary: Rotary):
         self.ops, self.rotary, self.positions = ops, rotary, 512
-        # Queries and keys lie side by side, so one call rotates them all.
+        # Queries and keys lie side by side, so one call rotates both.
         self.heads, self.head_width = spec.heads + spec.key_heads, spec.head_width
 
     def __call__(self, qkv_NE: np.ndarray, positions_N: np.ndarray) -> None:
@@ -83,8 +75,8 @@ class RotaryPositions:
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
-    """The slopes of Press 2022: a geometric sequence from 2^(-8/n) for n a power of two, else that of the power
-    below, followed by every second slope of the power above."""
+    """The slopes of Press 2022: a geometric sequence from 2^(-8/n) for n a power of two, else the sequence of the power
+    below, then every second slope of the power above."""
     power = 1 << (heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 / power * np.arange(1, power + 1))
     between = 2.0 ** (-4.0 / power * np.arange(1, 2 * (heads - power) + 1, 2))
@@ -92,7 +84,7 @@ def alibi_slopes(heads: int) -> np.ndarray:
 
 
 def distance_bias(make: Callable[[np.ndarray], np.ndarray]) -> Bias:
-    """A bias looked up by distance, shared by the layers; ``make``: distance_L -> table_HL."""
+    """A bias by distance, which all layers share; ``make``: distance_L -> table_HL."""
 
     def table(positions: int) -> PositionBias:
         return PositionBias(table_HL=np.ascontiguousarray(make(np.arange(1 - positions, positions))))
@@ -104,7 +96,8 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     """T5's bucket of each key position less query position (Raffel 2020, section 2.1).
 
     Half the buckets are exact distances, the rest grow logarithmically up to ``max_distance``; where keys may lie
-    ahead, half of all are for them. Where nothing is left between the two, all that is farther has the last bucket.
+    ahead, half of all buckets are for such keys. Where exact distances reach ``max_distance``, all
+    farther ones have the last bucket.
     """
     bucket = np.zeros(distance.shape, np.int64)
     if bidirectional:
@@ -114,7 +107,7 @@ def relative_buckets(distance: np.ndarray, buckets: int, max_distance: int, bidi
     else:
         distance = np.maximum(-distance, 0)
     exact = buckets // 2
-    # In float32, as it is everywhere: where a bucket begins at a distance that has an exact logarithm, that decides.
+    # In float32, as in all implementations: it decides where a bucket begins at a distance with an exact logarithm.
     log, whole = np.float32(np.log(np.maximum(distance, exact) / exact)), np.float32(np.log(max_distance / exact))
     far = (log / whole if whole else np.ones_like(log)) * np.float32(buckets - exact)
     return bucket + np.where(distance < exact, distance, np.minimum(exact + far.astype(np.int64), buckets - 1))
@@ -124,7 +117,7 @@ def _alibi(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     dtype, alibi = parameters.tensor(f"{stack}.embedding.weight").dtype, spec.positions.alibi or Alibi()
     scale = (spec.attention.query_scale or spec.attention.head_width**-0.5) if alibi.scaled else 1.0
     slopes_H = alibi_slopes(spec.attention.heads) * scale
-    if alibi.symmetric:  # to both sides (Günther 2023)
+    if alibi.symmetric:  # Günther 2023
         return distance_bias(lambda distance_L: (-slopes_H[:, None] * np.abs(distance_L)).astype(dtype))
     bias = PositionBias(slopes_H=slopes_H.astype(dtype), from_start=alibi.positive_positions)
     return lambda longest: bias
@@ -146,38 +139,33 @@ def _relative(parameters: Parameters, scope: str, spec: StackSpec) -> Bias:
     return distance_bias(make)
 
 
-_BIASES: dict[str, Callable[[Parameters, str, StackSpec], Bias]] = {"alibi": _alibi, "relative": _relative}
-
-
 def position_bias(parameters: Parameters, stack: str, spec: StackSpec) -> Bias:
     """The bias of all layers' self-attention by ALiBi (Press 2022), by T5's relative positions, or none."""
-    make = None if spec.positions.of_each_layer else _BIASES.get(spec.positions.kind)
-    return make(parameters, stack, spec) if make else lambda longest: None
-
-
-def log_buckets(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
-    """DeBERTa-v2's bucket of each distance, of the same sign: half of them are exact, the rest grow logarithmically.
-
-    max_distance  the distance below which the last bucket ends
-    """
-    exact = buckets // 2
-    far = np.log(np.maximum(np.abs(distance), exact) / exact) / np.log((max_distance - 1) / exact) * (exact - 1)
-    far_buckets = np.sign(distance) * (np.ceil(far).astype(np.int64) + exact)
-    return np.where(np.abs(distance) <= exact, distance, far_buckets)
+    if spec.positions.kind in ("alibi", "relative") and not spec.positions.of_each_layer:
+        return (_alibi if spec.positions.kind == "alibi" else _relative)(parameters, stack, spec)
+    return lambda longest: None
 
 
 def distance_numbers(distance: np.ndarray, spec: PositionSpec) -> np.ndarray:
-    """The row in the table of distances of each query position less key position."""
-    half = spec.distance_rows // 2
-    bucket = log_buckets(distance, spec.buckets, spec.max_distance) if spec.buckets else distance
+    """The row in the table of distances of each query position less key position.
+
+    With buckets, DeBERTa-v2's: half of them are exact distances, the rest grow logarithmically up to ``max_distance``,
+    below which the last one ends.
+    """
+    half, bucket = spec.distance_rows // 2, distance
+    if spec.buckets:
+        exact = spec.buckets // 2
+        far = np.log(np.maximum(np.abs(distance), exact) / exact) / np.log((spec.max_distance - 1) / exact)
+        far_bucket = np.sign(distance) * (np.ceil(far * (exact - 1)).astype(np.int64) + exact)
+        bucket = np.where(np.abs(distance) <= exact, distance, far_bucket)
     return np.clip(bucket + half, 0, 2 * half - 1)
 
 
 class DistanceRows:
-    """Keys and queries of the distances that disentangled attention looks at (He 2021), packed for ``ops.attention``.
+    """Keys and queries of distances, for disentangled attention (He 2021), packed for ``ops.attention``.
 
-    From ``stack.distances`` and ``.distance_norm``, by ``layer.self_attention.distances`` or, shared, by the
-    projection of the rows: ``qkv``. Made for the first sequence that needs them.
+    From ``stack.distances`` and ``.distance_norm``, by ``layer.self_attention.distances`` or, where the projection is
+    shared, by that of the rows, ``qkv``. They are made for the first sequence that needs them.
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: StackSpec, qkv: Callable[..., np.ndarray]):
@@ -189,18 +177,17 @@ class DistanceRows:
         self.projection = qkv if self.form.shared else Linear(parameters, f"{name}.distances")
         self.key_column = attention.query_width if self.form.shared or self.form.to_content else 0
         self.heads = Heads(attention.heads, attention.key_heads, attention.head_width, scale=attention.query_scale)
-        self._made: tuple[int, Any] = 0, None  # replaced at once: another thread sees either the old or the new
+        self._packed: tuple[int, Any] = 0, None  # one assignment replaces both, for other threads
 
     def __call__(self, longest: int) -> Any:
-        """Those of the distances between so many positions, and perhaps of more."""
-        reached, packed = self._made
+        """The packed rows of the distances between at least so many positions."""
+        reached, packed = self._packed
         if longest > reached:
-            reached = max(longest, 2 * reached, LEAST)
-            self._made = reached, packed = self._pack(reached)
+            self._packed = _, packed = self._pack(max(longest, 2 * reached, LEAST))
         return packed
 
     def _pack(self, longest: int) -> tuple[int, Any]:
-        """(for which longest sequence, the packed rows): for any once they reach to where all distances share a row."""
+        """(the longest sequence that they serve, the packed rows): ALL where farther distances share one table row."""
         numbers_L = distance_numbers(np.arange(longest - 1, -longest, -1), self.positions)
         behind_P, ahead_P = numbers_L[longest - 1 :: -1], numbers_L[longest - 1 :]
         shared_P = (behind_P == len(self.table_LD) - 1) & (ahead_P == 0)
@@ -215,13 +202,12 @@ class DistanceRows:
         return longest, self.ops.pack_distances(key_LE, query_LE, self.heads)
 
     def _rows(self, first: int, stop: int) -> np.ndarray:
-        """What the projection makes of some rows of the table."""
         x_LD = self.ops.embed(np.arange(first, stop, dtype=np.int32), self.table_LD)
         return np.asarray(self.projection(x_LD if self.norm is None else self.norm(x_LD)))
 
 
 def cached_heads(spec: AttentionSpec) -> Heads:
-    """Heads of cached rows: keys and values side by side; queries are separate, or first in fused rows."""
+    """Heads of cached rows: keys and values side by side; queries are in rows of their own, or first in fused rows."""
     shape = spec.heads, spec.key_heads, spec.head_width
     return Heads(*shape, value_column=spec.key_width, scale=spec.query_scale, softcap=spec.softcap)
 
@@ -233,13 +219,13 @@ def fused_heads(spec: AttentionSpec) -> Heads:
 
 
 class HeadNorms:
-    """Root mean square norms (Henry 2020 has norms there; Gemma 3 and Qwen 3 these) of ``name.{query,key}_norm``."""
+    """Root mean square norms of queries and keys (Henry 2020; Gemma 3, Qwen 3), of ``name.{query,key}_norm``."""
 
     def __init__(self, parameters: Parameters, name: str, spec: StackSpec):
         self.ops, self.epsilon = parameters.ops, spec.norms.epsilon
         query_K, key_K = (parameters.tensor(f"{name}.{part}_norm.weight") for part in ("query", "key"))
         counts = spec.attention.heads, spec.attention.key_heads
-        # (weights, column): queries and keys lie side by side, so one call does all heads
+        # (weights, column): queries and keys lie side by side, so one call normalizes all heads
         if spec.attention.norms_of_all_heads:
             self.parts = [(query_K[None], 0), (key_K[None], len(query_K))]
         else:
@@ -253,8 +239,8 @@ class HeadNorms:
 class SelfAttention(Sublayer):
     """Attention of a stack's rows over themselves, from ``layer.self_attention.{norm,qkv,output}``.
 
-    row_width  the width of a cached row: its keys, then its values
-    rounded    whether a decoder caches them as bfloat16: if its products are narrower than float32
+    row_width  of a cached row: keys, then values
+    rounded    whether a decoder caches rows as bfloat16: if its products are narrower than float32
     """
 
     def __init__(self, parameters: Parameters, layer: str, number: int, spec: StackSpec):
@@ -266,7 +252,7 @@ class SelfAttention(Sublayer):
         self.fused_heads, self.cached_heads = fused_heads(attention), cached_heads(attention)
         self.narrow_heads = self.fused_heads._replace(narrow=True)
         self.row_width = 2 * spec.attention.key_width
-        # whether nothing but the feed-forward follows
+        # whether only the feed-forward follows
         self.last = number == spec.layers - 1 and not spec.parallel and (number > 0 or spec.convolution is None)
         local = spec.local if spec.local is not None and number in spec.local.layers else None
         self.window = None if local is None else (local.before, local.after)
@@ -274,7 +260,7 @@ class SelfAttention(Sublayer):
         self.distances = None
         if spec.positions.kind == "disentangled":
             self.distances = DistanceRows(parameters, name, spec, self.qkv)
-        # what is done to queries and keys, in place, before they meet
+        # applied to queries and keys in place, before attention
         self.changes: list[Callable[[np.ndarray, np.ndarray], None]] = []
         if spec.positions.kind == "rotary" and number not in spec.positions.layers_without:
             rotary = (local and local.rotary) or spec.positions.rotary or Rotary(spec.attention.head_width)
@@ -284,14 +270,14 @@ class SelfAttention(Sublayer):
             self.changes.insert(place, HeadNorms(parameters, name, spec))
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
-        # No names for intermediate rows: freed ones leave their memory, still in the CPU's caches, to the next.
+        # Intermediate rows have no names: freed at once, their memory, still in the CPU's caches, serves the next rows.
         # MiniLM in int8 takes 5 to 10% longer if queries and keys live until the norm is done.
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        context_NF = attend(self.qkv(self.entering(x_ND)), rows)
+        context_NF = attend(self.qkv(self.input_of(x_ND)), rows)
         if len(context_NF) < len(x_ND):
             assert isinstance(rows, WholeRows)
             x_ND = self.ops.take_rows(x_ND, rows.starts_B1[:-1])
-        return self.leaving(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
+        return self.output_of(x_ND, self.output(context_NF, residual_NF=self.residual(x_ND)))
 
     def _attend_cached(self, qkv_NE: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         for change in self.changes:
@@ -311,15 +297,16 @@ class SelfAttention(Sublayer):
     def _attend_whole(self, qkv_NE: np.ndarray, rows: WholeRows) -> np.ndarray:
         for change in self.changes:
             change(qkv_NE, rows.positions_N)
-        if self.rounded and rows.causal:  # as a later step reads them
+        if self.rounded and rows.causal:  # as later steps read keys and values
             self.ops.round_rows(qkv_NE, self.fused_heads.key_column)
         if rows.cache is not None:
             self.ops.write_rows(rows.cache.target.layers[self.number], rows.rows_N, qkv_NE, self.fused_heads.key_column)
         query_NE, batch = qkv_NE, rows.batch(self.window)
         if self.last and rows.first_only:
-            query_NE, seen_N2 = self.ops.take_rows(qkv_NE, batch.query_starts_B1[:-1]), batch.seen_N2
-            seen_N2 = None if seen_N2 is None else seen_N2[batch.query_starts_B1[:-1]]
-            batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_N2)
+            firsts_B = batch.query_starts_B1[:-1]
+            query_NE = self.ops.take_rows(qkv_NE, firsts_B)
+            seen_B2 = None if batch.seen_N2 is None else batch.seen_N2[firsts_B]
+            batch = batch._replace(query_starts_B1=np.arange(len(rows.starts_B1)), seen_N2=seen_B2)
         return self.ops.attention(
             query_NE,
             qkv_NE,
@@ -346,7 +333,7 @@ class CrossAttention(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         attend: Callable = self._attend_whole if isinstance(rows, WholeRows) else self._attend_cached
-        return self.leaving(x_ND, self.output(attend(self.query(self.entering(x_ND)), rows), residual_NF=x_ND))
+        return self.output_of(x_ND, self.output(attend(self.query(self.input_of(x_ND)), rows), residual_NF=x_ND))
 
     def _attend_cached(self, query_NF: np.ndarray, rows: CachedRows | RecordedRows) -> np.ndarray:
         keys_values_ME = rows.cache.memory.layers[self.number]
@@ -367,7 +354,7 @@ class CrossAttention(Sublayer):
         assert memory is not None
         lengths_B, keys_values_NE = np.diff(rows.starts_B1), memory.keys_values[self.number]
         weights_BHTS, aligned = None, rows.wants_attention and self.aligned
-        if aligned or rows.looks is not None:
+        if aligned or rows.cross_attentions is not None:
             T, S = int(lengths_B.max(initial=0)), int(np.diff(memory.starts_B1).max(initial=0))
             weights_BHTS = self.ops.empty((len(lengths_B), self.heads.query_heads, T, S), query_NF.dtype)
         context_NF = self.ops.attention(
@@ -378,8 +365,8 @@ class CrossAttention(Sublayer):
             self.heads,
             weights_BHTS=weights_BHTS,
         )
-        if rows.looks is not None:
-            rows.looks.append(np.array(weights_BHTS))
+        if rows.cross_attentions is not None:
+            rows.cross_attentions.append(np.array(weights_BHTS))
         if aligned and weights_BHTS is not None:
             attention_BTS = np.asarray(self.ops.average_heads(weights_BHTS, self.alignment_heads))
             rows.attention_NS = np.concatenate([attention_BTS[b, :length] for b, length in enumerate(lengths_B)])

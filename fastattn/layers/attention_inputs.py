@@ -1,6 +1,6 @@
-"""What the rows of a pass may attend to: whole sequences, or a key-value cache.
+"""Keys that the rows of a pass may attend to: of whole sequences, or of a key-value cache.
 
-Plain data for the layers. What only some of them need is computed at first use.
+Plain data for the layers; a lazy attribute, which only some layers need, is computed at first use.
 """
 
 from collections.abc import Callable
@@ -34,17 +34,17 @@ class WholeRows:
     """Packed sequences, b from row starts[b] to starts[b + 1]: rows attend to their sequence.
 
     bias_of   the stack's bias, for sequences up to a length
-    causal    rows attend only up to themselves
-    memory    that they attend to as well
-    cache     row n is cached in its row ``cached_N[n]``; None: no cache
-    wants_attention  whether to set ``attention_NS``: each row's attention over the memory
-    looks     where every layer's cross-attention goes if it is wanted, [B, heads, T, S] each; None: nowhere
+    causal    a row attends to no later rows
+    memory    rows attend to it too
+    cache     row n is cached in the cache's row ``cached_N[n]``; None: no cache
+    wants_attention  whether cross-attention sets ``attention_NS``: each row's attention over the memory
+    cross_attentions  gets every layer's cross-attention, [B, heads, T, S] each; None: it is not wanted
     types_N   the rows' token types; None: 0
-    seen_B    how many first rows of a sequence its rows may attend to at most, int64, -n: n last ones; None: all
-    shares_N  by which rows draw what they attend to, as ``KeyValueCache.shares`` has them; None: none does
-    last_BS   set by recurrent encoders: the states that the sequences end with
+    seen_B    how many first rows of a sequence its rows may attend to, int64, -n: n last ones; None: all
+    shares_N  by which hard attention draws, as ``KeyValueCache.shares`` makes them; None: it does not draw
+    last_BS   set by recurrent encoders: the states at the ends of the sequences
     narrow    whether attention's products may be in bfloat16
-    first_only  whether of the last layer's results the first row of each sequence is all that is wanted; none is empty
+    first_only  whether only the first row of each sequence is needed of the last layer; no sequence is empty then
     begins    whether rows may be the first of their sequence; here and below
     """
 
@@ -57,35 +57,35 @@ class WholeRows:
     cache: KeyValueCache | None = None
     cached_N: np.ndarray | None = None
     wants_attention: bool = False
-    looks: list[np.ndarray] | None = None
+    cross_attentions: list[np.ndarray] | None = None
     types_N: np.ndarray | None = None
     seen_B: np.ndarray | None = None
     shares_N: np.ndarray | None = None
     narrow: bool = False
     first_only: bool = False
-    attention_NS: np.ndarray | None = None  # by cross-attention
+    attention_NS: np.ndarray | None = None
     last_BS: np.ndarray | None = None
     _batches: dict[tuple[int, int] | None, RaggedBatch] = field(default_factory=dict)
     begins = True
 
     def batch(self, window: tuple[int, int] | None = None) -> RaggedBatch:
-        """For ``ops.attention``: rows see the keys so many before and after them; None: all that they may attend to."""
+        """For ``ops.attention``: rows see keys within a window, (before, after); None: all that they may attend to."""
         if window not in self._batches:
             lengths_B, seen_N2 = np.diff(self.starts_B1), None
-            stops_B = lengths_B if self.seen_B is None else np.where(self.seen_B < 0, lengths_B, self.seen_B)
+            seen_B = lengths_B if self.seen_B is None else self.seen_B
             if window is not None or self.causal or self.seen_B is not None:
                 before, after = window or (-1, -1)
-                sides = before, 0 if self.causal else after
+                sides, stops_B = (before, 0 if self.causal else after), np.where(seen_B < 0, lengths_B, seen_B)
                 seen_N2 = self.ops.seen_around(self.starts_B1, stops_B, np.zeros(1, np.int64), *sides)
-            if seen_N2 is not None and self.seen_B is not None and (self.seen_B < 0).any():
-                firsts_N = np.repeat(np.where(self.seen_B < 0, lengths_B + self.seen_B, 0), lengths_B)
-                np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
+                if (seen_B < 0).any():
+                    firsts_N = np.repeat(np.where(seen_B < 0, lengths_B + seen_B, 0), lengths_B)
+                    np.maximum(seen_N2[:, 0], firsts_N, out=seen_N2[:, 0])
             self._batches[window] = RaggedBatch(self.starts_B1, self.starts_B1, seen_N2)
         return self._batches[window]
 
     @lazy
     def rows_N(self) -> np.ndarray:
-        """The number of each row in a table of rows: the cache's, else one of these alone."""
+        """The number of each row in a table of rows: the cache's, else a table of these rows alone."""
         return np.arange(self.starts_B1[-1], dtype=np.int32) if self.cached_N is None else self.cached_N
 
     @lazy
@@ -105,21 +105,22 @@ class WholeRows:
         return previous_N
 
     def states(self, layer: int, x_ND: np.ndarray, width: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(states_MW, previous_N, rows_N): a table of states, the row that each row of x continues, and its own.
+        """(states_MW, previous_N, rows_N): a table of states, and where in it each row's previous and own state are.
 
         width  of a state; 0: that of x
         """
-        cache = self.cache
-        if cache is not None:
-            return cache.target.layers[layer], self.previous_N, self.rows_N
-        return self.ops.empty_table(len(x_ND), width or x_ND.shape[1], x_ND.dtype), self.previous_N, self.rows_N
+        if self.cache is None:
+            states_MW = self.ops.empty_table(len(x_ND), width or x_ND.shape[1], x_ND.dtype)
+        else:
+            states_MW = self.cache.target.layers[layer]
+        return states_MW, self.previous_N, self.rows_N
 
 
 class CachedRows:
-    """New tokens of slots of a cache, which attend to their slot's history, themselves included, and its memory.
+    """New tokens of slots of a cache, which attend to their slot's history, themselves included, and to its memory.
 
-    counts_R   tokens of each slot, in order: a chunk of its sequence; None: one each, a step
-    attention  as in WholeRows
+    counts_R   how many tokens each slot has, in order, a chunk of its sequence; None: one token, a step
+    attention  as ``wants_attention`` of WholeRows
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class CachedRows:
         attention: bool = False,
     ):
         self.cache, self.slots_R, self.positions_N, self.begins = cache, slots_R, positions_N, True
-        # the slot's number for each token; None: token n is of slot n
+        # for each token the number of its slot in slots_R; None: token n is of slot n
         self.owners_N = None if counts_R is None else np.repeat(np.arange(len(slots_R)), counts_R)
         self.slots_N = slots_R if self.owners_N is None else slots_R[self.owners_N]
         self.rows_N = cache.append(self.slots_N, positions_N, tokens_N)
@@ -144,14 +145,14 @@ class CachedRows:
 
     @lazy
     def history(self) -> tuple[KeyIndex, PositionBias | None]:
-        """What the tokens see in self-attention, and its bias."""
+        """The keys that the tokens see in self-attention, and the bias."""
         lengths_N = self.positions_N.astype(np.int64) + 1
         index_RS = self.cache.index(self.slots_R, int(lengths_N.max()))
         return KeyIndex(index_RS, lengths_N, self.owners_N), self._bias(index_RS.shape[1])
 
     @lazy
     def memory(self) -> KeyIndex:
-        """What the tokens see in cross-attention."""
+        """The keys that the tokens see in cross-attention."""
         index_RS, lengths_R = self.cache.memory_index(self.slots_R)
         lengths_N = lengths_R if self.owners_N is None else lengths_R[self.owners_N]
         return KeyIndex(index_RS, lengths_N, self.owners_N)
@@ -170,15 +171,11 @@ class CachedRows:
 
 
 class RecordedRows:
-    """CachedRows of a step that is recorded, each behind a start: all that changes is in the arrays of StepRows."""
+    """CachedRows of a recorded step, none the first of its sequence; the arrays of StepRows are all that changes."""
 
     def __init__(self, cache: KeyValueCache, rows: StepRows, bias: Callable[[int], PositionBias | None]):
-        self.cache, self.positions_N, self.rows_N, self.previous_N = (
-            cache,
-            rows.positions_R,
-            rows.rows_R,
-            rows.previous_R,
-        )
+        self.cache, self.positions_N = cache, rows.positions_R
+        self.rows_N, self.previous_N = rows.rows_R, rows.previous_R
         self.begins, self.wants_attention, self.types_N = False, False, None
         self.attention_NS: np.ndarray | None = None
         histories_RS, memories_PS = cache.histories_RS, cache.memories_PS

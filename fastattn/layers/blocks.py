@@ -1,4 +1,4 @@
-"""The parts of a stack beside attention: embedding, norms, linear and feed-forward layers, convolution, recurrence."""
+"""The parts of a stack except attention: embedding, norms, linear and feed-forward layers, convolution, recurrence."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,62 +16,54 @@ T = TypeVar("T")
 
 
 class GrowingTable(Generic[T]):
-    """What ``make`` makes for a number of positions: made anew, for twice as many at least, where more are needed."""
+    """A table that ``make`` makes for a number of positions; a longer sequence doubles it at least."""
 
     def __init__(self, make: Callable[[int], T], positions: int):
-        self._make, self._made = make, (positions, make(positions))
+        self._make, self._table = make, (positions, make(positions))
 
     def __call__(self, longest: int) -> T:
-        """That of at least so many positions."""
-        positions, table = self._made
+        """The table of at least so many positions."""
+        positions, table = self._table
         if longest > positions:
             positions = max(longest, 2 * positions)
-            # Assigned at once, so that another thread sees either the old table or the new one.
-            self._made = positions, table = positions, self._make(positions)
+            # One assignment, so that another thread sees either the old table or the new one.
+            self._table = positions, table = positions, self._make(positions)
         return table
-
-
-def _layer_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
-    weight_D, bias_D = parameters.tensor(f"{name}.weight"), parameters.optional(f"{name}.bias")
-    return partial(parameters.ops.layer_norm, weight_D=weight_D, bias_D=bias_D, epsilon=epsilon)
-
-
-def _rms_norm(parameters: Parameters, name: str, epsilon: float) -> partial[np.ndarray]:
-    return partial(parameters.ops.rms_norm, weight_D=parameters.tensor(f"{name}.weight"), epsilon=epsilon)
-
-
-NORMS: dict[str, Callable[[Parameters, str, float], partial[np.ndarray]]] = {"layer": _layer_norm, "rms": _rms_norm}
 
 
 def Norm(parameters: Parameters, name: str, spec: NormSpec) -> partial[np.ndarray]:
     """The spec's norm of x [+ residual_ND], with the tensors ``name.weight`` and perhaps ``name.bias``."""
-    return NORMS[spec.kind](parameters, name, spec.epsilon)
+    weight_D = parameters.tensor(f"{name}.weight")
+    if spec.kind == "rms":
+        return partial(parameters.ops.rms_norm, weight_D=weight_D, epsilon=spec.epsilon)
+    bias_D = parameters.optional(f"{name}.bias")
+    return partial(parameters.ops.layer_norm, weight_D=weight_D, bias_D=bias_D, epsilon=spec.epsilon)
 
 
 class Sublayer:
     """A part of a block, with its norm ``name.norm``: x + f(norm(x)) if norms come before, else norm(x + f(x)).
 
     With a norm of its output, ``name.output_norm``, x + output_norm(f(norm(x))), or x + output_norm(f(x)).
-    Called with x_ND and what its rows may attend to: ``fastattn.layers.attention_inputs``.
+    A call takes x_ND and the keys that its rows may attend to, see ``fastattn.layers.attention_inputs``.
+    first  whether it is the first sublayer of the stack
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: NormSpec, first: bool = False):
-        """``first``: of the first sublayer of a stack."""
         self.ops, self.pre_norm = parameters.ops, spec.before
         has_norm = spec.input and (spec.first or not first)
         self.norm = Norm(parameters, f"{name}.norm", spec) if has_norm else None
         self.output_norm = Norm(parameters, f"{name}.output_norm", spec) if spec.output else None
 
-    def entering(self, x_ND: np.ndarray) -> np.ndarray:
-        """The input of f."""
+    def input_of(self, x_ND: np.ndarray) -> np.ndarray:
+        """The input of f from that of the sublayer."""
         return self.norm(x_ND) if self.pre_norm and self.norm is not None else x_ND
 
     def residual(self, x_ND: np.ndarray) -> np.ndarray | None:
-        """The residual that the last linear layer of f adds to its product."""
+        """The residual that f's last linear layer adds."""
         return x_ND if self.output_norm is None else None
 
-    def leaving(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
-        """The sublayer's result, from x and what the last linear layer has made."""
+    def output_of(self, x_ND: np.ndarray, y_ND: np.ndarray) -> np.ndarray:
+        """The sublayer's output, from x and the output of f's last linear layer."""
         if self.output_norm is not None:
             return self.ops.add_rows(x_ND, self.output_norm(y_ND))
         return y_ND if self.pre_norm or self.norm is None else self.norm(y_ND)
@@ -92,7 +84,7 @@ class FeedForward(Sublayer):
         name = f"{layer}.feed_forward"
         super().__init__(parameters, name, spec.norms)
         names = (f"{name}.inner", f"{name}.inner_linear")[: 1 + spec.feed_forward.gated]
-        precision = parameters.usual(*names)
+        precision = parameters.default_precision(*names)
         self.inner = Linear(parameters, names[0], spec.feed_forward.activation, precision)
         if spec.feed_forward.gated:
             gate = parameters.packed(names[1], precision)
@@ -100,16 +92,13 @@ class FeedForward(Sublayer):
         self.outer = Linear(parameters, f"{name}.outer")
 
     def __call__(self, x_ND: np.ndarray, rows: Rows, residual_ND: np.ndarray | None = None) -> np.ndarray:
-        """``residual_ND``: to which f(x) is added, None: x."""
+        """``residual_ND``: f(x) is added to it; None: to x."""
         residual_ND = self.residual(x_ND) if residual_ND is None else residual_ND
-        return self.leaving(x_ND, self.outer(self.inner(self.entering(x_ND)), residual_NF=residual_ND))
+        return self.output_of(x_ND, self.outer(self.inner(self.input_of(x_ND)), residual_NF=residual_ND))
 
 
 class Parallel:
-    """x + mixer(x) + feed_forward(x), each with a norm of its own before it (Wang and Komatsuzaki 2021).
-
-    mixer  a sublayer that is called as the feed-forward is
-    """
+    """x + mixer(x) + feed_forward(x), each with a norm of its own before it (Wang and Komatsuzaki 2021)."""
 
     def __init__(self, mixer: Callable[[np.ndarray, Rows], np.ndarray], feed_forward: FeedForward):
         self.mixer, self.feed_forward = mixer, feed_forward
@@ -119,9 +108,9 @@ class Parallel:
 
 
 def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np.ndarray:
-    """The rows of a table whose first is the id padding's, which does not count: the other ids' follow in order.
+    """The table row of each position: row 0 for the id ``padding``, rows from 1 on for a sequence's remaining ids.
 
-    fairseq's make_positions. Positions are those of whole sequences, end to end.
+    fairseq's make_positions. The positions are of whole sequences, end to end.
     """
     rows_N, padding_N = positions_N + 1, ids_N == padding
     if padding_N.any():
@@ -131,49 +120,49 @@ def counted_rows(ids_N: np.ndarray, positions_N: np.ndarray, padding: int) -> np
     return np.asarray(rows_N)
 
 
-class PositionTable:
-    """Learned positions, [P, D]; a longer sentence is an InputError."""
-
-    def __init__(self, table_PD: np.ndarray):
-        self.table_PD = table_PD
-
-    def __call__(self, longest: int) -> np.ndarray:
-        if longest > len(self.table_PD):
-            raise InputError(f"the model has {len(self.table_PD)} positions, the sequence needs {longest}")
-        return self.table_PD
-
-
 class TypedPositions:
-    """Learned positions and token types in one table, whose row type * P + position is their sum; [U * P, D].
+    """Learned positions and token types in one table [U * P, D], whose row type * P + position is their sum.
 
-    table_PD  None: there are no learned positions, so P is 1
+    table_PD  None: no learned positions, so P is 1
     """
 
     def __init__(self, table_PD: np.ndarray | None, types_UD: np.ndarray):
-        self.types = len(types_UD)
-        self.positions = 1 if table_PD is None else len(table_PD)
-        self.has_positions = table_PD is not None
-        # in this order: the sums of positions and of type 0 are those of loaders that have added them
-        with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are sound data
+        self.types, self.positions = len(types_UD), 0 if table_PD is None else len(table_PD)
+        # Loaders that add type 0 to the positions get the same sums by this order.
+        with np.errstate(invalid="ignore", over="ignore"):  # weights of any size are valid
             sums_UPD = types_UD[:, None] if table_PD is None else table_PD + types_UD[:, None]
         self.table_ND = np.ascontiguousarray(sums_UPD.reshape(-1, types_UD.shape[1]))
 
     def rows(self, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
-        """The table's row of each position and type; None: all are of type 0."""
-        rows_N = positions_N if self.has_positions else np.zeros_like(positions_N)
-        return rows_N if types_N is None else (rows_N + types_N * self.positions).astype(np.int32)
+        """The table's row of each position and type; types_N None: type 0. InputError for an unknown type."""
+        rows_N = positions_N if self.positions else np.zeros_like(positions_N)
+        if types_N is None:
+            return rows_N
+        if len(types_N) and not 0 <= int(types_N.min()) <= int(types_N.max()) < self.types:
+            raise InputError(f"token types from 0 to {self.types - 1} are known, got {types_N.max()}")
+        return (rows_N + types_N * max(1, self.positions)).astype(np.int32)
 
 
 def added_positions(
     parameters: Parameters, stack: str, spec: StackSpec, dtype: Any
 ) -> Callable[[int], np.ndarray | None]:
-    """The table of the first positions that is added to the embedding, by their number; None for those in attention."""
+    """From a number of positions to the table that the embedding adds, or None: positions are in attention.
+
+    InputError for more positions than a learned table has.
+    """
     if spec.positions.kind == "sinusoid":
         # tables of 512 would take 1.6 ms of every start
         return GrowingTable(lambda positions: sinusoid_table(positions, spec.width, dtype, spec.positions.start), 64)
-    if spec.positions.has_table:
-        return PositionTable(parameters.tensor(f"{stack}.positions"))
-    return lambda longest: None
+    if not spec.positions.has_table:
+        return lambda longest: None
+    table_PD: np.ndarray = parameters.tensor(f"{stack}.positions")
+
+    def learned(longest: int) -> np.ndarray:
+        if longest > len(table_PD):
+            raise InputError(f"the model has {len(table_PD)} positions, the sequence needs {longest}")
+        return table_PD
+
+    return learned
 
 
 def check_ids(ids_N: np.ndarray, vocabulary: int) -> None:
@@ -184,10 +173,10 @@ def check_ids(ids_N: np.ndarray, vocabulary: int) -> None:
 
 
 class Embedding:
-    """Ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to the width D.
+    """From ids, positions and token types to rows: table[id] * scale + position + type, norm and projection to width D.
 
-    The last four only where the spec has them, norm and projection in its order. The id -1 embeds to zeros (its
-    position is still added). An id outside the vocabulary, and a type that the model does not have, are InputErrors.
+    The spec says which of the last four there are, and in which order norm and projection come. The id -1 embeds to
+    zeros (its position is still added). InputError for an id outside the vocabulary and an unknown type.
     """
 
     def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
@@ -211,23 +200,18 @@ class Embedding:
             positions_N = counted_rows(ids_N, positions_N, self.padding)
         table_PD = self.positions(int(positions_N.max()) + 1 if len(positions_N) else 0)
         if self.typed is not None:
-            table_PD, positions_N = self.typed.table_ND, self._typed_rows(self.typed, positions_N, types_N)
+            table_PD, positions_N = self.typed.table_ND, self.typed.rows(positions_N, types_N)
         x_ND = self.ops.embed(ids_N, self.table, self.scale, positions_N, table_PD)
         for step in self.finishing:
             x_ND = step(x_ND)
         return x_ND
 
-    def _typed_rows(self, typed: TypedPositions, positions_N: np.ndarray, types_N: np.ndarray | None) -> np.ndarray:
-        if types_N is not None and len(types_N) and not 0 <= int(types_N.min()) <= int(types_N.max()) < typed.types:
-            raise InputError(f"token types from 0 to {typed.types - 1} are known, got {types_N.max()}")
-        return typed.rows(positions_N, types_N)
-
 
 class Convolved:
     """norm(block(x) + activation(convolution of x)), from ``stack.convolution`` and ``stack.convolution_norm``.
 
-    block  its sublayers
-    Rows beyond a sequence's ends are zeros.
+    block  sublayers
+    The convolution reads zeros beyond a sequence's ends.
     """
 
     def __init__(
@@ -251,8 +235,8 @@ class Convolved:
         return self.norm(self.linear(near_NE, residual_NF=y_ND))
 
 
-# Recurrences replace a decoder's self-attention by a state of ``row_width``, which takes in all rows up to the present
-# one. It is never ``rounded``: the errors of all steps would add up in it.
+# Recurrences replace a decoder's self-attention by a state of ``row_width``, which sums up all rows so far. It is never
+# ``rounded``: the errors of all steps would add up in it.
 
 
 class SimpleRecurrence(Sublayer):
@@ -268,14 +252,14 @@ class SimpleRecurrence(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         states = rows.states(self.number, x_ND)
-        return self.leaving(x_ND, self.ops.ssru(self.input(self.entering(x_ND)), x_ND, *states))
+        return self.output_of(x_ND, self.ops.ssru(self.input(self.input_of(x_ND)), x_ND, *states))
 
 
 class AverageAttention(Sublayer):
     """An average attention network (Zhang 2018); its state is the sum of all rows so far.
 
-    Marian's form: y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y, the norm
-    being there where norms come before only. Without the feed-forward y is the average, without the gates f(x) is y.
+    Marian's form: y = FFN(norm(average of x so far)); f(x) = sigmoid(x Wi + bi) x + sigmoid(y Wf + bf) y. The norm is
+    there only where norms come before. Without the feed-forward y is the average, without the gates f(x) is y.
     From ``layer.average_attention.{norm,inner,outer,input_gate,forget_gate}``.
     """
 
@@ -296,7 +280,7 @@ class AverageAttention(Sublayer):
 
     def __call__(self, x_ND: np.ndarray, rows: Rows) -> np.ndarray:
         y_ND = self.ops.running_average(x_ND, *rows.states(self.number, x_ND), rows.positions_N)
-        y_ND = self.entering(y_ND)
+        y_ND = self.input_of(y_ND)
         if self.inner is not None and self.outer is not None:
             y_ND = self.outer(self.inner(y_ND))
         if self.gates is None:
@@ -305,7 +289,7 @@ class AverageAttention(Sublayer):
             input_gate, forget_gate = self.gates
             y_ND = forget_gate(y_ND, residual_NF=x_ND, multiply_NF=y_ND)
             y_ND = input_gate(x_ND, residual_NF=y_ND, multiply_NF=x_ND)
-        return self.leaving(x_ND, y_ND)
+        return self.output_of(x_ND, y_ND)
 
 
 RECURRENCES: dict[str, type[SimpleRecurrence] | type[AverageAttention]] = {

@@ -1,7 +1,7 @@
-"""Random draws of samples. There is no generator with a state: a number is a hash of what it is for.
+"""Random draws of samples, without a generator's state, so that neither the batch nor the order of threads matters.
 
-That is the seed, the sentence, the sample's number and the position (counter-based: Salmon 2011; the mixing is
-SplitMix64's, Steele 2014). So neither the batch nor the order of threads matters.
+A number is a hash of the seed, the sentence, the sample's number and the position (counter-based: Salmon 2011; the
+mixing is SplitMix64's, Steele 2014).
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def sample_key(seed: int, sentence: int, hypothesis: int) -> int:
-    """The key, 64 bits, of one sample of a sentence, whose own number has as many."""
+    """The key of one sample of a sentence; the key and the sentence's number have 64 bits."""
     bits_1 = _mixed(np.array([seed % 2**64], np.uint64))
     for number in (sentence, hypothesis):
         bits_1 = _mixed(bits_1 ^ np.uint64(number))
@@ -30,7 +30,7 @@ def _mixed(bits_R: np.ndarray) -> np.ndarray:
 
 
 def drawn_keys(weights_TS: np.ndarray, shares_T: np.ndarray) -> np.ndarray:
-    """For each row the first key up to which the weights add up to more than its share, below 1, of them."""
+    """For each row the first key at which the running sum of its weights exceeds its share, below 1, of their total."""
     sums_TS = np.cumsum(weights_TS, axis=1, dtype=np.float64)
     bounds_T = shares_T * sums_TS[:, -1]  # below the total, as shares are below 1
     return np.minimum((sums_TS <= bounds_T[:, None]).sum(axis=1), weights_TS.shape[1] - 1)

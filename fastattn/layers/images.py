@@ -1,4 +1,4 @@
-"""Layers of images: convolutions, and what weighs channels and places."""
+"""Layers of images: convolutions, and gates of channels and places."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fastattn.spec.quantized import as_float32
 class ImageConvolution:
     """activation(W * x + b [+ residual]), from ``name.weight`` [F, taps * C / groups] and ``name.bias``.
 
-    groups  of the channels; as many as there are: one filter a channel (depthwise)
+    groups  of the channels; as many as channels: one filter a channel (depthwise)
     """
 
     def __init__(self, parameters: Parameters, name: str, window: Window, activation: str = "none", groups: int = 1):
@@ -25,9 +25,9 @@ class ImageConvolution:
             self.filters_TD = np.ascontiguousarray(weight_FE.T)
             return
         biases = [None] * groups if self.bias is None else np.split(self.bias, groups)
-        pairs, wanted = zip(np.split(weight_FE, groups), biases), parameters.precision
-        precision = "int8" if wanted == "int4" else wanted  # a group's inputs are few, seldom whole groups of int4
-        self.groups = [self.ops.pack_linear(weight, bias, precision) for weight, bias in pairs]
+        pairs, precision = zip(np.split(weight_FE, groups), biases), parameters.precision
+        narrow = "int8" if precision == "int4" else precision  # a group's inputs are few, seldom whole groups of int4
+        self.groups = [self.ops.pack_linear(weight, bias, narrow) for weight, bias in pairs]
 
     def __call__(
         self, x_ND: np.ndarray, grid: PixelGrid, residual_NF: np.ndarray | None = None
@@ -36,13 +36,13 @@ class ImageConvolution:
         if self.filters_TD is None:
             rows = self.ops.convolve(x_ND, grid, self.window, self.groups, self.activation, residual_NF)
         else:
-            more = self.filters_TD, self.bias, self.activation, residual_NF
-            rows = self.ops.convolve_depthwise(x_ND, grid, self.window, *more)
+            arguments = self.filters_TD, self.bias, self.activation, residual_NF
+            rows = self.ops.convolve_depthwise(x_ND, grid, self.window, *arguments)
         return rows, self.window.over(grid)
 
 
 def image_starts(grid: PixelGrid) -> np.ndarray:
-    """Where each image's rows start, and where the last one's end."""
+    """Where each image's rows start, and where the last image's rows end."""
     return np.arange(grid.images + 1, dtype=np.int64) * (grid.height * grid.width)
 
 
@@ -81,7 +81,7 @@ class ChannelAndPlaceGate:
         return gates_BD
 
     def places(self, x_ND: np.ndarray, grid: PixelGrid) -> np.ndarray:
-        """The gate of each place, [N, 1], from rows whose channels have been weighed."""
+        """The gate of each place, [N, 1], from rows after the gates of channels."""
         summary_N2 = np.stack([x_ND.mean(axis=1), x_ND.max(axis=1)], axis=1)  # as fast as a kernel: bound by memory
         return self.spatial(self.ops.as_rows(summary_N2), grid)[0]
 

@@ -1,13 +1,13 @@
-"""The key-value cache: rows of keys and values handed out one at a time, and tables of which rows a slot sees.
+"""The key-value cache: a pool of rows of keys and values, and tables of the rows that each slot sees.
 
-A slot is a beam of a sentence: a row of the decoding batch. A memory slot holds what the slots of one sentence, or of
-several with equal beginnings, share: the rows of its memory, and those of a first pass. Each step gives every active
-slot one row of the pool for its new key and value, and ``history`` lists a slot's rows from its first token on.
+A slot is a beam of a sentence: a row of the decoding batch. A memory slot holds the rows that the slots of one
+sentence, or of several with equal beginnings, share: those of its memory and of a first pass. Each step gives every
+active slot one row of the pool for its new key and value; the slot's history lists its rows from its first token on.
 Reordering beams copies lists of row numbers, never keys or values. A sentence that ends returns its rows; rows of beams
-that ended before it are returned once rows are short. So memory follows the tokens in use, whatever the mix of lengths.
+that ended earlier are returned when rows are short. So memory follows the tokens in use, whatever the mix of lengths.
 
-Where there is no memory, rows depend on the tokens up to theirs alone: histories may have first rows in common with
-others, in use or over. Such rows are held by each of them, and by the beginnings that are kept for later ones.
+Without a memory, a row depends only on the tokens up to its own, so histories may share first rows. Each history holds
+the rows that it shares, and so do the beginnings that are kept for later sequences.
 """
 
 from collections.abc import Hashable
@@ -15,18 +15,44 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastattn.layers.decoder_sizes import DecoderSizes
 from fastattn.layers.draws import uniform
 from fastattn.ops.protocol import Ops
 from fastattn.ops.row_pool import RowPool
+from fastattn.system.records import dataclass
 
-FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables; they double
+FIRST_POSITIONS, FIRST_MEMORY = 64, 32  # columns of the tables, which double
 LEAST_ROWS = 256  # smaller pools do not shrink
 KEPT_BYTES = 1 << 27  # of beginnings for later sequences
 
 
+@dataclass(frozen=True)
+class DecoderSizes:
+    """Sizes of the key-value cache, and limits of sequences.
+
+    max_positions  how many tokens the decoder has positions for; 0: no limit
+    layer_weights  about how many weights its layers have, without the projection
+    row_widths     for each layer the width of a cached row of a target position
+    memory_widths  for each layer the width of a cached row of a memory position: keys, then values; (): no memory
+    row_dtype      of cached rows: uint16, the bits of bfloat16, for keys and values if products are narrower than
+                   float32, since reading them bounds a step; or as ``Decoder.cache_in`` sets it
+    dtype          of hidden states and attention weights
+    records        whether steps can be recorded
+    aligns         whether the decoder attends to its memory, so that calls can return the attention
+    """
+
+    max_positions: int
+    vocabulary: int
+    layer_weights: int
+    row_widths: tuple[int, ...]
+    memory_widths: tuple[int, ...]
+    row_dtype: np.dtype
+    dtype: np.dtype
+    records: bool
+    aligns: bool
+
+
 class Beginning(NamedTuple):
-    """Tokens that sequences may begin with, and the rows that have them."""
+    """Tokens that sequences may begin with, and their rows."""
 
     tokens_T: np.ndarray
     rows_T: np.ndarray
@@ -35,15 +61,15 @@ class Beginning(NamedTuple):
 class KeyValueCache:
     """Keys and values of the target positions of slots, and of the memories (encoded sources) of memory slots.
 
-    target  a pool of rows for target positions: keys and values, or a state that took in all positions up to it
-    memory  a pool of rows for positions of memories: their keys, then their values
-    Both begin with as many rows as are expected.
+    target  a pool of rows of target positions: keys and values, or states
+    memory  a pool of rows of memory positions: keys, then values
+    rows, memory_rows  how many rows of each are expected
     """
 
     def __init__(self, ops: Ops, sizes: DecoderSizes, rows: int, memory_rows: int):
         self.target = RowPool(ops, sizes.row_widths, sizes.row_dtype, rows)
         self.memory = RowPool(ops, sizes.memory_widths, sizes.row_dtype, memory_rows)
-        self.histories_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 after each history
+        self.histories_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # -1 behind each history
         self._written_RS = np.full((0, FIRST_POSITIONS), -1, np.int32)  # rows that the slot wrote itself; -1: none
         self._memory_slots_R = np.zeros(0, np.int64)
         self._keys_R = np.zeros(0, np.uint64)  # of samples; 0: none
@@ -51,30 +77,29 @@ class KeyValueCache:
         self.memories_PS = np.zeros((0, FIRST_MEMORY), np.int32)
         self._memory_lengths_P = np.zeros(0, np.int64)
         self._users_P = np.zeros(0, np.int64)  # sentences that use each memory slot
-        self._begun: dict[int, np.ndarray] = {}  # the rows of a first pass, by memory slot
+        self._begun: dict[int, np.ndarray] = {}  # rows of a first pass, by memory slot
         self._memory_slots: dict[Hashable, int] = {}  # by the key of the beginning
         self._free_memory_slots: list[int] = []
         self._tokens_M = np.zeros(0, np.int32)
-        self._attention_MS: np.ndarray | None = None
-        self._attention_dtype = sizes.dtype
-        self._holders_M = np.zeros(0, np.int32)  # of each row that several may hold
-        self._held: dict[int, int] = {}  # how many first rows of a slot's history are such
-        self._kept: list[Beginning] = []  # the oldest first
-        self.keeps = not sizes.memory_widths  # whether there may be some
+        self._attention_MS = np.zeros((0, 0), sizes.dtype)
+        self._holders_M = np.zeros(0, np.int32)  # how many histories and beginnings hold each shared row
+        self._held: dict[int, int] = {}  # how many first rows of a slot's history are shared
+        self._beginnings: list[Beginning] = []  # the oldest first
+        self.keeps = not sizes.memory_widths  # whether histories may share rows
         self._most_kept = KEPT_BYTES // max(1, sum(sizes.row_widths) * sizes.row_dtype.itemsize)
 
     # memory slots and slots
 
     def add_memory_slots(self, starts_B1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(memory_slots_B, rows_N): new ones, and their rows of the memory pool, which the caller writes."""
+        """(memory_slots_B, rows_N): new memory slots, and their rows of the memory pool, which the caller writes."""
         lengths_B = np.diff(starts_B1)
         B = len(lengths_B)
         if len(self._free_memory_slots) < B:
-            old, more = len(self._users_P), max(B, len(self._users_P))
-            self.memories_PS = _extended(self.memories_PS, more, 0)
-            self._memory_lengths_P = _extended(self._memory_lengths_P, more, 0)
-            self._users_P = _extended(self._users_P, more, 0)
-            self._free_memory_slots.extend(range(old + more - 1, old - 1, -1))
+            before, added = len(self._users_P), max(B, len(self._users_P))
+            self.memories_PS = _extended(self.memories_PS, added, 0)
+            self._memory_lengths_P = _extended(self._memory_lengths_P, added, 0)
+            self._users_P = _extended(self._users_P, added, 0)
+            self._free_memory_slots.extend(range(before + added - 1, before - 1, -1))
         memory_slots_B = np.array([self._free_memory_slots.pop() for _ in range(B)], np.int64)
         rows_N = self.memory.take(int(starts_B1[-1]))
         self.memories_PS = _widened(self.memories_PS, int(lengths_B.max(initial=0)), 0)
@@ -84,21 +109,21 @@ class KeyValueCache:
         return memory_slots_B, rows_N
 
     def add_slots(self, memory_slot: int, count: int, key: int = 0) -> np.ndarray:
-        """slots_R: ``count`` slots for one more sentence that uses the memory slot; ``key`` of a sample."""
+        """slots_R: ``count`` slots for another sentence of the memory slot; ``key`` of a sample, see ``draws``."""
         if len(self._free_slots) < count:
-            old, more = len(self.histories_RS), max(count, len(self.histories_RS))
-            self.histories_RS = _extended(self.histories_RS, more, -1)
-            self._written_RS = _extended(self._written_RS, more, -1)
-            self._memory_slots_R = _extended(self._memory_slots_R, more, 0)
-            self._keys_R = _extended(self._keys_R, more, 0)
-            self._free_slots.extend(range(old + more - 1, old - 1, -1))
+            before, added = len(self.histories_RS), max(count, len(self.histories_RS))
+            self.histories_RS = _extended(self.histories_RS, added, -1)
+            self._written_RS = _extended(self._written_RS, added, -1)
+            self._memory_slots_R = _extended(self._memory_slots_R, added, 0)
+            self._keys_R = _extended(self._keys_R, added, 0)
+            self._free_slots.extend(range(before + added - 1, before - 1, -1))
         slots_R = np.array([self._free_slots.pop() for _ in range(count)], np.int64)
         self._memory_slots_R[slots_R], self._keys_R[slots_R] = memory_slot, key
         self._users_P[memory_slot] += 1
         return slots_R
 
     def keep_beginning(self, memory_slot: int, slot: int, key: Hashable) -> None:
-        """Give the slot's history so far to the memory slot, for other sentences with that key to start from."""
+        """Give the slot's history so far to the memory slot: later sentences with that key start from it."""
         length = self.length(slot)
         self._begun[memory_slot] = self.histories_RS[slot, :length].copy()
         self._written_RS[slot, :length] = -1
@@ -114,9 +139,9 @@ class KeyValueCache:
         self.histories_RS[slot, : len(rows_T)] = rows_T
 
     def release(self, memory_slot: int, slots_R: np.ndarray) -> None:
-        """Free a sentence's slots and rows, and with its last sentence those of the memory slot."""
+        """Free a sentence's slots and rows, and after the memory slot's last sentence that slot's rows."""
         for slot in slots_R.tolist() if self.keeps else ():
-            self._let_go(self.histories_RS[slot, : self._held.pop(slot, 0)])
+            self._release_rows(self.histories_RS[slot, : self._held.pop(slot, 0)])
         written_RS = self._written_RS[slots_R]
         self.target.give_back(written_RS[written_RS >= 0])
         self._written_RS[slots_R] = -1
@@ -128,12 +153,12 @@ class KeyValueCache:
             self.target.give_back(self._begun.pop(memory_slot, np.zeros(0, np.int32)))
             self._memory_lengths_P[memory_slot] = 0
             self._free_memory_slots.append(memory_slot)
-            self._memory_slots = {key: other for key, other in self._memory_slots.items() if other != memory_slot}
+            self._memory_slots = {key: number for key, number in self._memory_slots.items() if number != memory_slot}
 
     # beginnings that several sequences have
 
     def shared_rows(self, slot: int, length: int) -> np.ndarray:
-        """The rows of the slot's first positions, which others may begin with from now on."""
+        """The rows of the slot's first positions, with which further histories may begin from now on."""
         held, rows_T = self._held.get(slot, 0), self.histories_RS[slot, :length].copy()
         if length > held:
             self._written_RS[slot, held:length] = -1
@@ -142,49 +167,49 @@ class KeyValueCache:
         return rows_T
 
     def begin_with(self, slot: int, rows_T: np.ndarray) -> None:
-        """Start the slot's history with rows of another's."""
+        """Start the slot's history with rows of ``shared_rows`` or ``longest_beginning``."""
         self.take_rows(0, len(rows_T))
         self.histories_RS[slot, : len(rows_T)] = rows_T
         self._hold(rows_T)
         self._held[slot] = len(rows_T)
 
     def longest_beginning(self, tokens_T: np.ndarray) -> np.ndarray:
-        """rows_T of as many first tokens as a kept beginning has in common with these; that is the newest then."""
-        found, newest = np.zeros(0, np.int32), 0
-        for number, beginning in enumerate(self._kept):
+        """rows_T of the longest common beginning of the tokens and a kept one, which counts as the newest then."""
+        longest_T, newest = np.zeros(0, np.int32), 0
+        for number, beginning in enumerate(self._beginnings):
             same = common_beginning(beginning.tokens_T, tokens_T)
-            if same > len(found):
-                found, newest = beginning.rows_T[:same], number
-        if len(found):
-            self._kept.append(self._kept.pop(newest))
-        return found
+            if same > len(longest_T):
+                longest_T, newest = beginning.rows_T[:same], number
+        if len(longest_T):
+            self._beginnings.append(self._beginnings.pop(newest))
+        return longest_T
 
     def keep(self, slot: int, length: int) -> None:
-        """Keep the slot's first positions for later sequences, and let the oldest go where there is too little room.
+        """Keep the slot's first positions, as many as there is room for, for later sequences.
 
-        Of more than there is room for at all, the first ones are kept.
+        The oldest beginnings go where room is short.
         """
         length = min(length, self._most_kept)
         tokens_T = self.tokens(slot, 0, length)
-        common = [common_beginning(beginning.tokens_T, tokens_T) for beginning in self._kept]
-        if length in common:  # it is the beginning of a longer one
-            self._kept.append(self._kept.pop(common.index(length)))
+        common = [common_beginning(beginning.tokens_T, tokens_T) for beginning in self._beginnings]
+        if length in common:  # a kept beginning begins with it
+            self._beginnings.append(self._beginnings.pop(common.index(length)))
             return
         rows_T = self.shared_rows(slot, length)
         self._hold(rows_T)
-        pairs = list(zip(self._kept, common))
-        self._kept = [kept for kept, same in pairs if same < len(kept.tokens_T)] + [Beginning(tokens_T, rows_T)]
-        for kept, same in pairs:
-            if same == len(kept.tokens_T):
-                self._let_go(kept.rows_T)
+        pairs = list(zip(self._beginnings, common))
+        self._beginnings = [old for old, same in pairs if same < len(old.tokens_T)] + [Beginning(tokens_T, rows_T)]
+        for old, same in pairs:
+            if same == len(old.tokens_T):
+                self._release_rows(old.rows_T)
         while self.kept_rows > self._most_kept:
-            self._let_go(self._kept.pop(0).rows_T)
+            self._release_rows(self._beginnings.pop(0).rows_T)
 
     @property
     def kept_rows(self) -> int:
-        """How many rows the beginnings have together."""
+        """How many different rows the beginnings have."""
         kept_M = np.zeros(self.target.rows, bool)
-        for beginning in self._kept:
+        for beginning in self._beginnings:
             kept_M[beginning.rows_T] = True
         return int(kept_M.sum())
 
@@ -193,29 +218,28 @@ class KeyValueCache:
             self._holders_M = _extended(self._holders_M, self.target.rows - len(self._holders_M), 0)
         self._holders_M[rows_T] += 1
 
-    def _let_go(self, rows_T: np.ndarray) -> None:
+    def _release_rows(self, rows_T: np.ndarray) -> None:
         self._holders_M[rows_T] -= 1
         self.target.give_back(rows_T[self._holders_M[rows_T] == 0])
 
     def length(self, slot: int) -> int:
-        """How many positions the slot's history has."""
         return int(np.count_nonzero(self.histories_RS[slot] >= 0))
 
     def cut(self, slot: int, length: int) -> None:
-        """Forget the slot's positions from there on, whose rows it wrote itself."""
+        """Forget the slot's positions from ``length`` on, whose rows the slot wrote itself."""
         written_T = self._written_RS[slot, length:]
         self.target.give_back(written_T[written_T >= 0])
         self._written_RS[slot, length:] = self.histories_RS[slot, length:] = -1
 
     @property
     def slots(self) -> int:
-        """How many slots are in use."""
+        """The number of slots in use."""
         return len(self.histories_RS) - len(self._free_slots)
 
-    # what models and the search do
+    # for models
 
     def append(self, slots_N: np.ndarray, positions_N: np.ndarray, tokens_N: np.ndarray) -> np.ndarray:
-        """rows_N int32: one row for each new token, at its slot and position; layers write keys and values to them."""
+        """rows_N int32: a row for each new token, at its slot and position, to which layers write keys and values."""
         rows_N = self.take_rows(len(slots_N), int(positions_N.max()))
         self.histories_RS[slots_N, positions_N] = rows_N
         self._written_RS[slots_N, positions_N] = rows_N
@@ -223,7 +247,7 @@ class KeyValueCache:
         return rows_N
 
     def take_rows(self, count: int, last: int) -> np.ndarray:
-        """rows_N int32: unused rows, for tokens at positions up to ``last``, which the tables then have room for."""
+        """rows_N int32: unused rows; the tables get room for positions up to ``last``."""
         if last >= self.histories_RS.shape[1]:
             self.histories_RS = _widened(self.histories_RS, last + 1, -1)
             self._written_RS = _widened(self._written_RS, last + 1, -1)
@@ -234,21 +258,21 @@ class KeyValueCache:
             self._tokens_M = _extended(self._tokens_M, self.target.rows - len(self._tokens_M), 0)
         return rows_N
 
-    # what recorded steps do: they write the tables themselves
+    # for recorded steps, which write the tables themselves
 
     @property
     def written_tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(histories_RS, the rows that each slot wrote itself, tokens of rows), which a step writes."""
+        """The tables that a step writes: histories_RS, the rows that each slot wrote itself, the rows' tokens."""
         return self.histories_RS, self._written_RS, self._tokens_M
 
     @property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """All arrays that a step reads or writes: it has to be recorded anew where one of them is another."""
+        """All arrays that a step reads or writes; where one is replaced, the step has to be recorded anew."""
         return (*self.written_tables, self.memories_PS, *self.target.layers, *self.memory.layers)
 
     @property
     def size(self) -> int:
-        """About its bytes."""
+        """About how many bytes the cache takes."""
         return sum(table.nbytes for table in self.tables)
 
     def memory_slots(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -256,20 +280,20 @@ class KeyValueCache:
         memory_slots_R = self._memory_slots_R[slots_R]
         return memory_slots_R, self._memory_lengths_P[memory_slots_R]
 
-    # what the search does
+    # for the search
 
     def index(self, slots_R: np.ndarray, longest: int) -> np.ndarray:
-        """index_RS: the rows of each slot's history, in order, and 0 after them."""
+        """index_RS: the rows of each slot's history, in order, then 0."""
         return np.maximum(self.histories_RS[slots_R, :longest], 0)
 
     def previous(self, slots_R: np.ndarray, positions_R: np.ndarray) -> np.ndarray:
-        """previous_R int32: the row of the position before; -1 for the first position."""
+        """previous_R int32: the row of the previous position; -1 for the first position."""
         return np.where(positions_R > 0, self.histories_RS[slots_R, positions_R - 1], np.int32(-1))
 
     def shares(self, slots_N: np.ndarray, positions_N: np.ndarray) -> np.ndarray:
-        """shares_N in [0, 1), by which a sample's tokens draw what they attend to; NaN: no sample's."""
+        """shares_N in [0, 1), by which hard attention draws the key of each of a sample's tokens; NaN: no sample."""
         keys_N = self._keys_R[slots_N]
-        # complements: the search draws tokens by the positions themselves
+        # by the complements of the positions: the search draws tokens by the positions
         return np.where(keys_N == 0, np.nan, uniform(keys_N, ~positions_N.astype(np.int64)))
 
     def memory_index(self, slots_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -293,27 +317,22 @@ class KeyValueCache:
         return np.where(inside_RT, self._tokens_M[self.histories_RS[slots_R[:, None], positions_RT]], np.int32(-1))
 
     def keep_attention(self, slots_N: np.ndarray, positions_N: np.ndarray, attention_NS: np.ndarray) -> None:
-        """Store the attention of tokens that were just appended."""
-        kept_MS = self._attention_MS
-        width = attention_NS.shape[1] if kept_MS is None else max(kept_MS.shape[1], attention_NS.shape[1])
-        if kept_MS is None or kept_MS.shape != (self.target.rows, width):
-            self._attention_MS = np.zeros((self.target.rows, width), self._attention_dtype)
-            if kept_MS is not None:
-                self._attention_MS[: len(kept_MS), : kept_MS.shape[1]] = kept_MS
-            kept_MS = self._attention_MS
-        rows_N = self.histories_RS[slots_N, positions_N]
-        kept_MS[rows_N, : attention_NS.shape[1]] = attention_NS
+        """Store the attention of appended tokens."""
+        stored_MS, width = self._attention_MS, attention_NS.shape[1]
+        if len(stored_MS) < self.target.rows or stored_MS.shape[1] < width:
+            self._attention_MS = np.zeros((self.target.rows, max(width, stored_MS.shape[1])), stored_MS.dtype)
+            self._attention_MS[: len(stored_MS), : stored_MS.shape[1]] = stored_MS
+        self._attention_MS[self.histories_RS[slots_N, positions_N], :width] = attention_NS
 
     def attention(self, slot: int, first: int, end: int) -> np.ndarray:
         """attention_TS of the slot's positions ``first`` to ``end`` (exclusive), over its sentence's memory."""
-        assert self._attention_MS is not None
         source = self._memory_lengths_P[self._memory_slots_R[slot]]
         return self._attention_MS[self.histories_RS[slot, first:end], :source]
 
     # freeing memory
 
     def _collect(self) -> None:
-        """Return rows that slots wrote and no history holds any more: those of dropped beams."""
+        """Return the rows of dropped beams: slots wrote them and no history has them any more."""
         alive_M = np.zeros(self.target.rows, bool)
         alive_M[self.histories_RS[self.histories_RS >= 0]] = True
         dead_RS = (self._written_RS >= 0) & ~alive_M[self._written_RS]
@@ -321,8 +340,8 @@ class KeyValueCache:
         self._written_RS[dead_RS] = -1
 
     def shrink(self, rows: int, memory_rows: int) -> None:
-        """Shrink a pool that is more than four times as large as expected to be needed, besides what is kept."""
-        rows += self.kept_rows if self._kept else 0
+        """Shrink a pool of more than four times the expected rows; kept beginnings are expected too."""
+        rows += self.kept_rows if self._beginnings else 0
         if self.target.rows > max(LEAST_ROWS, 4 * rows):
             self._collect()
             self._shrink_target(rows)
@@ -334,10 +353,10 @@ class KeyValueCache:
 
     def _shrink_target(self, rows: int) -> None:
         inside_RS = self.histories_RS >= 0
-        # Not np.unique, whose first call imports a module: a process forked meanwhile would wait for it for ever.
+        # Not np.unique: its first call imports a module, whose lock a process forked meanwhile would wait for for ever.
         alive_M = np.zeros(self.target.rows, bool)
-        kept = (beginning.rows_T for beginning in self._kept)
-        alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values(), *kept])] = True
+        shared = (beginning.rows_T for beginning in self._beginnings)
+        alive_M[np.concatenate([self.histories_RS[inside_RS], *self._begun.values(), *shared])] = True
         kept_M = np.flatnonzero(alive_M).astype(np.int32)
         rows = max(LEAST_ROWS, len(kept_M), rows)
         renumbered_M = np.zeros(self.target.rows, np.int32)
@@ -346,27 +365,26 @@ class KeyValueCache:
         written_RS = self._written_RS >= 0
         self._written_RS[written_RS] = renumbered_M[self._written_RS[written_RS]]
         self._begun = {memory_slot: renumbered_M[rows_T] for memory_slot, rows_T in self._begun.items()}
-        self._kept = [kept._replace(rows_T=renumbered_M[kept.rows_T]) for kept in self._kept]
+        self._beginnings = [beginning._replace(rows_T=renumbered_M[beginning.rows_T]) for beginning in self._beginnings]
         if len(self._holders_M):
-            self._hold(np.zeros(0, np.int32))  # as long as the pool
+            self._hold(np.zeros(0, np.int32))  # extends it to the pool's length
             self._holders_M = _extended(self._holders_M[kept_M], rows - len(kept_M), 0)
         self._tokens_M = _extended(self._tokens_M[kept_M], rows - len(kept_M), 0)
-        if self._attention_MS is not None:
-            # Rows added since attention was last wanted have none.
-            attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
-            self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
+        # Rows added since attention was last kept have none.
+        attention_MS = _extended(self._attention_MS, self.target.rows - len(self._attention_MS), 0)
+        self._attention_MS = _extended(attention_MS[kept_M], rows - len(kept_M), 0)
         self.target.keep_only(kept_M, rows)
 
 
-def common_beginning(one_T: np.ndarray, other_T: np.ndarray) -> int:
-    """How many first tokens are the same."""
-    length = min(len(one_T), len(other_T))
-    different = np.flatnonzero(one_T[:length] != other_T[:length])
+def common_beginning(a_T: np.ndarray, b_T: np.ndarray) -> int:
+    """How many first tokens are equal."""
+    length = min(len(a_T), len(b_T))
+    different = np.flatnonzero(a_T[:length] != b_T[:length])
     return int(different[0]) if len(different) else length
 
 
 def _extended(values: np.ndarray, rows: int, fill: int) -> np.ndarray:
-    """The array with ``rows`` more rows, of ``fill``."""
+    """The array with ``rows`` more rows of ``fill``."""
     return np.concatenate([values, np.full((rows, *values.shape[1:]), fill, values.dtype)])
 
 

@@ -21,13 +21,13 @@ from fastattn.spec.quantized import (
 from fastattn.spec.rounding import quantize, rounded
 from fastattn.system.records import dataclass
 
-# Models' precisions in which an embedding and a projection of the same numbers have one copy, by the table's form.
+# The form of a table -> the precisions in which a projection of the same numbers shares its copy.
 _SHARED = {"float32": ("float32",), "int8": ("int8", "int4")}
 
 
 @dataclass
 class NeededTensors:
-    """The tensors and packed layers that a model asked its Parameters for.
+    """The tensors and packed layers that a model read from its Parameters.
 
     tensors  by name
     layers   packed, by name and precision
@@ -40,10 +40,10 @@ class NeededTensors:
 class Parameters:
     """A checkpoint's tensors, packed on demand into the operations' layout; tied weights are packed once.
 
-    precision    of the products: "float32", "bfloat16", "int8" or "int4", with which some are int8: see ``usual``
+    precision    of the products: "float32", "bfloat16", "int8" or "int4" (some int8 then: see ``default_precision``)
     packed_file  the PackedWeights of the cache, or None
     factors      int8 only: returns input factors by tensor name; called once, if a layer has to be quantized here
-    needed       filled with what the model asks for; layers that it has already are not packed
+    needed       gets what the model reads; layers that it has already are not packed
     """
 
     def __init__(
@@ -57,20 +57,21 @@ class Parameters:
     ):
         self.ops, self.precision, self._packed_file, self._factors = ops, precision, packed_file, cache(factors)
         self._tensors = tensors
-        self._read: dict[int, tuple[Tensor, Tensor]] = {}  # what was read of a tensor, which keeps its id
+        # From the id of a stored tensor to what was read of it, and the tensor itself, so that it keeps its id.
+        self._read: dict[int, tuple[Tensor, Tensor]] = {}
         self._needed = needed or NeededTensors()
         self._packed: dict[tuple[int, int, str], PackedLinear] = {}
 
     def tensor(self, name: str) -> Any:
         """An array; for linear weights and embedding tables perhaps a QuantizedTensor."""
-        found = self._needed.tensors.get(name)  # of a table perhaps what it has become
-        if found is None:
-            found = self._tensors[name]
-        if id(found) not in self._read:
-            is_table = self._packed_file is not None and isinstance(found, UnreadTensor) and found.form == "float32"
-            self._read[id(found)] = self._packed_file.table(name, found) if is_table else in_memory(found), found
-        read = self._read[id(found)][0]
-        self._needed.tensors |= {other: read for other, one in self._needed.tensors.items() if one is found}
+        stored = self._needed.tensors.get(name)  # ``table`` may have replaced it
+        if stored is None:
+            stored = self._tensors[name]
+        if id(stored) not in self._read:
+            is_table = self._packed_file is not None and isinstance(stored, UnreadTensor) and stored.form == "float32"
+            self._read[id(stored)] = self._packed_file.table(name, stored) if is_table else in_memory(stored), stored
+        read = self._read[id(stored)][0]
+        self._needed.tensors |= {alias: read for alias, tensor in self._needed.tensors.items() if tensor is stored}
         self._needed.tensors[name] = read
         return read
 
@@ -81,44 +82,41 @@ class Parameters:
     def packed(self, name: str, precision: str = "", order_F: np.ndarray | None = None, first: int = 0) -> PackedLinear:
         """``name.weight`` and ``name.bias``, if it exists, packed by the operations.
 
-        precision  of these products; "": the usual one
+        precision  of the products; "": ``default_precision``
         order_F    the rows of both that are packed, -1: zeros; None: all in order
-        first      input of those that are packed; behind others, which have the bias too
+        first      input that is packed; the caller computes the inputs before it, and adds the bias
         """
-        key = name, precision or self.usual(name)
-        if key not in self._needed.layers:
-            self._needed.layers[key] = self._packed_once(*key, order_F, first)
-        return self._needed.layers[key]
+        precision = precision or self.default_precision(name)
+        if (name, precision) not in self._needed.layers:
+            weight_FD: Any = self._tensors[f"{name}.weight"]
+            bias_F: Any = None if first else self._tensors.get(f"{name}.bias")
+            key = id(weight_FD), id(bias_F), precision
+            if key not in self._packed:
+                make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
+                if self._packed_file is not None:
+                    shape = weight_FD.shape[0] if order_F is None else len(order_F), weight_FD.shape[1] - first
+                    make = partial(self._packed_file.linear, name, shape, make, precision)
+                self._packed[key] = make()
+            self._needed.layers[name, precision] = self._packed[key]
+        return self._needed.layers[name, precision]
 
-    def usual(self, *names: str) -> str:
-        """The precision of linear layers of which all have one: the model's, but for int4.
+    def default_precision(self, *names: str) -> str:
+        """The common precision of these linear layers: the model's, except in int4.
 
-        There projections, which choose tokens, are int8, and so is what has no whole groups of inputs; what the
-        checkpoint has in 5 to 8 bits is int8 with a scale for each group.
+        There projections, which choose tokens, are int8, and so are layers without whole groups of inputs; layers that
+        the checkpoint stores in 5 to 8 bits are int8 with a scale for each group.
         """
         if self.precision != "int4":
             return self.precision
-        for precision in ("int4", "int8_groups", "int8"):  # of an earlier process, whose weights may not be here
+        for precision in ("int4", "int8_groups", "int8"):  # an earlier process packed them; their weights may be absent
             if all((name, precision) in self._needed.layers for name in names):
                 return precision
         weights = [self._tensors[f"{name}.weight"] for name in names]
-        if any(one.shape[1] % GROUP_INPUTS != 0 or form_of(one) == "int8" for one in weights):
+        if any(weight.shape[1] % GROUP_INPUTS != 0 or form_of(weight) == "int8" for weight in weights):
             return "int8"
-        if any(form_of(one) == "blocks" for one in weights):
+        if any(form_of(weight) == "blocks" for weight in weights):
             return "int8_groups"
         return "int4" if set(names).isdisjoint(PROJECTIONS) else "int8"
-
-    def _packed_once(self, name: str, precision: str, order_F: np.ndarray | None, first: int) -> PackedLinear:
-        weight_FD: Any = self._tensors[name + ".weight"]
-        bias_F: Any = None if first else self._tensors.get(name + ".bias")
-        key = id(weight_FD), id(bias_F), precision
-        if key not in self._packed:
-            make = partial(self._pack, f"{name}.weight", bias_F, precision, order_F, first)
-            shape = weight_FD.shape[0] if order_F is None else len(order_F), weight_FD.shape[1] - first
-            self._packed[key] = (
-                make() if self._packed_file is None else self._packed_file.linear(name, shape, make, precision)
-            )
-        return self._packed[key]
 
     def _pack(
         self, name: str, bias_F: np.ndarray | None, precision: str, order_F: np.ndarray | None, first: int
@@ -135,20 +133,20 @@ class Parameters:
         return self.ops.pack_linear(weight_FD, bias_F, precision)
 
     def table(self, name: str) -> Tensor | PackedLinear:
-        """An embedding's table; if a projection is tied to it, with the same numbers, its packed weights.
+        """An embedding's table; the packed weights of a projection that is tied to it, with the same numbers.
 
-        So the table is in memory once. An int8 table without a tied projection stays a view of the file; one of other
-        bits becomes int8, or float32 in a model of that.
+        So the table is in memory once. An int8 table without a tied projection stays a view of the file; a table of
+        another form becomes int8, in a float32 model float32.
         """
-        found = self._tensors[name]
-        form, tied = form_of(found), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is found]
-        kept = found
-        for other in tied:
-            kept = self._needed.tensors.setdefault(f"{other}.weight", kept)
+        stored = self._tensors[name]
+        form, tied = form_of(stored), [name for name in PROJECTIONS if self._tensors.get(f"{name}.weight") is stored]
+        shared = stored
+        for projection in tied:
+            shared = self._needed.tensors.setdefault(f"{projection}.weight", shared)
         if tied and self.precision in _SHARED.get(form, ("float32", "int8", "int4")):
-            self._needed.tensors.setdefault(name, kept)
+            self._needed.tensors.setdefault(name, shared)
             return self.packed(tied[0])
         if form not in _SHARED and name not in self._needed.tensors:
-            weight_VD = as_float32(found)
+            weight_VD = as_float32(stored)
             self._needed.tensors[name] = weight_VD if self.precision == "float32" else quantize(weight_VD, name)
         return self.tensor(name)

@@ -16,11 +16,11 @@ Place = tuple[np.ndarray, np.ndarray]  # a table of states, and numbers of rows 
 
 
 class RecurrentLayer:
-    """Rows to their hidden states, from ``layer.{input,state,backward}``.
+    """From rows to their hidden states, by ``layer.{input,state,backward}``.
 
     column    where its states begin in a row of all layers' states: h of all directions, then perhaps c
-    table_VE  of ids, whose rows are its first inputs; None: they are rows
-    words_VF  what it makes of that table, where that is no larger than the weights that do
+    table_VE  of ids, whose rows are its first inputs; None: the inputs are rows
+    words_VF  the product of that table, where it is no larger than the weights; None: there is none
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class RecurrentLayer:
         orders = order
         if order is not None and spec.bidirectional:
             orders = np.concatenate([order, np.where(order < 0, -1, order + spec.gates * spec.units)])
-        precision = "int8" if parameters.precision == "int4" else ""  # which is for whole products alone
+        precision = "int8" if parameters.precision == "int4" else ""  # int4 has whole products alone
         first, self.words_VF, self.input = 0, None, None
         are_few = isinstance(table_VE, np.ndarray) and len(table_VE) <= table_VE.shape[1]
         weight_FD = parameters.tensor(f"{layer}.input.weight") if are_few else None
         if isinstance(table_VE, np.ndarray) and isinstance(weight_FD, np.ndarray):
             first = table_VE.shape[1]
-            with np.errstate(all="ignore"):  # the search says that weights are no numbers
+            with np.errstate(all="ignore"):  # the search reports weights that are no numbers
                 words_VF = table_VE @ weight_FD[:, :first].T + parameters.tensor(f"{layer}.input.bias")
             self.words_VF = words_VF if orders is None else np.ascontiguousarray(take(words_VF.T, orders).T)
         if not first or first < spec.inputs(0):
@@ -54,9 +54,9 @@ class RecurrentLayer:
         after: Place,
         ids_N: np.ndarray | None = None,
     ) -> np.ndarray:
-        """hidden_NH; ``before`` and ``after`` are tables of states, and the sentences' rows there.
+        """hidden_NH; ``before`` and ``after``: where each sentence's states are read and written.
 
-        ids_N  of the table; x_ND are the other inputs then, None: there are none
+        ids_N  rows of the table; x_ND are the remaining inputs then, or None
         """
         states = States(*before, *after, self.column, self.column + self.hidden)
         inputs_NE = None if ids_N is None else self.ops.embed(ids_N, self.words_VF)
@@ -67,32 +67,32 @@ class RecurrentLayer:
 
 
 class SeenMemory(NamedTuple):
-    """What a step's rows attend to.
+    """The memory of a step's rows.
 
-    keys_values_ME  a table of what ``StateAttention.keys_values`` made
-    seen            which of its rows each row sees
+    keys_values_ME  a table of the rows of ``StateAttention.keys_values``
+    keys            which of them each row sees
     steps_N         the rows' numbers in their sequences
-    shares_N        by which hard attention draws, as ``KeyValueCache.shares`` has them; None: it never does
+    shares_N        by which hard attention draws, as ``KeyValueCache.shares`` makes them; None: it does not draw
     """
 
     keys_values_ME: np.ndarray
-    seen: KeyIndex
+    keys: KeyIndex
     steps_N: np.ndarray
     shares_N: np.ndarray | None
 
     def take(self, n_K: np.ndarray) -> "SeenMemory":
-        """Of some rows."""
-        owners_K = n_K if self.seen.rows_N is None else self.seen.rows_N[n_K]
-        seen = KeyIndex(self.seen.index_RS, self.seen.stops_N[n_K], owners_K)
+        """The memory of rows n_K alone."""
+        owners_K = n_K if self.keys.rows_N is None else self.keys.rows_N[n_K]
+        keys = KeyIndex(self.keys.index_RS, self.keys.stops_N[n_K], owners_K)
         shares_K = None if self.shares_N is None else self.shares_N[n_K]
-        return self._replace(seen=seen, steps_N=self.steps_N[n_K], shares_N=shares_K)
+        return self._replace(keys=keys, steps_N=self.steps_N[n_K], shares_N=shares_K)
 
 
 class StateAttention:
     """Attention of a decoder's hidden states over its memory, from ``name.{query,key,value,output,score,position}``.
 
-    width    of what is cached of a row of the memory: keys, unless they are the rows, then values
-    records  whether it is operations alone
+    width    of a cached row of the memory: keys, unless the values are the keys, then values
+    records  whether it can be recorded, since it is operations alone
     """
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec, attention: MemoryAttention):
@@ -113,7 +113,7 @@ class StateAttention:
         self.width, self.records = keys + spec.context, not (attention.window or attention.hard)
 
     def keys_values(self, rows_ND: np.ndarray) -> list[np.ndarray]:
-        """Parts of what is cached of the encoder's rows, side by side."""
+        """The parts, to be joined, of the cached rows of a memory."""
         keys = [] if self.key is None else [self.key(rows_ND)]
         return [*keys, rows_ND if self.value is None else self.value(rows_ND)]
 
@@ -122,7 +122,7 @@ class StateAttention:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """(context_NC, weights_NS or None)."""
         query_NK = hidden_NH if self.query is None else self.query(hidden_NH)
-        weights_NHS, centres_N, index = None, None, memory.seen
+        weights_NHS, centres_N, index = None, None, memory.keys
         if self.spec.window:
             centres_N = self._centres(hidden_NH, memory)
             index = self._window(index, centres_N)
@@ -140,9 +140,8 @@ class StateAttention:
                 chosen_N, shares_N = weights_NS.argmax(axis=1), memory.shares_N
                 if shares_N is not None:
                     chosen_N = np.where(np.isnan(shares_N), chosen_N, drawn_keys(weights_NS, shares_N))
-                weights_NS = (np.arange(weights_NS.shape[1]) == chosen_N[:, None]) * (weights_NS > 0).astype(
-                    weights_NS.dtype
-                )
+                is_chosen_NS = np.arange(weights_NS.shape[1]) == chosen_N[:, None]
+                weights_NS = is_chosen_NS * (weights_NS > 0).astype(weights_NS.dtype)
             if self.spec.predictive:
                 assert centres_N is not None
                 distances_NS = np.arange(weights_NS.shape[1]) - centres_N[:, None]
@@ -153,14 +152,14 @@ class StateAttention:
         return context_NC if self.output is None else self.output(context_NC), weights_NS
 
     def _centres(self, hidden_NH: np.ndarray, memory: SeenMemory) -> np.ndarray:
-        """The positions around which the rows see: their steps, or S s(v . tanh(W h)) (Luong 2015, equation 9)."""
+        """The centres of the rows' windows: their steps, or S s(v . tanh(W h)) (Luong 2015, equation 9)."""
         if not self.spec.predictive:
             return memory.steps_N.astype(np.float64)
         shares_N1 = np.asarray(self.position_score(self.position(hidden_NH)), np.float64)
-        return shares_N1[:, 0] * memory.seen.stops_N
+        return shares_N1[:, 0] * memory.keys.stops_N
 
     def _window(self, index: KeyIndex, centres_N: np.ndarray) -> KeyIndex:
-        """The keys within the window; a position that is no number has the first alone, whose weight is NaN then."""
+        """The keys within the window; where the centre is no number the first key alone, whose weight is NaN then."""
         centres_N = np.where(np.isfinite(centres_N), centres_N, -self.spec.window)
         firsts_N = np.ceil(centres_N - self.spec.window).astype(np.int64)
         stops_N = np.floor(centres_N + self.spec.window).astype(np.int64) + 1
@@ -168,10 +167,10 @@ class StateAttention:
         return index._replace(firsts_N=np.clip(firsts_N, 0, stops_N), stops_N=stops_N)
 
     def _weighted(self, weights_NS: np.ndarray, keys_values_ME: np.ndarray, index: KeyIndex) -> np.ndarray:
-        """The values times other weights than attention's own, on the host."""
+        """The values times these weights, on the host."""
         owners_N = np.arange(len(weights_NS)) if index.rows_N is None else index.rows_N
         numbers_NS, column = index.index_RS[owners_N].astype(np.int64), self.heads.value_column
         rows_KE = np.asarray(self.ops.take_rows(keys_values_ME, numbers_NS.reshape(-1)))
         values_NSV = rows_KE[:, column : self.width].reshape(*weights_NS.shape, -1)
-        values_NSV = np.where(weights_NS[:, :, None] == 0, 0, values_NSV)  # unused rows hold anything
+        values_NSV = np.where(weights_NS[:, :, None] == 0, 0, values_NSV)  # unused rows may hold anything
         return self.ops.as_rows(np.einsum("ns,nsv->nv", weights_NS, values_NSV).astype(weights_NS.dtype))

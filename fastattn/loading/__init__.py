@@ -1,1 +1,1 @@
-"""Loading a checkpoint: from its files to a model in memory, and the cache of both."""
+"""From a checkpoint's files to a model in memory, and the cache of both."""

@@ -1,10 +1,10 @@
 """Balanced int8: factors of the inputs of an encoder's products, from a run on random tokens.
 
-The output of a norm has a few columns of far greater magnitude than the rest, and an int8 row has one scale: they take
-the resolution of all others. So these columns are made smaller, and the weights multiplied by them greater, before both
-are rounded (SmoothQuant, Xiao 2023, section 4, with alpha = 0.5). Which columns they are depends on the model, not on
-the text: random tokens show them as well as sentences. MiniLM on 2,910 sentences of STS: the least cosine of vectors in
-int8 to those in float32 is 0.995 in place of 0.987, the mean error is halved.
+A few columns of a norm's output are far greater than the rest, and since an int8 row has one scale, they cost all other
+columns resolution. So these columns are made smaller, and their weights greater, before both are rounded (SmoothQuant,
+Xiao 2023, section 4, with alpha = 0.5). The model decides which columns they are, not the text: random tokens show them
+as well as sentences do. MiniLM on 2,910 sentences of STS: the least cosine of vectors in int8 to those in float32 is
+0.995 in place of 0.987, the mean error is halved.
 """
 
 from typing import Any, cast
@@ -18,8 +18,8 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import Tensor, as_float32, form_of, unread
 
-# 64 sequences of 32 tokens give no better vectors than these 8, nor does a run in float32, whose kernels a model in
-# int8 does not need otherwise.
+# 64 sequences of 32 tokens give no better vectors than 8, nor does a run in float32, which would need kernels that a
+# model in int8 does not.
 SEQUENCES, LENGTH = 8, 32
 LEAST, MOST = 1e-2, 1e2  # of a factor, relative to the median
 _TINY = float(np.finfo(np.float32).tiny)
@@ -35,13 +35,13 @@ class InputRecorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
 
-    def linear(self, x_ND: np.ndarray, packed: PackedLinear, **rest: Any) -> np.ndarray:
+    def linear(self, x_ND: np.ndarray, packed: PackedLinear, **options: Any) -> np.ndarray:
         self._record(x_ND, packed)
-        return self._ops.linear(x_ND, packed, **rest)
+        return self._ops.linear(x_ND, packed, **options)
 
-    def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, **rest: Any) -> np.ndarray:
+    def gated(self, x_ND: np.ndarray, packed: PackedLinear, gate: PackedLinear, **options: Any) -> np.ndarray:
         self._record(x_ND, packed, gate)
-        return self._ops.gated(x_ND, packed, gate, **rest)
+        return self._ops.gated(x_ND, packed, gate, **options)
 
     def _record(self, x_ND: np.ndarray, *layers: PackedLinear) -> None:
         peaks_D = np.abs(np.asarray(x_ND)).max(axis=0)
@@ -50,37 +50,28 @@ class InputRecorder:
 
 
 def input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
-    """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm, unless int8 yet.
+    """{tensor name: float32 [D]}, for ``quantize``: factors for the encoder's weights behind a norm that are not int8.
 
-    Depends on the checkpoint and the CPU alone. Without weights to balance nothing runs, nor for a stack of another
-    kind or one whose inputs are no tokens. Raises CheckpointError for weights that are not finite.
+    They depend on the checkpoint and the CPU alone. {} without such weights, for other kinds of stacks, and for inputs
+    other than tokens. Raises CheckpointError for weights that are not finite.
     """
     spec = checkpoint.spec.encoder
     if not isinstance(spec, StackSpec) or not spec.vocabulary:
         return {}
-    layers = [name for name in _behind_norms(spec) if form_of(_weight(checkpoint, name)) != "int8"]
-    if not layers:
+    kinds = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.feed_forward.gated
+    layers = [f"encoder.layers.{i}.{kind}" for i in range(spec.layers) for kind in kinds]
+    weights = {name: checkpoint.tensors[f"{name}.weight"] for name in layers}
+    weights = {name: weight for name, weight in weights.items() if form_of(weight) != "int8"}
+    if not weights:
         return {}
     recorder = InputRecorder(ops)
     parameters = Parameters(checkpoint.tensors, cast(Ops, recorder), "int8")
     stack = EncoderStack(parameters, spec)
     length = min(LENGTH, spec.positions.limit or LENGTH)
     stack.encode(list(np.random.default_rng(0).integers(0, spec.vocabulary, (SEQUENCES, length), np.int32)))
-    peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in layers}
-    return {
-        f"{name}.weight": _factors(peaks_D, _weight(checkpoint, name))
-        for name, peaks_D in peaks.items()
-        if np.isfinite(peaks_D).all()
-    }
-
-
-def _behind_norms(spec: StackSpec) -> list[str]:
-    kinds = ["self_attention.qkv", "feed_forward.inner"] + ["feed_forward.inner_linear"] * spec.feed_forward.gated
-    return [f"encoder.layers.{i}.{kind}" for i in range(spec.layers) for kind in kinds]
-
-
-def _weight(checkpoint: Checkpoint, name: str) -> Any:
-    return checkpoint.tensors[f"{name}.weight"]
+    peaks = {name: recorder.peaks[id(parameters.packed(name))] for name in weights}
+    finite = {name: peaks_D for name, peaks_D in peaks.items() if np.isfinite(peaks_D).all()}
+    return {f"{name}.weight": _factors(peaks_D, weights[name]) for name, peaks_D in finite.items()}
 
 
 def _factors(peaks_D: np.ndarray, weight_FD: Tensor) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Files of the cache folder with Python data and its arrays, which later processes map: their format and their digest.
 
 A file is a header, the arrays' bytes, pickles of everything else, and a digest. In a pickle an array is (file, offset,
-type, shape, strides): file 0 is this one, others are files that were mapped when it was written. Before use it is
-checked that nobody else may have written the file, and its digest; of classes none but fastattn's dataclasses are made.
+type, shape, strides): file 0 is this file, further numbers are files that were mapped when it was written. A reader
+checks that nobody else may have written the file, and its digest; it makes objects of fastattn's dataclasses only.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ from fastattn.weights.folder import FileMap, map_opened
 VERSION = 9  # of the format and of what the files hold
 _HEADER = struct.Struct("<16sQQ")  # _MAGIC, bytes of the origin, which follows, and of the arrays
 _MAGIC, _DIGEST_BYTES, _ALIGNMENT = b"fastattn cached\0", 32, 64
-_PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes, and reads at a time
-WINDOW = 1 << 28  # bytes of a file, which may not be there yet, that are mapped at once
-LARGE = 1 << 16  # bytes of an array that is worth a mapping
+_PIECE, _BLOCK = 1 << 23, 1 << 18  # bytes that one thread hashes; bytes of one read
+WINDOW = 1 << 28  # bytes of one mapping of a file that is being written, which may grow into it
+LARGE = 1 << 16  # bytes from which an array is worth a mapping
 _HUGE = 1 << 21  # a huge page of most CPUs
 _WORDS = 4096  # of 8 bytes, for each sum
 
 
 class CachedArrays:
-    """Pickles objects for a cache file, and collects arrays that are small or in none of the mapped files ``paths``.
+    """Pickles objects for a cache file, and collects their arrays, except large ones in the mapped files ``paths``.
 
     size  bytes of the arrays that the file will hold
     """
@@ -49,17 +49,17 @@ class CachedArrays:
         self.paths = list(dict.fromkeys(paths))
         self.size = 0
         self._locations: dict[int, tuple[Any, ...]] = {}
-        self._given: list[np.ndarray] = []  # so that no other object takes an id among _locations
+        self._referenced: list[np.ndarray] = []  # so that no other object gets an id in _locations
         self._stored: list[np.ndarray] = []
-        self._begun: tuple[BinaryIO, str] | None = None  # the file, and its path until it is whole
-        self._window: FileMap | None = None  # of that file, where it is written now and later
+        self._begun: tuple[BinaryIO, str] | None = None  # the file of ``keep``, and its path
+        self._window: FileMap | None = None  # of that file, where arrays are added
         self._window_begin = self._window_end = 0  # in bytes of the file
-        self._kept = 0  # bytes of the arrays there
+        self._mapped_size = 0  # bytes of its arrays
 
     def keep(self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], path: Path) -> np.ndarray:
-        """An array that is made part by part, mapped from a file beside ``path``, which ``write`` has the bytes from.
+        """An array that is made part by part, mapped from a file next to ``path``; ``write`` copies it from there.
 
-        It is as good as deleted then, but for those who map it. Before other arrays. Raises OSError.
+        That deletes the file, whose mappings stay. These arrays come before all others. Raises OSError.
         """
         if self._begun is None:
             make_folder(path.parent)
@@ -77,21 +77,21 @@ class CachedArrays:
             os.ftruncate(stream.fileno(), self._window_end)
             self._window = FileMap(stream.fileno(), room, access=mmap.ACCESS_COPY, offset=self._window_begin)
             self._window.path = Path(part)
-        kept = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
-        self._given.append(kept)
-        self._locations[id(kept)] = 0, self.size, dtype.str, shape, kept.strides
+        mapped = np.ndarray(shape, dtype, self._window, self.size - self._window_begin)
+        self._referenced.append(mapped)
+        self._locations[id(mapped)] = 0, self.size, dtype.str, shape, mapped.strides
         self.size += size + -size % _ALIGNMENT
-        self._kept = self.size
-        return kept
+        self._mapped_size = self.size
+        return mapped
 
     def abandon(self) -> None:
-        """Delete what was begun; arrays that are kept there stay as they are."""
+        """Delete the file of ``keep``; its arrays stay mapped."""
         if self._begun is not None:
             abandon(*self._begun)
             self._begun = None
 
     def pickled(self, contents: object) -> bytes:
-        """The pickle of an object, to be written after the arrays."""
+        """The pickle of an object, to be written behind the arrays."""
         stream = io.BytesIO()
         pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
         pickler.persistent_id = self._location  # type: ignore[method-assign]
@@ -99,14 +99,18 @@ class CachedArrays:
         return stream.getvalue()
 
     def write(self, path: Path, origin: str, pickles: bytes) -> None:
-        """Write the file, and delete others of its kind that nobody uses; no reader meets half a file. Raises OSError.
+        """Write the file whole, and delete unused files of its kind. Raises OSError.
 
-        origin  which checkpoint it is of, for people
+        origin  the checkpoint's path, for people
         """
 
         def parts() -> Iterator[bytes | memoryview]:
-            yield _head(origin, self.size)
-            yield from self._kept_so_far()
+            name = origin.encode("utf-8", "surrogatepass")
+            yield _padded(_HEADER.pack(_MAGIC, len(name), self.size) + name)
+            if self._begun is not None:  # with the arrays of ``keep``, which come before all others
+                with open(self._begun[0].name, "rb") as stream:
+                    for offset in range(0, self._mapped_size, _HUGE):
+                        yield stream.read(min(self._mapped_size - offset, _HUGE))
             for array in self._stored:
                 yield array.reshape(-1).view(np.uint8).data
                 yield bytes(-array.nbytes % _ALIGNMENT)
@@ -125,43 +129,29 @@ class CachedArrays:
             self.abandon()
         remove_unused("packed", path)
 
-    def _kept_so_far(self) -> Iterator[bytes]:
-        """The bytes of the arrays of ``keep``, which come before all others."""
-        if self._begun is not None:
-            left = self._kept
-            with open(self._begun[0].name, "rb") as stream:
-                while left and (piece := stream.read(min(left, _HUGE))):
-                    left -= len(piece)
-                    yield piece
-
     def _location(self, value: object) -> tuple[Any, ...] | None:
         if not isinstance(value, np.ndarray):
             return None
         if id(value) not in self._locations:
-            self._given.append(value)
-            self._locations[id(value)] = self._mapped(value) or self._to_be_stored(value)
+            self._referenced.append(value)
+            owner, array = mapped_by(value), value
+            # Small arrays are together in this file: elsewhere the system would map far more bytes around each.
+            if isinstance(owner, FileMap) and owner.path in self.paths and array.nbytes >= LARGE:
+                start = np.frombuffer(owner, np.uint8).ctypes.data
+                place = self.paths.index(owner.path) + 1, array.ctypes.data - start
+            else:
+                array, place = np.ascontiguousarray(array), (0, self.size)
+                self._stored.append(array)
+                self.size += array.nbytes + -array.nbytes % _ALIGNMENT
+            self._locations[id(value)] = *place, array.dtype.str, array.shape, array.strides
         return self._locations[id(value)]
-
-    def _mapped(self, array: np.ndarray) -> tuple[Any, ...] | None:
-        owner = mapped_by(array)
-        # Small ones are together in this file: of others the system maps as much around each as it read at once.
-        if not isinstance(owner, FileMap) or owner.path not in self.paths or array.nbytes < LARGE:
-            return None
-        start = np.frombuffer(owner, np.uint8).ctypes.data
-        return self.paths.index(owner.path) + 1, array.ctypes.data - start, array.dtype.str, array.shape, array.strides
-
-    def _to_be_stored(self, array: np.ndarray) -> tuple[Any, ...]:
-        array, offset = np.ascontiguousarray(array), self.size
-        self._stored.append(array)
-        self.size += array.nbytes + -array.nbytes % _ALIGNMENT
-        return 0, offset, array.dtype.str, array.shape, array.strides
 
 
 class CachedObjects(NamedTuple):
-    """What a cache file holds.
+    """The contents of a cache file.
 
-    pickles  one after the other
-    maps     the bytes of the arrays in this file; the caller appends those of the mapped files
+    pickles  one behind the other
+    maps     the bytes of the arrays in this file; the caller appends those of the further files
     """
 
     pickles: BinaryIO
@@ -176,30 +166,34 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: BinaryIO, maps: Sequence[memoryview]):
         super().__init__(stream)
         self._maps = maps
-        self._known: dict[tuple[Any, ...], np.ndarray] = {}
+        self._arrays: dict[tuple[Any, ...], np.ndarray] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if module.startswith("fastattn.") else None
-        if not (isinstance(found, type) and "__dataclass_fields__" in vars(found)):
+        kind = super().find_class(module, name) if module.startswith("fastattn.") else None
+        if not (isinstance(kind, type) and "__dataclass_fields__" in vars(kind)):
             raise pickle.UnpicklingError(f"{module}.{name} is none of a checkpoint's classes")
-        return found
+        return kind
 
     def persistent_load(self, location: tuple[Any, ...]) -> np.ndarray:
-        if location not in self._known:
+        if location not in self._arrays:
             file, offset, dtype, shape, strides = location
             data = self._maps[file]
             array = np.ndarray(shape, dtype, data, offset, strides) if 0 not in shape else np.empty(shape, dtype)
-            self._known[location] = array
-        return self._known[location]
+            self._arrays[location] = array
+        return self._arrays[location]
 
 
 def read(path: Path) -> CachedObjects:
-    """A file, mapped. CheckpointError for one that is not trusted or damaged, OSError where there is none."""
+    """The contents of a file, mapped; CheckpointError if it is damaged or not trusted, OSError if it is missing."""
     opened = partial(open_trusted, path, 1)
     try:
         with opened() as stream:
             data = map_opened(stream, path)
-        _ask_for_huge_pages(data)
+        advice = getattr(mmap, "MADV_HUGEPAGE", None)
+        if advice is not None and isinstance(data.obj, FileMap) and len(data) > _HUGE:
+            with contextlib.suppress(OSError):  # of a Linux without huge pages
+                data.obj.madvise(advice)
+                bytes(data[::_HUGE])  # reads the file into them, if it is not read yet: 0.1 s more for 400 MB on a disk
         end = len(data) - _DIGEST_BYTES
         if end < _HEADER.size or data[end:] != file_digest([opened], [end], _sums):
             raise CheckpointError(f"packed weights in the cache, {path}, are damaged")
@@ -210,28 +204,19 @@ def read(path: Path) -> CachedObjects:
     return CachedObjects(io.BytesIO(data[start + size : end]), [data[start : start + size]])
 
 
-def _ask_for_huge_pages(data: memoryview) -> None:
-    """Have Linux read a mapped file into huge pages, where it has not read it yet: 0.1 s more for 400 MB on a disk."""
-    advice = getattr(mmap, "MADV_HUGEPAGE", None)
-    if advice is not None and isinstance(data.obj, FileMap) and len(data) > _HUGE:
-        with contextlib.suppress(OSError):  # of a Linux without them
-            data.obj.madvise(advice)
-            bytes(data[::_HUGE])
-
-
 def _huge_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-    """The bytes of all parts in pieces of _HUGE bytes and a last one, each of which is valid until the next.
+    """The bytes of all parts in pieces of _HUGE bytes, the last one shorter; a piece is valid until the next.
 
-    What is written so lies in huge pages of Linux's file cache, on ext4 or xfs since 6.16, and is mapped by them. A
-    step of int4 weights takes 5 to 15% less time then, and the first touch of all of them 2 ms instead of 40.
+    Written in such pieces a file lies in huge pages of Linux's file cache, on ext4 or xfs since 6.16, and is mapped by
+    them. A step of int4 weights takes 5 to 15% less time then, and the first touch of all weights 2 ms instead of 40.
     """
     piece, filled = memoryview(bytearray(_HUGE)), 0
     for part in parts:
-        left = memoryview(part)
-        while len(left):
-            took = min(len(left), _HUGE - filled)
-            piece[filled : filled + took] = left[:took]
-            left, filled = left[took:], filled + took
+        remaining = memoryview(part)
+        while len(remaining):
+            took = min(len(remaining), _HUGE - filled)
+            piece[filled : filled + took] = remaining[:took]
+            remaining, filled = remaining[took:], filled + took
             if filled == _HUGE:
                 yield piece
                 filled = 0
@@ -239,17 +224,12 @@ def _huge_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
 
 
 def read_origin(path: Path) -> str:
-    """The origin that a file was written with; "" for another file, a damaged one, or one that is gone."""
+    """The origin that a file was written with; "" for a file of another kind, damaged or missing."""
     with contextlib.suppress(OSError), open(path, "rb") as stream:
         head = stream.read(_HEADER.size)
         if len(head) == _HEADER.size and head.startswith(_MAGIC):
             return stream.read(min(_HEADER.unpack(head)[1], _BLOCK)).decode("utf-8", "replace")
     return ""
-
-
-def _head(origin: str, size: int) -> bytes:
-    name = origin.encode("utf-8", "surrogatepass")
-    return _padded(_HEADER.pack(_MAGIC, len(name), size) + name)
 
 
 def _padded(head: bytes) -> bytes:
@@ -261,7 +241,7 @@ def file_digest(
 ) -> bytes:
     """SHA-256 over the sizes, and the SHA-256 of every piece of the first ``sizes`` bytes of the files.
 
-    files   each opens one; they are read, not mapped, so that the bytes do not count as this process's memory
+    files   functions that open them; they are read, not mapped, so that the bytes do not count as this process's memory
     hashed  block -> the bytes to hash
     """
 
@@ -280,6 +260,6 @@ def file_digest(
 
 
 def _sums(block: memoryview) -> bytes:
-    """Sums of each run of words, then the remaining bytes: enough to detect disk errors, at the speed of memory."""
+    """The sums of runs of words, then the remaining bytes: they detect errors of a disk, at the speed of memory."""
     whole = len(block) // (8 * _WORDS) * (8 * _WORDS)
     return np.frombuffer(block[:whole], "<u8").reshape(-1, _WORDS).sum(axis=1, dtype="<u8").tobytes() + block[whole:]

@@ -1,7 +1,6 @@
 """Base of all classes that load a model, and how a checkpoint's model is built."""
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -27,9 +26,9 @@ _Self = TypeVar("_Self", bound="ModelBase")
 class LoadedModel:
     """A checkpoint's model, ready to compute.
 
-    model      of the checkpoint's kind, from ``fastattn.models.kinds``
+    model      from ``fastattn.models.kinds``
     ops        the namespace of operations that it uses
-    precision  of the matrix products: "float32", "bfloat16", "int8" or "intgemm"; never "auto"
+    precision  of the matrix products, as ``ModelBase.precision`` says
     threads    the most threads to use
     """
 
@@ -42,13 +41,13 @@ class LoadedModel:
 class ModelBase:
     """Base of all classes that load a model: loading, worker processes, closing.
 
-    A model is open until it is closed, or, by itself, until nobody has it: ``with Translator(path) as translator:``.
-    Then all that it has is let go, so that a use afterwards finds nothing, and says why.
+    A model is open until ``close`` or the end of ``with Translator(path) as translator:``, or until nothing refers to
+    it. Then it frees all that it has; a later use raises FastattnError.
     """
 
     _takes_processes: ClassVar[bool] = False
-    _part: ClassVar[str] = ""  # of a checkpoint: what ``fastattn.weights.read`` takes
-    _pool: Any = None  # of worker processes, where it has some
+    _part: ClassVar[str] = ""  # of a checkpoint, see ``fastattn.weights.read``
+    _pool: Any = None  # of worker processes, if there are any
     _loaded: LoadedModel
 
     @explains_options(MODEL)
@@ -60,6 +59,18 @@ class ModelBase:
         processes: int | None = None,
         device: str = "cpu",
     ):
+        """Load the model of a checkpoint; all classes that load a model take these options.
+
+        path       a folder, a name from the catalog, or OWNER/NAME on the Hugging Face hub
+        precision  of the matrix products: "float32", "bfloat16", "int8", or "auto" (int8 if the checkpoint holds int8,
+                   else float32)
+        threads    the most threads to use; None: all that the process may use
+        processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part
+                   of all), where one interpreter's lock is too few. They map the same weights. 1: this process alone.
+                   None: 1 below 8 threads, else as many as ``processes.choice`` finds, started with the first large
+                   call; then ``threads`` is the total. Only a Translator and an Encoder take more than 1
+        device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
+        """
         check_device(device)
         if processes is not None and check_count("processes", processes) > 1 and not self._takes_processes:
             raise InputError(f"{type(self).__name__} computes in this process alone: processes should be 1 or None")
@@ -87,10 +98,10 @@ class ModelBase:
         ops: Ops | None = None,
         device: str = "cpu",
     ) -> _Self:
-        """One of a checkpoint in memory; ``ops`` is the namespace of operations, None: that of the device."""
-        made = cls.__new__(cls)
-        made._build(precision, threads, ops or backend(device), checkpoint, None)
-        return made
+        """The model of a checkpoint in memory; ``ops``: a namespace of operations, None: that of the device."""
+        model = cls.__new__(cls)
+        model._build(precision, threads, ops or backend(device), checkpoint, None)
+        return model
 
     def _build(
         self, precision: str, threads: int | None, ops: Ops, checkpoint: Checkpoint, loading: Loading | None
@@ -100,17 +111,17 @@ class ModelBase:
         self._prepare()
 
     def _begin(self, folder: Path) -> None:
-        """Begin with what takes a while and needs no checkpoint."""
+        """Begin what takes a while and needs no checkpoint."""
 
     def _check(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint, or the part of it that is needed; CheckpointError for one of another kind."""
+        """The checkpoint, or the part of it that the class needs; CheckpointError for another kind of checkpoint."""
         raise NotImplementedError
 
     def _prepare(self) -> None:
-        """Make what is made once, of the loaded model."""
+        """Make what all calls of the loaded model use."""
 
     def _make_pool(self, folder: Path, precision: str, device: str, sharing: Sharing) -> Any:
-        """The worker processes, of a class that takes some."""
+        """The worker processes of a class that takes them."""
 
     @property
     def precision(self) -> str:
@@ -119,18 +130,18 @@ class ModelBase:
 
     @property
     def layer_weights(self) -> int:
-        """About how many weights the layers of a step have: what ``processes.choice`` asks."""
+        """About how many weights the layers of a step have, for ``processes.choice``."""
         raise NotImplementedError
 
     def _pool_for(self, texts: int) -> Any:
-        """The processes for a call with so many texts; None where they are computed here."""
+        """The processes for a call with so many texts; None where this process computes them."""
         return None if self._pool is None or texts < self._pool.least else self._pool
 
     def close(self) -> None:
-        """End the worker processes, if there are any, and free the memory; again, it does nothing.
+        """End the worker processes, if there are any, and free the memory; a second call does nothing.
 
-        The processes are gone when it returns, and calls that they were at raise FastattnError. Other calls in progress
-        end as ever. Later ones raise FastattnError.
+        The processes are gone when it returns, and calls that they had begun raise FastattnError. Other calls in
+        progress end as ever. Later calls raise FastattnError.
         """
         if "_closed" not in self.__dict__:
             pool = self._pool
@@ -149,7 +160,7 @@ class ModelBase:
     def _closed_error(self) -> FastattnError:
         return FastattnError(f"this {type(self).__name__} is closed")
 
-    if not TYPE_CHECKING:  # which would know of no attribute any more whether it is there
+    if not TYPE_CHECKING:  # a type checker would believe in any attribute
 
         def __getattr__(self, name: str) -> Any:
             if name in self.__dict__.get("_closed", ()):
@@ -163,13 +174,13 @@ class ModelBase:
         )
 
 
-def expected(wanted: str, checkpoint: Checkpoint) -> WrongModelError:
-    """The error for a checkpoint of another class: which one it is for."""
-    kind, other = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
+def expected(owner: str, checkpoint: Checkpoint) -> WrongModelError:
+    """The error for a checkpoint of another class: it says which class takes it."""
+    kind, usage = checkpoint.spec.kind, _CLASSES[type(checkpoint.text)]
     if checkpoint.pictures is not None and checkpoint.spec.decoder is not None:
-        other = "vision.Captioner, or fastattn caption"
+        usage = "vision.Captioner, or fastattn caption"
     return WrongModelError(
-        f"{wanted} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {other}"
+        f"{owner} checkpoint is expected, this one is {'a' if kind == 'decoder' else 'an'} {kind} model's: use {usage}"
     )
 
 
@@ -186,22 +197,25 @@ def load_model(
 ) -> LoadedModel:
     """Build the model of a checkpoint.
 
-    precision    one of ``PRECISIONS``, "auto" too
-    threads      None: all that the process may use
-    loading      map the packed weights from the cache folder, or write them there; filled. None: nothing is cached
+    loading  filled; packed weights are mapped from the cache folder, or written there. None: nothing is cached
     Raises InputError for an unknown precision or number of threads, CheckpointError for weights that are not finite.
     """
     resolved = resolve_precision(precision, checkpoint)
-    if loading is None or not loading.known:
+    if loading is None or not loading.complete:
         checkpoint = resolved.applied(checkpoint)
     limit = ops.thread_limit()
     threads = limit if threads is None else min(check_count("threads", threads), limit)
     packed = None
-    if loading is not None and not loading.known and ops.packed_layout(resolved.arithmetic) is not None:
+    if loading is not None and not loading.complete and ops.packed_layout(resolved.arithmetic) is not None:
         variety = resolved.variety + ("-head" if checkpoint.spec.head is not None else "")
-        variety += "-decoder" if checkpoint.spec.kind == "decoder" else ""  # its encoder's layers have other names
+        variety += "-decoder" if checkpoint.spec.kind == "decoder" else ""  # as an encoder it has other names of layers
         packed = PackedWeights(checkpoint.files, resolved.arithmetic, variety, ops)
-    factors = partial(_input_factors, checkpoint, ops)
+
+    def factors() -> dict[str, np.ndarray]:
+        from fastattn.loading.balance import input_factors  # for a model that is packed
+
+        return input_factors(checkpoint, ops)
+
     needed = None if loading is None else loading.needed
     try:
         model = build_model(checkpoint, ops, resolved.arithmetic, packed, factors, needed)
@@ -213,9 +227,3 @@ def load_model(
         loading.packed = packed.path if packed.is_whole else None
         packed.save()
     return LoadedModel(model, ops, resolved.name, threads)
-
-
-def _input_factors(checkpoint: Checkpoint, ops: Ops) -> dict[str, np.ndarray]:
-    from fastattn.loading.balance import input_factors  # for a model that is packed
-
-    return input_factors(checkpoint, ops)

@@ -1,10 +1,10 @@
 """The cache of what loading a checkpoint makes, in the cache folder: later processes map it.
 
-Two kinds of files, see ``cache_file``. Packed weights, ``*.packed``: one for each checkpoint, precision and layout,
-named by a hash of the checkpoint's bytes, so that it is never stale. Read checkpoints, ``*.checkpoint``: one for each
-path, precision and use: the checkpoint as an exporter read it, and what its model asked of the tensors; arrays stay in
-the mapped files that have them. It serves as long as ``_conditions`` are what they were; nothing else of the
-checkpoint's files is looked at. en-pt is read in 120 ms, and found again in 5.
+There are two kinds of files, see ``cache_file``. Packed weights, ``*.packed``, one file for each checkpoint, precision
+and layout, have a hash of the checkpoint's bytes in their name, so that they are never stale. Read checkpoints,
+``*.checkpoint``, one file for each path, precision and use, hold the checkpoint as an exporter read it, and the tensors
+that its model used; arrays stay in the mapped files that have them. Such a file serves as long as ``_conditions`` are
+unchanged; the checkpoint's files are not read then. en-pt is read in 120 ms, and from the cache in 5.
 
 A cache folder that cannot be read or written costs only time.
 """
@@ -37,12 +37,12 @@ from fastattn.system.memory import mapped_by
 from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
 
-SETTLED = 2_000_000_000  # ns; no file system's times are coarser: what is older has not changed since without a trace
-LITTLE = 1 << 20  # bytes, which a read checkpoint may take however small its files are
-MOST_FILES = 250  # of a checkpoint's folder; one that has more is used for something else too
+SETTLED = 2_000_000_000  # ns: no file system's times are coarser, so that a change of an older file shows in its times
+LITTLE = 1 << 20  # bytes that a read checkpoint may take however small the checkpoint's files are
+MOST_FILES = 250  # of a checkpoint's folder; a folder with more files serves other purposes too
 _FIELDS = tuple(name for name in Checkpoint.__annotations__ if name not in ("tensors", "files"))
-# Rooms whose modules decide what is read, beside fastattn.weights; those of devices among them, whose classes of packed
-# layers are in the file, and of encoders, which a language model may become.
+# Packages whose modules, like those of fastattn.weights, decide what a file holds: ops has classes of packed layers,
+# encoders makes an encoder of a language model.
 _READERS = ("system", "spec", "ops", "loading", "text", "layers", "models", "encoders")
 
 # A file's name, size, times of modification and of change in ns, and number.
@@ -51,15 +51,15 @@ Status = tuple[str, int, int, int, int]
 
 @dataclass(eq=False)
 class Loading:
-    """What is cached of a loaded model for other processes.
+    """What later processes use of a loaded model.
 
-    needed  what the model asked of its tensors
-    known   whether ``needed`` has all its layers from the start, from an earlier process
-    packed  the file of its packed weights, if all of them were there from an earlier process
+    needed    the tensors and layers that the model used
+    complete  whether an earlier process gave ``needed`` all layers
+    packed    the file of the packed weights, if an earlier process wrote all of them
     """
 
     needed: NeededTensors = field(default_factory=NeededTensors)
-    known: bool = False
+    complete: bool = False
     packed: Path | None = None
 
 
@@ -71,36 +71,37 @@ def load_or_build(
     device: str = "cpu",
     part: str = "",
 ) -> None:
-    """Have ``build`` make a model of the checkpoint at ``path``: as it was cached, else as it is read and then cached.
+    """Have ``build`` make a model of the checkpoint at ``path``, which is cached or is read and then cached.
 
-    use     what it is made for: others may ask for other tensors
+    use     names the class of the model: another class may use other tensors
     device  of the model's operations, which pack its weights
-    part    of the checkpoint, as ``fastattn.weights.read`` takes it; the same for all of a use
-    Raises what ``fastattn.weights.read`` raises, and what ``build`` does.
+    part    of the checkpoint, see ``fastattn.weights.read``; a use always has the same
+    Raises what ``fastattn.weights.read`` and ``build`` raise.
     """
     statuses = _statuses(path)
     if statuses is None:
         build(_read(path, part), Loading())
         return
     key = repr((os.path.abspath(path), precision, use, device, __file__)).encode("utf-8", "surrogatepass")
-    file = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
-    found = _find(file, statuses, device)
-    if found is not None:
-        with contextlib.suppress(KeyError):  # a tensor that was not asked for when it was cached
-            build(*found)
-            for used in filter(None, (file, found[1].packed)):
-                mark_used(used, A_DAY)  # of the packed weights, whose digest the next process checks again
+    cache_path = cache_root() / "packed" / f"{hashlib.sha256(key).hexdigest()[:40]}-{cache_file.VERSION}.checkpoint"
+    cached = _find(cache_path, statuses, device)
+    if cached is not None:
+        with contextlib.suppress(KeyError):  # for a tensor that is not in the cache
+            build(*cached)
+            for file in filter(None, (cache_path, cached[1].packed)):
+                mark_used(file, A_DAY)  # the next process checks the packed weights' digest again
             if path.parent == cache_root() / "checkpoints":
                 mark_used(path)
             return
     settled = _are_older(statuses, time.time_ns())
     checkpoint, loading = _read(path, part), Loading()
     build(checkpoint, loading)
-    # Beside a single file lie others, a fairseq model's dictionaries say, which are not looked at again.
-    known = _knows(statuses, checkpoint.files) if path.is_dir() else {*checkpoint.files} <= {path}
-    if settled and statuses == _statuses(path) and known:
+    # A file that is not among the statuses may change unseen: one deeper in the folder, or beside a single file, such
+    # as a fairseq model's dictionary.
+    watched = {Path(name) for name, *_ in statuses} if path.is_dir() else {path}
+    if settled and statuses == _statuses(path) and watched.issuperset(checkpoint.files):
         with contextlib.suppress(OSError):
-            _write(file, checkpoint, loading, statuses, device)
+            _write(cache_path, checkpoint, loading, statuses, device)
 
 
 def _read(path: Path, part: str) -> Checkpoint:
@@ -110,7 +111,7 @@ def _read(path: Path, part: str) -> Checkpoint:
 
 
 def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, Loading] | None:
-    """What was cached of a checkpoint whose files have these statuses; None: nothing that serves."""
+    """The cached checkpoint whose files have these statuses; None: there is none that serves."""
     try:
         cached = cache_file.read(file)
         conditions, mapped = cached.load()
@@ -127,13 +128,13 @@ def _find(file: Path, statuses: list[Status], device: str) -> tuple[Checkpoint, 
     except (LookupError, ValueError, TypeError, AttributeError, ImportError):  # of another version
         return None
     checkpoint = Checkpoint(tensors=tensors, files=tuple(map(Path, files)), **fields)
-    return checkpoint, Loading(NeededTensors({}, layers), known=True, packed=packed)
+    return checkpoint, Loading(NeededTensors({}, layers), complete=True, packed=packed)
 
 
 def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[Status], device: str) -> None:
-    """Write what ``_find`` finds, unless it would take more room than the checkpoint's files. Raises OSError.
+    """Write the file that ``_find`` reads, unless it would take more room than the checkpoint's files. Raises OSError.
 
-    Nor is it written where a module that reads was changed since it, perhaps, was imported.
+    Nothing is written if a module that decides about it may have changed after its import.
     """
     packed, needed = loading.packed, loading.needed
     if packed is None:
@@ -150,18 +151,18 @@ def _write(file: Path, checkpoint: Checkpoint, loading: Loading, statuses: list[
         arrays.write(file, _origin(checkpoint.files), head + contents)
 
 
-# when a read checkpoint serves
+# conditions of a cached checkpoint
 
 
 def _conditions(statuses: list[Status], precisions: Iterable[str], packed: Status, device: str) -> dict[str, Any]:
-    """All that must be as it was: the checkpoint's files, the modules that read, the layouts, the packed weights."""
+    """All that must be unchanged: the checkpoint's files, the modules, the layouts, the packed weights."""
     ops = backend(device)
     layouts = {precision: ops.packed_layout(precision) for precision in precisions}
     return {"statuses": statuses, "readers": _readers(), "layouts": layouts, "packed": packed}
 
 
 def _statuses(path: Path) -> list[Status] | None:
-    """Of a file, or of all in a folder and in the folders there; None: there is none, or there are too many."""
+    """The statuses of a file, or of all files in a folder and its folders; None: no files, or too many."""
     try:
         if not path.is_dir():
             return [_status("", path.stat())]
@@ -171,13 +172,8 @@ def _statuses(path: Path) -> list[Status] | None:
     return sorted(statuses) if len(statuses) <= MOST_FILES else None
 
 
-def _knows(statuses: list[Status], files: Iterable[Path]) -> bool:
-    """Whether all these files are among those of the statuses: one that lies deeper may change unseen."""
-    return {Path(name) for name, *_ in statuses}.issuperset(files)
-
-
 def _below(folder: str, levels: int, endings: str | tuple[str, ...] = "") -> Iterator[Status]:
-    """At most one more than MOST_FILES of a folder, whose names have one of the endings."""
+    """The statuses of a folder's files with one of the endings, of MOST_FILES + 1 entries at most."""
     with os.scandir(folder) as entries:
         for _, entry in zip(range(MOST_FILES + 1), entries):
             if not entry.is_dir():
@@ -188,12 +184,12 @@ def _below(folder: str, levels: int, endings: str | tuple[str, ...] = "") -> Ite
 
 
 def _readers() -> list[Status]:
-    """The modules, and mappings of names, on which it depends what is read."""
+    """The statuses of the modules, and tables of names, that decide what a file holds."""
     from fastattn import weights
 
     package = os.path.dirname(os.path.dirname(__file__))
-    found = [status for room in _READERS for status in _below(os.path.join(package, room), 2, ".py")]
-    return sorted(found + [status for folder in weights.__path__ for status in _below(folder, 9, (".py", ".toml"))])
+    statuses = [status for room in _READERS for status in _below(os.path.join(package, room), 2, ".py")]
+    return sorted(statuses + [status for folder in weights.__path__ for status in _below(folder, 9, (".py", ".toml"))])
 
 
 def _status(name: str, status: os.stat_result) -> Status:
@@ -220,7 +216,7 @@ def _origin(files: Sequence[Path]) -> str:
 class PackedWeights:
     """The packed linear layers of one checkpoint in one precision; ``variety`` distinguishes further variants.
 
-    ops  those that packed them, and have a layout; None: the CPU's
+    ops  that pack them, and have a layout; None: the CPU's
     """
 
     def __init__(self, files: Sequence[Path], precision: str, variety: str = "", ops: Ops | None = None):
@@ -228,7 +224,7 @@ class PackedWeights:
         layout = self._ops.packed_layout(precision)
         name = f"{content_hash(files)[:40]}-{layout}{variety}-{cache_file.VERSION}.packed"
         self.path = cache_root() / "packed" / name
-        self._made: dict[str, dict[str, np.ndarray]] = {}
+        self._new: dict[str, dict[str, np.ndarray]] = {}
         self._has_no_room = False
         self._arrays = cache_file.CachedArrays()
         self._cached: dict[str, dict[str, np.ndarray]] = {}
@@ -240,12 +236,12 @@ class PackedWeights:
         except OSError:
             pass
         else:
-            mark_used(self.path, A_DAY)  # a cached checkpoint knows its time
+            mark_used(self.path, A_DAY)  # a cached checkpoint stores its time
 
     def linear(
         self, name: str, shape: tuple[int, int], make: Callable[[], PackedLinear], precision: str = ""
     ) -> PackedLinear:
-        """The layer ``name``, with weights of ``shape``: mapped from the file if it is there, else made, for ``save``.
+        """The layer ``name``, with weights of ``shape``: mapped from the file, else made, and stored by ``save``.
 
         precision  "": the file's
         """
@@ -254,37 +250,37 @@ class PackedWeights:
         shapes = self._ops.packed_shapes(*shape, precision or self._precision, balanced)
         if {field: array.shape for field, array in arrays.items()} == shapes:
             return self._ops.packed_of(*shape, arrays)
-        made = make()
-        self._made[name] = arrays = {field: self._kept(array) for field, array in made.arrays().items()}
+        layer = make()
+        self._new[name] = arrays = {field: self._mapped(array) for field, array in layer.arrays().items()}
         return self._ops.packed_of(*shape, arrays)
 
     def table(self, name: str, tensor: UnreadTensor) -> np.ndarray:
-        """A table in float32: as the checkpoint's file has it, else from this file like a layer."""
+        """A table in float32: mapped from the checkpoint's file, else from this one, like a layer."""
         first: np.ndarray = tensor.read(0, 1)
         if mapped_by(first) is not None or first.itemsize * tensor.size < cache_file.LARGE:
             return tensor.float32()
         array = self._cached.get(name, {}).get("float32")
         if array is None or array.shape != tensor.shape:
-            array = self._keep(tensor.shape, first.dtype, tensor.rows(), tensor.float32)
-            self._made[name] = {"float32": array}
+            array = self._map(tensor.shape, first.dtype, tensor.rows(), tensor.float32)
+            self._new[name] = {"float32": array}
         return array
 
-    def _kept(self, array: np.ndarray) -> np.ndarray:
-        """An array of a layer; a large one in a file, so that it need not stay in memory."""
+    def _mapped(self, array: np.ndarray) -> np.ndarray:
+        """The array; a large one mapped from a file, so that it need not stay in memory."""
         if array.nbytes < cache_file.LARGE:
             return array
-        return self._keep(array.shape, array.dtype, [array], lambda: array)
+        return self._map(array.shape, array.dtype, [array], lambda: array)
 
-    def _keep(
+    def _map(
         self, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray], otherwise: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """An array in a file; in memory where there is no room for one, and on Windows, which deletes none in use."""
+        """An array in a file; in memory where there is no room, and on Windows, where no file in use can be deleted."""
         if WINDOWS or self._has_no_room:
             return otherwise()
         try:
             return self._arrays.keep(shape, dtype, parts, self.path)
         except OSError:
-            self._has_no_room = True  # what is mapped there still takes it
+            self._has_no_room = True  # mapped arrays still take the room
             self._arrays.abandon()
             self._arrays = cache_file.CachedArrays()
             return otherwise()
@@ -292,16 +288,16 @@ class PackedWeights:
     @property
     def is_whole(self) -> bool:
         """Whether nothing had to be made."""
-        return not self._made
+        return not self._new
 
     def save(self) -> None:
-        """Write the layers that were made, beside those that were there."""
-        if self._made:
-            contents = self._arrays.pickled(self._cached | self._made)
+        """Write the new layers and those that the file had."""
+        if self._new:
+            contents = self._arrays.pickled(self._cached | self._new)
             with contextlib.suppress(OSError):
                 self._arrays.write(self.path, self._origin, contents)
-            self._made = {}
+            self._new = {}
 
     def abandon(self) -> None:
-        """Instead of ``save``: nothing is written."""
+        """Write nothing, in place of ``save``."""
         self._arrays.abandon()

@@ -1,1 +1,1 @@
-"""Models, one file a kind, found by name in ``kinds``: layers built from a checkpoint's spec."""
+"""Models, a file for each kind: layers built from a checkpoint's spec. ``kinds`` has them by name."""

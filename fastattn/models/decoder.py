@@ -9,27 +9,27 @@ import numpy as np
 from fastattn.arguments.steps import NO_EDITS, Edits, StepRows
 from fastattn.errors import CheckpointError, InputError, check_known
 from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
-from fastattn.layers.decoder_sizes import DecoderSizes
-from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.layers.parameters import Parameters
-from fastattn.models.encoder import build_encoder
+from fastattn.models.encoder import build_encoder, check_numbers
 from fastattn.models.stacks import build_stack
 from fastattn.ops.protocol import OutputSubset
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 
-# Precisions of a cache of keys and values: "auto" is bfloat16 if the products are narrower than float32.
+# Precisions of cached keys and values: "auto" is bfloat16 if the products are narrower than float32.
 CACHES = {"auto": None, "float32": np.float32, "bfloat16": np.uint16, "int8": np.int8}
-SCALE_BYTES = 4  # behind each head of int8
+SCALE_BYTES = 4  # of the scale behind each head of int8
 
 
 class OutputProjection:
     """A softmax over ``decoder.projection``.
 
-    shortlist     the checkpoint's, or None
-    restrictable  whether rows may choose from subsets of the outputs: ``select_outputs`` needs it
+    restrictable  whether rows may choose from subsets of the outputs, which ``select_outputs`` makes
     precision     of the product; "": the parameters'
     cap           of logits; 0: none
     """
+
+    check = staticmethod(check_numbers)
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class OutputProjection:
             self._rows = cache(partial(self.ops.pack_rows, weight_VD, self.projection))  # made when first used
 
     def capped(self, edits: Edits) -> Edits:
-        """The edits, after the cap."""
+        """The edits with the cap of logits, which comes first."""
         return edits._replace(cap=self.cap)
 
     def select_outputs(self, ids: np.ndarray) -> OutputSubset:
@@ -63,21 +63,15 @@ class OutputProjection:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The k most probable next tokens: (log_probs_Rk, ids_Rk), best first.
 
-        subsets_R   the outputs that each row chooses from, None: all; here and below
-        normalized  False: logits instead of log-probabilities; only if k tokens are sure to be left
+        subsets_R   the outputs from which each row chooses, None: all; here and below
+        normalized  False: logits in place of log-probabilities; only where the edits surely leave k tokens
         Raises CheckpointError where the weights give NaN or infinity.
         """
         outputs = self.projection if subsets_R is None else subsets_R
         log_probs_Rk, ids_Rk = self.ops.project_top_k(hidden_RD, outputs, k, self.capped(edits), normalized)
-        # A NaN logit shows in its row's sum; among the best logits only infinities show, or NaN in all of them.
+        # A NaN logit makes all its row's log-probabilities NaN; the best logits have NaN only where all are NaN.
         self.check(not (np.isnan(log_probs_Rk) if normalized else ~np.isfinite(log_probs_Rk)).any())
         return log_probs_Rk, ids_Rk
-
-    @staticmethod
-    def check(are_numbers: bool) -> None:
-        """Raise CheckpointError for outputs that are not numbers."""
-        if not are_numbers:
-            raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
 
     def all_log_probs(
         self, hidden_RD: np.ndarray, edits: Edits = NO_EDITS, subsets_R: Sequence[OutputSubset] | None = None
@@ -99,7 +93,7 @@ class OutputProjection:
 
 
 class Decoder:
-    """A model that can be decoded: searched, sampled, streamed and scored; from the tensors ``decoder.*``.
+    """A model that is searched, sampled, streamed and scored; from the tensors ``decoder.*``.
 
     It has no encoder, but it may have a memory. Token ids are int32. A row's results depend on its own sequence alone.
     Raises CheckpointError for a checkpoint without a decoder.
@@ -128,9 +122,10 @@ class Decoder:
         )
 
     def cache_in(self, precision: str) -> None:
-        """Have caches of keys and values in a precision of CACHES; int8 has a scale for each head and position.
+        """Set the precision, from CACHES, of cached keys and values; int8 has a scale for each head and position.
 
-        Not for a decoder with a memory or of states. Raises InputError for another, and for one the device has not.
+        Only for a decoder without a memory. Raises InputError for an unknown precision, one that the device lacks, and
+        a decoder that caches states.
         """
         check_known("cache_precision", precision, tuple(CACHES))
         if precision != "auto":
@@ -139,18 +134,18 @@ class Decoder:
                 raise InputError("this model keeps no keys and values: leave cache_precision at auto")
             if dtype == np.int8:
                 widths = tuple(width // head * (head + SCALE_BYTES) for width in widths)
-            self.ops.empty_table(1, 1, dtype)  # or it says why not
+            self.ops.empty_table(1, 1, dtype)  # raises where the device lacks the dtype
             self.sizes = replace(self.sizes, row_dtype=dtype, row_widths=widths)
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
-        """The sources' memory; without rows, as there is no encoder."""
+        """The sources' memory, which has no rows without an encoder."""
         none_ND = self.ops.empty((0, self.width), self.sizes.dtype)
         return Memory(none_ND, np.zeros(len(ids_B) + 1, np.int64), [])
 
     def keep_memory(self, cache: KeyValueCache, rows_N: np.ndarray, memory: Memory) -> None:
         """Write the memory's keys and values to these rows of the cache's memory pool."""
         for keys_values_ME, keys_values_NE in zip(cache.memory.layers, memory.keys_values):
-            # what a sentence has once goes to its first row
+            # what a sentence has only once goes to its first row
             written_N = rows_N if len(keys_values_NE) == len(rows_N) else rows_N[memory.starts_B1[:-1]]
             self.ops.write_rows(keys_values_ME, written_N, keys_values_NE, 0)
 
@@ -167,11 +162,12 @@ class Decoder:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """One causal pass over several tokens of each sequence, ragged: (hidden_ND, attention_NS or None).
 
-        Without firsts_B: whole sequences, with their memory. With a cache, sequence b goes to slot ``slots_B[b]``.
-        firsts_B  int64: chunks of sequences, which continue each slot's history in the cache at this position (0: its
-                  start) and attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
-                  sequence is cut. A pass over whole sequences has other bits, since attention sums in another order
-                  there; layers that look back without attention have the same.
+        Without firsts_B the pass is over whole sequences, with their memory. A cache gets sequence b in slot
+        ``slots_B[b]``.
+        firsts_B  int64: the sequences are chunks, which continue each slot's history in the cache at this position (0:
+                  its start) and attend to the cache, memory included. Chunks have the bits of as many steps, wherever a
+                  sequence is cut. A pass over whole sequences has other bits where there is attention, which sums in
+                  another order then
         """
         lengths_B = np.diff(starts_B1)
         begins_B = -starts_B1[:-1] if firsts_B is None else firsts_B - starts_B1[:-1]
@@ -193,16 +189,16 @@ class Decoder:
         return self.decoder(tokens_N, rows), rows.attention_NS
 
     def states(
-        self, tokens_T: np.ndarray, memory: Memory, looks: list[np.ndarray] | None = None
+        self, tokens_T: np.ndarray, memory: Memory, cross_attentions: list[np.ndarray] | None = None
     ) -> Iterator[np.ndarray]:
-        """The rows of one sequence of int32 tokens layer by layer, as ``Stack.states`` has them.
+        """The rows of one sequence of int32 tokens layer by layer, as ``Stack.states`` yields them.
 
-        looks  gets what each layer's heads look at in the memory, [1, heads, T, S]
+        cross_attentions  gets the attention of each layer's heads over the memory, [1, heads, T, S]
         """
         starts_B1 = np.array([0, len(tokens_T)], np.int64)
         positions_T = np.arange(len(tokens_T), dtype=np.int32)
         bias, attends = self.decoder.bias, self.decoder.attends
-        rows = WholeRows(self.ops, starts_B1, positions_T, bias, attends, memory, looks=looks)
+        rows = WholeRows(self.ops, starts_B1, positions_T, bias, attends, memory, cross_attentions=cross_attentions)
         return self.decoder.states(tokens_T, rows)
 
     def step(
@@ -214,7 +210,7 @@ class Decoder:
         attention: bool = False,
         counts_R: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """One token for each slot, or ``counts_R``: (hidden_ND, attention_NS or None); adds a row each to the cache."""
+        """A step: (hidden_ND, attention_NS or None) of one token for each slot, or counts_R tokens, which it caches."""
         counts_R = None if len(tokens_N) == len(slots_R) else counts_R
         rows = CachedRows(cache, slots_R, tokens_N, positions_N, self.decoder.bias, counts_R, attention)
         return self.decoder(tokens_N, rows), rows.attention_NS
@@ -222,7 +218,7 @@ class Decoder:
     def step_of(self, cache: KeyValueCache, rows: StepRows) -> np.ndarray:
         """hidden_RD of a step to be recorded: one token for each row, none the first of its sequence.
 
-        No position of a later run is beyond the greatest of the rows' now. The caller keeps the cache's tables of rows.
+        No later run may have a position beyond the rows' greatest one now. The caller writes the cache's tables.
         """
         return self.decoder(rows.tokens_R, RecordedRows(cache, rows, self.decoder.bias))
 
@@ -238,11 +234,11 @@ class EncoderDecoder(Decoder):
         super().__init__(checkpoint, parameters)
 
     def encode(self, ids_B: Sequence[np.ndarray]) -> Memory:
-        """The sentences' memory; raises as ``EncoderStack.encode``."""
+        """The sentences' memory; raises what ``EncoderStack.encode`` raises."""
         rows_ND, starts_B1, last_BS = self.encoder.encode_to_states(ids_B)
         keys_values = self.decoder.project_memory(rows_ND, last_BS)
-        # To bfloat16, as in the cache; but not if only the memory is cached: little is read then, and BLEU is 0.01 to
-        # 0.04 higher without (Firefox, en-pt and pt-en).
+        # To bfloat16, as in the cache. Not where only the memory is cached: steps read little then, and BLEU is 0.01 to
+        # 0.04 higher without rounding (Firefox, en-pt and pt-en).
         if self.decoder.rounded:
             for keys_values_NE in keys_values:
                 self.ops.round_rows(keys_values_NE, 0)

@@ -15,20 +15,25 @@ from fastattn.spec.architecture import HeadSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.images import ResidualSpec
 
-# The rows that a head takes -> the pooling that takes them; each row is taken as it is.
+# The rows that a head takes, unless it takes each row -> the pooling that takes them.
 POOLINGS = {"first": "cls", "last": "lasttoken", "mean": "mean"}
 
 
-def check_finite(values: np.ndarray) -> None:
+def check_numbers(are_numbers: bool) -> None:
     """Raise CheckpointError for outputs that are not numbers."""
-    if not np.isfinite(np.asarray(values)).all():
+    if not are_numbers:
         raise CheckpointError("the model's output is not a number: its weights hold NaN or infinity, or overflow")
+
+
+def check_finite(values: np.ndarray) -> None:
+    """Raise CheckpointError for NaN and infinity."""
+    check_numbers(bool(np.isfinite(np.asarray(values)).all()))
 
 
 class Head:
     """Layers behind the last hidden states: those of a HeadSpec, from the tensors ``head.*``.
 
-    precision  of the last product; "": that of the model. The others are in float32, whatever the model's are.
+    precision  of the last product; "": that of the model. The remaining products are always in float32
     """
 
     def __init__(self, parameters: Parameters, spec: HeadSpec, precision: str = "float32"):
@@ -40,7 +45,7 @@ class Head:
     def __call__(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
         """outputs_BF of the sentences, or outputs_NF of each of their rows, from the last hidden states.
 
-        starts_B1  where each sentence's rows start, and where the last one's end
+        starts_B1  where each sentence's rows start, and where the last sentence's rows end
         """
         if self.spec.rows == "each":
             rows_ND = self._between(rows_ND, starts_B1)
@@ -51,20 +56,20 @@ class Head:
         return outputs_NF
 
     def peaks(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """peaks_BF: of each number the largest among a sentence's rows, no less than 0; for a head of each row.
+        """peaks_BF: for each output its largest number among a sentence's rows, at least 0; for a head of each row.
 
-        Raises CheckpointError for rows that are not finite, which the largest number would hide.
+        Raises CheckpointError for rows that are not finite, which the largest number might hide.
         """
         inside_ND = self._inside(self._between(rows_ND, starts_B1))
         check_finite(inside_ND)
         return self.ops.project_peaks(inside_ND, starts_B1 - starts_B1[0], self.output)
 
     def top_k(self, rows_ND: np.ndarray, rows_R: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(log_probs_Rk, ids_Rk): the k most probable outputs of the rows of those numbers; for a head of each row."""
+        """(log_probs_Rk, ids_Rk): the k most probable outputs of the rows numbered rows_R; for a head of each row."""
         return self.ops.project_top_k(self._inside(self.ops.take_rows(rows_ND, rows_R)), self.output, k)
 
     def _between(self, rows_ND: np.ndarray, starts_B1: np.ndarray) -> np.ndarray:
-        """The rows of these sentences, where the batch has others too."""
+        """The rows of these sentences, among which the batch may have rows of more sentences."""
         first, end = int(starts_B1[0]), int(starts_B1[-1])
         return rows_ND if (first, end) == (0, len(rows_ND)) else self.ops.take_rows(rows_ND, np.arange(first, end))
 
@@ -75,9 +80,9 @@ class Head:
         return rows_ND if self.norm is None else self.norm(rows_ND)
 
 
-# Rows for each thread that go through all layers together: intermediate results stay in L2, and weights read from
-# memory are still shared by many rows. int8, one Zen 4 core, us a token at 384 rows and at 2,000:
-# MiniLM 70 and 82, zh-en 113 and 131; float32 is the same at both.
+# Rows for each thread that go through all layers together: intermediate results stay in L2, and many rows share the
+# weights that are read from memory. int8, one Zen 4 core, us a token at 384 rows and at 2,000: MiniLM 70 and 82, zh-en
+# 113 and 131; in float32 both take the same.
 CHUNK = 384
 
 
@@ -101,11 +106,11 @@ class EncoderStack:
     ) -> tuple[np.ndarray, np.ndarray]:
         """(rows_ND, starts_B1): the last hidden states of the sentences end to end; ids are int32, one array each.
 
-        Where the stack takes rows in place of ids, each array is [T, its width]; types are ids' alone.
-        types_B  the token type of each id; None: 0. A model without token types has no use for them.
-        seen_B   how many first ids of a sentence all its ids attend to, -n: n last ones; None: all of them
-        Sentence b holds rows starts[b] .. starts[b + 1]; an empty one holds none. A sentence longer than the model
-        has positions for, or an id outside the vocabulary, is an InputError.
+        Where the stack takes rows in place of ids, each array is [T, width], and there are no types.
+        types_B  the token type of each id; None: 0. A model without token types ignores them
+        seen_B   how many first ids of a sentence all its ids attend to, -n: n last ones; None: all
+        Sentence b has rows starts[b] .. starts[b + 1]. InputError for a sentence longer than the model has positions
+        for, and for an id outside the vocabulary.
         """
         rows_ND, starts_B1, _ = self.encode_to_states(ids_B, types_B, seen_B)
         return rows_ND, starts_B1
@@ -116,8 +121,8 @@ class EncoderStack:
         types_B: Sequence[np.ndarray] | None = None,
         seen_B: Sequence[int] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """``encode`` of sentences, none of them empty, that keeps of each the first row, with the same bits in float32:
-        behind the last layer's keys and values nothing else is computed."""
+        """``encode`` of sentences, none of them empty, that keeps the first row of each, with the same bits in float32:
+        behind the last layer's keys and values it computes nothing else."""
         starts_B1 = _starts(ids_B)
         parts = []
         for rows_ND, rows in self._passes(ids_B, starts_B1, types_B, seen_B, first_only=True):
@@ -131,7 +136,7 @@ class EncoderStack:
         types_B: Sequence[np.ndarray] | None = None,
         seen_B: Sequence[int] | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """``encode``, and the states last_BS that a recurrent stack ends the sentences with; None: of another kind."""
+        """``encode``, and last_BS: a recurrent stack's states at the ends of the sentences; of another kind None."""
         starts_B1 = _starts(ids_B)
         passes = list(self._passes(ids_B, starts_B1, types_B, seen_B))
         none_ND = self.ops.empty((0, self.spec.width), self.stack.dtype)
@@ -147,7 +152,7 @@ class EncoderStack:
         seen_B: Sequence[int] | None,
         first_only: bool = False,
     ) -> Iterator[tuple[np.ndarray, WholeRows]]:
-        """Passes over some sentences each, whose starts are known: (rows_ND, what the stack was called with)."""
+        """Passes over some sentences each: (rows_ND, the WholeRows of the pass)."""
         self._check_length(int(np.diff(starts_B1).max(initial=0)))
         chunk, first = CHUNK * self.ops.current_threads(), 0
         while first < len(ids_B):
@@ -157,18 +162,18 @@ class EncoderStack:
                 positions_N = np.concatenate([np.arange(len(ids), dtype=np.int32) for ids in ids_B[first:end]])
                 types_N = None if types_B is None else np.concatenate(types_B[first:end]).astype(np.int32, copy=False)
                 within_B1 = starts_B1[first : end + 1] - starts_B1[first]
-                seen = None if seen_B is None else np.array(seen_B[first:end], np.int64)
+                counts_B = None if seen_B is None else np.array(seen_B[first:end], np.int64)
                 rows = WholeRows(
                     self.ops, within_B1, positions_N, self.stack.bias, self.stack.causal,
-                    types_N=types_N, seen_B=seen, narrow=self.narrow, first_only=first_only,
+                    types_N=types_N, seen_B=counts_B, narrow=self.narrow, first_only=first_only,
                 )  # fmt: skip
                 yield self.stack(ids_N, rows), rows
             first = end
 
     def states(self, ids_T: np.ndarray) -> Iterator[np.ndarray]:
-        """The rows of one sentence layer by layer, as ``Stack.states`` has them: int32 ids, at least one.
+        """The rows of one sentence, of at least one int32 id, layer by layer, as ``Stack.states`` yields them.
 
-        A sentence longer than the model has positions for is an InputError.
+        InputError for a sentence longer than the model has positions for.
         """
         self._check_length(len(ids_T))
         starts_B1 = np.array([0, len(ids_T)], np.int64)
@@ -182,22 +187,22 @@ class EncoderStack:
 
 
 def _starts(ids_B: Sequence[np.ndarray]) -> np.ndarray:
-    """Where each sentence's rows start, and where the last one's end."""
+    """Where each sentence's rows start, and where the last sentence's rows end."""
     starts_B1 = np.zeros(len(ids_B) + 1, np.int64)
     np.cumsum([len(ids) for ids in ids_B], out=starts_B1[1:])
     return starts_B1
 
 
 def build_encoder(parameters: Parameters, spec: Any, name: str = "encoder") -> Any:
-    """What runs the stack of ``name.*``: an EncoderStack, or a ResidualEncoder, which has the same calls."""
+    """The encoder of ``name.*``: an EncoderStack, or a ResidualEncoder, which has the same methods."""
     return (ResidualEncoder if spec.kind == ResidualSpec.kind else EncoderStack)(parameters, spec, name)
 
 
 class EncoderModel:
     """An encoder on its own. Raises CheckpointError for a checkpoint without one.
 
-    head    what follows its last hidden states, or None
-    images  the encoder that images go through, whose inputs are rows of pixels; None: there is none
+    head    of the last hidden states, or None
+    images  the encoder of images, whose inputs are rows of pixels, or None
     """
 
     def __init__(self, checkpoint: Checkpoint, parameters: Parameters):
@@ -208,10 +213,10 @@ class EncoderModel:
         self.images = None if images is None else build_encoder(parameters, images, "images")
         if checkpoint.pictures is not None:
             self.images = self.images or self.encoder
-        if parameters.precision != "float32":  # not where a decoder attends to the rows, whose tokens it may change
+        if parameters.precision != "float32":  # not in an EncoderDecoder, which might choose other tokens
             for encoder in filter(None, (self.encoder, self.images)):
                 encoder.narrow = True
         head = checkpoint.spec.head
-        # a projection onto the vocabulary is as large as several layers of the encoder
+        # as large as several layers of the encoder
         predicts = head is not None and head.outputs == checkpoint.spec.encoder.vocabulary
         self.head = None if head is None else Head(parameters, head, "" if predicts else "float32")

@@ -1,4 +1,4 @@
-"""Every kind of model, by the name that a ModelSpec gives it."""
+"""Every kind of model, by the name in its ModelSpec."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from fastattn.ops.protocol import Ops
 from fastattn.spec.architecture import check_known
 from fastattn.spec.checkpoint import Checkpoint
 
-# Each is made of a checkpoint and its Parameters. One with a decoder is a Decoder, one without an EncoderModel.
+# A model with a decoder is a Decoder, a model without one an EncoderModel.
 MODELS: dict[str, Callable[[Checkpoint, Parameters], Any]] = {
     "decoder": Decoder,
     "encoder": EncoderModel,
@@ -30,8 +30,8 @@ def build_model(
 ) -> Any:
     """The model of a checkpoint; ``ops`` is ``fastattn.ops.cpu``, or another namespace of the same operations.
 
-    precision, packed_file, factors and needed are those of Parameters. Raises CheckpointError for a kind that is not
-    known, or stacks that do not go with it.
+    precision, packed_file, factors, needed  of Parameters
+    Raises CheckpointError for an unknown kind, or stacks that do not go with it.
     """
     check_known("kind of model", checkpoint.spec.kind, MODELS)
     parameters = Parameters(checkpoint.tensors, ops, precision, packed_file, factors, needed)

@@ -1,4 +1,4 @@
-"""Recurrent encoders and decoders (Sutskever 2014, Cho 2014, Bahdanau 2015, Luong 2015), and the two together."""
+"""Recurrent encoders and decoders (Sutskever 2014, Cho 2014, Bahdanau 2015, Luong 2015)."""
 
 from collections.abc import Iterator
 
@@ -6,18 +6,18 @@ import numpy as np
 
 from fastattn.arguments.attention import KeyIndex
 from fastattn.arguments.recurrent import Columns
-from fastattn.layers.attention_inputs import CachedRows, Memory, RecordedRows, Rows, WholeRows
+from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, WholeRows
 from fastattn.layers.blocks import Linear, check_ids
 from fastattn.layers.parameters import Parameters
 from fastattn.layers.recurrent import Place, RecurrentLayer, SeenMemory, StateAttention
 from fastattn.models.stack import Stack
 from fastattn.spec.recurrent import RecurrentSpec
 
-LOWEST = -1e30  # of a logarithm
+LOWEST = -1e30  # the logarithm of 0 here, small enough for products
 
 
 class RecurrentStack(Stack):
-    """Embedding, recurrent layers, readout. A row of states has what is fed back, then each layer's h and c."""
+    """Embedding, recurrent layers, readout. A row of states has the fed-back input, then each layer's h and c."""
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
         self.ops, self.spec = parameters.ops, spec
@@ -45,13 +45,13 @@ class RecurrentStack(Stack):
         return self.ops.embed(inputs_N, self.table)
 
     def _joined(self, *parts: np.ndarray | Columns) -> np.ndarray:
-        """The parts side by side; rows alone are their own."""
+        """The parts side by side."""
         if len(parts) == 1 and not isinstance(parts[0], Columns):
             return parts[0]
         return self.ops.join_columns([x if isinstance(x, Columns) else Columns(x, 0, x.shape[1]) for x in parts])
 
     def _read(self, **parts: np.ndarray) -> np.ndarray:
-        """The stack's rows."""
+        """The stack's output rows."""
         x_NE = self._joined(*(parts[name] for name in self.spec.readout.parts))
         return x_NE if self.readout is None else self.readout(x_NE)
 
@@ -75,15 +75,16 @@ class RecurrentEncoder(RecurrentStack):
         last_BS = rows.last_BS = self.ops.empty_table(B, self.state_width, self.dtype)
         before, after = (last_BS, np.full(B, -1, np.int32)), (last_BS, np.arange(B, dtype=np.int32))
         for number, layer in enumerate(self.layers):
-            given = (x_ND, None) if number or layer.words_VF is None else (None, inputs_N)
-            x_ND = layer(given[0], starts_B1, before, after, given[1])
+            reads_ids = not number and layer.words_VF is not None
+            ids_N = inputs_N if reads_ids else None
+            x_ND = layer(None if reads_ids else x_ND, starts_B1, before, after, ids_N)
             yield x_ND
         x_ND = self._read(hidden=x_ND, embedding=embedded_NE)
         yield self.ops.take_rows(x_ND, reversed_N) if self.spec.backward else x_ND
 
 
 class RecurrentDecoder(RecurrentStack):
-    """Steps of many sequences: a table has the states that each step left, from which a later one goes on."""
+    """Steps of many sequences: a table has the states after each step, from which a later step continues."""
 
     def __init__(self, parameters: Parameters, name: str, spec: RecurrentSpec):
         super().__init__(parameters, name, spec)
@@ -94,25 +95,25 @@ class RecurrentDecoder(RecurrentStack):
         if spec.initial == "bridge":
             self.bridge = Linear(parameters, f"{name}.bridge", spec.initial_activation)
         self.row_widths = (self.state_width,)
-        # First states lie beside keys and values, in the row of their sentence's first key; other rows stay unwritten.
-        kept = () if self.attention is None else (self.attention.width,)
-        self.memory_widths = kept if spec.initial == "zero" else (*kept, self.state_width)
-        self.memory_widths = self.memory_widths or (1,)  # a source is needed all the same
+        # First states have a table of their own, in the rows of the sentences' first keys; further rows stay unwritten.
+        widths = () if self.attention is None else (self.attention.width,)
+        self.memory_widths = widths if spec.initial == "zero" else (*widths, self.state_width)
+        self.memory_widths = self.memory_widths or (1,)  # (): there is no source
         self.aligns = self.attention is not None
         if spec.points:
-            self.projection_precision = "float32"  # its rows are logarithms: outputs already
+            self.projection_precision = "float32"  # the stack's rows are the outputs' logarithms already
         self.draws = spec.attention is not None and spec.attention.hard
         self.records = not spec.points and (self.attention is None or self.attention.records)
 
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
-        kept = [] if self.attention is None else [self._joined(*self.attention.keys_values(rows_ND))]
+        parts = [] if self.attention is None else [self._joined(*self.attention.keys_values(rows_ND))]
         if self.spec.initial != "zero":
             assert last_BS is not None
-            kept.append(self._first_states(last_BS))
-        return kept
+            parts.append(self._first_states(last_BS))
+        return parts
 
     def _first_states(self, last_BS: np.ndarray) -> np.ndarray:
-        """states_BW of sequences, from those that the encoder ended with; nothing has been fed back yet."""
+        """states_BW at the beginning of sequences, from the encoder's last ones; zeros are fed back first."""
         states = self._joined(Columns(last_BS, 0, self.spec.memory_states))
         if self.bridge is not None:
             states = self.bridge(states)
@@ -127,23 +128,23 @@ class RecurrentDecoder(RecurrentStack):
     def states(self, ids_N: np.ndarray, rows: Rows) -> Iterator[np.ndarray]:
         yield from self._run(ids_N, rows, slice(None))
 
-    def _run(self, ids_N: np.ndarray, rows: Rows, wanted: slice) -> list[np.ndarray]:
-        """Of the embedding, each layer's rows and the stack's those that are wanted."""
+    def _run(self, ids_N: np.ndarray, rows: Rows, levels: slice) -> list[np.ndarray]:
+        """The rows of the ``levels``, a slice of: the embedding, each layer, the stack."""
         memory = self._memory(rows)
         x_NE = self._pointed(ids_N, memory) if self.spec.points and memory is not None else self._embedded(ids_N)
         states_MW, previous_N, rows_N = rows.states(0, x_NE, self.state_width)
         if isinstance(rows, RecordedRows):
-            return self._step(x_NE, ids_N, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][wanted]
+            return self._step(x_NE, ids_N, (states_MW, previous_N), (states_MW, rows_N), memory, False)[0][levels]
         parts, weights, order = [], [], []
         for depth, n_K in enumerate(_by_depth(rows)):
             before = states_MW, previous_N[n_K]
             if not depth and self.spec.initial != "zero":
                 before = self._from_first(rows, *before, n_K)
             x_KE = x_NE if len(n_K) == len(x_NE) else self.ops.take_rows(x_NE, n_K)
-            seen = None if memory is None else memory.take(n_K)
+            memory_K = None if memory is None else memory.take(n_K)
             after = states_MW, rows_N[n_K]
-            rows_KD, weights_KS = self._step(x_KE, ids_N[n_K], before, after, seen, rows.wants_attention)
-            parts.append(rows_KD[wanted])
+            rows_KD, weights_KS = self._step(x_KE, ids_N[n_K], before, after, memory_K, rows.wants_attention)
+            parts.append(rows_KD[levels])
             order.append(n_K)
             weights.append(np.zeros((len(n_K), 0)) if weights_KS is None else weights_KS)
         if len(parts) == 1:
@@ -164,7 +165,10 @@ class RecurrentDecoder(RecurrentStack):
         memory: SeenMemory | None,
         wants_weights: bool,
     ) -> tuple[list[np.ndarray], np.ndarray | None]:
-        """(x_NE, each layer's rows, the stack's; weights_NS or None) of a token each, from states to states."""
+        """([x_NE, each layer's rows, the stack's rows], weights_NS or None) of a step of one token for each row.
+
+        before, after  where the states are read and written
+        """
         spec, starts_N1 = self.spec, np.arange(len(x_NE) + 1)
         folds = self.layers[0].words_VF is not None
         parts: list[np.ndarray | Columns] = [] if folds else [x_NE]
@@ -176,12 +180,12 @@ class RecurrentDecoder(RecurrentStack):
             if self.attention is not None and spec.attention is not None and spec.attention.after == number:
                 assert memory is not None
                 query = read["hidden"] if number else Columns(before[0], self.layers[-1].column, spec.units, before[1])
-                wanted = wants_weights or spec.points
-                read["context"], weights_NS = self.attention(self._joined(query), memory, wanted)
+                needs_weights = wants_weights or spec.points
+                read["context"], weights_NS = self.attention(self._joined(query), memory, needs_weights)
                 parts.append(read["context"])
             if layer is not None:
-                x_ND, given_N = self._joined(*parts) if parts else None, None if number or not folds else ids_N
-                read["hidden"] = layer(x_ND, starts_N1, started, after, given_N)
+                x_ND, layer_ids_N = self._joined(*parts) if parts else None, None if number or not folds else ids_N
+                read["hidden"] = layer(x_ND, starts_N1, started, after, layer_ids_N)
                 parts = [read["hidden"]]
                 levels.append(read["hidden"])
         y_ND = self._logarithms(weights_NS) if spec.points and weights_NS is not None else self._read(**read)
@@ -190,16 +194,16 @@ class RecurrentDecoder(RecurrentStack):
         return [*levels, y_ND], weights_NS
 
     def _pointed(self, ids_N: np.ndarray, memory: SeenMemory) -> np.ndarray:
-        """What the encoder read in the places of those numbers; a place that there is not is as good as impossible."""
+        """The encoder's inputs at the places ids_N; a place beyond the source, hardly ever chosen, is the last one."""
         assert self.attention is not None
-        ids_N = np.minimum(ids_N, memory.seen.stops_N - 1)
-        owners_N = np.arange(len(ids_N)) if memory.seen.rows_N is None else memory.seen.rows_N
+        ids_N = np.minimum(ids_N, memory.keys.stops_N - 1)
+        owners_N = np.arange(len(ids_N)) if memory.keys.rows_N is None else memory.keys.rows_N
         first = self.attention.width - self.spec.embedding_width
-        chosen_N = memory.seen.index_RS[owners_N, ids_N]
+        chosen_N = memory.keys.index_RS[owners_N, ids_N]
         return self._joined(Columns(memory.keys_values_ME, first, self.spec.embedding_width, chosen_N))
 
     def _logarithms(self, weights_NS: np.ndarray) -> np.ndarray:
-        """Of weights over the source, as wide as the vocabulary; nothing is so low that a product could not hold it."""
+        """The logarithms of weights over the source, as wide as the vocabulary, none below LOWEST."""
         logs_NV = np.full((len(weights_NS), self.spec.vocabulary), LOWEST, weights_NS.dtype)
         np.log(weights_NS, out=logs_NV[:, : weights_NS.shape[1]], where=weights_NS > 0)
         return self.ops.as_rows(logs_NV)
@@ -207,14 +211,15 @@ class RecurrentDecoder(RecurrentStack):
     def _from_first(
         self, rows: WholeRows | CachedRows, states_MW: np.ndarray, previous_K: np.ndarray, n_K: np.ndarray
     ) -> Place:
-        """The states that rows go on from, where sequences that begin go on from their first ones."""
+        """Where the rows find their previous states; a sequence that begins has its first ones."""
         begins_K, owners_K = previous_K < 0, _owners(rows)[n_K]
         if not begins_K.any():
             return states_MW, previous_K
         if isinstance(rows, CachedRows):
             first_MW, numbers_K = rows.cache.memory.layers[-1], rows.memory.index_RS[owners_K, 0]
         else:
-            first_MW, numbers_K = _memory_of(rows).keys_values[-1], owners_K.astype(np.int32)
+            assert rows.memory is not None
+            first_MW, numbers_K = rows.memory.keys_values[-1], owners_K.astype(np.int32)
         if begins_K.all():
             return first_MW, numbers_K
         numbers_K = np.where(begins_K, numbers_K, np.int32(-1))
@@ -222,13 +227,13 @@ class RecurrentDecoder(RecurrentStack):
         return self.ops.add_rows(*map(self._joined, both)), np.arange(len(previous_K), dtype=np.int32)
 
     def _memory(self, rows: Rows) -> SeenMemory | None:
-        """What the rows attend to."""
         if self.attention is None:
             return None
         if not isinstance(rows, WholeRows):
             shares_N = rows.shares_N if self.draws and isinstance(rows, CachedRows) else None
             return SeenMemory(rows.cache.memory.layers[0], rows.memory, rows.positions_N, shares_N)
-        memory, owners_N = _memory_of(rows), _owners(rows)
+        memory, owners_N = rows.memory, _owners(rows)
+        assert memory is not None
         lengths_B = np.diff(memory.starts_B1)
         columns_S = np.arange(lengths_B.max(initial=0))
         index_BS = np.where(columns_S < lengths_B[:, None], memory.starts_B1[:-1, None] + columns_S, 0)
@@ -236,20 +241,15 @@ class RecurrentDecoder(RecurrentStack):
         return SeenMemory(memory.keys_values[0], index, rows.positions_N, rows.shares_N)
 
 
-def _memory_of(rows: WholeRows) -> Memory:
-    assert rows.memory is not None
-    return rows.memory
-
-
 def _owners(rows: WholeRows | CachedRows) -> np.ndarray:
-    """The number of each row's sequence, in order."""
+    """The number of each row's sequence; rows are in the order of the sequences."""
     if isinstance(rows, WholeRows):
         return np.repeat(np.arange(len(rows.starts_B1) - 1), np.diff(rows.starts_B1))
     return np.arange(len(rows.rows_N)) if rows.owners_N is None else rows.owners_N
 
 
 def _by_depth(rows: WholeRows | CachedRows) -> list[np.ndarray]:
-    """The rows that are first in their sequence's part of the pass, those that are second, and so on."""
+    """The numbers of the first rows of all sequences in the pass, of their second rows, and so on."""
     owners_N = _owners(rows)
     depths_N = np.arange(len(owners_N)) - np.searchsorted(owners_N, owners_N)
     return [np.flatnonzero(depths_N == depth) for depth in range(depths_N.max(initial=-1) + 1)]

@@ -10,10 +10,7 @@ from fastattn.layers.parameters import Parameters
 from fastattn.spec.images import BlockPlace, ResidualSpec
 
 Gate = Callable[[np.ndarray, PixelGrid], np.ndarray]
-GATES: dict[str, Callable[[Parameters, str], Gate]] = {
-    "squeeze-excitation": ChannelGate,
-    "cbam": ChannelAndPlaceGate,
-}
+GATES: dict[str, Callable[[Parameters, str], Gate]] = {"squeeze-excitation": ChannelGate, "cbam": ChannelAndPlaceGate}
 
 
 class ResidualBlock:
@@ -36,19 +33,19 @@ class ResidualBlock:
             self.shortcut = ImageConvolution(parameters, f"{name}.shortcut", Window((1, 1), strides))
 
     def __call__(self, x_ND: np.ndarray, grid: PixelGrid) -> tuple[np.ndarray, PixelGrid]:
-        beside_ND = x_ND if self.shortcut is None else self.shortcut(x_ND, grid)[0]
+        shortcut_ND = x_ND if self.shortcut is None else self.shortcut(x_ND, grid)[0]
         *first, last = self.convolutions
         for convolution in first:
             x_ND, grid = convolution(x_ND, grid)
-        x_ND, grid = last(x_ND, grid, beside_ND if self.gate is None else None)
+        x_ND, grid = last(x_ND, grid, shortcut_ND if self.gate is None else None)
         if self.gate is None:
             return x_ND, grid
-        return np.maximum(self.ops.add_rows(self.gate(x_ND, grid), beside_ND), 0), grid
+        return np.maximum(self.ops.add_rows(self.gate(x_ND, grid), shortcut_ND), 0), grid
 
 
 class ResidualEncoder:
-    """Runs images through the network of ``name.*``: each as rows [places of the last grid, ``row_values``], in which
-    its pixels lie in order, channels side by side, so that a source has as many rows as what is attended to."""
+    """Runs images through the network of ``name.*``. An image is rows [places of the last grid, ``row_values``] that
+    hold its pixels in order, channels last, so that a source has as many rows as its memory."""
 
     def __init__(self, parameters: Parameters, spec: ResidualSpec, name: str = "encoder"):
         self.ops, self.spec, side, self.limit = parameters.ops, spec, spec.stem_size, 0
@@ -67,8 +64,8 @@ class ResidualEncoder:
         return rows_ND, starts_B1
 
     def encode_to_states(self, pixels_B: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """``encode``, and the mean of each image's rows, [B, D], from which a decoder begins."""
-        parts = [self._run(pixels_PE) for pixels_PE in pixels_B]  # one by one: an image is rows enough for all threads
+        """``encode``, and the mean of each image's rows, [B, D], a decoder's first input."""
+        parts = [self._run(pixels_PE) for pixels_PE in pixels_B]  # one by one: an image has rows for all threads
         height, width = self.spec.grid
         starts_B1 = np.arange(len(parts) + 1, dtype=np.int64) * (height * width)
         none_ND = self.ops.empty((0, self.spec.width), np.dtype(np.float32))

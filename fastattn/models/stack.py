@@ -1,4 +1,4 @@
-"""Stacks of layers, found by their kind: from a model's inputs to hidden states."""
+"""Stacks of layers, from a model's inputs to hidden states; ``stacks`` has them by kind."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -13,12 +13,14 @@ from fastattn.layers.blocks import (
     Convolved,
     Embedding,
     FeedForward,
+    Linear,
     Norm,
     Parallel,
     SimpleRecurrence,
 )
 from fastattn.layers.parameters import Parameters
 from fastattn.spec.architecture import StackSpec
+from fastattn.spec.images import PatchSpec
 
 Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 
@@ -26,21 +28,22 @@ Sublayer = Callable[[np.ndarray, Rows], np.ndarray]
 class Stack:
     """Base of all kinds of stacks, made from the tensors ``name.*``.
 
-    dtype         of its rows
-    input_dtype   of its inputs: ids, unless a kind takes rows
-    bias          of attention's scores, for sequences up to a length
-    attends       whether rows look at others of their sequence by attention, so that a decoder's have to be causal
-    causal        whether an encoder's do so backwards alone
-    records       whether all of a decoder's step is operations that can be recorded
-    row_widths    for each layer of what a decoder caches of a row: keys and values, or a state
-    draws         whether a decoder's samples draw what they attend to
-    head_width    of cached keys and values; 0: it caches states
-    rounded       whether that is bfloat16
-    aligns        whether a decoder attends to its memory
-    memory_widths  for each layer of what a decoder caches of a row of its memory; none: it has no memory
-    projection_precision  of the projection behind a decoder; "": that of the other products
-    output_cap    of its logits; 0: none
+    dtype          of the rows
+    input_dtype    of the inputs: ids, unless the kind takes rows
+    bias           of attention's scores, for sequences up to a length
+    attends        whether there is self-attention, which a decoder has to make causal
+    causal         whether an encoder's self-attention is causal
     layer_weights  about how many weights the layers have
+
+    Of a decoder:
+    records        whether a step consists of operations that can be recorded
+    row_widths     for each layer the width of a cached row: keys and values, or a state
+    memory_widths  for each layer the width of a cached row of the memory; (): no memory
+    head_width     of cached keys and values; 0: it caches states
+    rounded        whether they are cached as bfloat16
+    aligns         whether it attends to its memory
+    draws          whether its samples draw the keys that they attend to
+    projection_precision, output_cap  of the projection behind it ("": that of the parameters), and of logits (0: none)
     """
 
     input_dtype: type = np.int32
@@ -64,15 +67,16 @@ class Stack:
         raise NotImplementedError
 
     def project_memory(self, rows_ND: np.ndarray, last_BS: np.ndarray | None = None) -> list[np.ndarray]:
-        """For each layer what a decoder caches of an encoder's last hidden states: [N, its width]; or of sentences.
+        """The rows of the memory that a decoder caches for each layer: [N, width], or [B, width] for each sentence.
 
-        last_BS  the states that a recurrent encoder ended each sentence with
+        rows_ND  an encoder's last hidden states
+        last_BS  a recurrent encoder's states at the ends of the sentences
         """
         return []
 
 
 class Block(NamedTuple):
-    """The sublayers of a block (Vaswani 2017, section 3.1); the mixer combines the rows of a sequence."""
+    """The sublayers of a block (Vaswani 2017, section 3.1); the mixer combines the rows of each sequence."""
 
     mixer: SelfAttention | SimpleRecurrence | AverageAttention
     cross_attention: CrossAttention | None
@@ -89,7 +93,15 @@ class AttentionStack(Stack):
         self.embedding = self.Embedding(parameters, name, spec)
         self.dtype = self.embedding.dtype
         self.bias = position_bias(parameters, name, spec)
-        self.blocks = [_block(parameters, f"{name}.layers.{i}", i, spec) for i in range(spec.layers)]
+        mixer_kind = SelfAttention if spec.recurrence is None else RECURRENCES[spec.recurrence.kind]
+        self.blocks = [
+            Block(
+                mixer_kind(parameters, layer, number, spec),
+                CrossAttention(parameters, layer, number, spec) if spec.cross_attention else None,
+                FeedForward(parameters, layer, spec),
+            )
+            for number, layer in enumerate(f"{name}.layers.{i}" for i in range(spec.layers))
+        ]
         self._parts: list[list[Sublayer]] = [[part for part in block if part is not None] for block in self.blocks]
         if spec.parallel:
             self._parts = [[Parallel(block.mixer, block.feed_forward)] for block in self.blocks]
@@ -137,10 +149,26 @@ class AttentionStack(Stack):
         return x_ND
 
 
-def _block(parameters: Parameters, layer: str, number: int, spec: StackSpec) -> Block:
-    mixer = SelfAttention if spec.recurrence is None else RECURRENCES[spec.recurrence.kind]
-    return Block(
-        mixer(parameters, layer, number, spec),
-        CrossAttention(parameters, layer, number, spec) if spec.cross_attention else None,
-        FeedForward(parameters, layer, spec),
-    )
+class PatchEmbedding:
+    """A linear layer of each patch plus a position, and perhaps a norm, from ``stack.patches`` and ``.positions``."""
+
+    def __init__(self, parameters: Parameters, stack: str, spec: StackSpec):
+        self.ops, self.linear = parameters.ops, Linear(parameters, f"{stack}.patches")
+        self.position_PD = parameters.tensor(f"{stack}.positions")
+        self.dtype = self.position_PD.dtype
+        self.norm = Norm(parameters, f"{stack}.embedding_norm", spec.norms) if spec.norms.embedding else None
+
+    def __call__(
+        self, patches_NE: np.ndarray, positions_N: np.ndarray, types_N: np.ndarray | None = None
+    ) -> np.ndarray:
+        x_ND: np.ndarray = self.linear(patches_NE, residual_NF=self.ops.embed(positions_N, self.position_PD))
+        return x_ND if self.norm is None else self.norm(x_ND)
+
+
+class PatchStack(AttentionStack):
+    """Blocks of attention over an image's patches (Dosovitskiy 2021), rows of pixels behind a row of zeros."""
+
+    Embedding, input_dtype = PatchEmbedding, np.float32
+
+    def __init__(self, parameters: Parameters, name: str, spec: PatchSpec):
+        super().__init__(parameters, name, spec.blocks)

@@ -1,15 +1,13 @@
-"""Every kind of stack, by the name that its spec gives it."""
+"""Every kind of stack, by the name in its spec."""
 
 from collections.abc import Callable
 from typing import Any
 
 from fastattn.layers.parameters import Parameters
-from fastattn.models.patches import PatchStack
 from fastattn.models.recurrent import build_recurrent
-from fastattn.models.stack import AttentionStack, Stack
+from fastattn.models.stack import AttentionStack, PatchStack, Stack
 from fastattn.spec.architecture import check_known
 
-# Each is made of Parameters, the stack's name and its spec.
 STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {
     "attention": AttentionStack,
     "patches": PatchStack,
@@ -18,6 +16,6 @@ STACKS: dict[str, Callable[[Parameters, str, Any], Stack]] = {
 
 
 def build_stack(parameters: Parameters, name: str, spec: Any) -> Stack:
-    """The stack of that name; raises CheckpointError for an unknown kind."""
+    """The stack of tensors ``name.*``; CheckpointError for an unknown kind."""
     check_known("kind of stack", spec.kind, STACKS)
     return STACKS[spec.kind](parameters, name, spec)

@@ -1,4 +1,4 @@
-"""Pictures of attention weights: an SVG, and an HTML that a notebook shows by itself. No network, no library."""
+"""Pictures of attention weights: an SVG, and HTML that a notebook shows. They need no network and no library."""
 
 from fastattn.plot.attention_plot import AttentionPlot, plot_attention
 

@@ -8,12 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from fastattn.errors import InputError, described
-from fastattn.plot.labels import checked_labels, columns_of, printable_text
-from fastattn.plot.page import fragment, page
+from fastattn.plot.labels import checked_labels, checked_title, columns_of
+from fastattn.plot.page import fragment, page, save_picture
 from fastattn.plot.picture import ALONE, BESIDE_OTHERS, Frame, Panel, Picture, draw, frame_of
-from fastattn.system.files import checked_path, open_file
 
-MOST_HEADS, MOST_POSITIONS, MOST_WEIGHTS = 256, 4096, 1 << 24  # the last about 24 MB of HTML
+MOST_HEADS, MOST_POSITIONS, MOST_WEIGHTS = 256, 4096, 1 << 24  # so many weights take about 24 MB of HTML
 
 
 def plot_attention(
@@ -24,10 +23,10 @@ def plot_attention(
     title: str | None = None,
     names: Iterable[str | int] | None = None,
 ) -> "AttentionPlot":
-    """A picture of attention weights, which a notebook shows by itself.
+    """A picture of attention weights, which a notebook shows.
 
     weights        floating point numbers (T, S), (H, T, S) or (1, H, T, S): heads, queries, keys; at least 0. The
-                   saliency of the tokens of a text is (1, S)
+                   saliency of a text's tokens is (1, S)
     rows, columns  T and S labels: tokens, or numbers; None: 0, 1, 2, ...
     title          a line above the picture
     names          H names of the heads; None: head 0, head 1, ...
@@ -35,21 +34,20 @@ def plot_attention(
     weights in all.
     """
     weights_HTS = _checked_weights(weights)
-    if title is not None and not isinstance(title, str):
-        raise InputError(f"title should be a str, got {described(title)}")
+    shown_title = checked_title(title)
     H, T, S = weights_HTS.shape
     labels = checked_labels("rows", rows, T), checked_labels("columns", columns, S)
     heads = [f"head {h}" for h in range(H)] if names is None else checked_labels("names", names, H)
-    return AttentionPlot(weights_HTS, *labels, printable_text(title or ""), heads)
+    return AttentionPlot(weights_HTS, *labels, shown_title, heads)
 
 
 class AttentionPlot:
     """A picture of attention weights, made by ``plot_attention``.
 
-    Its colours are shares of the largest weight of all heads; in the mean of the heads, shares of the mean's largest.
+    Colours are shares of the largest weight of all heads; in the mean of the heads, of the mean's largest weight.
     A notebook shows the HTML: a choice of the head, and each weight under the pointer or with the arrow keys. It loads
-    nothing; where scripts do not run, the SVG in it remains. There is no ``_repr_svg_``: notebooks show the HTML where
-    they are given both, and would store the picture twice.
+    nothing; where scripts do not run, its SVG remains. There is no ``_repr_svg_``: notebooks prefer the HTML, and would
+    store the picture twice.
     """
 
     def __init__(self, weights_HTS: np.ndarray, rows: list[str], columns: list[str], title: str, names: list[str]):
@@ -67,7 +65,7 @@ class AttentionPlot:
 
     @property
     def html(self) -> str:
-        """A whole page with what a notebook shows."""
+        """A page with the HTML that a notebook shows."""
         return page(self._repr_html_(), self._title or "Attention weights")
 
     @property
@@ -76,15 +74,15 @@ class AttentionPlot:
         return self.to_svg()
 
     def to_svg(self, head: int | Literal["mean", "all"] = "all") -> str:
-        """A static picture of one head (from 0), of the mean of the heads, or of all beside each other.
+        """A static picture of one head (from 0), of the mean of the heads, or of all heads side by side.
 
-        It follows the reader's choice of light or dark. Of at most 4,096 cells, if none is smaller than a pixel, each
-        tells its weight under the pointer.
+        It follows the reader's choice of light or dark. The pointer shows a cell's weight where there are at most 4,096
+        cells, none smaller than a pixel.
         """
         return self._draw(self._panels(head))[0].svg
 
     def to_text(self, head: int | Literal["mean"] = "mean") -> str:
-        """Lines for a terminal: of one head or of the mean, a shade for each weight, rows and columns by numbers."""
+        """Lines for a terminal: a shade for each weight of one head or of the mean, with numbers of the columns."""
         (panel,) = self._panels(head)
         shades = np.array(list(" \u2591\u2592\u2593\u2588"))
         cells_TS = shades[np.minimum((panel.shares_TS * 5).astype(int), 4)]
@@ -98,13 +96,7 @@ class AttentionPlot:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``svg`` or ``html``, as the path's suffix says; the file is there whole or not at all."""
-        name = checked_path(path)
-        suffix = os.path.splitext(name)[1].lower()
-        if suffix not in (".svg", ".html"):
-            raise InputError(f"a picture's path should end in .svg or .html, got {described(name)}")
-        text = self.svg if suffix == ".svg" else self.html
-        with open_file(name) as output:
-            output.write(text.encode())
+        save_picture(self, path, ("svg", "html"))
 
     @property
     def _description(self) -> str:
@@ -118,15 +110,15 @@ class AttentionPlot:
             return [self._panels(h)[0] for h in range(H)]
         if isinstance(head, str) and head == "mean":
             mean_TS = (self._weights_HTS / self._largest).mean(axis=0, dtype=np.float64) * self._largest  # no overflow
-            # Of its own largest weight: where heads look at different places, it would be dark beside theirs.
+            # Shares of the mean's largest weight: where heads attend to different places, it is far below theirs.
             return [Panel(f"mean of {H} heads" if H > 1 else "", mean_TS, float(mean_TS.max()) or 1.0)]
-        wanted = f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}"
+        message = f"head should be 'mean', 'all' or a whole number from 0 to {H - 1}"
         try:
             h = operator.index(head)
         except TypeError:
-            raise InputError(f"{wanted}, got {described(head)}") from None
+            raise InputError(f"{message}, got {described(head)}") from None
         if isinstance(head, bool) or not 0 <= h < H:
-            raise InputError(f"{wanted}, got {described(head)}")
+            raise InputError(f"{message}, got {described(head)}")
         return [Panel(self._names[h] if H > 1 else "", self._weights_HTS[h], self._largest)]
 
     def _draw(self, panels: list[Panel]) -> tuple[Picture, Frame]:
@@ -136,7 +128,7 @@ class AttentionPlot:
 
 
 def _checked_weights(weights: Any) -> np.ndarray:
-    """The weights as a new array (H, T, S), float32 or float64."""
+    """The weights as a new array (H, T, S), float32 or float64; InputError for anything else."""
     try:
         array = np.asarray(weights)
     except (TypeError, ValueError, RuntimeError):
@@ -156,7 +148,7 @@ def _checked_weights(weights: Any) -> np.ndarray:
         )
     with np.errstate(over="ignore"):  # of a long double
         weights_HTS = array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32)
-    np.add(weights_HTS, 0.0, out=weights_HTS)  # which makes -0 a 0
+    np.add(weights_HTS, 0.0, out=weights_HTS)  # makes -0 a 0
     if not np.isfinite(weights_HTS).all():
         raise InputError("weights should be finite, got NaN or infinity")
     if weights_HTS.min() < 0:

@@ -18,14 +18,14 @@ def checked_labels(name: str, labels: Iterable[str | int] | None, length: int) -
     if isinstance(labels, str | bytes):
         raise InputError(f"{name} should be a list of {length} labels, got a {type(labels).__name__}")
     try:
-        found = list(islice(labels, length + 1))
+        listed = list(islice(labels, length + 1))
     except TypeError:
         raise InputError(f"{name} should be a list of {length} labels, got {described(labels)}") from None
-    if len(found) != length:
-        got = "more" if len(found) > length else len(found)
+    if len(listed) != length:
+        got = "more" if len(listed) > length else len(listed)
         raise InputError(f"{name} should be {length} labels, as many as the weights have {name}, got {got}")
     texts = []
-    for i, label in enumerate(found):
+    for i, label in enumerate(listed):
         try:
             texts.append(printable_text(label) if isinstance(label, str) else str(operator.index(label)))
         except (TypeError, ValueError):  # ValueError: more digits than Python writes out
@@ -33,36 +33,43 @@ def checked_labels(name: str, labels: Iterable[str | int] | None, length: int) -
     return texts
 
 
+def checked_title(title: str | None) -> str:
+    """The title as printable text; None: ""."""
+    if title is not None and not isinstance(title, str):
+        raise InputError(f"title should be a str, got {described(title)}")
+    return printable_text(title or "")
+
+
 def printable_text(text: str) -> str:
-    r"""At most LONGEST characters; those that a page acts on or XML forbids are escaped: ``\n`` or ``\u202e``."""
-    kept = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    return visible(kept).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
+    r"""At most LONGEST characters; characters that a page acts on or XML forbids are escaped: ``\n``, ``\u202e``."""
+    shortened = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return visible(shortened).replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
 
 
 def isolated(text: str) -> str:
-    """``text`` between marks that keep its writing direction from the words around it."""
+    """``text`` between marks that keep its writing direction to itself."""
     return f"\u2068{text}\u2069"
 
 
 def columns_of(text: str) -> int:
-    """Its width, where a Latin letter is 1 and a Chinese one 2."""
+    """The width of the text, where a Latin letter has 1 and a Chinese one 2."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def cut(text: str, most: int) -> str:
-    """``text``, or as much of it as fits in ``most`` columns with an ellipsis."""
-    if columns_of(text) <= most:
+def cut(text: str, columns: int) -> str:
+    """``text``, or as much of it as fits in so many ``columns``, with an ellipsis."""
+    if columns_of(text) <= columns:
         return text
-    kept, width = "", 1
+    beginning, width = "", 1
     for character in text:
         width += columns_of(character)
-        if width > most:
+        if width > columns:
             break
-        kept += character
-    return f"{kept}…"
+        beginning += character
+    return f"{beginning}…"
 
 
-def every(size: float, least: float) -> int:
+def label_step(size: float, least: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, ... cells of ``size`` pixels that take ``least`` pixels."""
     steps = (factor * 10**power for power in count() for factor in (1, 2, 5))
     return next(step for step in steps if step * size >= least)

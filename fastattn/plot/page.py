@@ -1,18 +1,23 @@
-"""Attention weights as HTML: the static picture, over which a script paints the chosen head and tells each weight.
+"""Attention weights as HTML: the static picture, over which a script paints the chosen head and shows each weight.
 
-Everything that the script needs is in attributes of the outermost element, and the script finds those elements by their
-class: there are no ids, so the same HTML may stand in a page twice. Controls are hidden until the script runs.
+The script's data is in attributes of the outermost element, and the script finds elements by their class: there are no
+ids, so that the same HTML may stand in a page twice. Controls are hidden until the script runs.
 """
 
 import base64
 import json
+import os
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
+from fastattn.errors import InputError, described
 from fastattn.plot.picture import Frame, Panel, Picture, scale
+from fastattn.system.files import checked_path, open_file
 
-FEW = 1 << 19  # weights; they are sent as 16 bits, more as 8
+FEW = 1 << 19  # weights that take 16 bits each; more weights take 8
 
 # A page's own theme comes before the system's: JupyterLab, Visual Studio Code, Colab and Sphinx say which they have.
 _LIGHT = "color-scheme:light;color:#1f2328;background:#fff"
@@ -123,6 +128,10 @@ def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
     # Each share is the nearest of levels + 1 whole numbers, in one byte or two, little endian.
     levels, kind = (65535, "<u2") if sum(panel.weights_TS.size for panel in panels) <= FEW else (255, "u1")
     weights = b"".join(np.rint(panel.shares_TS * levels).astype(kind).tobytes() for panel in panels)
+    left, top = picture.panel[0] + frame.left, picture.panel[1] + frame.top
+    sides = {"left": left / picture.width, "top": top / picture.height, "width": frame.cells_width / picture.width}
+    sides["height"] = frame.cells_height / picture.height
+    place = ";".join(f"{side}:{100 * share:.4f}%" for side, share in sides.items())
     data = {
         "rows": json.dumps(frame.rows, ensure_ascii=False),
         "columns": json.dumps(frame.columns, ensure_ascii=False),
@@ -138,9 +147,24 @@ def fragment(picture: Picture, frame: Frame, panels: list[Panel]) -> str:
     return (
         f'<div class="fastattn-attention" {attributes}>\n<style>{STYLE}</style>\n'
         f'<div class="fastattn-bar" hidden>{choice}<output></output></div>\n'
-        f'<div class="fastattn-stage" style="max-width:{picture.width:g}px">\n{picture.svg}{_canvas(picture, frame)}\n'
+        f'<div class="fastattn-stage" style="max-width:{picture.width:g}px">\n{picture.svg}'
+        '<canvas hidden tabindex="0" role="img" aria-label="weights; arrow keys move from one to the next" '
+        f'style="{place}"></canvas><div class="fastattn-cursor" hidden></div>\n'
         f"</div>\n<script>{SCRIPT}</script>\n</div>\n"
     )
+
+
+def save_picture(picture: Any, path: str | os.PathLike[str], kinds: Sequence[str]) -> None:
+    """Write the attribute of the picture that the path's suffix names; the file is there whole or not at all."""
+    name = checked_path(path)
+    suffixes = [f".{kind}" for kind in kinds]
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix not in suffixes:
+        *first, last = suffixes
+        raise InputError(f"a picture's path should end in {', '.join(first)} or {last}, got {described(name)}")
+    content = getattr(picture, suffix[1:])
+    with open_file(name) as output:
+        output.write(content if isinstance(content, bytes) else content.encode())
 
 
 def page(body: str, title: str) -> str:
@@ -149,15 +173,4 @@ def page(body: str, title: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>:root{{color-scheme:light dark}}</style>\n</head>\n<body>\n{body}"
         "</body>\n</html>\n"
-    )
-
-
-def _canvas(picture: Picture, frame: Frame) -> str:
-    x, y = picture.panel[0] + frame.left, picture.panel[1] + frame.top
-    parts = {"left": x / picture.width, "top": y / picture.height, "width": frame.cells_width / picture.width}
-    parts["height"] = frame.cells_height / picture.height
-    place = ";".join(f"{side}:{100 * part:.4f}%" for side, part in parts.items())
-    return (
-        f'<canvas hidden tabindex="0" role="img" aria-label="weights; arrow keys move from one to the next" '
-        f'style="{place}"></canvas><div class="fastattn-cursor" hidden></div>'
     )

@@ -1,6 +1,6 @@
 """Attention weights as a static SVG: a panel for each head, labels, and the scale.
 
-Without ids, so that several stand in one page. Where styles are stripped, its attributes draw it in light colours.
+It has no ids, so that several may stand in one page. Where styles are stripped, attributes draw it in light colours.
 """
 
 import base64
@@ -14,15 +14,15 @@ from math import ceil, comb
 
 import numpy as np
 
-from fastattn.plot.labels import columns_of, cut, every, isolated
+from fastattn.plot.labels import columns_of, cut, isolated, label_step
 from fastattn.printable import counted
 
 # A Bezier curve in OKLab (lightness, green to red, blue to yellow) from nearly black over violet and orange to pale
-# yellow. Lightness rises all the way, so that it can be read in grey, and by whoever sees fewer colours.
+# yellow. Lightness rises all the way, so that it can be read in grey, and by people who see fewer colours.
 _CURVE = ((0.19, 0.01, -0.06), (0.36, 0.10, -0.22), (0.57, 0.24, -0.03), (0.74, 0.09, 0.14), (0.96, -0.03, 0.10))
 COLOURS = 256
 
-# From OKLab to the cube roots of what the eye's cones see, and from the cones to linear sRGB (Ottosson 2020).
+# From OKLab to the cube roots of the eye's cones' signals, and from these signals to linear sRGB (Ottosson 2020).
 _TO_CONES = np.array(
     ((1, 0.3963377774, 0.2158037573), (1, -0.1055613458, -0.0638541728), (1, -0.0894841775, -1.2914855480))
 )
@@ -64,8 +64,8 @@ def _bezier(points: int) -> np.ndarray:
 def _evenly(curve: np.ndarray) -> np.ndarray:
     """COLOURS points of the curve, at equal distances along it."""
     ends = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(curve, axis=0), axis=1))])
-    wanted = np.linspace(0, ends[-1], COLOURS)
-    return np.stack([np.interp(wanted, ends, axis) for axis in curve.T], axis=1)
+    distances = np.linspace(0, ends[-1], COLOURS)
+    return np.stack([np.interp(distances, ends, axis) for axis in curve.T], axis=1)
 
 
 def _linear(oklab: np.ndarray) -> np.ndarray:
@@ -91,9 +91,9 @@ def png(colours_TS: np.ndarray) -> bytes:
     return written
 
 
-MOST_RECTANGLES = 4096  # in a picture; of more cells each panel is an image, without a tooltip for each
+MOST_RECTANGLES = 4096  # of a picture; with more cells each panel is an image, without a tooltip for each cell
 EDGE = 12  # pixels, as all lengths here
-PAGE_WIDTH = 960  # panels beside each other take at most this
+PAGE_WIDTH = 960  # of panels side by side
 LETTER, LINE = 6.4, 14  # about a letter's width, and the least distance of lines of text
 LONGEST_LABEL, LONGEST_TITLE = 18, 80  # columns
 SCALE_WIDTH, SCALE_CAPTION = 160, "weight of a column for a row"
@@ -106,7 +106,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Panel:
-    """A head's weights (T, S), the weight that has the brightest colour, and a name; an only head has none."""
+    """A head's weights (T, S), the weight of the brightest colour, and the head's name, "" for a single head."""
 
     name: str
     weights_TS: np.ndarray
@@ -119,7 +119,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Size:
-    """extent: the most that a side of a panel's cells takes; cell: the most of a cell's; font: of the labels."""
+    """extent: the longest side of a panel's cells; cell: the longest side of a cell; font: of the labels."""
 
     extent: float
     cell: float
@@ -131,9 +131,9 @@ ALONE, BESIDE_OTHERS = Size(extent=560, cell=28, font=11), Size(extent=210, cell
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the cells of a panel are: from (left, top), each cell_width x cell_height; the panel is width x height.
+    """The cells of a panel begin at (left, top), each cell_width x cell_height; the panel is width x height.
 
-    Every row_step-th row and column_step-th column has a label; those of columns lie flat or stand aslant.
+    Every row_step-th row and column_step-th column has a label; a column's label lies flat or stands aslant.
     """
 
     rows: list[str]
@@ -159,22 +159,22 @@ class Frame:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Rows and columns of cells that share a dot where the cells are an image.
+        """How many rows and columns of cells share a dot where the cells are an image.
 
-        So a page never shrinks the image, which would blur single weights away.
+        A page then need not shrink the image, which would blur single weights away.
         """
         return ceil(len(self.rows) / self.cells_height), ceil(len(self.columns) / self.cells_width)
 
 
 def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> Frame:
-    """The frame of a panel, with a line for a heading or without."""
+    """The frame of a panel; ``headed``: with a line for a heading."""
     sides = [min(size.cell, size.extent / len(labels)) for labels in (rows, columns)]
     cell_height, cell_width = (float(int(side)) if side >= 4 else side for side in sides)
     letter = LETTER * size.font / ALONE.font
-    row_step, column_step = every(cell_height, LINE), every(cell_width, LINE)
+    row_step, column_step = label_step(cell_height, LINE), label_step(cell_width, LINE)
     widest = max(map(columns_of, columns))
     if column_step > 1 and widest <= 5:  # numbers, which may lie flat: some are left out anyway
-        column_step = every(cell_width, letter * (widest + 1.5))
+        column_step = label_step(cell_width, letter * (widest + 1.5))
     row_width, column_width = (
         letter * max(columns_of(cut(label, LONGEST_LABEL)) for label in labels[::step])
         for labels, step in ((rows, row_step), (columns, column_step))
@@ -189,7 +189,7 @@ def frame_of(rows: list[str], columns: list[str], size: Size, headed: bool) -> F
 
 @dataclass(frozen=True)
 class Picture:
-    """svg, its width and height, and where the first panel is in it."""
+    """svg, its width and height, and the first panel's left upper corner."""
 
     svg: str
     width: float
@@ -288,6 +288,6 @@ def _scale(y: float, largest: float) -> tuple[str, float]:
 
 
 def _text(x: float, y: float, text: str, whole: str = "", more: str = "") -> str:
-    """A line of text; where ``whole`` is longer, it is what a pointer shows."""
+    """A line of text; a pointer shows ``whole`` where it is longer."""
     tooltip = f"<title>{escape(whole)}</title>" if whole and whole != text else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}{tooltip}</text>'

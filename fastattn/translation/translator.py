@@ -49,16 +49,10 @@ if TYPE_CHECKING:
 class Translator(TranslatorByLanguage):
     """Translates text with an encoder-decoder checkpoint.
 
-    path       a folder, an .argosmodel file, a name from the catalog, or OWNER/NAME on the Hugging Face hub
-    precision  of the matrix products: "float32", "bfloat16", "int8", "intgemm" (int8 with the static input scales of a
-               Marian checkpoint, where it has them) or "auto" (int8 if the checkpoint holds int8, else float32); for
-               CTranslate2's other names a UserWarning says what they run as
-    threads    the most threads to use; None: all that the process may use
-    processes  among how many processes the work is shared, with ``threads`` threads each (None: with an equal part of
-               all), where one interpreter's lock is too few. They map the same weights. 1: this process alone. None: 1
-               below 8 threads, else as many as ``processes.choice`` finds, started with the first large call; then
-               ``threads`` is the total. Calls with a callback and ``generate_tokens`` stay here
-    device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
+    path, precision, threads, processes, device  see ``ModelBase.__init__``. A path may be an .argosmodel file, and a
+               precision "intgemm" (int8 with the static input scales of a Marian checkpoint, where it has them); for
+               CTranslate2's other names a UserWarning says what they run as. Calls with a callback and
+               ``generate_tokens`` stay in this process
     source_lang, target_lang  for calls that name none: a code (en, eng_Latn, en_XX) or an English name of ``languages``
 
     A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One

@@ -10,13 +10,13 @@ import numpy as np
 from fastattn.errors import InputError, check_known, warn
 from fastattn.system.option_names import QUANTIZE, explains_options
 
-# By the name that hosted embedding services have for this choice: sentence-transformers' own, precision, is that of the
-# matrix products here, and an output is the command line's file.
+# The option has the name that hosted embedding services give it: sentence-transformers' name for it, precision, is that
+# of the matrix products here, and "output" is a file on the command line.
 OUTPUT_DTYPES = ("float32", "int8", "uint8", "binary", "ubinary")
-# Numbers that are worked on together, in a core's cache: a million vectors of 384 take 0.8 s, and no memory but the
-# result's. Whole arrays, which each step would write to memory, take 1.4 s where that is warm, 9 s where it is new.
+# Numbers of a block, which stays in a core's cache: a million vectors of 384 take 0.8 s and memory for the result only.
+# Steps over whole arrays write to memory: 1.4 s where that is warm, 9 s where it is new.
 BLOCK = 1 << 16
-# Fewer vectors than this tell too little of where others will lie.
+# Fewer vectors than this say too little about the ranges of further vectors.
 ENOUGH = 100
 
 
@@ -29,14 +29,14 @@ def quantize_vectors(
     output_dtype  "float32"
                   "int8", "uint8": each dimension's range in 256 steps, from -128 or from 0; numbers outside are clipped
                   "binary" (int8), "ubinary" (uint8): [N, ceil(D / 8)], a bit for each number, 1 if it is positive, the
-                  first one highest; a byte of "binary" is the one of "ubinary" less 128
+                  first number's bit highest; a byte of "binary" is that of "ubinary" less 128
     ranges        for int8 and uint8, [2, D]: the least and the greatest number of each dimension
-    calibration   vectors [M, D] to take the ranges from; without both, they are those of ``vectors``
+    calibration   vectors [M, D] whose ranges are taken; without ranges and calibration, those of ``vectors`` are
 
     Quantize queries and every part of a corpus with the same ranges. A nan becomes the least step, or the bit 0.
     Raises InputError for other values, shapes that do not fit, and ranges that are not finite or of a single vector.
     """
-    check_output_dtype(output_dtype)
+    check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
     rows_ND = _floats("vectors", vectors)
     if output_dtype == "float32":
         with np.errstate(over="ignore"):
@@ -46,24 +46,18 @@ def quantize_vectors(
     else:
         if ranges is not None and calibration is not None:
             raise InputError("give ranges or calibration, not both")
-        width = rows_ND.shape[-1]
         if ranges is not None:
-            ranges_2D = checked_ranges(ranges, width)
+            ranges_2D = checked_ranges(ranges, rows_ND.shape[-1])
         elif calibration is not None:
-            ranges_2D = calibrated_ranges(calibration, width)
+            ranges_2D = calibrated_ranges(calibration, rows_ND.shape[-1])
         else:
             ranges_2D = _own_ranges(rows_ND, output_dtype)
         codes = _steps(np.atleast_2d(rows_ND), ranges_2D, output_dtype)
     return codes.reshape(*rows_ND.shape[:-1], codes.shape[-1])
 
 
-def check_output_dtype(output_dtype: Any) -> None:
-    """Raise an InputError that lists the known types unless it is one."""
-    check_known("output_dtype", output_dtype, OUTPUT_DTYPES)
-
-
 def checked_ranges(ranges: Any, width: int) -> np.ndarray:
-    """``ranges`` of vectors of that width as float32 [2, width]. Raises InputError where they are none."""
+    """``ranges`` as float32 [2, width]; InputError for anything else."""
     with np.errstate(over="ignore"):
         ranges_2D = _floats("ranges", ranges).astype(np.float32)
     if ranges_2D.shape != (2, width):
@@ -78,7 +72,7 @@ def checked_ranges(ranges: Any, width: int) -> np.ndarray:
 
 
 def calibrated_ranges(calibration: Any, width: int) -> np.ndarray:
-    """The ranges of vectors [M, width] as float32 [2, width]. Raises InputError where they have none."""
+    """The ranges of vectors [M, width] as float32 [2, width]; InputError for anything else, and for no vectors."""
     sample_MD = _floats("calibration", calibration)
     if sample_MD.ndim != 2 or sample_MD.shape[1] != width or not len(sample_MD):
         raise InputError(f"calibration of shape (M, {width}) is expected, got {sample_MD.shape}")
@@ -86,7 +80,6 @@ def calibrated_ranges(calibration: Any, width: int) -> np.ndarray:
 
 
 def _own_ranges(rows_ND: np.ndarray, output_dtype: str) -> np.ndarray:
-    """The ranges of vectors that are quantized themselves."""
     if rows_ND.ndim == 1 or len(rows_ND) == 1:
         raise InputError(f"{output_dtype} of a single vector needs ranges: those of one are empty")
     if not len(rows_ND):
@@ -101,31 +94,30 @@ def _steps(rows_ND: np.ndarray, ranges_2D: np.ndarray, output_dtype: str) -> np.
     steps_D = (ranges_2D[1] - starts_D) / np.float32(255)
     steps_D[steps_D == 0] = 1
     codes_ND = np.empty(rows_ND.shape, np.uint8)
-    together = _together(rows_ND)
-    block_ND = np.empty((min(together, len(rows_ND)), rows_ND.shape[1]), np.result_type(rows_ND, np.float32))
-    for first in range(0, len(rows_ND), together):
-        some_ND = rows_ND[first : first + together]
-        scaled_ND = block_ND[: len(some_ND)]
+    size = _block_rows(rows_ND)
+    block_ND = np.empty((min(size, len(rows_ND)), rows_ND.shape[1]), np.result_type(rows_ND, np.float32))
+    for first in range(0, len(rows_ND), size):
+        part_ND = rows_ND[first : first + size]
+        scaled_ND = block_ND[: len(part_ND)]
         with np.errstate(over="ignore", invalid="ignore"):
-            np.subtract(some_ND, starts_D, out=scaled_ND)
+            np.subtract(part_ND, starts_D, out=scaled_ND)
             np.divide(scaled_ND, steps_D, out=scaled_ND)
         np.floor(scaled_ND, out=scaled_ND)
         np.fmax(scaled_ND, 0, out=scaled_ND)  # 0 for a nan
         np.minimum(scaled_ND, 255, out=scaled_ND)
-        codes_ND[first : first + together] = scaled_ND
+        codes_ND[first : first + size] = scaled_ND
     return codes_ND if output_dtype == "uint8" else _signed(codes_ND)
 
 
 def _bits(rows_ND: np.ndarray, output_dtype: str) -> np.ndarray:
     codes_NB = np.empty((len(rows_ND), -(-rows_ND.shape[1] // 8)), np.uint8)
-    together = _together(rows_ND)
-    for first in range(0, len(rows_ND), together):
-        codes_NB[first : first + together] = np.packbits(rows_ND[first : first + together] > 0, axis=-1)
+    size = _block_rows(rows_ND)
+    for first in range(0, len(rows_ND), size):
+        codes_NB[first : first + size] = np.packbits(rows_ND[first : first + size] > 0, axis=-1)
     return codes_NB if output_dtype == "ubinary" else _signed(codes_NB)
 
 
-def _together(rows_ND: np.ndarray) -> int:
-    """How many rows make a block."""
+def _block_rows(rows_ND: np.ndarray) -> int:
     return max(1, BLOCK // max(1, rows_ND.shape[1]))
 
 

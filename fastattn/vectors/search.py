@@ -1,4 +1,4 @@
-"""Similarities of vectors, and semantic search: of a corpus of vectors, the nearest to each query."""
+"""Similarities of vectors, and semantic search: the vectors of a corpus that are nearest to each query."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.errors import InputError, check_count, conversion, described
+from fastattn.errors import InputError, check_count, check_known, conversion
 from fastattn.ops import backend, on_threads
 from fastattn.ops.protocol import Ops
 from fastattn.system.option_names import explains_options
@@ -18,7 +18,7 @@ def unit_length(x_ND: np.ndarray) -> np.ndarray:
     """The rows divided by their length; zero rows stay zero."""
     with np.errstate(over="ignore"):
         lengths_N1 = np.sqrt(np.square(x_ND).sum(axis=1, keepdims=True))
-    if np.isinf(lengths_N1).any():  # the squares overflowed: as quotients of the row's greatest number they do not
+    if np.isinf(lengths_N1).any():  # the squares overflow, but not after a division by the row's greatest number
         greatest_N1 = np.abs(x_ND).max(axis=1, keepdims=True)
         large_N1 = np.isinf(lengths_N1) & np.isfinite(greatest_N1)
         x_ND = x_ND / np.where(large_N1, greatest_N1, x_ND.dtype.type(1))
@@ -29,8 +29,8 @@ def unit_length(x_ND: np.ndarray) -> np.ndarray:
 def _finite(products: Callable, a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
     """Products of the rows; in float64 where float32 overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = products(a_ND, b_ND)
-        return found if np.isfinite(found).all() else products(a_ND.astype(np.float64), b_ND.astype(np.float64))
+        narrow = products(a_ND, b_ND)
+        return narrow if np.isfinite(narrow).all() else products(a_ND.astype(np.float64), b_ND.astype(np.float64))
 
 
 def _products(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
@@ -49,8 +49,7 @@ def _euclidean(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
 
 
 def _manhattan(a_AD: np.ndarray, b_BD: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # beyond float32 it is infinite
-        return -np.stack([np.abs(a_D - b_BD).sum(axis=1) for a_D in a_AD])
+    return -np.stack([np.abs(a_D - b_BD).sum(axis=1) for a_D in a_AD])
 
 
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -66,16 +65,11 @@ def _pairwise_euclidean(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
     return -np.sqrt(_pairwise_products(differences_ND, differences_ND))
 
 
-def _pairwise_manhattan(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # beyond float32 it is infinite
-        return -np.abs(a_ND - b_ND).sum(axis=1)
-
-
 PAIRWISE_SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": lambda a_ND, b_ND: _pairwise_products(unit_length(a_ND), unit_length(b_ND)),
     "dot": partial(_finite, _pairwise_products),
     "euclidean": _pairwise_euclidean,
-    "manhattan": _pairwise_manhattan,
+    "manhattan": lambda a_ND, b_ND: -np.abs(a_ND - b_ND).sum(axis=1),
 }
 
 
@@ -84,35 +78,32 @@ def similarity(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.nda
 
     function  "cosine", "dot", "euclidean" or "manhattan". Other names or shapes that do not fit are an InputError.
     """
-    a_AD, b_BD = _of_one_width(a, b, function)
+    a_AD, b_BD = _checked_vectors(a, b, function)
     if not len(a_AD) or not len(b_BD):
         return np.zeros((len(a_AD), len(b_BD)), np.float32)
-    return _float32(SIMILARITIES[function](a_AD, b_BD))
+    with np.errstate(over="ignore"):  # what is beyond float32 is infinite
+        return SIMILARITIES[function](a_AD, b_BD).astype(np.float32, copy=False)
 
 
 def similarity_pairwise(a: np.ndarray, b: np.ndarray, function: str = "cosine") -> np.ndarray:
-    """similarity_N float32 of each vector of a [N, D] or [D] with that of the same number in b; otherwise as above."""
-    a_ND, b_ND = _of_one_width(a, b, function)
+    """similarity_N float32 of each vector of a [N, D] or [D] with the same row of b, as ``similarity``."""
+    a_ND, b_ND = _checked_vectors(a, b, function)
     if len(a_ND) != len(b_ND):
         raise InputError(f"pairs of vectors are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     if not len(a_ND):
         return np.zeros(0, np.float32)
-    return _float32(PAIRWISE_SIMILARITIES[function](a_ND, b_ND))
+    with np.errstate(over="ignore"):
+        return PAIRWISE_SIMILARITIES[function](a_ND, b_ND).astype(np.float32, copy=False)
 
 
-def _of_one_width(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray]:
-    """a_AD, b_BD. Raises InputError for what they or the function's name cannot be."""
+def _checked_vectors(a: Any, b: Any, function: str) -> tuple[np.ndarray, np.ndarray]:
+    """a_AD, b_BD; InputError for vectors of different widths and an unknown function."""
     if function not in SIMILARITIES:
         raise InputError(f"unknown similarity {function!r}; known: {', '.join(SIMILARITIES)}")
     a_AD, b_BD = _vectors(a), _vectors(b)
     if a_AD.ndim != 2 or b_BD.ndim != 2 or a_AD.shape[1] != b_BD.shape[1]:
         raise InputError(f"vectors of one width are expected, got shapes {np.shape(a)} and {np.shape(b)}")
     return a_AD, b_BD
-
-
-def _float32(found: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return found.astype(np.float32, copy=False)
 
 
 def _vectors(x: Any) -> np.ndarray:
@@ -140,11 +131,11 @@ MOST_ROWS = (1 << 32) - 1
 
 
 class SearchResult(NamedTuple):
-    """What ``semantic_search`` found, the best first.
+    """The result of ``semantic_search``, the best rows first.
 
     scores  float32 [Q, k], or [k] for a single query; greater is more similar
-    ids     int64 of the same shape: row numbers of the corpus; -1, and a score of -inf, where no more rows have a score
-            that is a number
+    ids     int64 of the same shape: row numbers of the corpus; -1, with a score of -inf, where fewer rows than k have a
+            score that is not NaN
     """
 
     scores: np.ndarray
@@ -163,21 +154,19 @@ def semantic_search(
 ) -> SearchResult:
     """The ``top_k`` rows of ``corpus`` that are most similar to each query: (scores, ids).
 
-    query    [Q, D], or [D] for one, of the corpus's dtype; of any float type if that is of floats
+    query    [Q, D], or [D] for one, of the corpus's dtype; any float dtype for a corpus of floats
     corpus   a NumPy array [N, D] of float32, float16, int8 or uint8, perhaps ``np.load(path, mmap_mode="r")``. It is
              read once for all queries, where it lies: it is not copied, and the scores [Q, N] are not stored
     top_k    N at most: a smaller corpus gives N columns
     score_function  "cosine", for rows of lengths up to 1e19; "dot"; or "hamming", minus the number of bits that
              differ, for rows of packed bits ("binary", int8, and "ubinary", uint8, of sentence-transformers)
-    threads  the most to use; None: those of ``use_threads``, else all that the process may use
-    device   "cpu", "cuda" or "auto", which searches
-    A row whose score is NaN is not found: where fewer than ``top_k`` are left, ids of -1 with scores of -inf fill the
-    columns. Equal scores are in the order of row numbers. A query's result has the same bits whatever the other queries
-    and the number of threads. Products of integers are added exactly. InputError for arguments that do not fit.
+    threads  the most threads; None: those of ``use_threads``, else all that the process may use
+    device   that searches: "cpu", "cuda" or "auto"
+    The result leaves out rows whose score is NaN. Equal scores are in the order of row numbers. A query's result has
+    the same bits whatever the other queries and the number of threads. Products of integers are added exactly.
+    InputError for arguments that do not fit.
     """
-    if score_function not in SCORE_FUNCTIONS:
-        known = ", ".join(SCORE_FUNCTIONS)
-        raise InputError(f"unknown score_function {described(score_function)}; known: {known}")
+    check_known("score_function", score_function, SCORE_FUNCTIONS)
     corpus_ND = _checked_corpus(corpus, score_function)
     queries_QD, single = _checked_queries(query, corpus_ND)
     k = min(check_count("top_k", top_k), len(corpus_ND))
@@ -229,15 +218,15 @@ def _checked_corpus(corpus: Any, score_function: str) -> np.ndarray:
 
 
 def _checked_queries(query: Any, corpus_ND: np.ndarray) -> tuple[np.ndarray, bool]:
-    """(queries_QD of the corpus's dtype, float32 for float16, whether there was one vector alone)."""
+    """(queries_QD of the corpus's dtype, float32 for float16; whether ``query`` is a single vector)."""
     try:
         array = np.asarray(query)
     except ValueError:  # lists of different lengths
         raise InputError("query should be a vector or vectors of one width, got lists of different lengths") from None
-    D, wanted = corpus_ND.shape[1], np.dtype(np.float32) if corpus_ND.dtype == np.float16 else corpus_ND.dtype
+    D, dtype = corpus_ND.shape[1], np.dtype(np.float32) if corpus_ND.dtype == np.float16 else corpus_ND.dtype
     if array.ndim not in (1, 2) or array.shape[-1] != D:
         raise InputError(f"query should be of the corpus's width, [{D}] or [queries, {D}]; got shape {array.shape}")
-    if array.dtype != wanted and (wanted.kind, array.dtype.kind) != ("f", "f"):
-        raise InputError(f"query should be {wanted} for a corpus of {corpus_ND.dtype}; got {array.dtype}")
+    if array.dtype != dtype and (dtype.kind, array.dtype.kind) != ("f", "f"):
+        raise InputError(f"query should be {dtype} for a corpus of {corpus_ND.dtype}; got {array.dtype}")
     with np.errstate(over="ignore"):
-        return np.atleast_2d(array).astype(wanted, copy=False), array.ndim == 1
+        return np.atleast_2d(array).astype(dtype, copy=False), array.ndim == 1

@@ -1,4 +1,4 @@
-"""Sparse vectors: rows of few numbers beside zeros, compressed (CSR), and their similarities."""
+"""Sparse vectors: compressed rows (CSR) of numbers that are mostly zero, and their similarities."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from fastattn.errors import FastattnError, InputError
 
 @dataclass(frozen=True, eq=False)
 class SparseVectors:
-    """Vectors [B, V] of which only what is not zero is stored: row b has the entries indptr[b] up to indptr[b + 1].
+    """Vectors [B, V], of which only numbers other than zero are stored: row b has entries indptr[b] to indptr[b + 1].
 
     data     float32, the numbers
     indices  int32, their columns, ascending within a row
@@ -27,7 +27,7 @@ class SparseVectors:
         return self.shape[0]
 
     def row(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """(columns, numbers) of a row."""
+        """(columns, numbers) of the row."""
         entries = slice(int(self.indptr[number]), int(self.indptr[number + 1]))
         return self.indices[entries], self.data[entries]
 
@@ -47,7 +47,7 @@ class SparseVectors:
 
 
 def join_rows(rows: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseVectors:
-    """Vectors of ``width`` columns from (columns, numbers) of each."""
+    """Vectors of ``width`` columns from each one's (columns, numbers)."""
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
     indices = np.concatenate([np.empty(0, np.int32), *(indices for indices, _ in rows)])
@@ -56,9 +56,9 @@ def join_rows(rows: list[tuple[np.ndarray, np.ndarray]], width: int) -> SparseVe
 
 
 def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
-    """SparseVectors, or what has the arrays of a CSR matrix, such as scipy's; InputError for anything else.
+    """``vectors``, SparseVectors or a CSR matrix such as scipy's, as SparseVectors; InputError for anything else.
 
-    width  the columns that they must have; None: any
+    width  how many columns they must have; None: any number
     """
     data, indices, indptr = (getattr(vectors, name, None) for name in ("data", "indices", "indptr"))
     shape: tuple[int, ...] = tuple(getattr(vectors, "shape", ()))
@@ -67,16 +67,16 @@ def checked_vectors(vectors: Any, width: int | None = None) -> SparseVectors:
     fit = len(shape) == 2 and indptr.shape == (shape[0] + 1,) and data.shape == indices.shape and data.ndim == 1
     if not fit or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
         raise InputError("the arrays of sparse vectors do not fit each other")
-    found = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
-    if len(found.indices) and not 0 <= found.indices.min() <= found.indices.max() < found.shape[1]:
-        raise InputError(f"sparse vectors of {found.shape[1]} columns have one numbered {found.indices.max()}")
-    if width is not None and found.shape[1] != width:
-        raise InputError(f"sparse vectors of {width} columns are expected, got {found.shape[1]}")
-    return found
+    checked = SparseVectors(data, indices, indptr, (int(shape[0]), int(shape[1])))
+    if len(checked.indices) and not 0 <= checked.indices.min() <= checked.indices.max() < checked.shape[1]:
+        raise InputError(f"sparse vectors of {checked.shape[1]} columns have one numbered {checked.indices.max()}")
+    if width is not None and checked.shape[1] != width:
+        raise InputError(f"sparse vectors of {width} columns are expected, got {checked.shape[1]}")
+    return checked
 
 
 def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
-    """similarity_AB float32 of two sets of vectors, by one of similarity.SIMILARITIES; sums are in float64."""
+    """similarity_AB float32 of two sets of vectors, by a function of search.SIMILARITIES; sums are in float64."""
     first = checked_vectors(a)
     second = checked_vectors(b, first.shape[1])
     similarity_AB = np.empty((len(first), len(second)), np.float64)
@@ -85,39 +85,24 @@ def sparse_similarity(a: Any, b: Any, name: str) -> np.ndarray:
         columns, numbers = first.row(number)
         dense_V = np.zeros(first.shape[1])
         dense_V[columns] = numbers
-        there = dense_V[second.indices]
-        # of the columns where both have something; the others are in the sums over each vector alone
-        shared = values * there if name != "manhattan" else np.abs(values - there) - np.abs(values) - np.abs(there)
+        dense = dense_V[second.indices]
+        # over the columns where both vectors have a number; below come the sums over each vector alone
+        shared = values * dense if name != "manhattan" else np.abs(values - dense) - np.abs(values) - np.abs(dense)
         similarity_AB[number] = _sums(second, shared)
-    return _FINISH[name](similarity_AB, first, second).astype(np.float32)
+    if name == "manhattan":
+        lengths_A, lengths_B = (_sums(vectors, np.abs(vectors.data.astype(np.float64))) for vectors in (first, second))
+        similarity_AB = -(lengths_A[:, None] + lengths_B + similarity_AB)
+    elif name != "dot":
+        squares_A, squares_B = (_sums(vectors, vectors.data.astype(np.float64) ** 2) for vectors in (first, second))
+        if name == "euclidean":
+            similarity_AB = -np.sqrt(np.maximum(squares_A[:, None] + squares_B - 2 * similarity_AB, 0))
+        else:
+            lengths_AB = np.sqrt(squares_A)[:, None] * np.sqrt(squares_B)
+            zeros_AB = np.zeros_like(similarity_AB)
+            similarity_AB = np.divide(similarity_AB, lengths_AB, out=zeros_AB, where=lengths_AB > 0)
+    return similarity_AB.astype(np.float32)
 
 
 def _sums(vectors: SparseVectors, values: np.ndarray) -> np.ndarray:
     owners = np.repeat(np.arange(len(vectors)), np.diff(vectors.indptr))
     return np.bincount(owners, values, minlength=len(vectors))
-
-
-def _squares(vectors: SparseVectors) -> np.ndarray:
-    return _sums(vectors, vectors.data.astype(np.float64) ** 2)
-
-
-def _cosine(dots_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
-    lengths = np.sqrt(_squares(a))[:, None] * np.sqrt(_squares(b))
-    return np.divide(dots_AB, lengths, out=np.zeros_like(dots_AB), where=lengths > 0)
-
-
-def _euclidean(dots_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
-    return -np.sqrt(np.maximum(_squares(a)[:, None] + _squares(b) - 2 * dots_AB, 0))
-
-
-def _manhattan(shared_AB: np.ndarray, a: SparseVectors, b: SparseVectors) -> np.ndarray:
-    sums = [_sums(vectors, np.abs(vectors.data.astype(np.float64))) for vectors in (a, b)]
-    return -(sums[0][:, None] + sums[1] + shared_AB)
-
-
-_FINISH = {
-    "cosine": _cosine,
-    "dot": lambda dots_AB, a, b: dots_AB,
-    "euclidean": _euclidean,
-    "manhattan": _manhattan,
-}

@@ -1,6 +1,6 @@
-"""A model here beside the framework that it comes from: the same texts through both, compared layer by layer.
+"""A model here and in the framework that it comes from: the same texts through both, compared layer by layer.
 
-The framework is never a dependency: it is imported only here, and only when a model is verified.
+The framework is no dependency: only this package imports it, when a model is verified.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,18 +12,16 @@ from fastattn.errors import InputError
 from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.spec.text_spec import TranslationText
 from fastattn.verification.comparison import Bounds, Comparison
-from fastattn.verification.encoders import (
+from fastattn.verification.sides import (
+    CTranslate2Translator,
     EncoderSide,
     FastattnEncoder,
-    SentenceTransformersEncoder,
-    TransformersEncoder,
-    compare_encoders,
-)
-from fastattn.verification.translators import (
-    CTranslate2Translator,
     FastattnTranslator,
     MarianTranslator,
+    SentenceTransformersEncoder,
+    TransformersEncoder,
     TranslatorSide,
+    compare_encoders,
     compare_translators,
 )
 
@@ -36,7 +34,7 @@ def _transformers_side(path: Path, checkpoint: Checkpoint) -> EncoderSide | Tran
     return kind(path, checkpoint)
 
 
-# The format of a checkpoint -> its source framework's side.
+# The format of a checkpoint -> the side of its source framework.
 SOURCES: dict[str, Callable[[Path, Checkpoint], Any]] = {
     "huggingface": _transformers_side,
     "sentence-transformers": SentenceTransformersEncoder,
@@ -49,12 +47,11 @@ class Verification:
     """A checkpoint on both sides.
 
     path        of its folder
-    checkpoint  what ``fastattn.weights.read`` found there
+    checkpoint  that ``fastattn.weights.read`` read there
     precision   of the products here; the source framework computes in float32
-    bound       see Bounds; None: the precision's own
-
-    ``source`` names the framework, with versions. Raises InputError where no framework that can be imported reads the
-    checkpoint, or it is not installed.
+    bound       for both Bounds; None: those of the precision
+    source      the framework, with versions
+    Raises InputError where no framework in Python reads the checkpoint, or it is not installed.
     """
 
     def __init__(self, path: Path, checkpoint: Checkpoint, precision: str = "auto", bound: float | None = None):
@@ -74,5 +71,5 @@ class Verification:
             self._compare = partial(compare_encoders, FastattnEncoder(path, checkpoint, precision), theirs)
 
     def compare(self, texts: Sequence[str]) -> list[Comparison]:
-        """What was compared, in the order of the computation: tokens first, since all depends on them."""
+        """The comparisons in the order of the computation: tokens first, since all depends on them."""
         return self._compare(texts, self.bounds)

@@ -1,4 +1,4 @@
-"""What was compared, and how far apart it was."""
+"""Comparisons of both sides, and how far apart they may be."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-# Precision -> the largest difference allowed in a row, relative to the largest number of the source's.
+# Precision -> the largest difference of rows that is allowed, relative to the source's largest number.
 ROWS = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.2, "intgemm": 0.2, "int4": 0.5}
-# Precision -> the largest difference allowed of a token's log-probability.
+# Precision -> the largest difference of a token's log-probability that is allowed.
 LOG_PROBS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5, "intgemm": 0.5, "int4": 1.5}
 
 
@@ -25,7 +25,7 @@ class Bounds:
 
     @classmethod
     def of_precision(cls, precision: str, bound: float | None) -> "Bounds":
-        """Those of a precision; ``bound`` instead of both."""
+        """The bounds of a precision; ``bound`` replaces both."""
         return cls(ROWS[precision], LOG_PROBS[precision]) if bound is None else cls(bound, bound)
 
 
@@ -33,12 +33,12 @@ class Bounds:
 class Comparison:
     """A line of a report.
 
-    name      what was compared
-    within    whether it is within the bound
+    name      of the compared rows, vectors or tokens
+    within    whether they are within the bound
     largest   the largest difference of two numbers
-    relative  the same relative to the source's largest number
+    relative  ``largest`` relative to the source's largest number
     cosine    the least cosine of two rows
-    remark    where the largest difference is, or all there is to say
+    remark    where the largest difference is, or why there is none
     here, there  the tokens of a translation on both sides
     """
 
@@ -53,11 +53,11 @@ class Comparison:
 
 
 def worst_of_each(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Of the comparisons of several texts the worst of each name, in the order in which the names first came."""
+    """The worst comparison of each name, in the order in which the names first come."""
     worst: dict[str, Comparison] = {}
     for comparison in comparisons:
-        known = worst.get(comparison.name)
-        if known is None or _badness(comparison) > _badness(known):
+        previous = worst.get(comparison.name)
+        if previous is None or _badness(comparison) > _badness(previous):
             worst[comparison.name] = comparison
     return list(worst.values())
 
@@ -68,9 +68,9 @@ def _badness(comparison: Comparison) -> tuple[bool, float]:
 
 
 def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: float, location: str) -> Comparison:
-    """Rows of both sides; NaN on either is never within a bound.
+    """The rows of both sides; NaN is never within a bound.
 
-    location  where the rows are from, for the remark
+    location  of the rows, for the remark
     """
     if ours_TD.shape != theirs_TD.shape:
         return Comparison(name, False, remark=f"{location}: shape {ours_TD.shape} here, {theirs_TD.shape} there")
@@ -86,7 +86,7 @@ def compare_rows(name: str, ours_TD: np.ndarray, theirs_TD: np.ndarray, bound: f
 
 
 def _least_cosine(a_TD: np.ndarray, b_TD: np.ndarray) -> float:
-    """Of two rows at the same index; 1 where both are zero."""
+    """The least cosine of two rows with the same index; 1 where both are zero."""
     with np.errstate(invalid="ignore", over="ignore"):
         lengths_T = np.linalg.norm(a_TD, axis=1) * np.linalg.norm(b_TD, axis=1)
         products_T = np.einsum("td,td->t", a_TD, b_TD)
@@ -98,7 +98,7 @@ def _least_cosine(a_TD: np.ndarray, b_TD: np.ndarray) -> float:
 def compare_states(
     ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], bound: float, location: str, framework: str
 ) -> Iterator[Comparison]:
-    """The rows of each layer by name; what one side alone shows is named, and not compared."""
+    """The rows of each layer by name; remarks name layers that only one side shows."""
     for name in dict.fromkeys([*ours, *theirs]):
         if name not in theirs:
             yield Comparison(name, remark=f"not compared: {framework} does not show it")
@@ -127,28 +127,25 @@ def name_states(states: Sequence[np.ndarray], output_TD: np.ndarray, prefix: str
 def compare_ids(
     ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], token: Callable[[int], str | None]
 ) -> Comparison:
-    """The ids of each text on both sides; of the first text whose ids differ, the first that do.
-
-    token  of an id, for the remark
-    """
+    """The ids of each text on both sides; the remark has the first difference, with the ``token`` of an id."""
     for number, (here, there) in enumerate(zip(ours, theirs), 1):
         if list(here) != list(there):
             first = first_difference(here, there)
-            found = " and ".join(
-                f"{_named(ids, first, token)} {side}" for ids, side in ((here, "here"), (there, "there"))
+            sides = " and ".join(
+                f"{_token_name(ids, first, token)} {side}" for ids, side in ((here, "here"), (there, "there"))
             )
             counts = f"{len(here)} ids here, {len(there)} there"
             return Comparison(
-                "tokens", False, remark=f"text {number}: {counts}; the first that differs, {first + 1}: {found}"
+                "tokens", False, remark=f"text {number}: {counts}; the first that differs, {first + 1}: {sides}"
             )
     return Comparison("tokens", remark=f"the same: {', '.join(f'{len(ids):,}' for ids in ours)} ids")
 
 
 def first_difference(here: Sequence[Any], there: Sequence[Any]) -> int:
-    """The first index at which they differ; the shorter one's end if the other goes on."""
+    """The first index at which they differ, the shorter sequence's length if the longer one begins with it."""
     pairs = enumerate(zip(here, there))
     return next((index for index, (a, b) in pairs if a != b), min(len(here), len(there)))
 
 
-def _named(ids: Sequence[int], index: int, token: Callable[[int], str | None]) -> str:
+def _token_name(ids: Sequence[int], index: int, token: Callable[[int], str | None]) -> str:
     return f"{token(ids[index])!r} ({ids[index]})" if index < len(ids) else "none"

@@ -1,4 +1,4 @@
-"""The source frameworks, which the environment may have: imported quietly, or asked for in one line."""
+"""Imports of the source frameworks, without their warnings, and their errors in one line."""
 
 import contextlib
 import importlib
@@ -12,30 +12,38 @@ from fastattn.errors import CheckpointError, FastattnError, InputError
 
 
 def framework(*packages: str) -> list[Any]:
-    """The packages of these names on the index, imported. Raises InputError for what is not installed."""
+    """The packages of these names on the index, imported; InputError for what is not installed.
+
+    From then on transformers shows neither progress bars nor warnings.
+    """
     modules = [package.replace("-", "_") for package in packages]
     missing = [package for package, name in zip(packages, modules) if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(f"verify needs {' and '.join(packages)} to compare with: pip install {' '.join(missing)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [importlib.import_module(name) for name in modules]
+        imported = [importlib.import_module(name) for name in modules]
+        if "transformers" in packages:
+            logging = imported[packages.index("transformers")].utils.logging
+            logging.set_verbosity_error()
+            logging.disable_progress_bar()
+        return imported
 
 
 def versions(*packages: str) -> str:
-    """``torch 2.9.0, transformers 5.0.0``; the names alone where the environment does not tell."""
-    told = []
+    """``torch 2.9.0, transformers 5.0.0``; a name alone where the environment has no version of it."""
+    named = []
     for package in packages:
         try:
-            told.append(f"{package} {version(package)}")
+            named.append(f"{package} {version(package)}")
         except PackageNotFoundError:
-            told.append(package)
-    return ", ".join(told)
+            named.append(package)
+    return ", ".join(named)
 
 
 @contextlib.contextmanager
 def blaming(what: str) -> Iterator[None]:
-    """A framework's part: without its warnings; whatever it raises becomes a CheckpointError that begins with what."""
+    """Run a framework's code without its warnings; its errors become CheckpointErrors that begin with ``what``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -43,11 +51,5 @@ def blaming(what: str) -> Iterator[None]:
     except (FastattnError, MemoryError):
         raise
     except Exception as error:
-        told = " ".join(str(error).split())
-        raise CheckpointError(f"{what}: {type(error).__name__}: {told[:200]}") from error
-
-
-def silence(transformers: Any) -> None:
-    """No progress bars, no warnings: what differs is told here."""
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+        message = " ".join(str(error).split())
+        raise CheckpointError(f"{what}: {type(error).__name__}: {message[:200]}") from error

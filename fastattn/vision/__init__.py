@@ -1,6 +1,6 @@
-"""Images: captions, maps of attention and of saliency drawn over pictures, and modules of attention to images.
+"""Images: captions, maps of attention and of saliency over pictures, and modules of attention to images.
 
-The public names are imported when first used: an Encoder needs none of them.
+The public names are imported when first used.
 """
 
 from importlib import import_module
@@ -8,29 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 # isort: off
 if TYPE_CHECKING:  # by these very names: a checker takes others for private
+    from fastattn.vision.attention import CBAM as CBAM, DynamicCapacity as DynamicCapacity
+    from fastattn.vision.attention import MultiScaleAttention as MultiScaleAttention, PatchAttention as PatchAttention
+    from fastattn.vision.attention import ResidualAttention as ResidualAttention, SelectiveKernel as SelectiveKernel
+    from fastattn.vision.attention import SpatialTransformer as SpatialTransformer
+    from fastattn.vision.attention import SqueezeExcitation as SqueezeExcitation
     from fastattn.vision.captioner import Caption as Caption, Captioner as Captioner
-    from fastattn.vision.channel import (
-        CBAM as CBAM,
-        SelectiveKernel as SelectiveKernel,
-        SqueezeExcitation as SqueezeExcitation,
-    )
-    from fastattn.vision.features import (
-        MultiScaleAttention as MultiScaleAttention,
-        PatchAttention as PatchAttention,
-        ResidualAttention as ResidualAttention,
-    )
-    from fastattn.vision.maps import ImageMaps as ImageMaps, plot_image_attention as plot_image_attention
-    from fastattn.vision.occlusion import saliency as saliency
-    from fastattn.vision.spatial import DynamicCapacity as DynamicCapacity, SpatialTransformer as SpatialTransformer
+    from fastattn.vision.maps import ImageMaps as ImageMaps, saliency as saliency
+    from fastattn.vision.maps import plot_image_attention as plot_image_attention
 # isort: on
 
 _NAMES = {
+    "attention": "CBAM DynamicCapacity MultiScaleAttention PatchAttention ResidualAttention SelectiveKernel "
+    "SpatialTransformer SqueezeExcitation",
     "captioner": "Caption Captioner",
-    "channel": "CBAM SelectiveKernel SqueezeExcitation",
-    "features": "MultiScaleAttention PatchAttention ResidualAttention",
-    "maps": "ImageMaps plot_image_attention",
-    "occlusion": "saliency",
-    "spatial": "DynamicCapacity SpatialTransformer",
+    "maps": "ImageMaps plot_image_attention saliency",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""Captioner: pictures in, sentences out, and where each word looked."""
+"""Captioner: pictures in, sentences and each word's attention out."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -21,10 +21,9 @@ BEAMS = 3
 class Caption(NamedTuple):
     """A sentence about a picture.
 
-    words           of it
-    score           the sum of their log-probabilities, the end's counted, over their number to the power of the length
-                    penalty
-    attention_WYX   where each word looked: float32, shares of a grid over the whole image, whose sum is 1
+    score          the sum of the log-probabilities of the words and the end, over their number to the power of the
+                   length penalty
+    attention_WYX  each word's attention: float32, shares of a grid over the whole image, whose sum is 1
     """
 
     text: str
@@ -36,7 +35,6 @@ class Caption(NamedTuple):
 class Captioner(ModelBase):
     """Describes pictures by a convolutional encoder and a recurrent decoder that attends to its grid (Xu 2015).
 
-    path, precision, threads, device  as a Translator's
     A caption depends on its own picture alone. Raises CheckpointError for a path without a checkpoint of such a model.
     """
 
@@ -60,31 +58,31 @@ class Captioner(ModelBase):
     def caption(
         self, images: Any, *, beam_size: int = BEAMS, num_hypotheses: int = 1
     ) -> Caption | list[Caption] | list[list[Caption]]:
-        """The Caption of a picture, or a list of those of several; of ``num_hypotheses``, if they are more than one, a
-        list of each's, the best first.
+        """The Caption of a picture, or a list of the Captions of several; with ``num_hypotheses`` above 1 a list of
+        Captions, the best first, in place of each.
 
         images     a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]; or an iterable of these
         beam_size  sentences kept at each step; 1: greedy search
-        Raises InputError for what is no sound picture.
+        Raises InputError for anything but a sound picture.
         """
         check_count("beam_size", beam_size)
         options = self._options(beam_size, num_hypotheses)
-        one = is_picture(images)
-        pictures = [images] if one else check_several("images", images, "a picture or several")
+        single = is_picture(images)
+        pictures = [images] if single else check_several("images", images, "a picture or several")
         loaded = [load_image(picture, number, self._pictures) for number, picture in enumerate(pictures)]
-        found = self.of_images(loaded, options)
-        results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in found]
-        return results[0] if one else results
+        captions_B = self.of_images(loaded, options)
+        results: Any = [captions if num_hypotheses > 1 else captions[0] for captions in captions_B]
+        return results[0] if single else results
 
     def _options(self, beam_size: int, num_hypotheses: int) -> DecodingOptions:
-        given = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
-        return resolve_options(self._text.decoding.options(), given)
+        options = {"beam_size": beam_size, "num_hypotheses": num_hypotheses, "return_attention": True}
+        return resolve_options(self._text.decoding.options(), options)
 
     def of_images(self, images: Iterable[np.ndarray], options: DecodingOptions) -> list[list[Caption]]:
         """The Captions of images as ``load_image`` makes them, float32 [3, Y, X]."""
         jobs = [Job(pixel_rows(image_CYX, self._spec), [self._start], options=options) for image_CYX in images]
-        found = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
-        return [[self._caption(one) for one in best] for best in found]
+        hypotheses_B = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
+        return [[self._caption(hypothesis) for hypothesis in best] for best in hypotheses_B]
 
     @property
     def image_spec(self) -> PictureSpec:
@@ -92,22 +90,22 @@ class Captioner(ModelBase):
         return self._pictures
 
     def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """For ``saliency``: what images lose of this one's caption's log-probability, a word; float32 [images]."""
+        """For ``saliency``: from images to how much log-probability, a word, this one's caption loses; float32."""
         job = Job(pixel_rows(image_CYX, self._spec), [self._start], options=self._options(BEAMS, 1))
         ((best,),) = self._service.scheduler().run(lambda: search_plan([job], self._service.model.sizes))
         target = np.array([self._start, *best.tokens.tolist(), self._end], np.int32)
 
         def means(images: list[np.ndarray]) -> np.ndarray:
-            sources = [pixel_rows(one, self._spec) for one in images]
-            found = self._service.scheduler().run(lambda: score_plan(sources, [target] * len(sources)))
-            return np.array([one.mean() for one in found], np.float32)
+            sources = [pixel_rows(covered_CYX, self._spec) for covered_CYX in images]
+            log_probs_B = self._service.scheduler().run(lambda: score_plan(sources, [target] * len(sources)))
+            return np.array([log_probs_T.mean() for log_probs_T in log_probs_B], np.float32)
 
         (whole,) = means([image_CYX])
         return lambda images: np.asarray(whole - means(images))
 
-    def _caption(self, found: Hypothesis) -> Caption:
-        words = [self._words[token] for token in found.tokens]
-        assert found.attention_TS is not None  # the options ask for it
-        maps_WYX = np.asarray(found.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
-        joined = "" if self._text.target_characters else " "
-        return Caption(joined.join(words), words, found.score, maps_WYX)
+    def _caption(self, hypothesis: Hypothesis) -> Caption:
+        words = [self._words[token] for token in hypothesis.tokens]
+        assert hypothesis.attention_TS is not None  # by return_attention
+        maps_WYX = np.asarray(hypothesis.attention_TS, np.float32).reshape(len(words), *self._spec.grid)
+        separator = "" if self._text.target_characters else " "
+        return Caption(separator.join(words), words, hypothesis.score, maps_WYX)

@@ -1,23 +1,25 @@
-"""Maps of attention or of saliency drawn over the picture that was looked at."""
+"""Maps over a picture: drawings of them, and saliency by occlusion (Zeiler and Fergus 2014)."""
 
 import base64
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fastattn.errors import InputError, described
-from fastattn.plot.labels import checked_labels, cut, printable_text
-from fastattn.plot.page import page
-from fastattn.system.files import checked_path, open_file
-from fastattn.vision.pictures import open_picture, seen_area
+from fastattn.errors import InputError, check_count, described
+from fastattn.plot.labels import checked_labels, checked_title, cut
+from fastattn.plot.page import page, save_picture
+from fastattn.spec.images import PictureSpec
+from fastattn.vision.pictures import load_image, open_picture, seen_area
 
-SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, between panels, of a label
+MOST_COVERS = 1 << 12
+TOGETHER = 64  # covered images in memory at once
+SIDE, GAP, LINE = 160, 8, 20  # pixels: the longer side of a panel, the gap between panels, the height of a label
 MOST_MAPS, MOST_PLACES = 256, 1 << 20  # of a picture; of a map
-DARK = 0.2  # of a place that nobody looks at
+DARK = 0.2  # the brightness where a map is 0
 BILINEAR = 2  # Pillow's number of the filter
 
 
@@ -30,14 +32,14 @@ def plot_image_attention(
     columns: int = 4,
     model: Any = None,
 ) -> "ImageMaps":
-    """A picture beside what each map shows of it: bright where the map is large, dark where it is 0.
+    """A picture, and for each map the picture under it: bright where the map is large, dark where it is 0.
 
     image   a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
     maps    floating point numbers at least 0, (W, y, x) or (y, x): grids over the image, such as a Caption's
-            ``attention_WYX``; each is a share of its own largest number
-    labels  one for each map: words; None: 0, 1, 2, ...
-    model   the Encoder or Captioner whose maps they are: of a picture that it crops they lie over what it sees; None:
-            over the whole
+            ``attention_WYX``; brightness is a share of a map's largest number
+    labels  of the maps: words; None: 0, 1, 2, ...
+    model   the Encoder or Captioner that made the maps: they lie over the part of the picture that it does not crop;
+            None: over the whole
     InputError for anything else, and for more than 256 maps.
     """
     maps_WYX = np.asarray(maps)
@@ -48,8 +50,7 @@ def plot_image_attention(
         raise InputError(f"at most {MOST_MAPS} maps of {MOST_PLACES:,} places are drawn, got {maps_WYX.shape}")
     if not (np.isfinite(maps_WYX) & (maps_WYX >= 0)).all():
         raise InputError("maps should be numbers of at least 0, some are not")
-    if title is not None and not isinstance(title, str):
-        raise InputError(f"title should be a str, got {described(title)}")
+    shown_title = checked_title(title)
     if type(columns) is not int or columns < 1:
         raise InputError(f"columns should be a number of at least 1, got {described(columns)}")
     names = checked_labels("labels", labels, len(maps_WYX))
@@ -58,11 +59,11 @@ def plot_image_attention(
     spec = None if model is None else model.image_spec
     picture = open_picture(image, "image", spec is not None and spec.white)
     area = [(0.0, 1.0)] * 2 if spec is None else seen_area(picture.size, spec)
-    return ImageMaps(picture, area, maps_WYX, names, printable_text(title or ""), columns)
+    return ImageMaps(picture, area, maps_WYX, names, shown_title, columns)
 
 
 class ImageMaps:
-    """Panels made by ``plot_image_attention``: the picture, then one for each map. A notebook shows the SVG."""
+    """Panels of ``plot_image_attention``: the picture, then a panel for each map. A notebook shows the SVG."""
 
     def __init__(
         self,
@@ -76,8 +77,8 @@ class ImageMaps:
         self._title, self._columns = title, columns
         scale = SIDE / max(picture.size)
         self._size = tuple(max(1, round(side * scale)) for side in picture.size)
-        shown = picture.resize(self._size, BILINEAR)
-        self._panels = [("", shown), *((label, _lit(shown, area, one_YX)) for label, one_YX in zip(labels, maps_WYX))]
+        resized = picture.resize(self._size, BILINEAR)
+        self._panels = [("", resized), *zip(labels, (_brightened(resized, area, map_YX) for map_YX in maps_WYX))]
 
     def __repr__(self) -> str:
         return f"<ImageMaps: {len(self._panels) - 1} maps{f' of {self._title}' if self._title else ''}>"
@@ -85,13 +86,17 @@ class ImageMaps:
     def _repr_svg_(self) -> str:
         return self.svg
 
+    def _layout(self, top: int) -> tuple[tuple[int, int], list[tuple[int, int]]]:
+        """((width, height) of the sheet, each panel's left upper corner); ``top``: pixels above the panels."""
+        wide, high = self._size[0] + GAP, self._size[1] + LINE + GAP
+        columns = min(self._columns, len(self._panels))
+        corners = [(GAP + i % columns * wide, GAP + top + i // columns * high) for i in range(len(self._panels))]
+        return (columns * wide + GAP, corners[-1][1] + high), corners
+
     @property
     def svg(self) -> str:
-        """The panels in rows, with their labels; it loads nothing."""
-        width, height = self._size
-        columns = min(self._columns, len(self._panels))
-        rows, top = -(-len(self._panels) // columns), LINE * bool(self._title)
-        wide, high = columns * (width + GAP) + GAP, rows * (height + LINE + GAP) + GAP + top
+        """The panels in rows, with their labels; the SVG loads nothing."""
+        (width, height), (wide, high), corners = self._size, *self._layout(LINE * bool(self._title))
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
             'font-family="sans-serif" font-size="13" fill="currentColor" role="img">',
@@ -99,8 +104,7 @@ class ImageMaps:
         ]
         if self._title:
             parts.append(f'<text x="{GAP}" y="{LINE - 4}">{escape(cut(self._title, wide // 7))}</text>')
-        for i, (label, panel) in enumerate(self._panels):
-            x, y = GAP + i % columns * (width + GAP), GAP + top + i // columns * (height + LINE + GAP)
+        for (x, y), (label, panel) in zip(corners, self._panels):
             data = base64.b64encode(_png(panel)).decode()
             parts.append(
                 f'<image x="{x}" y="{y}" width="{width}" height="{height}" href="data:image/png;base64,{data}"/>'
@@ -111,7 +115,7 @@ class ImageMaps:
 
     @property
     def html(self) -> str:
-        """A whole page with the SVG."""
+        """A page with the SVG."""
         return page(self.svg, self._title or "Attention over a picture")
 
     @property
@@ -119,30 +123,21 @@ class ImageMaps:
         """The panels in rows, with their labels, as the bytes of a PNG."""
         from PIL import Image, ImageDraw
 
-        width, height = self._size
-        columns = min(self._columns, len(self._panels))
-        rows = -(-len(self._panels) // columns)
-        sheet = Image.new("RGB", (columns * (width + GAP) + GAP, rows * (height + LINE + GAP) + GAP), "white")
+        (width, height), (size, corners) = self._size, self._layout(0)
+        sheet = Image.new("RGB", size, "white")
         pen = ImageDraw.Draw(sheet)
-        for i, (label, panel) in enumerate(self._panels):
-            x, y = GAP + i % columns * (width + GAP), GAP + i // columns * (height + LINE + GAP)
+        for (x, y), (label, panel) in zip(corners, self._panels):
             sheet.paste(panel, (x, y))
             pen.text((x + width // 2, y + height + LINE // 2), cut(label, width // 7), "black", anchor="mm")
         return _png(sheet)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``svg``, ``html`` or ``png``, as the path's suffix says; the file is there whole or not at all."""
-        name = checked_path(path)
-        suffix = os.path.splitext(name)[1].lower()
-        if suffix not in (".svg", ".html", ".png"):
-            raise InputError(f"a picture's path should end in .svg, .html or .png, got {described(name)}")
-        content = self.png if suffix == ".png" else (self.svg if suffix == ".svg" else self.html).encode()
-        with open_file(name) as output:
-            output.write(content)
+        save_picture(self, path, ("svg", "html", "png"))
 
 
-def _lit(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> Any:
-    """The picture, as bright as a map's share of its largest number says; area: where the map lies, see seen_area."""
+def _brightened(picture: Any, area: list[tuple[float, float]], map_YX: np.ndarray) -> Any:
+    """The picture, as bright as the map's shares of its largest number; ``area`` of the map, see seen_area."""
     from PIL import Image
 
     share_YX = (map_YX / (map_YX.max() or 1)).astype(np.float32)
@@ -158,3 +153,53 @@ def _png(picture: Any) -> bytes:
     held = io.BytesIO()
     picture.save(held, "PNG")
     return held.getvalue()
+
+
+class ImageScorer(Protocol):
+    """A model that measures how much covered images differ from a whole one."""
+
+    @property
+    def image_spec(self) -> PictureSpec:
+        """How a picture becomes an image; InputError for a model without pictures."""
+
+    def image_changes(self, image_CYX: np.ndarray) -> Callable[[list[np.ndarray]], np.ndarray]:
+        """From images to how far the model's answer for each differs from its answer for this one, float [images]."""
+
+
+def saliency(model: ImageScorer, image: Any, *, size: int = 32, stride: int = 16) -> np.ndarray:
+    """The saliency of each place: float32 [y, x], a grid over the image as the model sees it, numbers of at least 0.
+    A model that crops sees only the middle of a picture: ``plot_image_attention`` with that model draws the map there.
+
+    model  an Encoder: the cosine distance between its vectors; or a Captioner: how much log-probability, a word, its
+           caption loses
+    image  a path, an image of Pillow, an array of uint8 [Y, X, 3] or [Y, X]
+    size, stride  of the grey square that covers one place after another, in pixels of that image
+    A place has the mean over the squares that cover it. Occlusion needs no gradients. InputError for anything but a
+    sound picture, and for more than 4,096 squares.
+    """
+    check_count("size", size)
+    check_count("stride", stride)
+    image_CYX = load_image(image, 0, model.image_spec)
+    _, height, width = image_CYX.shape
+    size, stride = min(size, max(height, width)), min(stride, max(height, width))
+    tops, lefts = (range(0, max(1, side - size + stride), stride) for side in (height, width))
+    places = [(top, left) for top in tops for left in lefts]
+    if len(places) > MOST_COVERS:
+        raise InputError(f"{len(places):,} squares are more than {MOST_COVERS:,}: a longer stride has fewer")
+    grey_C11 = image_CYX.mean(axis=(1, 2), keepdims=True)
+    sums_YX, counts_YX = np.zeros((height, width)), np.zeros((height, width))
+    changes_of, changes = model.image_changes(image_CYX), []
+    for first in range(0, len(places), TOGETHER):
+        covered = [image_CYX.copy() for _ in places[first : first + TOGETHER]]
+        for covered_CYX, (top, left) in zip(covered, places[first:]):
+            covered_CYX[:, top : top + size, left : left + size] = grey_C11
+        changes += changes_of(covered).tolist()
+    for (top, left), change in zip(places, changes):
+        sums_YX[top : top + size, left : left + size] += max(float(change), 0.0)
+        counts_YX[top : top + size, left : left + size] += 1
+    means_YX = sums_YX / np.maximum(counts_YX, 1)
+    rows, columns = (-(-side // stride) for side in (height, width))
+    edges = [np.minimum(np.arange(n) * stride, side - 1) for n, side in ((rows, height), (columns, width))]
+    areas_YX = np.add.reduceat(np.add.reduceat(means_YX, edges[0], axis=0), edges[1], axis=1)
+    sizes_YX = np.add.reduceat(np.add.reduceat(np.ones((height, width)), edges[0], axis=0), edges[1], axis=1)
+    return np.asarray(areas_YX / sizes_YX, np.float32)

@@ -1,4 +1,4 @@
-"""Modules of images: what they are made of, a state dict of PyTorch, and what they take, images [B, C, Y, X]."""
+"""The base of modules of images [B, C, Y, X], and the reader of the PyTorch state dicts that they are made from."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -21,23 +21,23 @@ T = TypeVar("T", bound="ImageModule")
 
 
 class StateReader:
-    """A state dict's tensors, read once each into a module's layers. Errors are InputErrors of one line."""
+    """Makes a module's layers from a state dict's tensors. Errors are InputErrors of one line."""
 
-    def __init__(self, found: Mapping[str, Any], prefix: str, device: str, precision: str):
-        self.ops, self._found, self._prefix = backend(device), found, prefix
-        self._left = {name for name in found if not name.endswith(".num_batches_tracked")}
+    def __init__(self, state: Mapping[str, Any], prefix: str, device: str, precision: str):
+        self.ops, self._state, self._prefix = backend(device), state, prefix
+        self._unread = {name for name in state if not name.endswith(".num_batches_tracked")}
         self._tensors: dict[str, np.ndarray] = {}
         self.parameters = Parameters(self._tensors, self.ops, precision)
 
     def has(self, name: str) -> bool:
-        return name in self._found
+        return name in self._state
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        """The tensor of this name, of this shape, where 0 is any number."""
-        if name not in self._found:
+        """The tensor of this name and shape; 0: any number."""
+        if name not in self._state:
             raise InputError(f"state: missing {self._prefix}{name}")
-        self._left.discard(name)
-        array = float32_array(self._prefix + name, self._found[name])
+        self._unread.discard(name)
+        array = float32_array(self._prefix + name, self._state[name])
         fits = array.ndim == len(shape) and all(a == b or (a and not b) for a, b in zip(array.shape, shape))
         if not fits or not array.size:
             expected = ", ".join(str(size or "any") for size in shape)
@@ -47,16 +47,16 @@ class StateReader:
         return array
 
     def size(self, name: str, axis: int = 0) -> int:
-        """Of a convolution's weight."""
+        """The length of an axis of a convolution's weight."""
         return self.take(f"{name}.weight", 0, 0, 0, 0).shape[axis]
 
     def numbers(self, name: str) -> list[int]:
-        """The numbers that follow this in names, ascending."""
-        starts = [found.removeprefix(f"{name}.").split(".")[0] for found in self._found if found.startswith(f"{name}.")]
+        """The numbers behind ``name.`` in the tensors' names, ascending."""
+        starts = [key.removeprefix(f"{name}.").split(".")[0] for key in self._state if key.startswith(f"{name}.")]
         return sorted({int(start) for start in starts if start.isdecimal() and start.isascii()})
 
     def add(self, ours: str, weight_FE: np.ndarray, bias: str = "", norm: str = "") -> None:
-        """Keep the tensors of a layer of rows, with the bias of this name if it is there, and a batch norm folded."""
+        """Add the tensors of a layer of rows: with a bias, if there is one of this name, and a batch norm folded in."""
         outputs, bias_F = len(weight_FE), self.take(bias, len(weight_FE)) if self.has(bias) else None
         if norm:
             mean, variance, weight, shift = (self.take(f"{norm}.{part}", outputs) for part in NORM_TENSORS)
@@ -67,7 +67,7 @@ class StateReader:
             self._tensors[f"{ours}.bias"] = bias_F
 
     def gate(self, name: str, channels: int, factor: int = 1) -> None:
-        """Keep the tensors of an MLP of 1 x 1 convolutions, ``name.fc1`` and ``.fc2``; the last bias is multiplied."""
+        """Add an MLP of 1 x 1 convolutions, ``name.fc1`` and ``.fc2``, whose last bias is multiplied by ``factor``."""
         inner = self.size(f"{name}fc1")
         for fc, outputs, inputs in (("fc1", inner, channels), ("fc2", channels, inner)):
             weight_FD = self.take(f"{name}{fc}.weight", outputs, inputs, 1, 1)[:, :, 0, 0]
@@ -76,7 +76,7 @@ class StateReader:
             self._tensors["gate.fc2.bias"] = self._tensors["gate.fc2.bias"] * factor
 
     def linear(self, name: str, inputs: int, outputs: int = 0, activation: str = "none") -> Callable[..., np.ndarray]:
-        """From ``name.weight`` [outputs, inputs] and ``name.bias``, if it is there."""
+        """From ``name.weight`` [outputs, inputs] and, if there is one, ``name.bias``."""
         self.add(name, self.take(f"{name}.weight", outputs, inputs), f"{name}.bias")
         return Linear(self.parameters, name, activation)
 
@@ -93,9 +93,9 @@ class StateReader:
         groups: int = 1,
         padded: bool = True,
     ) -> ImageConvolution:
-        """From ``name.weight`` [outputs, inputs / groups, k, k], ``name.bias``, if there, and the batch norm ``norm``.
+        """From ``name.weight`` [outputs, inputs / groups, k, k], perhaps ``name.bias``, and the batch norm ``norm``.
 
-        padded  by as much as keeps the size at stride 1; k is odd then
+        padded  so that stride 1 keeps the size; k is odd then
         """
         if inputs % groups:
             raise InputError(f"groups: expected a number that divides {inputs} channels, got {groups}")
@@ -110,15 +110,15 @@ class StateReader:
         return ImageConvolution(self.parameters, name, window, activation, groups)
 
     def check_rest(self) -> None:
-        """InputError for tensors that nobody has taken."""
-        if self._left:
-            raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._left))}")
+        """InputError for tensors that no layer has read."""
+        if self._unread:
+            raise InputError(f"state: unknown tensors {listed(self._prefix, sorted(self._unread))}")
 
 
 class ImageModule:
-    """Base of the modules: images float32 [B, C, Y, X] in and out; made by ``from_torch``.
+    """Base of the modules: images float32 [B, C, Y, X] in and out; ``from_torch`` makes them.
 
-    channels  of the images that it takes
+    channels  of the input
     """
 
     channels: int
@@ -136,15 +136,15 @@ class ImageModule:
         device: str = "cpu",
         **settings: Any,
     ) -> T:
-        """That of a PyTorch module whose tensors have the names that the class says.
+        """The module with the tensors of a PyTorch module; the class says which names they have.
 
         state      tensors or arrays by name; or the path of a .safetensors file, or of one that torch.save wrote
-        prefix     of the names, such as "layer1.0.se."; all tensors with it belong to the module
+        prefix     of the names, such as "layer1.0.se."; all tensors with this prefix belong to the module
         precision  of products with weights: "float32", "bfloat16" or "int8" (rows rounded by their own scales)
         device     where it computes: "cpu"; modules of images have no operations on a card
-        settings   the class's own
-        Batch norms are as in evaluation. InputError for tensors that are missing, misshapen or left over;
-        CheckpointError for a file that is missing or unsound, of which nothing is run.
+        settings   of the class
+        Batch norms are as in evaluation. InputError for tensors that are missing, misshapen or unknown; CheckpointError
+        for a file that is missing or unsound. No code of the file runs.
         """
         check_known("precision", precision, PRECISIONS)
         reader = StateReader(torch_state(state, prefix), prefix, device, precision)
@@ -153,7 +153,7 @@ class ImageModule:
         return module
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Of images float32 [B, C, Y, X]; InputError for anything else."""
+        """x: images float32 [B, C, Y, X]; InputError for anything else."""
         rows_ND, grid = self._run(*self._pixels(x))
         return np.ascontiguousarray(np.asarray(rows_ND).reshape(*grid, rows_ND.shape[1]).transpose(0, 3, 1, 2))
 
@@ -161,7 +161,7 @@ class ImageModule:
         raise NotImplementedError
 
     def _pixels(self, x: np.ndarray) -> tuple[np.ndarray, PixelGrid]:
-        """The images as rows, channels last: a pixel's channels are what products and gates take together."""
+        """The images as rows of pixels, channels last, as products and gates take them."""
         check_dtype("x", x, np.float32)
         if x.ndim != 4 or x.shape[1] != self.channels or not x.size:
             raise InputError(f"x: expected images, shape (batch, {self.channels}, height, width), got {x.shape}")
@@ -179,7 +179,7 @@ class ImageModule:
 
 
 def check_window(window: Window, grid: PixelGrid) -> PixelGrid:
-    """The grid of its places; InputError where there are none."""
+    """The grid of the window's places; InputError where there are none."""
     out = window.over(grid)
     if min(out[1:]) < 1:
         raise InputError(f"x: expected larger images: {window.size} does not fit into {grid[1:]}")

@@ -15,26 +15,25 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST_PIXELS = 1 << 26  # of a picture, also after its resizing: 200 MB
-# What a damaged file makes Pillow's readers run into.
+# The exceptions of Pillow's readers for damaged files.
 FAULTS: tuple[type[Exception], ...] = (OSError, ValueError, TypeError, SyntaxError, LookupError, ArithmeticError)
 FAULTS += (AttributeError, RuntimeError, EOFError, MemoryError, struct.error, zlib.error)
-# Formats that are read: Pillow knows others, for one of which it would start Ghostscript.
+# Not all formats that Pillow reads: for one of them it starts Ghostscript.
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 
-def is_picture(given: Any) -> bool:
+def is_picture(value: Any) -> bool:
     """Whether this is one picture, not several."""
-    return isinstance(given, (str, os.PathLike, np.ndarray)) or hasattr(given, "convert")
+    return isinstance(value, (str, os.PathLike, np.ndarray)) or hasattr(value, "convert")
 
 
-def open_picture(picture: Any, what: str, white: bool = False) -> "Image":
+def open_picture(picture: Any, name: str, white: bool = False) -> "Image":
     """A picture as Pillow's image in RGB, turned as its EXIF says.
 
     picture  a path, Pillow's image, or uint8 [Y, X, 3] or [Y, X]
-    what     its name in errors
-    white    whether it is laid on white where it is transparent, else its colours there are taken
-    Raises InputError for anything else, for a damaged file, and for more than MOST_PIXELS. Of 16 bits a pixel 8 are
-    used.
+    name     in errors
+    white    whether transparent parts become white; else their colours show
+    Raises InputError for anything else, a damaged file, and more than MOST_PIXELS. Of 16 bits a pixel 8 are used.
     """
     try:
         from PIL import Image, ImageOps
@@ -42,51 +41,51 @@ def open_picture(picture: Any, what: str, white: bool = False) -> "Image":
         raise InputError("pictures need Pillow: pip install 'fastattn[images]'") from None
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim < 2 or picture.shape[2:] not in ((3,), ()) or 0 in picture.shape:
-            raise InputError(f"{what}: an array should be uint8 [Y, X, 3] or [Y, X], is {described(picture)}")
+            raise InputError(f"{name}: an array should be uint8 [Y, X, 3] or [Y, X], is {described(picture)}")
         picture = Image.fromarray(np.ascontiguousarray(picture))
     elif not isinstance(picture, (str, os.PathLike, Image.Image)):
-        raise InputError(f"{what}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
+        raise InputError(f"{name}: expected a path, Pillow's image or an array, got {type(picture).__name__}")
     try:
         with (
             nullcontext(picture) if isinstance(picture, Image.Image) else Image.open(picture, formats=FORMATS) as opened
         ):
-            _check_pixels(opened.size, what)
+            _check_pixels(opened.size, name)
             turned = ImageOps.exif_transpose(opened)
         if turned.mode.startswith("I;16"):
             turned = Image.fromarray((np.asarray(turned) >> 8).astype(np.uint8))
         if turned.mode in ("I", "F"):
-            raise InputError(f"{what}: nobody knows the range of pixels of 32 bits: convert them to 8")
+            raise InputError(f"{name}: nobody knows the range of pixels of 32 bits: convert them to 8")
         if white and turned.has_transparency_data:
             turned = Image.alpha_composite(Image.new("RGBA", turned.size, "white"), turned.convert("RGBA"))
         return turned.convert("RGB")
     except InputError:
         raise
     except FAULTS + (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from None
+        raise InputError(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from None
 
 
-def _check_pixels(size: tuple[int, int], what: str) -> None:
+def _check_pixels(size: tuple[int, int], name: str) -> None:
     if size[0] * size[1] > MOST_PIXELS:
-        raise InputError(f"{what}: {size[0]:,} x {size[1]:,} pixels are more than {MOST_PIXELS:,}")
+        raise InputError(f"{name}: {size[0]:,} x {size[1]:,} pixels are more than {MOST_PIXELS:,}")
 
 
-def prepare(picture: "Image", spec: PictureSpec, what: str) -> np.ndarray:
-    """The image float32 [3, Y, X] of a picture in RGB, as transformers' image processors make it."""
+def prepare(picture: "Image", spec: PictureSpec, name: str) -> np.ndarray:
+    """The image float32 [3, Y, X] of an RGB picture, as transformers' image processors make it."""
     size = _resized(picture.size, spec)
     if spec.size[1]:
-        _check_pixels(size, f"{what}, resized")
+        _check_pixels(size, f"{name}, resized")
         picture = picture.resize(size, spec.resample)
     values_YXC = np.asarray(picture)
-    for axis, kept in enumerate(spec.crop):
-        if kept:
-            values_YXC = _middle(values_YXC, axis, kept, spec.rounds)
+    for axis, side in enumerate(spec.crop):
+        if side:
+            values_YXC = _middle(values_YXC, axis, side, spec.rounds)
     scaled_YXC = (values_YXC * spec.factor).astype(np.float32)
     normal_YXC = (scaled_YXC - np.array(spec.mean, np.float32)) / np.array(spec.deviation, np.float32)
     return np.ascontiguousarray(normal_YXC.transpose(2, 0, 1))
 
 
 def _resized(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
-    """(width, height) of a picture of that size when it is cropped."""
+    """The (width, height) to which a picture of that size is resized before it is cropped."""
     height, width = spec.size
     if width and not height:
         long = int(width * max(size) / min(size))
@@ -95,19 +94,19 @@ def _resized(size: tuple[int, int], spec: PictureSpec) -> tuple[int, int]:
 
 
 def _first(spare: int, rounds: bool) -> int:
-    """Of a crop from the middle, which leaves so many; below 0: so many zeros are before the picture."""
+    """Where a crop from the middle begins that leaves out ``spare`` pixels; -n: n zeros come before the picture."""
     return round(spare / 2) if rounds and spare >= 0 else spare // 2
 
 
 def seen_area(size: tuple[int, int], spec: PictureSpec) -> list[tuple[float, float]]:
-    """What a model sees of a picture of that (width, height): from and to which share of each; beyond 0 to 1 zeros."""
+    """The area of a picture that a model sees: shares of the width, then of the height; zeros lie beyond 0 and 1."""
     sides = zip(_resized(size, spec), spec.crop[::-1])
-    firsts = [(_first(side - kept, spec.rounds), kept, side) if kept else (0, side, side) for side, kept in sides]
-    return [(first / side, (first + kept) / side) for first, kept, side in firsts]
+    firsts = [(_first(side - crop, spec.rounds), crop, side) if crop else (0, side, side) for side, crop in sides]
+    return [(first / side, (first + crop) / side) for first, crop, side in firsts]
 
 
 def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarray:
-    """So many of an axis, from its middle; fewer have zeros around them, the odd one before them."""
+    """The middle of an axis; a shorter axis gets zeros around it, an odd one before it."""
     spare = values.shape[axis] - size
     first = _first(spare, rounds)
     if spare >= 0:
@@ -118,8 +117,8 @@ def _middle(values: np.ndarray, axis: int, size: int, rounds: bool) -> np.ndarra
 
 
 def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndarray:
-    """What an encoder takes, float32: of patches [1 + P, C height width], the first row being zeros; else as many rows
-    as its last grid has places, which hold the image's pixels in order, and zeros at the end."""
+    """An encoder's input, float32: patches [1 + P, C height width], the first row zeros; or as many rows as the last
+    grid has places, which hold the image's pixels in order, then zeros."""
     if isinstance(spec, ResidualSpec):
         rows_PE = np.zeros((spec.grid[0] * spec.grid[1], spec.row_values), np.float32)
         rows_PE.reshape(-1)[: image_CYX.size] = image_CYX.transpose(1, 2, 0).reshape(-1)
@@ -133,7 +132,7 @@ def pixel_rows(image_CYX: np.ndarray, spec: PatchSpec | ResidualSpec) -> np.ndar
 
 
 def load_image(picture: Any, number: int, spec: PictureSpec) -> np.ndarray:
-    """The image float32 [3, Y, X] of the picture of that number; raises InputError as ``open_picture``."""
-    named = isinstance(picture, (str, os.PathLike))
-    what = f"picture {number}{f', {os.fspath(picture)!r}' if named else ''}"
-    return prepare(open_picture(picture, what, spec.white), spec, what)
+    """The image float32 [3, Y, X] of a picture; InputErrors of ``open_picture`` name its number."""
+    has_path = isinstance(picture, (str, os.PathLike))
+    name = f"picture {number}{f', {os.fspath(picture)!r}' if has_path else ''}"
+    return prepare(open_picture(picture, name, spec.white), spec, name)

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from fastattn import CrossEncoder, Encoder, MaskedLanguageModel, TextClassifier
+from fastattn.encoders.cross_encoder import PROMPT, prompts_of
 from fastattn.encoders.text_classifier import activated
 from fastattn.encoders.token_classifier import AGGREGATIONS, Token, TokenClassifier, find_entities
-from fastattn.encoders.yes_or_no import PROMPT, prompts_of
 from fastattn.errors import CheckpointError, InputError
 from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations

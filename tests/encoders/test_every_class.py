@@ -28,7 +28,7 @@ from fastattn import (
 from fastattn.encoders import base, cross_encoder, sparse_encoder, text_classifier, token_classifier, worker
 from fastattn.encoders import worker_processes as processes
 from fastattn.encoders.base import EncoderBase
-from fastattn.encoders.vector_head import EncodeOptions, OptionChecker, VectorPlans
+from fastattn.encoders.vector_head import EncodeOptions, TextVectors
 from fastattn.errors import CheckpointError, InputError
 from fastattn.loading.loaded_model import ModelBase
 from fastattn.ops import cpu as operations
@@ -336,7 +336,7 @@ def see(call, *arguments, **options):
             record.watch(monkeypatch, owner, "activated")
         record.watch(monkeypatch, token_classifier, "find_entities")
         record.watch(monkeypatch, sparse_encoder.SparseHead, "rows")
-        record.watch(monkeypatch, VectorPlans, "plan")
+        record.watch(monkeypatch, TextVectors, "plan")
         record.watch(monkeypatch, base.Progress, "__init__", "progress")
         result = call(*arguments, **options)
     return {**record, "result": result}
@@ -477,16 +477,16 @@ class Pool:
     least = 1
 
     def __init__(self, encoder):
-        self.scheduler, self._plans, self.options, self.sent = encoder._scheduler, encoder._plans, [], []
+        self.scheduler, self._vectors, self.options, self.sent = encoder._scheduler, encoder._vectors, [], []
 
     def plan(self, texts, options, progress=None):
         self._note(texts, options)
-        return (yield from self._plans.plan(texts, options, progress))
+        return (yield from self._vectors.plan(texts, options, progress))
 
     def stream(self, texts, options):
         listed = [text for _, text in texts]
         self._note(listed, options)
-        return iter(self.scheduler.run(lambda: self._plans.plan(listed, options)))
+        return iter(self.scheduler.run(lambda: self._vectors.plan(listed, options)))
 
     def _note(self, texts, options):
         self.options.append(options)
@@ -503,7 +503,7 @@ def prompted_encoder():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_option_of_a_form_arrives(form):
-    assert OPTIONS.keys() == EncodeOptions.__annotations__.keys() == options_of(OptionChecker.checked)
+    assert OPTIONS.keys() == EncodeOptions.__annotations__.keys() == options_of(TextVectors.options)
     encoder = prompted_encoder()
     for pool in (None, Pool(encoder)):
         encoder._pool = pool

@@ -492,7 +492,7 @@ def test_what_is_kept_is_bounded_by_age(monkeypatch):
         assert 0 < cache.kept_rows <= 100
         used = cache.target.rows - cache.target.free
         assert used == cache.kept_rows == int((cache._holders_M > 0).sum())
-    kept = [generator._tokenizer.decode(one.tokens_T.tolist()) for one in cache._kept]
+    kept = [generator._tokenizer.decode(one.tokens_T.tolist()) for one in cache._beginnings]
     assert kept[-1].startswith("11 word") and not any(text.startswith("0 word") for text in kept)
     generator = make()
     generator.generate([5] * 250, max_new_tokens=3)  # whose first tokens are kept

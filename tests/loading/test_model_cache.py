@@ -219,7 +219,7 @@ def readers(tmp_path, monkeypatch):
 
 
 READERS = (
-    "encoders/yes_or_no.py", "layers/parameters.py", "loading/balance.py", "models/stack.py", "ops/protocol.py",
+    "encoders/cross_encoder.py", "layers/parameters.py", "loading/balance.py", "models/stack.py", "ops/protocol.py",
     "ops/cpu/matmul.py", "spec/tensors.py", "system/records.py", "text/huggingface.py", "weights/folder.py",
     "weights/recurrent/mappings/e2k.toml",
 )  # fmt: skip

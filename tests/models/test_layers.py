@@ -158,7 +158,7 @@ def test_queries_and_keys_are_normed_turned_and_hidden_as_the_spec_says() -> Non
                 return _normed(_turned(x_TK, base), weights[part])
             return _turned(_normed(x_TK, weights[part]) if norm else x_TK, base)
 
-        rows_TE = attention.qkv(attention.entering(x))
+        rows_TE = attention.qkv(attention.input_of(x))
         key_SK, contexts = changed(rows_TE[:, 8:12], "key"), []
         is_local = spec.local is not None and 0 in spec.local.layers
         for head in (0, 1):

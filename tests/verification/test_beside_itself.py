@@ -23,9 +23,8 @@ from fastattn.verification.comparison import (
     name_states,
     worst_of_each,
 )
-from fastattn.verification.encoders import FastattnEncoder
 from fastattn.verification.frameworks import blaming, framework
-from fastattn.verification.translators import CTranslate2Translator, FastattnTranslator, _compare_translations
+from fastattn.verification.sides import CTranslate2Translator, FastattnTranslator, _compare_translations
 from fastattn.weights import ctranslate2, read
 from tests.cli.commands import fail, run, succeed
 from tests.encoders.test_encoder import _write_folder
@@ -39,7 +38,7 @@ from tests.weights.huggingface.marian_cases import CASES, write_model
 def itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model's folder; the framework's side is another Encoder, of a copy, made before anything is damaged."""
     undamaged = write_bert(tmp_path / "undamaged")
-    source = FastattnEncoder(undamaged, read(undamaged), "float32")
+    source = verification.FastattnEncoder(undamaged, read(undamaged), "float32")
     monkeypatch.setitem(verification.SOURCES, "huggingface", lambda path, checkpoint: source)
     return write_bert(tmp_path / "model")
 
@@ -123,7 +122,9 @@ def test_a_prompt_comes_before_each_text(tmp_path: Path) -> None:
     checkpoint = read(folder)
     prompts = {"prompts": {"query": "w40 w41 ", "other": "w9 "}, "default_prompt": "query"}
     texts = checkpoint.text, replace(checkpoint.text, **prompts)
-    plain, prompted = (FastattnEncoder(folder, replace(checkpoint, input=text), "float32") for text in texts)
+    plain, prompted = (
+        verification.FastattnEncoder(folder, replace(checkpoint, input=text), "float32") for text in texts
+    )
     assert prompted.ids("w5") == plain.ids("w40 w41 w5") != plain.ids("w5")
 
 

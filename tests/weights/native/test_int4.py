@@ -66,7 +66,7 @@ def test_a_converted_folder_has_the_bits_of_what_is_rounded_when_loaded(tmp_path
     translator = Translator(folder)
     assert translator.precision == "int4" and scores(translator) == expected
     made = []
-    monkeypatch.setattr(PackedWeights, "save", lambda self: made.extend(self._made))
+    monkeypatch.setattr(PackedWeights, "save", lambda self: made.extend(self._new))
     assert scores(Translator(folder)) == expected and made == []  # mapped
     files = [path.name for path in (tmp_path / "cache" / "packed").glob("*.packed")]
     assert len(files) == 1 and "-int4-" in files[0]
@@ -121,8 +121,9 @@ def test_4_bits_beside_8_become_8_and_tables_do():
     names = ("a", "b", "c", "decoder.projection", "decoder.embedding", "encoder.embedding")
     tensors = dict(zip((f"{name}.weight" for name in names), (four, eight, weights[2], four, four, joined)))
     parameters = Parameters(tensors, reference, "int4")
-    assert [parameters.usual(*each) for each in ("a", "b", "c", "ac", "ab")] == ["int4", "int8", "int4", "int4", "int8"]
-    assert parameters.usual("decoder.projection") == "int8"
+    usual = parameters.default_precision
+    assert [usual(*each) for each in ("a", "b", "c", "ac", "ab")] == ["int4", "int8", "int4", "int4", "int8"]
+    assert usual("decoder.projection") == "int8"
     table = parameters.table("decoder.embedding.weight")
     assert table is parameters.packed("decoder.projection")
     np.testing.assert_array_equal(table.weight_FD, quantize(four.float32(), "").float32())
