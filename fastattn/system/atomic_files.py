@@ -180,34 +180,28 @@ def _delete_if_left(part: str, folders: bool) -> None:
 if sys.platform == "win32":
     import msvcrt
 
-    def try_lock(file: "IO[bytes] | int") -> bool | None:
-        """True: locked, until ``unlock`` or the end. None: another holds it. False: there are no locks here."""
+    def _lock(file: "IO[bytes] | int", locks: bool) -> None:
         descriptor = file if isinstance(file, int) else file.fileno()
-        try:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return None
-        except OSError:
-            return False
-        return True
-
-    def unlock(file: IO[bytes]) -> None:
-        os.lseek(file.fileno(), 0, os.SEEK_SET)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK if locks else msvcrt.LK_UNLCK, 1)
 
 else:
     import fcntl
 
-    def try_lock(file: "IO[bytes] | int") -> bool | None:
-        """True: locked, until ``unlock`` or the end. None: another holds it. False: there are no locks here."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return False
-        return True
+    def _lock(file: "IO[bytes] | int", locks: bool) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if locks else fcntl.LOCK_UN)
 
-    def unlock(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+
+def try_lock(file: "IO[bytes] | int") -> bool | None:
+    """True: locked, until ``unlock`` or the end. None: another process holds it. False: there are no locks here."""
+    try:
+        _lock(file, True)
+    except PermissionError if WINDOWS else BlockingIOError:
+        return None
+    except OSError:
+        return False
+    return True
+
+
+def unlock(file: IO[bytes]) -> None:
+    _lock(file, False)

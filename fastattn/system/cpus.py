@@ -62,10 +62,16 @@ def _quotas(root: Path) -> Iterator[Quota]:
     mounts = _mounts(_read(root / "proc/self/mountinfo"))
     for version, path in _groups(_read(root / "proc/self/cgroup")):
         for folder in _folders([mount for mount in mounts if mount.version == version], path):
-            # absolute paths of the system, which are below ``root`` here
-            quota = _QUOTAS[version](root.joinpath(*folder.parts[1:]))
-            if quota is not None:
-                yield quota
+            below = root.joinpath(*folder.parts[1:])
+            if version == 2:  # "max" or microseconds, then the period
+                file = below / "cpu.max"
+                limit, _, period = _read(file).strip().partition(b" ")
+            else:  # microseconds, -1 for no limit
+                file = below / "cpu.cfs_quota_us"
+                limit, period = _read(file).strip(), _read(below / "cpu.cfs_period_us").strip()
+            # Numbers above 0, of digits that 64 bits may have.
+            if all(text.isdigit() and len(text) < 20 and int(text) for text in (limit, period)):
+                yield Quota(int(limit), int(period), file)
 
 
 class _Mount(NamedTuple):
@@ -83,12 +89,9 @@ def _mounts(mountinfo: bytes) -> list[_Mount]:
         fields, _, kind = line.partition(b" - cgroup")
         names, version = fields.split(b" "), 2 if kind.startswith(b"2 ") else 1
         if len(names) >= 5 and (version == 2 or b"cpu" in kind.rpartition(b" ")[2].split(b",")):
-            found.append(_Mount(version, *(_path(_ESCAPED.sub(_unescaped, name)) for name in names[3:5])))
+            paths = (_ESCAPED.sub(lambda escape: bytes([int(escape[1], 8) & 255]), name) for name in names[3:5])
+            found.append(_Mount(version, *map(_path, paths)))
     return found
-
-
-def _unescaped(escape: re.Match[bytes]) -> bytes:
-    return bytes([int(escape[1], 8) & 255])
 
 
 def _groups(cgroup: bytes) -> Iterator[tuple[int, Path]]:
@@ -112,28 +115,6 @@ def _folders(mounts: list[_Mount], group: Path) -> list[Path]:
             below = mount.folder / group.relative_to(mount.group)
             return [below, *list(below.parents)[: len(below.parts) - len(mount.folder.parts)]]
     return [mount.folder for mount in mounts[:1]]
-
-
-def _quota_2(folder: Path) -> Quota | None:
-    """The limit of cgroup v2: "max" or microseconds, then the period."""
-    limit, _, period = _read(folder / "cpu.max").strip().partition(b" ")
-    return _quota(limit, period, folder / "cpu.max")
-
-
-def _quota_1(folder: Path) -> Quota | None:
-    """The limit of cgroup v1: microseconds, -1 for no limit."""
-    limit, period = (_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
-    return _quota(limit, period, folder / "cpu.cfs_quota_us")
-
-
-_QUOTAS = {1: _quota_1, 2: _quota_2}
-
-
-def _quota(limit: bytes, period: bytes, file: Path) -> Quota | None:
-    """None unless both are numbers above 0, of digits that 64 bits may have."""
-    if not all(text.isdigit() and len(text) < 20 and int(text) for text in (limit, period)):
-        return None
-    return Quota(int(limit), int(period), file)
 
 
 def _path(text: bytes) -> Path:

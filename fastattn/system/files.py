@@ -53,30 +53,25 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
     """
     path = checked_path(path)
     target = _target(path)
-    special = os.path.lexists(target) and not os.path.isfile(target)  # a device, a FIFO; a folder fails to open
-    if special:
+    if os.path.lexists(target) and not os.path.isfile(target):  # a device, a FIFO; a folder fails to open
         with _naming(path):
-            file = open(target, "wb")
+            special = open(target, "wb")
         try:
-            output = OutputFile(file, path)
+            output = OutputFile(special, path)
             yield output
             output.flush()
         finally:
             with contextlib.suppress(OSError):  # the flush has told
-                file.close()
+                special.close()
         return
     if os.path.exists(target):
         with _naming(path):
             open(target, "r+b").close()  # it could be replaced even if it is read-only; that would surprise
-    yield from _replace_on_success(target, path)
-
-
-def _replace_on_success(target: str, name: str) -> Iterator[OutputFile]:
-    with _naming(name):
+    with _naming(path):
         file, sibling = begin(_start_of_sibling(target), 0o666)
     try:
-        yield OutputFile(file, name, rewritable=True)
-        with _naming(name):
+        yield OutputFile(file, path, rewritable=True)
+        with _naming(path):
             if os.path.exists(target):
                 import shutil  # slow to import, and rarely needed
 

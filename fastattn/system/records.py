@@ -38,7 +38,7 @@ else:
         cls.__repr__ = _represented
         if eq:
             cls.__eq__ = _is_equal
-            cls.__hash__ = _hashed if frozen else None
+            cls.__hash__ = (lambda self: hash(_values(self))) if frozen else None
         if frozen:
             cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
         return cls
@@ -114,10 +114,6 @@ def _values(record: Any) -> tuple[Any, ...]:
 
 def _is_equal(self: object, other: object) -> bool:
     return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
-
-
-def _hashed(self: object) -> int:
-    return hash(_values(self))
 
 
 def _represented(self: Any) -> str:
