@@ -196,10 +196,8 @@ def try_lock(file: "IO[bytes] | int") -> bool | None:
     """True: locked, until ``unlock`` or the end. None: another process holds it. False: there are no locks here."""
     try:
         _lock(file, True)
-    except PermissionError if WINDOWS else BlockingIOError:
-        return None
-    except OSError:
-        return False
+    except OSError as error:
+        return None if isinstance(error, PermissionError if WINDOWS else BlockingIOError) else False
     return True
 
 
