@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import llvmlite
 
@@ -98,11 +98,8 @@ class CodeFolder:
         sweep(self.path)
         text = json.dumps({"key": key, "exports": code.exports, "needs": code.needs}).encode()
         data = len(text).to_bytes(4, "little") + text + code.object_file
-
-        def write(stream: BinaryIO) -> None:
-            stream.writelines([MAGIC, hashlib.sha256(data).digest(), data])
-
-        write_whole(self.path / _file_name(label, key), write)
+        parts = [MAGIC, hashlib.sha256(data).digest(), data]
+        write_whole(self.path / _file_name(label, key), lambda stream: stream.writelines(parts))
         if not self._swept:
             self._swept = True
             remove_unused("kernels", self.path)  # another version's, or another CPU's
@@ -143,11 +140,10 @@ _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn([\w.]*)(?: +import +(\(
 ROOTS = "kernels", "user_functions", "runtime"
 # Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
 _NUMBA = (
-    "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO", "ENABLE_PROFILING", "ENABLE_AVX",
-    "EXTEND_VARIABLE_LIFETIMES", "DEBUG_JIT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "LLVM_REFPRUNE_PASS",
-    "LLVM_REFPRUNE_FLAGS",
-)  # fmt: skip
-SETTINGS = [f"NUMBA_{name}" for name in _NUMBA]
+    "OPT LOOP_VECTORIZE SLP_VECTORIZE BOUNDSCHECK DEBUGINFO ENABLE_PROFILING ENABLE_AVX EXTEND_VARIABLE_LIFETIMES "
+    "DEBUG_JIT DEBUG_NRT DISABLE_INTEL_SVML LLVM_REFPRUNE_PASS LLVM_REFPRUNE_FLAGS"
+)
+SETTINGS = [f"NUMBA_{name}" for name in _NUMBA.split()]
 _PACKAGE = Path(__file__).resolve().parent.parent
 _TICK = 20_000_000  # ns: what a file system's clock may be behind
 

@@ -30,8 +30,8 @@ import os, sys
 if os.fork():
     os._exit(0)
 sys.path[:] = sys.argv[1:]
-from fastattn.runtime.second_process import main
-main()
+from fastattn.runtime.handle import compile_variants
+compile_variants()
 """
 _lifeline: list[int] = []  # of the second process: at its other end it sees that this process is gone
 
@@ -166,7 +166,7 @@ def cache_fault() -> str:
 def begin_ahead() -> None:
     """Start a second process, once, that compiles the slowest kernels beside this one, where the cache is still empty.
 
-    Which: ``second_process``. Each process claims what it compiles, and waits for what the other has claimed.
+    Which: ``handle.VARIANTS``. Each process claims what it compiles, and waits for what the other has claimed.
     Not on one CPU, nor where files cannot be locked.
     """
     if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not _is_python():

@@ -37,7 +37,8 @@ def compile_kernel(function: Callable, name: str, key: str, classes: list[type])
     context, module, exports = target_context(), empty_module(name), _symbols(name, key, "wrapper", "entry")
     kinds = ir.LiteralStructType([context.get_value_type(one.type) for one in expected])
     entry = _emit_entry(module, exports["entry"], result, kinds)
-    emit_wrapper(context, module, exports["wrapper"], expected, emit_shared(sharing, entry, kinds))
+    run = functools.partial(_emit_shared, sharing, entry, kinds)
+    emit_wrapper(context, module, exports["wrapper"], expected, run)
     return _code(module, [result, sharing], exports)
 
 
@@ -50,7 +51,7 @@ def compile_function(function: Callable, name: str, count: int) -> Code:
     builder = ir.IRBuilder(plain.append_basic_block())
     builder.ret(call_compiled(builder, result, list(plain.args), types.int64))
     integers = [ArgumentType("I", types.int64)] * (count - 2)
-    emit_wrapper(context, module, exports["wrapper"], integers, emit_plain(plain))
+    emit_wrapper(context, module, exports["wrapper"], integers, functools.partial(_emit_plain, plain))
     return _code(module, [result], exports)
 
 
@@ -291,42 +292,43 @@ def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentTy
     builder.ret(unpacker.call("PyLong_FromLongLong", I64(layout.MISMATCH)))
 
 
-def emit_shared(share: Any, entry: Any, arguments_type: Any) -> Callable:
+def _emit_shared(
+    share: Any,
+    entry: Any,
+    arguments_type: Any,
+    builder: Any,
+    pool: Any,
+    threads: Any,
+    values: list,
+    unpacker: _Unpacker,
+) -> Any:
     """``run`` of ``emit_wrapper`` for a kernel whose tasks ``entry(arguments, first, end)`` does.
 
     share  the compiled ``pool_code.share``
     """
-
-    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
-        arguments: Any = ir.Constant(arguments_type, ir.Undefined)
-        for n, value in enumerate(values):
-            arguments = builder.insert_value(arguments, value, n)
-        address = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
-        result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
-        size = I64(unpacker.context.get_abi_sizeof(arguments_type))
-        with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
-            with packing:
-                with builder.if_then(builder.icmp_signed("!=", pool, I64(0))):
-                    builder.store(arguments, builder.inttoptr(pool, arguments_type.as_pointer()))
-                builder.store(size, result)
-            with running:
-                state = unpacker.call("PyEval_SaveThread")
-                ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
-                given = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
-                builder.store(call_compiled(builder, share, given, types.int64), result)
-                unpacker.call("PyEval_RestoreThread", state, returns=VOID)
-        return builder.load(result)
-
-    return run
+    arguments: Any = ir.Constant(arguments_type, ir.Undefined)
+    for n, value in enumerate(values):
+        arguments = builder.insert_value(arguments, value, n)
+    address = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
+    result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
+    size = I64(unpacker.context.get_abi_sizeof(arguments_type))
+    with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
+        with packing:
+            with builder.if_then(builder.icmp_signed("!=", pool, I64(0))):
+                builder.store(arguments, builder.inttoptr(pool, arguments_type.as_pointer()))
+            builder.store(size, result)
+        with running:
+            state = unpacker.call("PyEval_SaveThread")
+            ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
+            given = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
+            builder.store(call_compiled(builder, share, given, types.int64), result)
+            unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+    return builder.load(result)
 
 
-def emit_plain(function: Any) -> Callable:
+def _emit_plain(function: Any, builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
     """``run`` of ``emit_wrapper`` for a function of integers, of which it has none but those of its arguments."""
-
-    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
-        state = unpacker.call("PyEval_SaveThread")
-        result = builder.call(function, [pool, threads, *values])
-        unpacker.call("PyEval_RestoreThread", state, returns=VOID)
-        return result
-
-    return run
+    state = unpacker.call("PyEval_SaveThread")
+    result = builder.call(function, [pool, threads, *values])
+    unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+    return result

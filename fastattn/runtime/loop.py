@@ -42,10 +42,10 @@ def cut_loop(function: Callable) -> Callable:
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
     loop = definition.body[-1]
-    if not isinstance(loop, ast.For) or not _is_prange(loop.iter) or loop.orelse:
+    call = loop.iter if isinstance(loop, ast.For) and not loop.orelse else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "prange"):
         raise _wrong(function, f"ends in line {loop.lineno}, which is none")
-    call = loop.iter
-    assert isinstance(call, ast.Call)
+    assert isinstance(loop, ast.For)
     if len(call.args) != 2 or not isinstance(call.args[0], ast.Constant) or call.args[0].value != 0:
         # with one argument Numba's index has no sign, and with an int64 it makes a float64
         raise _wrong(function, f"has prange({', '.join(map(ast.unparse, call.args))}) in line {loop.lineno}")
@@ -76,10 +76,6 @@ def compile_by_numba(function: Callable) -> Any:
     function.__qualname__ = f"{function.__name__}_{code_digest()}"
     parallel = {"prange": True, **dict.fromkeys(_NOT_PARALLEL, False)}
     return numba.njit(parallel=parallel, cache=True, **FLAGS)(function)
-
-
-def _is_prange(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "prange"
 
 
 def _location(function: Callable) -> str:

@@ -20,21 +20,10 @@ from fastattn.runtime.code_cache import Code
 # Functions of Python's C interface and objects whose addresses a wrapper's table holds, in this order; the classes that
 # the kernel's signature names come after them.
 FUNCTIONS = (
-    "PyLong_AsLongLong",
-    "PyLong_FromLongLong",
-    "PyFloat_AsDouble",
-    "PyErr_Occurred",
-    "PyErr_Clear",
-    "PyNumber_AsSsize_t",
-    "PyObject_IsTrue",
-    "PyTuple_Size",
-    "PyTuple_GetItem",
-    "PyType_IsSubtype",
-    "PyObject_GetAttrString",
-    "Py_DecRef",
-    "PyEval_SaveThread",
-    "PyEval_RestoreThread",
-)
+    "PyLong_AsLongLong PyLong_FromLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyNumber_AsSsize_t "
+    "PyObject_IsTrue PyTuple_Size PyTuple_GetItem PyType_IsSubtype PyObject_GetAttrString Py_DecRef "
+    "PyEval_SaveThread PyEval_RestoreThread"
+).split()
 OBJECTS = (int, bool, float, tuple, np.ndarray, np.float32, np.bool_, None, OverflowError)
 # Where the table lies in a bytes object, and the parts of an object: its type, and where its own part begins.
 TABLE = bytes.__basicsize__ - 1
@@ -66,7 +55,8 @@ class _Process:
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine()
         self.linker = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        addresses = [_address(getattr(ctypes.pythonapi, name)) for name in FUNCTIONS]
+        functions = (getattr(ctypes.pythonapi, name) for name in FUNCTIONS)
+        addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
         self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
         # For good, as the process ends too: threads of the pool may be in its code until the last moment.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
@@ -99,10 +89,6 @@ def let_go_of_code(ranges: list[tuple[int, int]]) -> None:
     """Have code leave this process's memory until it runs again: the system has it from its file, as it ever was."""
     for address, size in ranges:
         ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def check_layout() -> None:

@@ -205,7 +205,7 @@ class Pool:
 
     def _start(self, helper: int) -> threading.Thread:
         """A thread that serves. Should an interrupt lose it, another one serves beside it, which does no harm."""
-        offset = self._offset(helper)
+        offset = (HELPERS + helper * HELPER_BYTES) // 8
         if not self._words[offset + ONE // 8]:
             ends = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
             self._words[offset + WAKING // 8], self._words[offset + WAKER // 8] = ends
@@ -220,7 +220,3 @@ class Pool:
                     bits[cpu // 64] |= np.uint64(1 << cpu % 64)
             self._words[offset + CPU // 8], self._words[offset + THREAD // 8] = -1, thread.native_id or 0
         return thread
-
-    @staticmethod
-    def _offset(helper: int) -> int:
-        return (HELPERS + helper * HELPER_BYTES) // 8

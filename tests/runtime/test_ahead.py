@@ -14,8 +14,7 @@ import pytest
 
 from fastattn import Translator
 from fastattn.runtime import compiling
-from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.second_process import VARIANTS
+from fastattn.runtime.handle import VARIANTS, kernel_named
 from tests import ROOT
 from tests.children import run_child
 from tests.models.tiny_models import random_checkpoint
