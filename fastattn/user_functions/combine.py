@@ -8,12 +8,12 @@ from fastattn.errors import InputError
 
 def and_masks(*masks: Callable) -> Callable:
     """The ``mask_mod(b, h, t, s)`` that shows a key where all masks do; with none, every key."""
-    return _combined(masks, "and_masks", _both, _everything)
+    return _combined(masks, "and_masks", _both, lambda b, h, t, s: True)
 
 
 def or_masks(*masks: Callable) -> Callable:
     """The ``mask_mod(b, h, t, s)`` that shows a key where any mask does; with none, no key."""
-    return _combined(masks, "or_masks", _either, _nothing)
+    return _combined(masks, "or_masks", _either, lambda b, h, t, s: False)
 
 
 def _combined(masks: tuple[Callable, ...], name: str, join: Callable, nothing: Callable) -> Callable:
@@ -35,11 +35,3 @@ def _either(first: Callable, second: Callable) -> Callable:
         return first(b, h, t, s) | second(b, h, t, s)
 
     return mask
-
-
-def _everything(b, h, t, s):
-    return True
-
-
-def _nothing(b, h, t, s):
-    return False

@@ -3,6 +3,7 @@
 import ast
 import copy
 import math
+from functools import reduce
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn
@@ -141,10 +142,7 @@ class Expressions:
         return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
 
     def folded(self, name: str, values: list[ast.expr]) -> ast.expr:
-        result, *others = values
-        for value in others:
-            result = ast.copy_location(self.call(name, result, value), value)
-        return result
+        return reduce(lambda result, value: ast.copy_location(self.call(name, result, value), value), values)
 
     def constant(self, node: ast.Constant) -> ast.expr:
         if not isinstance(node.value, (bool, int, float)):
@@ -199,9 +197,8 @@ class Expressions:
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if not index:  # [()] of an array without axes, which is a number
             return self.value(inner)
-        for one in index:
-            if isinstance(one, ast.Slice):
-                self.refuse(node, "a slice")
+        if any(isinstance(axis, ast.Slice) for axis in index):
+            self.refuse(node, "a slice")
         return self.call("look_up", self.value(inner), *map(self.value, index))
 
     def called(self, node: ast.Call) -> ast.expr:
@@ -251,9 +248,7 @@ class Expressions:
         if key is None:
             key = f"_f{len(calls)}"
             calls[key] = self.rewrite(function, path, given)
-        values = list(passed.values())
-        for captured in self.rewritten.calls[key].captured:
-            values.append(self.parameter(captured))
+        values = [*passed.values(), *map(self.parameter, self.rewritten.calls[key].captured)]
         return ast.Call(ast.Name(key, ast.Load()), values, [])
 
     def bound(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
@@ -279,12 +274,11 @@ class Expressions:
         return self.parameter(Captured(path, ast.unparse(node), f"{self.file}:{node.lineno}"))
 
     def parameter(self, captured: Captured) -> ast.expr:
-        known = self.rewritten.captured
-        for i, other in enumerate(known):
-            if other.path == captured.path:
-                return ast.Name(f"_c{i}", ast.Load())
-        known.append(captured)
-        return ast.Name(f"_c{len(known) - 1}", ast.Load())
+        paths = [known.path for known in self.rewritten.captured]
+        if captured.path not in paths:
+            self.rewritten.captured.append(captured)
+            paths.append(captured.path)
+        return ast.Name(f"_c{paths.index(captured.path)}", ast.Load())
 
     def named(self, node: ast.expr) -> Any:
         """The value of a name outside, of which no note is taken."""
@@ -354,9 +348,10 @@ def written_power(node: ast.BinOp) -> ast.expr | None:
     return ast.UnaryOp(ast.USub(), constant) if base**exponent < 0 else constant
 
 
-_WORDS = {"Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it"}
-_WORDS |= {"ListComp": "comprehension", "GeneratorExp": "comprehension", "NamedExpr": ":=", "For": "for with else"}
-_WORDS |= {"While": "while with else"}
+_WORDS = {
+    "Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it", "NamedExpr": ":=",
+    "ListComp": "comprehension", "GeneratorExp": "comprehension", "For": "for with else", "While": "while with else",
+}  # fmt: skip
 
 
 def named_kind(kind: str) -> str:

@@ -9,7 +9,7 @@ import ctypes
 import hashlib
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType
@@ -50,21 +50,18 @@ class Plan:
 
     def fits(self, function: FunctionType) -> bool:
         """Whether the function calls the same functions as that of which the plan was made, with the same code."""
-        try:
-            return all(plain(follow(function, path)).__code__ is code for path, code in self.parts.functions) and all(
-                follow(function, path) is value for path, value in self.parts.constants
+        functions, constants = self.parts.functions, self.parts.constants
+        with suppress(*ABSENT):
+            return all(plain(follow(function, path)).__code__ is code for path, code in functions) and all(
+                follow(function, path) is value for path, value in constants
             )
-        except ABSENT:
-            return False
+        return False
 
     def bind(self, function: FunctionType) -> Handle:
         """The function's handle with its captured values of now; InputError if one cannot be passed."""
-        values, names = [], []
-        for captured in self.rewritten.captured:
-            name, value = type_name_of(captured, value_of(function, captured))
-            names.append(name)
-            values.append(value)
-        made, packing = self.typed(tuple(names))
+        captured = [type_name_of(each, value_of(function, each)) for each in self.rewritten.captured]
+        values = [value for _, value in captured]
+        made, packing = self.typed(tuple(name for name, _ in captured))
         handle: Any = made()
         packing.pack_into(handle, 0, *(word for value in values for word in words_of(value)))
         handle.address, handle.kept = ctypes.addressof(handle), values
@@ -72,14 +69,12 @@ class Plan:
 
     def typed(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
         """The class of handles for captured values of these types, and how they are packed."""
-        found = self.types.get(names)
-        if found is None:
+        if names not in self.types:
             digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
             packing, offsets = packing_of(names)
             variants = Variants(self.kind, self.rewritten, tuple(map(type_of, names)))
-            made = handle_class(digest, variants, tuple(offsets), packing.size)
-            found = self.types[names] = made, packing
-        return found
+            self.types[names] = handle_class(digest, variants, tuple(offsets), packing.size), packing
+        return self.types[names]
 
 
 _MOST_PLANS = 8  # of one code
@@ -95,10 +90,13 @@ def python_function(function: Any, kind: str) -> FunctionType:
     function = plain(function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
-    code, wanted = function.__code__, PARAMETERS[kind]
+    code, expected = function.__code__, PARAMETERS[kind]
     needed = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
-    if _count(function) != len(wanted.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
-        raise InputError(f"{kind}: expected a function of {wanted}, got {location_of(code)} of {_parameters(code)}")
+    if _count(function) != len(expected.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+        parameters = ", ".join(code.co_varnames[:count]) or "no parameters"
+        raise InputError(f"{kind}: expected a function of {expected}, got {location_of(code)} of {parameters}")
     return function
 
 
@@ -106,12 +104,6 @@ def _count(function: FunctionType) -> int:
     """The number of parameters without a default."""
     code, defaults = function.__code__, function.__defaults__ or ()
     return code.co_argcount + code.co_kwonlyargcount - len(defaults) - len(function.__kwdefaults__ or ())
-
-
-def _parameters(code: CodeType) -> str:
-    count = code.co_argcount + code.co_kwonlyargcount
-    starred = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
-    return ", ".join(code.co_varnames[: count + starred]) or "no parameters"
 
 
 def plan_of(function: FunctionType, kind: str) -> Plan:

@@ -25,19 +25,16 @@ class NotStraight(Exception):
 
 def straighten(body: list[ast.stmt], parameters: list[str]) -> list[ast.stmt]:
     """Rewrite a body as assignments, each to a new name, and one ``return``. NotStraight for loops and the like."""
-    return _Straight(parameters).whole(body)
+    straight = _Straight()
+    result = straight.run(body, {name: name for name in parameters})
+    if result is None:
+        raise NotStraight(f"line {body[-1].lineno}: a path without a return")
+    return [*straight.made, ast.copy_location(ast.Return(result), result)]
 
 
 class _Straight:
-    def __init__(self, parameters: list[str]):
-        self.parameters = parameters
+    def __init__(self) -> None:
         self.made: list[ast.stmt] = []
-
-    def whole(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        result = self.run(body, {name: name for name in self.parameters})
-        if result is None:
-            raise NotStraight(f"line {body[-1].lineno}: a path without a return")
-        return [*self.made, ast.copy_location(ast.Return(result), result)]
 
     def run(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
         """What is returned; None if nothing is. ``names`` has the name of each variable's present value."""
@@ -157,7 +154,7 @@ class _Rewriter(Expressions):
         if isinstance(source, ast.Lambda):
             body: list[ast.stmt] = [ast.copy_location(ast.Return(self.value(source.body)), source.body)]
         else:
-            body = [made for statement in source.body for made in self.statement(statement)]
+            body = self.statements(source.body)
         parameters = [f"v_{name}" for name in self.parameters]
         body = self.straight(body, parameters, source)
         parameters += [f"_c{i}" for i in range(len(self.rewritten.captured))]
@@ -179,13 +176,14 @@ class _Rewriter(Expressions):
                 self.refuse(body[-1], "a path without a return")
             return [_Deciding().visit(statement) for statement in body]
 
-    # Statements.
+    def statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [
+            ast.fix_missing_locations(ast.copy_location(statement, node))
+            for node in body
+            for statement in self.statement(node)
+        ]
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        made = self.make_statement(node)
-        return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
-
-    def make_statement(self, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(node, ast.Return):
             if node.value is None:
                 self.refuse(node, "a return without a value")
@@ -213,7 +211,7 @@ class _Rewriter(Expressions):
         return self.refuse(node, named_kind(type(node).__name__))
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        return [made for statement in body for made in self.statement(statement)] or [ast.Pass()]
+        return self.statements(body) or [ast.Pass()]
 
     def target(self, node: ast.expr) -> ast.Name:
         if not isinstance(node, ast.Name):
@@ -227,7 +225,8 @@ class _Rewriter(Expressions):
         if not (isinstance(node, ast.Call) and self.named(node.func) is range and not node.keywords):
             self.refuse(node, "a loop over something other than a range")
         numbers = [self.value(one) for one in node.args]
-        if not 1 <= len(numbers) <= 3 or (len(numbers) == 3 and not _is_step(node.args[2])):
+        step = number_of(node.args[2]) if len(numbers) == 3 else 1
+        if not 1 <= len(numbers) <= 3 or type(step) is not int or step == 0:
             self.refuse(node, "a range whose step is no number other than 0")
         first = [self.call("count", number) for number in numbers[:2]]
         return ast.Call(ast.Name("_range", ast.Load()), first + copy.deepcopy(node.args[2:]), [])
@@ -239,11 +238,6 @@ def _returns(body: list[ast.stmt]) -> bool:
     if isinstance(last, ast.If):
         return _returns(last.body) and _returns(last.orelse)
     return isinstance(last, ast.Return)
-
-
-def _is_step(node: ast.expr) -> bool:
-    number = number_of(node)
-    return type(number) is int and number != 0
 
 
 class _Deciding(ast.NodeTransformer):
