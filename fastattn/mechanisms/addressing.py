@@ -38,10 +38,8 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray, *
     strength = _heads_numbers("strength", strength, (B, H), 0, LARGEST)
     # a head is a query here: all read the same memory
     ops = backend(device)
-    query_BH1M, memory_BN1M = (
-        (ops.unit_vectors(key) * strength[..., None])[:, :, None],
-        ops.unit_vectors(memory)[:, :, None],
-    )
+    query_BH1M = (ops.unit_vectors(key) * strength[..., None])[:, :, None]
+    memory_BN1M = ops.unit_vectors(memory)[:, :, None]
     nothing = np.zeros((B, N, 1, 1), np.float32)
     _, weights_B1HN = attention(query_BH1M, memory_BN1M, nothing, scale=1.0, return_weights=True, device=device)
     return weights_B1HN[:, 0]

@@ -155,12 +155,7 @@ def attend(
 
 @explains_options(ATTENTION, AttendOptions)
 def attend(
-    query: np.ndarray,
-    key: np.ndarray | None,
-    value: np.ndarray | None,
-    *,
-    return_weights: bool = False,
-    **options: Any,
+    query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, *, return_weights: bool = False, **options: Any
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Attention of any kind: normalizer(score(query, key) of what is seen) of the values.
 

@@ -136,13 +136,7 @@ def alibi_bias(heads: int, queries: int, keys: int, *, offset: int = 0, symmetri
 
 
 def t5_bias(
-    table: np.ndarray,
-    queries: int,
-    keys: int,
-    *,
-    bidirectional: bool = True,
-    max_distance: int = 128,
-    offset: int = 0,
+    table: np.ndarray, queries: int, keys: int, *, bidirectional: bool = True, max_distance: int = 128, offset: int = 0
 ) -> np.ndarray:
     """T5's relative positions (Raffel 2020, section 2.1): a bias of scores, float32 (H, T, S).
 
@@ -168,13 +162,11 @@ def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
 
     InputError where a bias of so many heads, queries and keys is too large.
     """
-    T, S = (int(check_integers(name, count, (), 0, MAX_POSITIONS)) for name, count in zip(_SIZES, (queries, keys)))
+    sizes = {"queries": queries, "keys": keys}
+    T, S = (int(check_integers(name, count, (), 0, MAX_POSITIONS)) for name, count in sizes.items())
     if heads * max(T * S, T + S) > MAX_NUMBERS:
         raise InputError(f"queries: expected at most 2**32 numbers, got {heads} heads, {T} queries and {S} keys")
     return np.arange(1 - T, max(S, 1)) - int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
-
-
-_SIZES = "queries", "keys"
 
 
 def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:

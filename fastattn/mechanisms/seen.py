@@ -91,11 +91,7 @@ class Padded:
 
     def limit(self, view: View) -> View:
         lengths_B = check_integers("lengths", self.lengths, view.shape[:1], 0, view.shape[3])
-        return replace(view, lengths_B=_lesser(view.lengths_B, lengths_B))
-
-
-def _lesser(one: np.ndarray | None, other: np.ndarray) -> np.ndarray:
-    return other if one is None else np.minimum(one, other)
+        return replace(view, lengths_B=lengths_B if view.lengths_B is None else np.minimum(view.lengths_B, lengths_B))
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,7 @@ from fastattn.array_attention.arguments import MAX_HEAD_WIDTH
 from fastattn.array_attention.attention import additive_attention, attention, attention_ragged
 from fastattn.errors import InputError
 from fastattn.mechanisms.arrays import check_float32
-from fastattn.mechanisms.scores import (
-    Additive,
-    Content,
-    Dot,
-    General,
-    Graph,
-    Location,
-    Product,
-    ScaledDot,
-    Score,
-)
+from fastattn.mechanisms.scores import Additive, Content, Dot, General, Graph, Location, Product, ScaledDot, Score
 from fastattn.mechanisms.seen import (
     Causal,
     Everything,
@@ -59,9 +49,14 @@ class Inputs:
     def ops(self) -> Ops:
         return backend(self.device)
 
-    def view(self) -> View:
+    def view(self, *limits: Seen) -> View:
+        """What the queries see within these limits; a LocalPredictive, which depends on queries, is none of them."""
         B, T, H, _ = self.query_BTHK.shape
-        return View(self.ops, (B, H, T, self.key_BSGK.shape[1]), self.headless)
+        view = View(self.ops, (B, H, T, self.key_BSGK.shape[1]), self.headless)
+        for limit in limits:
+            if not isinstance(limit, LocalPredictive):
+                view = limit.limit(view)  # type: ignore[union-attr]
+        return view
 
     def part(self, queries: slice, keys: slice) -> "Inputs":
         """Some of the queries, and some of the keys with their values."""
@@ -120,13 +115,8 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: b
         found = _neighbours(inputs, score, seen[0], want)
         if found is not None:
             return found
-    view = inputs.view()
-    for part in seen:
-        if not isinstance(part, LocalPredictive):
-            view = part.limit(view)  # type: ignore[union-attr]
-    if local:
-        return _around_centres(inputs, score, local[0], view, want)
-    return _in_view(inputs, score, view, want)
+    view = inputs.view(*seen)
+    return _around_centres(inputs, score, local[0], view, want) if local else _in_view(inputs, score, view, want)
 
 
 def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ...]]:
@@ -141,10 +131,14 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
         return None
     sentences, rest = _sentences(seen)
     if sentences is not None:
-        return _best_of_each_sentence(inputs, score, sentences, rest)
-    view = inputs.view()
-    for part in seen:
-        view = part.limit(view)  # type: ignore[union-attr]
+        best_BHT = np.empty(inputs.view().shape[:3], np.int64)
+        for queries, keys in sentences.spans(inputs.view()):
+            part_BHT = most_probable_keys(inputs.part(queries, keys), score, rest)
+            if part_BHT is None:
+                return None
+            best_BHT[:, :, queries] = np.where(part_BHT >= 0, part_BHT + keys.start, part_BHT)
+        return best_BHT
+    view = inputs.view(*seen)
     bias, options = None, dict[str, Any]()
     if isinstance(score, Additive):
         query_BTHK, key_BSGK, options["vector_HK"] = score.project(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
@@ -156,8 +150,9 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
         if unclear or is_extreme(scale, 0, query_BTHK, key_BSGK):
             return None
         options["factor"] = np.float32(scale)
-    if view.mask is not None:
-        bias = np.ascontiguousarray(_hiding(view.mask, bias))
+    if view.mask is not None:  # a bias of -inf where the mask is False
+        hiding = np.where(view.mask, np.float32(0) if bias is None else bias, np.float32(-np.inf))
+        bias = np.ascontiguousarray(hiding)
     best_BHT = inputs.ops.best_keys(query_BTHK, key_BSGK, seen_BT2=view.ranges(), bias_BHTS=bias, **options)
     sees_BHT = np.broadcast_to(view.whole_mask().any(axis=-1), best_BHT.shape)
     best_BHT = np.where((best_BHT < 0) & sees_BHT, UNKNOWN, best_BHT)
@@ -184,11 +179,6 @@ def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
     if any(axis not in (1, size) for axis, size in zip(bias.shape, view.shape)):
         raise InputError(f"bias: expected a shape that broadcasts to {view.shape}, got {given.shape}")
     return bias
-
-
-def _hiding(mask: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """A bias that is -inf where the mask is False."""
-    return np.where(mask, np.float32(0) if bias is None else bias, np.float32(-np.inf))
 
 
 def _additive(inputs: Inputs, score: Additive, view: View, want: bool) -> Result:
@@ -268,19 +258,6 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
     return out_BTHV
 
 
-def _best_of_each_sentence(
-    inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...]
-) -> np.ndarray | None:
-    view = inputs.view()
-    best_BHT = np.empty(view.shape[:3], np.int64)
-    for queries, keys in sentences.spans(view):
-        found = most_probable_keys(inputs.part(queries, keys), score, rest)
-        if found is None:
-            return None
-        best_BHT[:, :, queries] = np.where(found >= 0, found + keys.start, found)
-    return best_BHT
-
-
 _RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragged batch has options for
 
 
@@ -305,11 +282,8 @@ def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tup
 def _ragged(product: Product, inputs: Inputs, spans: list[tuple[slice, slice]], rest: tuple[Seen, ...]) -> np.ndarray:
     """(1, T, H, V): sentences that lie end to end, by the kernel of dot products."""
     starts = ([0, *(span[n].stop for span in spans)] for n in (0, 1))
-    view = inputs.view()
-    for part in rest:
-        view = part.limit(view)  # type: ignore[union-attr]
     # limits that are the same for all sentences
-    options = {name: value for name, value in view.options().items() if value is not None}
+    options = {name: value for name, value in inputs.view(*rest).options().items() if value is not None}
     options |= {name: int(options[name][0]) for name in ("lengths", "offset") if name in options}
     arrays = (x[0] for x in (product.query_BTHK, product.key_BSGK, inputs.value_BSGV))
     options |= {"scale": product.scale, "softcap": product.softcap, "device": inputs.device}
