@@ -2,7 +2,8 @@
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+
+from fastattn.system.cpus import can_start_python
 
 # Measured shares of one thread's time with the interpreter's lock held, batches of greedy search and of texts, by the
 # weights of the layers that a step goes through: `python -m bench lock`. At most so many -> share.
@@ -61,8 +62,7 @@ def chosen_processes(threads: int, weights: int) -> int:
     1 where threads alone serve.
     """
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
-    is_program = not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
-    if threads < LEAST_THREADS or not has_lock or not is_program:
+    if threads < LEAST_THREADS or not has_lock or not can_start_python():
         return 1
     share = next(share for most, share in LOCK_SHARES if weights <= most)
     each = max(n for n in range(1, threads + 1) if rate_under_lock(1.0, share, n) >= WANTED * n)

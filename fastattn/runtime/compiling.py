@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from fastattn.runtime.threads import thread_limit
 from fastattn.system.cache_folder import cache_root
+from fastattn.system.cpus import can_start_python
 from fastattn.system.worker_threads import start_thread
 
 _Result = TypeVar("_Result")
@@ -169,7 +169,7 @@ def begin_ahead() -> None:
     Which: ``handle.VARIANTS``. Each process claims what it compiles, and waits for what the other has claimed.
     Not on one CPU, nor where files cannot be locked.
     """
-    if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not _is_python():
+    if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not can_start_python():
         return
     command = [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)]
     with contextlib.suppress(OSError):
@@ -182,8 +182,3 @@ def begin_ahead() -> None:
         finally:
             os.close(inside)
         os.waitpid(process, 0)
-
-
-def _is_python() -> bool:
-    """Whether sys.executable is Python, not a frozen program or one that embeds it, which would run once more."""
-    return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")

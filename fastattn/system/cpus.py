@@ -11,6 +11,7 @@ import functools
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +50,11 @@ def default_threads() -> int:
     """How many threads this process may use: NUMBA_NUM_THREADS, by default as many as the CPUs; asked once."""
     chosen = os.environ.get("NUMBA_NUM_THREADS")
     return usable_cpus().threads if chosen is None else int(chosen)
+
+
+def can_start_python() -> bool:
+    """Whether sys.executable is Python, not a frozen program or one that embeds it, which would run once more."""
+    return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
 
 
 def usable_cpus(root: Path = Path("/")) -> Cpus:
