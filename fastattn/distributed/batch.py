@@ -134,14 +134,14 @@ class BatchRun:
         with folder.hold() as check:
             first = folder.begin(self.job)
             summary = Summary()
-            there = folder.finished()
-            self._check_touched(folder, first, there)
-            for record in there.values():
+            records = folder.finished()
+            self._check_touched(folder, first, records)
+            for record in records.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
             on_progress(summary)
-            left = [block for block in self.blocks if block.number not in there]
-            if not left:
+            open_blocks = [block for block in self.blocks if block.number not in records]
+            if not open_blocks:
                 return summary
             with quiet(), joined(options.address) as nodes:
                 pool = pool_of(nodes, self.model.layer_weights, options, self.request.options.get("device", "cpu"))
@@ -156,8 +156,8 @@ class BatchRun:
                     summary.seconds = time.monotonic() - start
                     on_progress(summary)
 
-                summary.failed = run_blocks(self.job, left, folder.url, source, pool, add)
-            for block in left:
+                summary.failed = run_blocks(self.job, open_blocks, folder.url, source, pool, add)
+            for block in open_blocks:
                 if block.number in summary.failed:
                     rows = b""  # as far as they can be read
                     with suppress(FastattnError):
@@ -191,14 +191,14 @@ class BatchRun:
             return  # set aside later, as any other block that cannot be read
         refuse_twice(names_in(rows, self.request.form), outputs)
 
-    def _check_touched(self, folder: OutputFolder, first: CorpusJob, there: Mapping[int, Mapping[str, Any]]) -> None:
+    def _check_touched(self, folder: OutputFolder, first: CorpusJob, records: Mapping[int, Mapping[str, Any]]) -> None:
         """Raise InputError where the rows of a finished block are others now; else keep the files' new times.
 
         A file that was changed may be cut elsewhere, at the same size, and the blocks after it get other numbers. Where
         the cut is as it was, blocks of a file with another time are read: a time alone says little.
         """
         touched = {self.files[number].url for number in self.job.touched(first)}
-        for number, record in there.items():
+        for number, record in records.items():
             block = self.blocks[number] if number < len(self.blocks) else None
             if block is None or block.location != {name: record[name] for name in block.location}:
                 what = f"{record['url']} is not cut as it was when {folder.name} was begun"
@@ -249,9 +249,9 @@ def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
     texts: list[str | None] = []
     sampled_rows = sampled_bytes = 0
     for block in batch.blocks[:: max(1, -(-len(batch.blocks) // SAMPLED_BLOCKS))]:  # from all over the input
-        found = read_block(block, request.column)
-        sampled_rows, sampled_bytes = sampled_rows + found.count, sampled_bytes + block.size
-        texts += found.texts[:: max(1, found.count // SAMPLED_ROWS)]
+        rows_of_block = read_block(block, request.column)
+        sampled_rows, sampled_bytes = sampled_rows + rows_of_block.count, sampled_bytes + block.size
+        texts += rows_of_block.texts[:: max(1, rows_of_block.count // SAMPLED_ROWS)]
     if not sampled_rows:
         raise InputError("the sampled blocks hold no rows, so nothing can be estimated")
     model.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles, and warms caches up

@@ -103,26 +103,26 @@ class BlockTranslator:
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
         """Raises FastattnError where more than single texts failed."""
-        given = [(number, text) for number, text in enumerate(texts) if text is not None]
-        found: list[Any] = [None] * len(texts)
+        numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
+        results: list[Any] = [None] * len(texts)
         faults: dict[int, str] = {}
         tokens = 0
-        results: Iterator[Any] = self._translator.translate_iter((text for _, text in given), **self._options)
-        for (number, _), result in zip(given, results):
-            if isinstance(result, InputError | SearchTimeout):
-                faults[number] = str(result)
-            elif isinstance(result, Exception):
-                raise result
+        outcomes: Iterator[Any] = self._translator.translate_iter((text for _, text in numbered), **self._options)
+        for (number, _), outcome in zip(numbered, outcomes):
+            if isinstance(outcome, InputError | SearchTimeout):
+                faults[number] = str(outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
             else:
-                found[number] = result
-                tokens += sum(len(part.tokens) for part in result.parts)
+                results[number] = outcome
+                tokens += sum(len(part.tokens) for part in outcome.parts)
         pa = import_pyarrow()
-        columns = [pa.array([result and _text(result.text) for result in found], pa.string())]
+        columns = [pa.array([result and _text(result.text) for result in results], pa.string())]
         if self._several:
-            lists = [result and [_text(text) for text in result.hypotheses] for result in found]
+            lists = [result and [_text(text) for text in result.hypotheses] for result in results]
             columns.append(pa.array(lists, pa.list_(pa.string())))
         if self._scored:
-            scores = [result and (result.scores if self._several else result.scores[0]) for result in found]
+            scores = [result and (result.scores if self._several else result.scores[0]) for result in results]
             columns.append(pa.array(scores, pa.list_(pa.float32()) if self._several else pa.float32()))
         return Answers(dict(zip(self.outputs, columns, strict=True)), faults, tokens)
 
@@ -156,17 +156,17 @@ class BlockEncoder:
         self.layer_weights = self._encoder.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        given = [(number, text) for number, text in enumerate(texts) if text is not None]
+        numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
         long: dict[int, str] = {}
         if self._options.get("long", "truncate") != "mean":
-            exceeded = self._limit.exceeded([text for _, text in given])
-            long = {given[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
+            exceeded = self._limit.exceeded([text for _, text in numbered])
+            long = {numbered[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
         faults = long if self._options.get("long") == "error" else {}
-        given = [(number, text) for number, text in given if number not in faults]
-        chosen, numbers, pa = [text for _, text in given], [number for number, _ in given], import_pyarrow()
+        numbered = [(number, text) for number, text in numbered if number not in faults]
+        chosen, numbers, pa = [text for _, text in numbered], [number for number, _ in numbered], import_pyarrow()
         rows_BE, absent_B = self._encoder.encode(chosen, **self._options), np.zeros(len(texts), bool)
         width = self._none_0E.shape[1]
-        if len(given) < len(texts):
+        if len(numbered) < len(texts):
             vectors_NE, rows_BE = rows_BE, np.zeros((len(texts), width), self._none_0E.dtype)
             rows_BE[numbers] = vectors_NE
             absent_B[:] = True

@@ -109,12 +109,12 @@ def _check_answers(address: str) -> None:
 
 def hosts() -> list[Host]:
     """The nodes that give out cores."""
-    found = []
+    nodes = []
     for node in filter(itemgetter("Alive"), import_ray().nodes()):
         cpus, cards = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
         if cpus:
-            found.append(Host(node["NodeManagerHostname"], cpus, cards))
-    return found
+            nodes.append(Host(node["NodeManagerHostname"], cpus, cards))
+    return nodes
 
 
 def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, device: str = "cpu") -> ActorPool:

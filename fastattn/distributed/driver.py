@@ -42,16 +42,16 @@ def run_blocks(
     Raises FastattnError where the job cannot go on: no model on a host, no room for the output.
     """
     folder = OutputFolder(out, job.form)
-    left = {block.number: block for block in blocks}
+    open_blocks = {block.number: block for block in blocks}
     failures: Counter[int] = Counter()
     losses: Counter[int] = Counter()
     why: dict[int, str] = {}
-    while tried := [n for n in left if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
+    while tried := [n for n in open_blocks if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
         suspects = [n for n in tried if losses[n]]
         alone = len(suspects) == len(tried)
         tried = (suspects if alone else [n for n in tried if not losses[n]])[:MOST_AT_ONCE]
         silent = set(tried)
-        for outcome in _one_pass(job, [left[n] for n in tried], out, source, pool, alone):
+        for outcome in _one_pass(job, [open_blocks[n] for n in tried], out, source, pool, alone):
             number, kind = outcome["block"], outcome["outcome"]
             if kind == STOPPED:
                 raise FastattnError(outcome["error"])
@@ -59,7 +59,7 @@ def run_blocks(
             if kind == FAILED:
                 failures[number] += 1
                 why[number] = outcome["error"]
-            elif left.pop(number, None) is not None:
+            elif open_blocks.pop(number, None) is not None:
                 on_progress(outcome)
         for number in silent:  # no word of it: finished perhaps, before the actor was lost
             record = folder.finished_block(number)
@@ -67,9 +67,9 @@ def run_blocks(
                 losses[number] += 1
                 why[number] = LOST
             else:
-                del left[number]
+                del open_blocks[number]
                 on_progress({"outcome": FINISHED, **record})
-    return {number: why[number] for number in left}
+    return {number: why[number] for number in open_blocks}
 
 
 def _one_pass(
@@ -115,7 +115,7 @@ def _one_pass(
 @contextlib.contextmanager
 def _settings(context: Any) -> Iterator[None]:
     """Ray Data's settings for a pass: what is lost ends nothing, and what is to be seen of it we show."""
-    wanted = {
+    settings = {
         "max_errored_blocks": -1,
         "max_consecutive_actor_init_deaths": MOST_LOST_ACTORS,
         # An actor that was lost before it began is replaced where the others are at work, not only where work waits.
@@ -123,9 +123,9 @@ def _settings(context: Any) -> Iterator[None]:
         "enable_progress_bars": False,
         "print_on_execution_start": False,
     }
-    before = {name: getattr(context, name) for name in wanted}
+    before = {name: getattr(context, name) for name in settings}
     try:
-        for name, value in wanted.items():
+        for name, value in settings.items():
             setattr(context, name, value)
         yield
     finally:

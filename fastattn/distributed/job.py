@@ -43,8 +43,8 @@ class CorpusJob:
     files: list[dict[str, Any]]
 
     def __post_init__(self) -> None:
-        kept = [{name: file[name] for name in _OF_FILES} for file in self.files]
-        vars(self)["files"] = [file | {"url": public(file["url"])} for file in kept]
+        files = [{name: file[name] for name in _OF_FILES} for file in self.files]
+        vars(self)["files"] = [file | {"url": public(file["url"])} for file in files]
 
     def as_json(self) -> bytes:
         return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
@@ -68,27 +68,27 @@ class CorpusJob:
                 raise InputError(f"{name}: {field} cannot be that of a job, is {shown}; name another folder")
         return CorpusJob(**{field: values[field] for field in _FIELDS})
 
-    def differences(self, other: "CorpusJob") -> list[str]:
+    def differences(self, earlier: "CorpusJob") -> list[str]:
         """What differs from an earlier job, a phrase each; none where both write the same."""
-        both: list[tuple[str, Any, Any]] = [("kind", self.kind, other.kind)]
-        if self.model != other.model:
-            now, before = (f"{job.model_name} ({job.model[:12]})" for job in (self, other))
-            both.append(("model", now, before))
-        both += [(name, self.options.get(name), other.options.get(name)) for name in self.options | other.options]
+        values: list[tuple[str, Any, Any]] = [("kind", self.kind, earlier.kind)]
+        if self.model != earlier.model:
+            now, before = (f"{job.model_name} ({job.model[:12]})" for job in (self, earlier))
+            values.append(("model", now, before))
+        values += [(name, self.options.get(name), earlier.options.get(name)) for name in self.options | earlier.options]
         names = ("column", "outputs", "form", "version", "block_bytes", "input_form")
-        both += [(name, getattr(self, name), getattr(other, name)) for name in names]
-        found = [
+        values += [(name, getattr(self, name), getattr(earlier, name)) for name in names]
+        differences = [
             f"{_shown(name)}: {_shown(now)}, was {_shown(before)}"
-            for name, now, before in both
+            for name, now, before in values
             # As JSON, where a tuple is a list, but True is not 1; of another model all may look alike that is shown.
             if name == "model" or json.dumps(now, sort_keys=True) != json.dumps(before, sort_keys=True)
         ]
-        return found + _differences_of_files(self.files, other.files)
+        return differences + _differences_of_files(self.files, earlier.files)
 
-    def touched(self, other: "CorpusJob") -> list[int]:
+    def touched(self, earlier: "CorpusJob") -> list[int]:
         """Numbers of the files that were modified since an earlier job without differences, and kept their sizes."""
-        both = enumerate(zip(self.files, other.files))
-        return [number for number, (now, before) in both if now["modified"] != before["modified"] != 0]
+        pairs = enumerate(zip(self.files, earlier.files))
+        return [number for number, (now, before) in pairs if now["modified"] != before["modified"] != 0]
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:

@@ -46,16 +46,16 @@ def files_of(path: Path) -> dict[str, Path]:
     """Name with forward slashes -> file, of all that belongs to a checkpoint: a folder's files, or the file itself."""
     if not path.is_dir():
         return {path.name: path}
-    found = {}
+    files = {}
     for folder, folders, names in os.walk(path, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             file = Path(folder) / name
             if name != _SOURCE and not name.startswith("."):
-                found[file.relative_to(path).as_posix()] = file
-        if len(found) > MOST_FILES:
+                files[file.relative_to(path).as_posix()] = file
+        if len(files) > MOST_FILES:
             raise CheckpointError(f"{path}: expected a checkpoint's folder, found more than {MOST_FILES} files in it")
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def digest_of(path: Path) -> str:
@@ -76,11 +76,11 @@ def digest_of(path: Path) -> str:
 
 def contents(path: Path) -> dict[str, np.ndarray]:
     """Name -> bytes, uint8, of each file of a checkpoint, mapped."""
-    found = {}
+    bytes_of_files = {}
     for name, file in files_of(path).items():
         is_empty = not file.stat().st_size  # which cannot be mapped
-        found[name] = np.zeros(0, np.uint8) if is_empty else np.memmap(file, np.uint8, "r").view(np.ndarray)
-    return found
+        bytes_of_files[name] = np.zeros(0, np.uint8) if is_empty else np.memmap(file, np.uint8, "r").view(np.ndarray)
+    return bytes_of_files
 
 
 def check_reach(reach: str | None) -> None:
@@ -104,8 +104,8 @@ def on_this_host(source: ModelSource) -> Path:
         path = download.resolve(source.path if source.reach == "path" else source.name)
     except CheckpointError as error:
         raise CheckpointError(f"on host {host}: {error}") from None
-    if (found := digest_of(path)) != source.digest:
-        digests = f"SHA-256 {found[:12]}, expected {source.digest[:12]}"
+    if (digest := digest_of(path)) != source.digest:
+        digests = f"SHA-256 {digest[:12]}, expected {source.digest[:12]}"
         raise CheckpointError(f"on host {host}: {path} is another model ({digests})")
     return path
 

@@ -92,8 +92,8 @@ class OutputFolder:
         def believed(number: int) -> Record | None:
             return self._believed(number, sizes.get(self._part(number)))
 
-        found = zip(numbers, map_in_threads(believed, numbers, _READERS))
-        return {number: record for number, record in found if record is not None}
+        records = zip(numbers, map_in_threads(believed, numbers, _READERS))
+        return {number: record for number, record in records if record is not None}
 
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is there as it was written, or None."""
@@ -142,10 +142,10 @@ class OutputFolder:
     def _refuse_other_files(self) -> None:
         """Raise InputError where the folder has files but no job; hidden ones do not count."""
         if self._store.read(_JOB, _LARGEST_JOB) is None:
-            others = sorted(name for name in self._store.list("") if name != _ROOM and not name.startswith("."))
-            if others:
-                found = f"other files ({others[0]}) and no job"
-                raise InputError(f"{self.name} holds {found}; name a folder that is empty or new")
+            foreign = sorted(name for name in self._store.list("") if name != _ROOM and not name.startswith("."))
+            if foreign:
+                contents = f"other files ({foreign[0]}) and no job"
+                raise InputError(f"{self.name} holds {contents}; name a folder that is empty or new")
 
 
 def part_name(number: int, form: str) -> str:
@@ -155,9 +155,9 @@ def part_name(number: int, form: str) -> str:
 
 def _store(url: str, name: str) -> tuple[str, Store]:
     """(the folder's absolute path or URL, what it is kept in)"""
-    found, path = filesystem(url)
-    if found.type_name != "local":
-        return url, ObjectStore(found, path, name)
+    system, path = filesystem(url)
+    if system.type_name != "local":
+        return url, ObjectStore(system, path, name)
     path = os.path.abspath(path)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise InputError(f"cannot write {name}: it is no folder")

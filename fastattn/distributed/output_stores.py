@@ -217,8 +217,8 @@ class ObjectStore:
 
         listed = f"{self._path}/{folder}" if folder else self._path
         with naming_failures(self, "read", folder):
-            found = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
-        return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in found}
+            files = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
+        return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in files}
 
 
 _LOCK = "lock"
@@ -294,23 +294,23 @@ class LocalStore:
         return None
 
     def intact(self, path: str, digest: str) -> bool:
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 while part := file.read(_CHUNK):
-                    found.update(part)
-            return found.hexdigest() == digest
+                    sha256.update(part)
+            return sha256.hexdigest() == digest
         return False
 
     def list(self, folder: str) -> dict[str, StoredFile]:
-        found: dict[str, StoredFile] = {}
+        files: dict[str, StoredFile] = {}
         with naming_failures(self, "read", folder), contextlib.suppress(FileNotFoundError):
             with os.scandir(os.path.join(self._folder, folder)) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         status = entry.stat(follow_symlinks=False)
-                        found[entry.name] = StoredFile(status.st_size, status.st_mtime_ns)
-        return found
+                        files[entry.name] = StoredFile(status.st_size, status.st_mtime_ns)
+        return files
 
     def _make_folders(self, folders: Sequence[str]) -> None:
         above = os.path.dirname(self._folder)
@@ -328,7 +328,7 @@ class LocalStore:
 def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> BinaryIO:
     """Open a file that anyone may have put there; OSError at once for a pipe or a device, which may never answer."""
     flags |= getattr(os, "O_NONBLOCK", 0)
-    file = open(path, mode, buffering, opener=lambda name, given: os.open(name, given | flags, 0o666))
+    file = open(path, mode, buffering, opener=lambda name, open_flags: os.open(name, open_flags | flags, 0o666))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "no regular file")

@@ -103,12 +103,12 @@ def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile
             if file.url in files:
                 raise InputError(f"{public(file.url)} is named twice by the inputs")
             files[file.url] = file
-    found = list(files.values())
-    for file in found:
-        if file.form != found[0].form:
-            first, other = (f"{public(each.url)} is {each.form}" for each in (found[0], file))
-            raise InputError(f"{first}, {other}: the inputs of a job have one form")
-    return found
+    sorted_files = list(files.values())
+    for file in sorted_files:
+        if file.form != sorted_files[0].form:
+            first, second = (f"{public(each.url)} is {each.form}" for each in (sorted_files[0], file))
+            raise InputError(f"{first}, {second}: the inputs of a job have one form")
+    return sorted_files
 
 
 class _Location:
@@ -148,14 +148,14 @@ class _Location:
         at_once = recursive and not self._is_local  # which would follow such links until a path is too long
         selector = import_pyarrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
         with naming(self.name, InputError):
-            found = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
+            infos = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
         if not recursive or at_once:
-            return found
-        for path in [info.path for info in found if info.type == import_pyarrow().fs.FileType.Directory]:
+            return infos
+        for path in [info.path for info in infos if info.type == import_pyarrow().fs.FileType.Directory]:
             if os.path.islink(path) and Path(folder).resolve().is_relative_to(Path(path).resolve()):
                 raise InputError(f"{path} is a link to a folder that it lies in")
-            found += self.listed(path, True)
-        return sorted(found, key=lambda info: str(info.path))
+            infos += self.listed(path, True)
+        return sorted(infos, key=lambda info: str(info.path))
 
     def file(self, info: "FileInfo", form: str | None) -> InputFile:
         """A file that was found; InputError where it is compressed, or neither its name nor ``form`` says its form."""
@@ -164,10 +164,10 @@ class _Location:
         stem, suffix = os.path.splitext(info.path.lower())
         if suffix in _COMPRESSED:
             raise InputError(f"{shown} is compressed, so it cannot be read in parts; unpack it, or make Parquet of it")
-        known = form or SUFFIXES.get(suffix)
-        if known is None:
+        file_form = form or SUFFIXES.get(suffix)
+        if file_form is None:
             raise InputError(f"{shown}: its name says no form; known: {', '.join(SUFFIXES)}; or name the form")
-        return InputFile(url, info.size, info.mtime_ns or 0, known)
+        return InputFile(url, info.size, info.mtime_ns or 0, file_form)
 
 
 def _files_of(name: str, form: str | None) -> list[InputFile]:

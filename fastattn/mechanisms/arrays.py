@@ -27,10 +27,10 @@ def check_shape(name: str, array: np.ndarray, shape: tuple[int, ...], reason: st
 
 
 def check_number(name: str, value: Any, least: float = -math.inf) -> float:
-    found = number(name, value)
-    if found < least:
-        raise InputError(f"{name}: expected a finite number of at least {least:g}, got {found:g}")
-    return found
+    finite = number(name, value)
+    if finite < least:
+        raise InputError(f"{name}: expected a finite number of at least {least:g}, got {finite:g}")
+    return finite
 
 
 def check_integers(name: str, values: Any, shape: tuple[int, ...], low: int, high: int) -> np.ndarray:

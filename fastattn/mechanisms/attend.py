@@ -63,7 +63,7 @@ class Hard:
             best_BHT = np.where(weight_BHT == 0, NOWHERE, np.where(np.isnan(weight_BHT), UNKNOWN, best_BHT))
         return self.take(inputs, best_BHT, True)
 
-    def take(self, inputs: Inputs, best_BHT: np.ndarray, wanted: bool) -> Result:
+    def take(self, inputs: Inputs, best_BHT: np.ndarray, return_weights: bool) -> Result:
         """The values of these keys, and the weights where they are wanted; NaN where it is unknown which."""
         value_BSGV = inputs.value_BSGV
         (B, H, T), (S, G) = best_BHT.shape, value_BSGV.shape[1:3]
@@ -74,7 +74,7 @@ class Hard:
             chosen_TV = value_BSGV[b, key_BHT[b, h], h // (H // G)]
             out_BTHV[b, :, h] = np.where(factor_BHT[b, h, :, None] == 0, 0, chosen_TV * factor_BHT[b, h, :, None])
         weights_BHTS = None
-        if wanted:
+        if return_weights:
             weights_BHTS = np.zeros((B, H, T, S), np.float32)
             if S:
                 np.put_along_axis(weights_BHTS, key_BHT[..., None], factor_BHT[..., None], axis=3)
@@ -177,7 +177,7 @@ def attend(
     _check_kind("normalizer", normalizer, Normalizer)
     for part in parts:
         _check_kind("seen", part, Seen)
-    wanted = check_bool("return_weights", return_weights)
+    with_weights = check_bool("return_weights", return_weights)
     if value is None and not isinstance(normalizer, Pointer | Saliency):
         raise InputError("value: expected a NumPy array of float32; only Pointer and Saliency do without")
     inputs = checked_inputs(options.get("device", "cpu"), query, key, value, score)
@@ -186,17 +186,17 @@ def attend(
         if isinstance(normalizer, Hard) and normalizer.seed is None:
             best_BHT = most_probable_keys(inputs, score, parts)
         if isinstance(normalizer, Hard) and best_BHT is not None:
-            result, weights_BHTS = normalizer.take(inputs, best_BHT, wanted)
+            result, weights_BHTS = normalizer.take(inputs, best_BHT, with_weights)
         else:
-            out, weights_BHTS = soft_attention(inputs, score, parts, wanted or normalizer.wants_weights)
+            out, weights_BHTS = soft_attention(inputs, score, parts, with_weights or normalizer.wants_weights)
             result, weights_BHTS = normalizer.finish(inputs, out, weights_BHTS)
-    if not wanted:
+    if not with_weights:
         return result
     assert weights_BHTS is not None
     return result, weights_BHTS[:, 0] if inputs.headless else weights_BHTS
 
 
-def _check_kind(name: str, given: Any, kinds: Any) -> None:
-    if not isinstance(given, kinds):
-        known = ", ".join(kind.__name__ for kind in kinds.__args__)
-        raise InputError(f"{name}: expected one of {known}, got {type(given).__name__}")
+def _check_kind(name: str, part: Any, kinds: Any) -> None:
+    if not isinstance(part, kinds):
+        names = ", ".join(kind.__name__ for kind in kinds.__args__)
+        raise InputError(f"{name}: expected one of {names}, got {type(part).__name__}")

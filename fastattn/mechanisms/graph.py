@@ -130,9 +130,11 @@ def heterogeneous_attention(
         raise InputError(
             f"vectors: expected one for each of {len(metapaths)} meta-paths, at least one, got {len(vectors)}"
         )
-    found = [graph_attention(features, weight, vector, path, device=device) for vector, path in zip(vectors, metapaths)]
+    outputs = [
+        graph_attention(features, weight, vector, path, device=device) for vector, path in zip(vectors, metapaths)
+    ]
     semantic = semantic_weight, semantic_bias, semantic_vector
-    return semantic_attention(np.stack([_elu(x) for x in found]), *semantic, device=device)
+    return semantic_attention(np.stack([_elu(x) for x in outputs]), *semantic, device=device)
 
 
 def _elu(x: np.ndarray) -> np.ndarray:

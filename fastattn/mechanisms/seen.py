@@ -229,12 +229,12 @@ class LocalPredictive:
     def windows(self, centre_BTH: np.ndarray, view: View) -> np.ndarray:
         """[B, T, H, 2] int64: the first key within the distance and the stop, of what the view's ranges show."""
         distance = min(check_number("distance", self.distance, 0), float(FAR))
-        known = np.isfinite(centre_BTH)
-        centres = np.where(known, centre_BTH, 0).astype(np.float64)
-        first, stop = np.ceil(centres - distance).astype(np.int64), np.floor(centres + distance).astype(np.int64) + 1
+        is_finite_BTH = np.isfinite(centre_BTH)
+        centre = np.where(is_finite_BTH, centre_BTH, 0).astype(np.float64)
+        first, stop = np.ceil(centre - distance).astype(np.int64), np.floor(centre + distance).astype(np.int64) + 1
         ranges_BT2 = view.ranges()[:, :, None]
         # an unknown position shows the first key, whose weight is NaN then
-        stop = np.minimum(np.where(known, stop, 1), ranges_BT2[..., 1])
+        stop = np.minimum(np.where(is_finite_BTH, stop, 1), ranges_BT2[..., 1])
         first = np.minimum(np.maximum(first, ranges_BT2[..., 0]), stop)
         return np.stack([first, stop], axis=-1)
 

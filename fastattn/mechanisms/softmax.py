@@ -70,22 +70,22 @@ def checked_inputs(
 ) -> Inputs:
     """The arrays of ``attend`` with four axes; InputError where they do not fit."""
     arrays = {"query": query, "key": key, "value": value}
-    given = {
+    checked = {
         name: check_float32(name, array, "(B, T, K)", "(B, T, H, K)")
         for name, array in arrays.items()
         if array is not None or name == "query"
     }
-    headless = given["query"].ndim == 3
-    for name, array in given.items():
+    headless = checked["query"].ndim == 3
+    for name, array in checked.items():
         if (array.ndim == 3) != headless:
-            raise InputError(f"{name}: expected {given['query'].ndim} axes as in the query, got shape {array.shape}")
-        given[name] = array[:, :, None] if headless else array
-    B, _, H, K = given["query"].shape
+            raise InputError(f"{name}: expected {checked['query'].ndim} axes as in the query, got shape {array.shape}")
+        checked[name] = array[:, :, None] if headless else array
+    B, _, H, K = checked["query"].shape
     if H == 0 or K == 0:
         raise InputError(f"query: expected a head and a width of at least one, got shape {query.shape}")
     if key is None and not isinstance(score, Location):
         raise InputError("key: expected a NumPy array of float32; only Location does without")
-    shape = next((given[name].shape[:3] for name in ("key", "value") if name in given), None)
+    shape = next((checked[name].shape[:3] for name in ("key", "value") if name in checked), None)
     if shape is None:
         assert isinstance(score, Location)
         shape = B, np.shape(score.weight)[-2] if np.ndim(score.weight) > 1 else 0, H
@@ -93,28 +93,28 @@ def checked_inputs(
         raise InputError(
             f"key: expected batch {B} and a number of heads that divides {H}, got {shape[0]} and {shape[2]}"
         )
-    for name, array in given.items():
+    for name, array in checked.items():
         if array.shape[3] > MAX_HEAD_WIDTH:
             raise InputError(f"{name}: expected a width of at most {MAX_HEAD_WIDTH}, got {array.shape[3]}")
-    key_BSGK = given.get("key", np.empty((*shape, 0), np.float32))
-    value_BSGV = given.get("value", np.zeros((*shape, 1), np.float32))
+    key_BSGK = checked.get("key", np.empty((*shape, 0), np.float32))
+    value_BSGV = checked.get("value", np.zeros((*shape, 1), np.float32))
     if value_BSGV.shape[:3] != shape or value_BSGV.shape[3] == 0:
         raise InputError(f"value: expected {shape} as the key has, and a width, got {value_BSGV.shape}")
-    return Inputs(device, given["query"], key_BSGK, value_BSGV, headless)
+    return Inputs(device, checked["query"], key_BSGK, value_BSGV, headless)
 
 
 def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: bool) -> Result:
     """Outputs, and weights where ``want`` says so."""
-    sentences, rest = _sentences(seen)
+    sentences, limits = _sentences(seen)
     if sentences is not None:
-        return _each_sentence(inputs, score, sentences, rest, want)
+        return _each_sentence(inputs, score, sentences, limits, want)
     local = [part for part in seen if isinstance(part, LocalPredictive)]
     if len(local) > 1:
         raise InputError("seen: expected one LocalPredictive, got several")
     if len(seen) == 1 and isinstance(seen[0], Neighbours) and not isinstance(score, Additive):
-        found = _neighbours(inputs, score, seen[0], want)
-        if found is not None:
-            return found
+        result = _neighbours(inputs, score, seen[0], want)
+        if result is not None:
+            return result
     view = inputs.view(*seen)
     return _around_centres(inputs, score, local[0], view, want) if local else _in_view(inputs, score, view, want)
 
@@ -129,11 +129,11 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
     """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
     if any(isinstance(part, LocalPredictive) for part in seen):
         return None
-    sentences, rest = _sentences(seen)
+    sentences, limits = _sentences(seen)
     if sentences is not None:
         best_BHT = np.empty(inputs.view().shape[:3], np.int64)
         for queries, keys in sentences.spans(inputs.view()):
-            part_BHT = most_probable_keys(inputs.part(queries, keys), score, rest)
+            part_BHT = most_probable_keys(inputs.part(queries, keys), score, limits)
             if part_BHT is None:
                 return None
             best_BHT[:, :, queries] = np.where(part_BHT >= 0, part_BHT + keys.start, part_BHT)
@@ -261,29 +261,29 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
 _RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragged batch has options for
 
 
-def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, rest: tuple[Seen, ...], want: bool) -> Result:
+def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, limits: tuple[Seen, ...], want: bool) -> Result:
     """All sentences by one call of the kernel where it can; else, and for weights, sentence by sentence."""
     view = inputs.view()
     spans, (B, H, T, S) = sentences.spans(view), view.shape
     if isinstance(score, Dot | ScaledDot | Content | General) and not want:
         product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
-        if product.bias is None and all(isinstance(part, _RAGGED) for part in rest):
-            return _ragged(product, inputs, spans, rest), None
+        if product.bias is None and all(isinstance(part, _RAGGED) for part in limits):
+            return _ragged(product, inputs, spans, limits), None
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
     weights_BHTS = np.zeros((B, H, T, S), np.float32) if want else None
     for queries, keys in spans:
-        out, weights = soft_attention(inputs.part(queries, keys), score, rest, want)
+        out, weights = soft_attention(inputs.part(queries, keys), score, limits, want)
         out_BTHV[:, queries] = out
         if weights_BHTS is not None and weights is not None:
             weights_BHTS[:, :, queries, keys] = weights
     return out_BTHV, weights_BHTS
 
 
-def _ragged(product: Product, inputs: Inputs, spans: list[tuple[slice, slice]], rest: tuple[Seen, ...]) -> np.ndarray:
+def _ragged(product: Product, inputs: Inputs, spans: list[tuple[slice, slice]], limits: tuple[Seen, ...]) -> np.ndarray:
     """(1, T, H, V): sentences that lie end to end, by the kernel of dot products."""
     starts = ([0, *(span[n].stop for span in spans)] for n in (0, 1))
     # limits that are the same for all sentences
-    options = {name: value for name, value in inputs.view(*rest).options().items() if value is not None}
+    options = {name: value for name, value in inputs.view(*limits).options().items() if value is not None}
     options |= {name: int(options[name][0]) for name in ("lengths", "offset") if name in options}
     arrays = (x[0] for x in (product.query_BTHK, product.key_BSGK, inputs.value_BSGV))
     options |= {"scale": product.scale, "softcap": product.softcap, "device": inputs.device}

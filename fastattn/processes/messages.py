@@ -26,7 +26,7 @@ _HEADER = struct.Struct("<8sIQQ")  # _MAGIC, VERSION, bytes of the table and of 
 
 def may_return(*classes: type) -> None:
     """Let results of these dataclasses travel."""
-    _RESULTS.update({made.__name__: made for made in classes})
+    _RESULTS.update({result.__name__: result for result in classes})
 
 
 class Closed(Exception):
@@ -44,8 +44,8 @@ def message_parts(message: list[Any]) -> list[Any]:
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, FastattnError):
-            known = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _ERRORS)
-            return {"error": [known, *map(str, value.args[:1])]}
+            error = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _ERRORS)
+            return {"error": [error, *map(str, value.args[:1])]}
         if is_dataclass(value) and type(value).__name__ in _RESULTS:
             return {"result": [type(value).__name__, *(getattr(value, field.name) for field in fields(value))]}
         raise TypeError(f"a {type(value).__name__} cannot be sent to another process")
@@ -61,10 +61,10 @@ def message_parts(message: list[Any]) -> list[Any]:
 def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
     """Write what ``message_parts`` gives to an unbuffered stream; Closed where nobody reads it."""
     for part in parts:
-        left = memoryview(part)
-        while left:
+        unsent = memoryview(part)
+        while unsent:
             try:
-                left = left[stream.write(left) :]
+                unsent = unsent[stream.write(unsent) :]
             except (OSError, ValueError) as error:  # a pipe that nobody reads, a stream that is closed
                 raise Closed from error
 
@@ -86,7 +86,7 @@ def read_message(stream: Any) -> list[Any]:
         arrays.append(array_N.reshape(shape))
     text = _read_all(stream, bytearray(text_bytes))
 
-    def found(value: dict[str, Any]) -> Any:
+    def unmarked(value: dict[str, Any]) -> Any:
         if len(value) > 1:
             return value
         for mark, content in value.items():
@@ -98,19 +98,19 @@ def read_message(stream: Any) -> list[Any]:
                 return _RESULTS[content[0]](*content[1:])
         return value
 
-    message: list[Any] = json.loads(text, object_hook=found)
+    message: list[Any] = json.loads(text, object_hook=unmarked)
     return message
 
 
 def _read_all(stream: Any, room: Any) -> Any:
     """Fill ``room``, and return it."""
-    left = memoryview(room)
-    while left:
+    empty = memoryview(room)
+    while empty:
         try:
-            count = stream.readinto(left)
+            count = stream.readinto(empty)
         except (OSError, ValueError) as error:
             raise Closed from error
         if not count:
             raise Closed
-        left = left[count:]
+        empty = empty[count:]
     return room

@@ -223,9 +223,9 @@ def plan_dealt(lengths: Sequence[int], processes: int, make_chunk: Callable[[lis
     """
     chunks = dealt(lengths, processes)
     results: list[Any] = [None] * len(lengths)
-    for numbers, found in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
-        for number, one in zip(numbers, found):
-            results[number] = one
+    for numbers, chunk_results in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
+        for number, result in zip(numbers, chunk_results):
+            results[number] = result
     return results
 
 
@@ -260,9 +260,9 @@ def stream(
 
 
 def _plan(items: list[Any], make_chunk: Callable[[list[Any]], Chunk]) -> Plan:
-    sent = [item for item in items if not isinstance(item, FastattnError)]
-    found: Iterator[Any] = iter(())
-    if sent:
-        (results,) = yield [make_chunk(sent)]
-        found = iter(results)
-    return [item if isinstance(item, FastattnError) else next(found) for item in items]
+    texts = [item for item in items if not isinstance(item, FastattnError)]
+    answers: Iterator[Any] = iter(())
+    if texts:
+        (results,) = yield [make_chunk(texts)]
+        answers = iter(results)
+    return [item if isinstance(item, FastattnError) else next(answers) for item in items]

@@ -98,7 +98,7 @@ class WorkerProcess:
 
     def leave_all(self, asker: Hashable) -> None:
         """Drop all that an asker wanted whom an interrupt has ended."""
-        for number in [number for number, (other, _) in list(self._heard.routes.items()) if other == asker]:
+        for number in [number for number, (owner, _) in list(self._heard.routes.items()) if owner == asker]:
             self.leave(number)
 
     def _send(self, message: list[Any]) -> None:

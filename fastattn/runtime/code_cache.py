@@ -87,10 +87,10 @@ class CodeFolder:
             warn_once(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
             return None
         end = start + 4 + int.from_bytes(data[start : start + 4], "little")
-        kept = json.loads(data[start + 4 : end])
-        if kept["key"] != key or not all(map(_SYMBOL.fullmatch, [*kept["exports"].values(), *kept["needs"]])):
+        header = json.loads(data[start + 4 : end])
+        if header["key"] != key or not all(map(_SYMBOL.fullmatch, [*header["exports"].values(), *header["needs"]])):
             raise ValueError(f"{file}: another variant")
-        return Code(kept["exports"], kept["needs"], data[end:])
+        return Code(header["exports"], header["needs"], data[end:])
 
     def save(self, label: str, key: str, code: Code) -> None:
         """Store a variant. Raises OSError where that fails."""
@@ -150,18 +150,18 @@ _TICK = 20_000_000  # ns: what a file system's clock may be behind
 
 def kernel_sources(package: Path) -> dict[str, bytes]:
     """Path below the package -> contents, of every module below ROOTS and of what those import, in order."""
-    found: dict[str, bytes] = {}
+    sources: dict[str, bytes] = {}
     imported: set[str] = set()
-    waiting = [path for root in ROOTS for path in (package / root).rglob("[!.]*.py")]
-    while waiting:
-        path = waiting.pop()
+    paths = [path for root in ROOTS for path in (package / root).rglob("[!.]*.py")]
+    while paths:
+        path = paths.pop()
         name = path.relative_to(package).as_posix()
-        if name not in found:
-            found[name] = path.read_bytes()
-            for module in _imports(found[name]) - imported:
+        if name not in sources:
+            sources[name] = path.read_bytes()
+            for module in _imports(sources[name]) - imported:
                 imported.add(module)
-                waiting += _files(package, module)
-    return dict(sorted(found.items()))
+                paths += _files(package, module)
+    return dict(sorted(sources.items()))
 
 
 class _Look(NamedTuple):
@@ -183,7 +183,7 @@ def code_digest() -> str:
     """
     files, now = _at_first()
     begun = sys.modules["fastattn"]._imported_at - _TICK
-    _refuse(path for path, found in files.items() if begun <= found.st_ctime_ns <= now)
+    _refuse(path for path, status in files.items() if begun <= status.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
     more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
     return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
@@ -249,14 +249,15 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
     memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
     with contextlib.suppress(OSError, ValueError):
         with open_trusted(memory, 1) as stream:
-            known, digest = stream.readall().decode("ascii").split()
-        if known == stamp:
+            remembered, digest = stream.readall().decode("ascii").split()
+        if remembered == stamp:
             mark_used(memory, A_DAY)
             return digest
     total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
         total.update(name.encode() + b"\0" + contents)
-    if all(abs(time.time_ns() - found.st_ctime_ns) > _TICK for found in files.values()):  # else they may change unseen
+    # A file that was written just now may change unseen.
+    if all(abs(time.time_ns() - status.st_ctime_ns) > _TICK for status in files.values()):
         with contextlib.suppress(OSError):
             make_folder(memory.parent)
             write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
@@ -278,8 +279,8 @@ def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 def _numba_version() -> bytes:
     """Numba's file of its version, read without importing Numba."""
-    found = importlib.util.find_spec("numba")
-    for folder in (found and found.submodule_search_locations) or ():
+    spec = importlib.util.find_spec("numba")
+    for folder in (spec and spec.submodule_search_locations) or ():
         with contextlib.suppress(OSError):
             return Path(folder, "_version.py").read_bytes()
     return b""

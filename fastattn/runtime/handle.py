@@ -75,9 +75,9 @@ class _Compiled:
     def function(self) -> Callable:
         """The Python function; the module that defines it imports Numba."""
         if self._function is None:
-            found = getattr(importlib.import_module(self.__module__), self.__name__)
+            function = getattr(importlib.import_module(self.__module__), self.__name__)
             if self._function is None:  # else the import has told
-                self._function = found
+                self._function = function
         return self._function
 
     def _variant(self, key: str, classes: list[type]) -> CompiledKernel:
@@ -86,11 +86,11 @@ class _Compiled:
         FastattnError where a source was changed since the process began.
         """
         with lock_of_variant(self.__module__, self.__name__, key):
-            made = self.variants.get(key) or in_turn(linking, lambda: self._load(key, classes))
-            made = made or self._make(key, classes)
+            compiled = self.variants.get(key) or in_turn(linking, lambda: self._load(key, classes))
+            compiled = compiled or self._make(key, classes)
         with linking:  # another variant's thread may be here
-            self.wrappers = [one.wrapper for one in self.variants.values()]
-        return made
+            self.wrappers = [variant.wrapper for variant in self.variants.values()]
+        return compiled
 
     def _load(self, key: str, classes: list[type]) -> CompiledKernel | None:
         if not self._is_cached:
@@ -103,8 +103,8 @@ class _Compiled:
 
     def _link(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
         with linking:
-            made = self.variants[key] = CompiledKernel(*load(code, classes), classes)
-        return made
+            compiled = self.variants[key] = CompiledKernel(*load(code, classes), classes)
+        return compiled
 
     def _make(self, key: str, classes: list[type]) -> CompiledKernel:
         """Compile it, or wait for another process that has begun to, for at most CLAIMED_FOR."""
@@ -303,9 +303,9 @@ def kernel_of(function: Callable) -> Kernel:
     module, name = function.__module__, function.__name__
     if not module.startswith(_KERNELS):
         return functools.update_wrapper(Kernel(module, name, function), function)  # type: ignore[return-value]
-    found = kernel_named(module[len(_KERNELS) :], name)
-    found._function = function
-    return functools.update_wrapper(found, function)  # type: ignore[return-value]
+    kernel = kernel_named(module[len(_KERNELS) :], name)
+    kernel._function = function
+    return functools.update_wrapper(kernel, function)  # type: ignore[return-value]
 
 
 def counted_on() -> tuple[int, int]:

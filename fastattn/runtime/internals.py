@@ -54,14 +54,14 @@ class _HelperLibrary(_Library):
 
 def _codes_of(libraries):
     """The code of libraries, of the helpers that they call, of those that these call, and so on: each once."""
-    waiting, seen = list(libraries), set()
-    while waiting:
-        library = waiting.pop()
-        if library in seen:
+    stack, visited = list(libraries), set()
+    while stack:
+        library = stack.pop()
+        if library in visited:
             continue
-        seen.add(library)
+        visited.add(library)
         if isinstance(library, _HelperLibrary):
-            waiting += library._linking_libraries
+            stack += library._linking_libraries
             yield library.unlinked_module
         else:
             yield library._get_module_for_linking()
@@ -91,15 +91,15 @@ def _size_of(kind):
 
 
 class _HelperCompiler(compiler.Compiler):
-    def __init__(self, typing_context, target_context, library, *rest):
+    def __init__(self, typing_context, target_context, library, *arguments):
         if library is None:
             library = _HelperLibrary(target_context.codegen(), _HelperLibrary.__name__)
-        super().__init__(typing_context, target_context, library, *rest)
+        super().__init__(typing_context, target_context, library, *arguments)
         self.state.targetctx = self.state.targetctx.subtarget(get_abi_sizeof=_size_of)
 
     def define_pipelines(self):
         (manager,) = super().define_pipelines()
-        manager.passes = [one for one in manager.passes if one[0]._name not in _NEEDLESS]
+        manager.passes = [step for step in manager.passes if step[0]._name not in _NEEDLESS]
         manager.finalize()
         return [manager]
 
@@ -134,12 +134,12 @@ def reads_settings(environment: dict[str, str]) -> bool:
     """
     spec = importlib.util.find_spec(config.__name__)
     assert spec is not None and spec.loader is not None
-    other = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(other)
-    del other.NUMBA_NUM_THREADS  # another number is refused, once there are threads
-    other._env_reloader.process_environ(environment)
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    del fresh.NUMBA_NUM_THREADS  # another number is refused, once there are threads
+    fresh._env_reloader.process_environ(environment)
     names = [{"NUMBA_DEBUGINFO": "DEBUGINFO_DEFAULT"}.get(name, name.removeprefix("NUMBA_")) for name in SETTINGS]
-    return all(repr(getattr(other, name, None)) == repr(getattr(config, name, None)) for name in names)
+    return all(repr(getattr(fresh, name, None)) == repr(getattr(config, name, None)) for name in names)
 
 
 def target_context() -> Any:

@@ -32,10 +32,10 @@ def compile_kernel(function: Callable, name: str, key: str, classes: list[type])
     Raises Numba's errors where it cannot be compiled.
     """
     expected = argument_types(key, classes)
-    result = _compiled(_cut(function), types.int64, types.int64, *(one.type for one in expected))
+    result = _compiled(_cut(function), types.int64, types.int64, *(argument.type for argument in expected))
     sharing = _compiled(share, *[types.int64] * 5)
     context, module, exports = target_context(), empty_module(name), _symbols(name, key, "wrapper", "entry")
-    kinds = ir.LiteralStructType([context.get_value_type(one.type) for one in expected])
+    kinds = ir.LiteralStructType([context.get_value_type(argument.type) for argument in expected])
     entry = _emit_entry(module, exports["entry"], result, kinds)
     run = functools.partial(_emit_shared, sharing, entry, kinds)
     emit_wrapper(context, module, exports["wrapper"], expected, run)
@@ -118,25 +118,25 @@ def argument_types(key: str, classes: list[type]) -> list[ArgumentType]:
 
 
 def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
-    found: list[ArgumentType] = []
+    expected: list[ArgumentType] = []
     for token in tokens:
         if token == ")":
             break
         if token.endswith("("):
-            made = next(classes) if len(token) > 1 else None
+            class_ = next(classes) if len(token) > 1 else None
             items = tuple(_types(tokens, classes))
             kinds = [item.type for item in items]
-            kind = types.BaseTuple.from_types(kinds, made) if made else types.Tuple(tuple(kinds))
-            found.append(ArgumentType("tuple", kind, items=items, named=made is not None))
+            kind = types.BaseTuple.from_types(kinds, class_) if class_ else types.Tuple(tuple(kinds))
+            expected.append(ArgumentType("tuple", kind, items=items, named=class_ is not None))
         elif token[0] == "<":
-            found.append(ArgumentType("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
+            expected.append(ArgumentType("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
         elif token in _SCALARS:
-            found.append(ArgumentType(token, _SCALARS[token]))
+            expected.append(ArgumentType(token, _SCALARS[token]))
         elif token != ",":
             dtype = np.dtype(token[0])
             kind = types.Array(from_dtype(dtype), int(token[1:-1]), token[-1].upper(), aligned=token[-1].isupper())
-            found.append(ArgumentType("array", kind, dtype.num))
-    return found
+            expected.append(ArgumentType("array", kind, dtype.num))
+    return expected
 
 
 class _Unpacker:
@@ -173,12 +173,12 @@ class _Unpacker:
 
     def is_a(self, kind: Any, value: Any) -> Any:
         """Whether a type is that of ``value``, or below it."""
-        wanted = self.object(value)
-        found = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
-        with self.builder.if_then(self.builder.not_(self.equal(kind, wanted)), likely=False):
-            below = self.call("PyType_IsSubtype", kind, wanted, returns=I32)
-            self.builder.store(self.builder.icmp_signed("!=", below, I32(0)), found)
-        return self.builder.load(found)
+        base = self.object(value)
+        result = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
+        with self.builder.if_then(self.builder.not_(self.equal(kind, base)), likely=False):
+            below = self.call("PyType_IsSubtype", kind, base, returns=I32)
+            self.builder.store(self.builder.icmp_signed("!=", below, I32(0)), result)
+        return self.builder.load(result)
 
     def number(self, value: Any) -> Any:
         """A number that -1 stands for a failure of."""
@@ -192,14 +192,14 @@ class _Unpacker:
         return value
 
     def integer(self, value: Any, kind: Any) -> Any:
-        found = cgutils.alloca_once_value(self.builder, I64(0))
-        with self.builder.if_else(self.equal(kind, self.object(int))) as (plain, other):
+        number = cgutils.alloca_once_value(self.builder, I64(0))
+        with self.builder.if_else(self.equal(kind, self.object(int))) as (plain, index):
             with plain:
-                self.builder.store(self.call("PyLong_AsLongLong", value), found)
-            with other:
+                self.builder.store(self.call("PyLong_AsLongLong", value), number)
+            with index:
                 self.require(self.builder.not_(self.equal(kind, self.object(bool))))
-                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), found)
-        return self.number(self.builder.load(found))
+                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), number)
+        return self.number(self.builder.load(number))
 
     def unpack(self, expected: ArgumentType, value: Any) -> Any:
         """The value in Numba's representation of the expected type."""
@@ -226,9 +226,9 @@ class _Unpacker:
     def address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
         """The attribute of an object with a Numba type of its own."""
         name = self.context.insert_const_string(self.builder.module, "address")
-        found = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
-        number = self.call("PyLong_AsLongLong", found)
-        self.call("Py_DecRef", found, returns=VOID)
+        attribute = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
+        number = self.call("PyLong_AsLongLong", attribute)
+        self.call("Py_DecRef", attribute, returns=VOID)
         return number
 
     def tuple(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
@@ -247,9 +247,9 @@ class _Unpacker:
         self.require(self.equal(self.at(dtype, layout.TYPE_NUMBER, I32), expected.number))
         self.require(self.builder.not_(self.equal(self.at(dtype, layout.BYTE_ORDER, I8), ord(">"))))
         self.require(self.equal(self.at(value, layout.NDIM, I32), array_type.ndim))
-        wanted = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
+        expected_flags = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
         flags = self.builder.and_(self.at(value, layout.ARRAY_FLAGS, I32), I32(layout.C_CONTIGUOUS | layout.ALIGNED))
-        self.require(self.equal(flags, wanted))
+        self.require(self.equal(flags, expected_flags))
         array = self.context.make_array(array_type)(self.context, self.builder)
         shape, strides = (
             [self.at(address, 8 * axis) for axis in range(array_type.ndim)]
@@ -320,8 +320,8 @@ def _emit_shared(
         with running:
             state = unpacker.call("PyEval_SaveThread")
             ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
-            given = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
-            builder.store(call_compiled(builder, share, given, types.int64), result)
+            arguments_of_share = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
+            builder.store(call_compiled(builder, share, arguments_of_share, types.int64), result)
             unpacker.call("PyEval_RestoreThread", state, returns=VOID)
     return builder.load(result)
 

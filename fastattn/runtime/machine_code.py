@@ -98,7 +98,7 @@ def check_layout() -> None:
     def word(address: int, kind: Any = ctypes.c_int64) -> int:
         return kind.from_address(address).value
 
-    found = (
+    layout = (
         word(id(array) + TYPE),
         word(id(array) + DATA),
         word(id(array) + NDIM, ctypes.c_int32),
@@ -109,8 +109,8 @@ def check_layout() -> None:
         word(id(array) + ARRAY_FLAGS, ctypes.c_int32) & (C_CONTIGUOUS | ALIGNED),
         ctypes.string_at(id(b"table") + TABLE, 5),
     )
-    wanted = (id(np.ndarray), array.ctypes.data, 2, [2, 2], [12, 4], array.dtype.num, b"=", ALIGNED, b"table")
-    if sys.maxsize != 2**63 - 1 or found != wanted:
+    expected = (id(np.ndarray), array.ctypes.data, 2, [2, 2], [12, 4], array.dtype.num, b"=", ALIGNED, b"table")
+    if sys.maxsize != 2**63 - 1 or layout != expected:
         raise ImportError(f"arrays of NumPy {np.__version__} lie in memory in another way")
 
 

@@ -86,9 +86,9 @@ def call(typing_context, function, arguments):
 
     def generate(context, builder, signature, values):
         function, packed = values
-        given = [builder.extract_value(packed, i) for i in range(len(arguments))]
-        kind = ir.FunctionType(I64, [I64] * len(given))
-        return builder.call(builder.inttoptr(function, kind.as_pointer()), given)
+        integers = [builder.extract_value(packed, i) for i in range(len(arguments))]
+        kind = ir.FunctionType(I64, [I64] * len(integers))
+        return builder.call(builder.inttoptr(function, kind.as_pointer()), integers)
 
     return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 

@@ -54,19 +54,19 @@ class Program:
         run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
 
 
-def _keep(arguments: tuple, kept: list[np.ndarray]) -> None:
+def _keep(arguments: tuple, arrays: list[np.ndarray]) -> None:
     """Add the arrays among the arguments that are not of an arena."""
-    for one in arguments:
-        kind = type(one)
+    for argument in arguments:
+        kind = type(argument)
         if kind is np.ndarray:
-            base = one.base
+            base = argument.base
             if base is None or not is_of_arena(base):
-                kept.append(one)
+                arrays.append(argument)
         elif kind is not int and kind is not bool and kind is not float:
-            if isinstance(one, tuple):
-                _keep(one, kept)
-            elif isinstance(one, np.ndarray):
-                kept.append(one)
+            if isinstance(argument, tuple):
+                _keep(argument, arrays)
+            elif isinstance(argument, np.ndarray):
+                arrays.append(argument)
 
 
 class StepRecorder:

@@ -127,18 +127,18 @@ _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be 
 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     """(entries by kind and name, paths of everything else in the folder). Raises OSError where it cannot be read."""
-    root, entries, others = cache_root(), [], []
-    for found in [] if root == NOWHERE else _listed(root):
-        if found.name not in KINDS or not found.is_dir(follow_symlinks=False):
-            others.append(Path(found))
+    root, entries, foreign = cache_root(), [], []
+    for folder in [] if root == NOWHERE else _listed(root):
+        if folder.name not in KINDS or not folder.is_dir(follow_symlinks=False):
+            foreign.append(Path(folder))
             continue
-        for inside in _listed(found):
-            entry = _entry(found.name, inside)
+        for item in _listed(folder):
+            entry = _entry(folder.name, item)
             if entry is not None:
                 entries.append(entry)
-            elif not inside.name.startswith(_LOCK):
-                others.append(Path(inside))
-    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(others)
+            elif not item.name.startswith(_LOCK):
+                foreign.append(Path(item))
+    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(foreign)
 
 
 def remove_unused(kind: str, current: Path) -> None:
@@ -148,41 +148,41 @@ def remove_unused(kind: str, current: Path) -> None:
     """
     folder, oldest = cache_root() / kind, time.time() - UNUSED_DAYS * A_DAY
     with contextlib.suppress(OSError):
-        for found in [] if folder.is_symlink() else _listed(folder):
-            entry = _entry(kind, found)
+        for item in [] if folder.is_symlink() else _listed(folder):
+            entry = _entry(kind, item)
             if entry is None or entry.path == current:
                 continue
             with contextlib.suppress(OSError):
-                read = max((status.st_atime for status in _stats(found)), default=0.0)
+                read = max((status.st_atime for status in _stats(item)), default=0.0)
                 if max(entry.last_used, read) < oldest:
                     entry.remove()
 
 
 def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except FileNotFoundError:  # nothing was kept yet, or it went meanwhile
         return []
 
 
-def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
-    is_folder = found.is_dir(follow_symlinks=False)
-    name = found.name + "/" * is_folder
+def _entry(kind: str, item: "os.DirEntry[str]") -> CacheEntry | None:
+    is_folder = item.is_dir(follow_symlinks=False)
+    name = item.name + "/" * is_folder
     half_made = bool(re.fullmatch(_HALF[kind], name))
-    is_plain = is_folder or found.is_file(follow_symlinks=False)
+    is_plain = is_folder or item.is_file(follow_symlinks=False)
     if not is_plain or not (half_made or re.fullmatch(_WHOLE[kind], name)):
         return None
-    if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(found, "SOURCE.txt")):
+    if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(item, "SOURCE.txt")):
         return None  # a folder that somebody put there: a pull leaves that file in its own
     try:
-        status = found.stat(follow_symlinks=False)
-        inside = list(_stats(found))
+        status = item.stat(follow_symlinks=False)
+        statuses = list(_stats(item))
     except FileNotFoundError:
         return None
-    last_used = max(entry.st_mtime for entry in [status, *inside]) if half_made else status.st_mtime
-    size = sum(file.st_size for file in inside if stat.S_ISREG(file.st_mode))
-    return CacheEntry(kind, Path(found), size, last_used, half_made)
+    last_used = max(each.st_mtime for each in [status, *statuses]) if half_made else status.st_mtime
+    size = sum(each.st_size for each in statuses if stat.S_ISREG(each.st_mode))
+    return CacheEntry(kind, Path(item), size, last_used, half_made)
 
 
 def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
@@ -190,7 +190,7 @@ def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
     if not entry.is_dir(follow_symlinks=False):
         yield entry.stat(follow_symlinks=False)
         return
-    for found in _listed(entry):
-        if found.is_dir(follow_symlinks=False):
-            yield found.stat(follow_symlinks=False)
-        yield from _stats(found)
+    for item in _listed(entry):
+        if item.is_dir(follow_symlinks=False):
+            yield item.stat(follow_symlinks=False)
+        yield from _stats(item)

@@ -90,21 +90,20 @@ class _Mount(NamedTuple):
 
 def _mounts(mountinfo: bytes) -> list[_Mount]:
     """The mounted hierarchies that may have quotas."""
-    found = []
+    mounts = []
     for line in mountinfo.splitlines():
         fields, _, kind = line.partition(b" - cgroup")
         names, version = fields.split(b" "), 2 if kind.startswith(b"2 ") else 1
         if len(names) >= 5 and (version == 2 or b"cpu" in kind.rpartition(b" ")[2].split(b",")):
             paths = (_ESCAPED.sub(lambda escape: bytes([int(escape[1], 8) & 255]), name) for name in names[3:5])
-            found.append(_Mount(version, *map(_path, paths)))
-    return found
+            mounts.append(_Mount(version, *map(_path, paths)))
+    return mounts
 
 
 def _groups(cgroup: bytes) -> Iterator[tuple[int, Path]]:
     """Yield (version, path of the process's group) for each hierarchy that may have quotas."""
     for line in cgroup.splitlines():
-        number, _, rest = line.partition(b":")
-        controllers, _, path = rest.partition(b":")
+        number, controllers, path = (line.split(b":", 2) + [b"", b""])[:3]
         if number == b"0" and not controllers:
             yield 2, _path(path)
         elif b"cpu" in controllers.split(b","):

@@ -46,11 +46,11 @@ def mapped_by(data: "memoryview | np.ndarray") -> mmap.mmap | None:
 
 def available_memory() -> float:
     """Bytes that processes may still take, of the machine and of a container's limit; infinite where no Linux tells."""
-    left = [math.inf]
+    limits = [math.inf]
     with suppress(OSError, ValueError, AttributeError):
         stated = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-        left.append(1024 * int(stated[1]))  # type: ignore[index]
+        limits.append(1024 * int(stated[1]))  # type: ignore[index]
     with suppress(OSError, ValueError):  # "max" where there is no limit
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        left.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    return min(left)
+        limits.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return min(limits)

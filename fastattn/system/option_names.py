@@ -159,7 +159,7 @@ class UnknownOptionError(InputError, TypeError):
     """A keyword argument that a function does not have."""
 
 
-def what_was_meant(name: str, known: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
+def what_was_meant(name: str, names: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
     """What to add to the message about an unknown name, or "".
 
     foreign   by other libraries' names, what to write here, such as {"is_causal": "causal=True"}
@@ -168,7 +168,7 @@ def what_was_meant(name: str, known: Iterable[str], foreign: Mapping[str, str] =
         return f"; here it is {foreign[name]}"
     import difflib  # only here: it takes half a millisecond
 
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -183,18 +183,20 @@ def explains_options(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code = function.__code__  # type: ignore[attr-defined]  # of a function in Python
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        known = dict.fromkeys(name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self")
+        options_of_function = dict.fromkeys(
+            name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self"
+        )
 
         @wraps(function)
-        def checked(*arguments: P.args, **given: P.kwargs) -> R:
-            for name in given:
-                if name not in known:
+        def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+            for name in keywords:
+                if name not in options_of_function:
                     of_class = function.__name__ in ("__init__", "__call__")
                     called = type(arguments[0]).__name__ if of_class else function.__name__
-                    meant = what_was_meant(name, known, foreign)
+                    meant = what_was_meant(name, options_of_function, foreign)
                     unexpected = f"got an unexpected keyword argument {described(name)}"
                     raise UnknownOptionError(f"{called}() {unexpected}{meant}")
-            return function(*arguments, **given)
+            return function(*arguments, **keywords)
 
         if options is not None:
             # ``help`` and ``get_type_hints`` read the options in place of ``**``.

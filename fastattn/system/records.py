@@ -18,16 +18,16 @@ else:
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq)
         names = tuple(cls.__annotations__)
-        given = {name: vars(cls)[name] for name in names if name in vars(cls)}
-        fields = {name: value for name, value in given.items() if isinstance(value, dataclasses.Field)}
-        defaults = given | {name: field.default for name, field in fields.items()}
+        values = {name: vars(cls)[name] for name in names if name in vars(cls)}
+        fields = {name: value for name, value in values.items() if isinstance(value, dataclasses.Field)}
+        defaults = values | {name: field.default for name, field in fields.items()}
         for name, field in fields.items():
             delattr(cls, name)
             if field.default is not dataclasses.MISSING:
                 setattr(cls, name, field.default)
         cls.__match_args__ = tuple(name for name in names if name not in fields or fields[name].kw_only is not True)
         cls.__fields__ = names
-        cls.__dataclass_fields__ = _Fields(cls, given, frozen, eq)
+        cls.__dataclass_fields__ = _Fields(cls, values, frozen, eq)
         cls.__init__ = _initializer(
             names,
             cls.__match_args__,
@@ -65,15 +65,15 @@ else:
 class _Fields:
     """What ``dataclasses.fields``, ``replace`` and ``asdict`` ask of a class: made when they do."""
 
-    def __init__(self, cls: type, given: dict[str, Any], frozen: bool, eq: bool):
-        self._cls, self._given, self._options = cls, given, {"frozen": frozen, "eq": eq}
+    def __init__(self, cls: type, values: dict[str, Any], frozen: bool, eq: bool):
+        self._cls, self._values, self._options = cls, values, {"frozen": frozen, "eq": eq}
 
     def __get__(self, instance: object, owner: type) -> dict[str, Any]:
         cls: Any = self._cls  # not ``owner``, which may inherit from it
-        contents = {"__annotations__": dict(cls.__annotations__), "__module__": cls.__module__, **self._given}
-        made: Any = dataclasses.dataclass(**self._options)(type(cls.__name__, (), contents))
-        cls.__dataclass_fields__ = made.__dataclass_fields__
-        fields: dict[str, Any] = made.__dataclass_fields__
+        contents = {"__annotations__": dict(cls.__annotations__), "__module__": cls.__module__, **self._values}
+        record: Any = dataclasses.dataclass(**self._options)(type(cls.__name__, (), contents))
+        cls.__dataclass_fields__ = record.__dataclass_fields__
+        fields: dict[str, Any] = record.__dataclass_fields__
         return fields
 
 

@@ -86,16 +86,16 @@ class Expressions:
     given  the names of its parameters that are passed though they have defaults
     """
 
-    def __init__(self, rewritten: Any, function: FunctionType, path: Path, parts: Parts, given: frozenset[str]):
+    def __init__(self, rewritten: Any, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str]):
         self.rewritten, self.function, self.path, self.parts = rewritten, function, path, parts
         self.file, self.code = rewritten.file, function.__code__
         count = self.code.co_argcount + self.code.co_kwonlyargcount
-        self.defaults = {name: step for name, step in defaults_of(function).items() if name not in given}
+        self.defaults = {name: step for name, step in defaults_of(function).items() if name not in overridden}
         self.parameters = [name for name in self.code.co_varnames[:count] if name not in self.defaults]
         self.own = set(self.parameters)
         self.line = self.code.co_firstlineno
 
-    def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Any:
+    def rewrite(self, function: FunctionType, path: Path, overridden: frozenset[str]) -> Any:
         """The Rewritten of a function that is called, and gives these parameters in place of their defaults."""
         raise NotImplementedError
 
@@ -105,8 +105,8 @@ class Expressions:
         raise InputError(f"{self.file}:{line}: {name} has {said}")
 
     def value(self, node: ast.expr) -> ast.expr:
-        made = self.make_value(node)
-        return ast.fix_missing_locations(ast.copy_location(made, node))
+        rewritten = self.make_value(node)
+        return ast.fix_missing_locations(ast.copy_location(rewritten, node))
 
     def make_value(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Constant):
@@ -124,7 +124,7 @@ class Expressions:
             return self.call(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BoolOp):
             return self.folded(
-                "and" if isinstance(node.op, ast.And) else "or", [self.value(one) for one in node.values]
+                "and" if isinstance(node.op, ast.And) else "or", [self.value(operand) for operand in node.values]
             )
         if isinstance(node, ast.Compare):
             return self.compared(node)
@@ -151,58 +151,59 @@ class Expressions:
             self.refuse(node, "a number of more than 64 bits")
         return copy.copy(node)
 
-    def binary(self, node: ast.AST, op: ast.operator, left: ast.expr, right: ast.expr, written: ast.expr) -> ast.expr:
+    def binary(self, node: ast.AST, op: ast.operator, first: ast.expr, second: ast.expr, written: ast.expr) -> ast.expr:
         if type(op) not in _BINARY:
             self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
         if isinstance(op, ast.Pow):
-            return self.power(left, right, number_of(written))
-        return self.call(_BINARY[type(op)], left, right)
+            return self.power(first, second, number_of(written))
+        return self.call(_BINARY[type(op)], first, second)
 
-    def power(self, base: ast.expr, exponent: ast.expr, known: float | None) -> ast.expr:
+    def power(self, base: ast.expr, exponent: ast.expr, number: float | None) -> ast.expr:
         """Multiplications where the exponent is a small whole number that is written out, ``known``."""
-        if known is None or known != int(known) or not 1 <= abs(known) <= MOST_EXPONENT:
-            return self.call("sqrt", base) if known == 0.5 else self.call("power", base, exponent)
-        if isinstance(known, float) and known > 0:
+        if number is None or number != int(number) or not 1 <= abs(number) <= MOST_EXPONENT:
+            return self.call("sqrt", base) if number == 0.5 else self.call("power", base, exponent)
+        if isinstance(number, float) and number > 0:
             base = self.call("to_float", base)
-        result = base if abs(known) == 1 else self.call(f"power_{abs(int(known))}", base)
-        return result if known > 0 else self.call("divide", ast.Constant(1.0), result)
+        result = base if abs(number) == 1 else self.call(f"power_{abs(int(number))}", base)
+        return result if number > 0 else self.call("divide", ast.Constant(1.0), result)
 
     def compared(self, node: ast.Compare) -> ast.expr:
-        values = [node.left, *node.comparators]
+        operands = [node.left, *node.comparators]
         parts: list[ast.expr] = []
-        for op, left, right in zip(node.ops, values, values[1:]):
+        for op, left, right in zip(node.ops, operands, operands[1:]):
             if isinstance(op, (ast.In, ast.NotIn)):
                 parts.append(self.among(node, left, right, isinstance(op, ast.NotIn)))
             elif type(op) not in _COMPARED:
                 self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
             else:
-                made = self.call(_COMPARED[type(op)], self.value(left), self.value(right))
-                parts.append(ast.copy_location(made, left))
+                comparison = self.call(_COMPARED[type(op)], self.value(left), self.value(right))
+                parts.append(ast.copy_location(comparison, left))
         return self.folded("logical_and", parts)
 
-    def among(self, node: ast.AST, left: ast.expr, right: ast.expr, turned: bool) -> ast.expr:
+    def among(self, node: ast.AST, left: ast.expr, right: ast.expr, negated: bool) -> ast.expr:
         """``left in (1, 3)``, or not in."""
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
             self.refuse(node, "an in", "write it out, x in (1, 3)")
         equal: list[ast.expr] = [
-            ast.copy_location(self.call("equal", self.value(left), self.value(one)), left) for one in right.elts
+            ast.copy_location(self.call("equal", self.value(left), self.value(element)), left) for element in right.elts
         ]
-        made = self.folded("logical_or", equal)
-        return ast.copy_location(self.call("logical_not", made), left) if turned else made
+        is_element = self.folded("logical_or", equal)
+        return ast.copy_location(self.call("logical_not", is_element), left) if negated else is_element
 
     def subscript(self, node: ast.Subscript) -> ast.expr:
-        inner = node.value
-        if isinstance(inner, ast.Attribute) and inner.attr == "shape":
-            return self.call("extent", self.value(inner.value), self.value(node.slice))
+        array = node.value
+        if isinstance(array, ast.Attribute) and array.attr == "shape":
+            return self.call("extent", self.value(array.value), self.value(node.slice))
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if not index:  # [()] of an array without axes, which is a number
-            return self.value(inner)
+            return self.value(array)
         if any(isinstance(axis, ast.Slice) for axis in index):
             self.refuse(node, "a slice")
-        return self.call("look_up", self.value(inner), *map(self.value, index))
+        return self.call("look_up", self.value(array), *map(self.value, index))
 
     def called(self, node: ast.Call) -> ast.expr:
-        if any(isinstance(one, ast.Starred) for one in node.args) or any(one.arg is None for one in node.keywords):
+        starred = any(isinstance(argument, ast.Starred) for argument in node.args)
+        if starred or any(keyword.arg is None for keyword in node.keywords):
             self.refuse(node, "a call with * or **")
         function, path = self.find(node.func)
         text = ast.unparse(node.func)
@@ -215,11 +216,11 @@ class Expressions:
             return ast.Constant(infinite)
         if node.keywords:
             self.refuse(node, f"a call of {text} with names of arguments", "give them in order")
-        values = [self.value(one) for one in node.args]
+        values = [self.value(argument) for argument in node.args]
         if function is len and len(values) == 1:
             return self.call("extent", values[0], ast.Constant(0))
         if name is None:
-            return self.passed(node, function, text, values)
+            return self.scalar_call(node, function, text, values)
         if name in ("maximum", "minimum") and function in (max, min) and len(values) > 2:
             return self.folded(name, values)
         if len(values) != ARITY[name]:
@@ -228,27 +229,27 @@ class Expressions:
             return self.call("minimum", ast.copy_location(self.call("maximum", *values[:2]), node), values[2])
         return self.call(name, *values)
 
-    def passed(self, node: ast.Call, function: Any, text: str, values: list[ast.expr]) -> ast.expr:
+    def scalar_call(self, node: ast.Call, function: Any, text: str, values: list[ast.expr]) -> ast.expr:
         """A function of NumPy's or math's that is no operation: Numba may know it, for scalars."""
         home = "numpy" if isinstance(function, np.ufunc) else getattr(function, "__module__", None)
         if not isinstance(function, np.ufunc) and (home != "math" or isinstance(function, type)):
             name = str(getattr(function, "__name__", ""))
-            known = id(getattr(np, name, None)) in KNOWN and function is not getattr(np, name)
-            self.refuse(node, f"a call of {text}", f"write np.{name}" if known else "")
-        name = f"_p{len(self.rewritten.passed)}"
-        self.rewritten.passed[name] = f"{home}.{function.__name__}", function
+            is_operation = id(getattr(np, name, None)) in KNOWN and function is not getattr(np, name)
+            self.refuse(node, f"a call of {text}", f"write np.{name}" if is_operation else "")
+        name = f"_p{len(self.rewritten.scalar_functions)}"
+        self.rewritten.scalar_functions[name] = f"{home}.{function.__name__}", function
         scalars = [self.call("scalar", value) for value in values]
         return ast.Call(ast.Name(name, ast.Load()), list(scalars), [])
 
     def own_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
-        passed = self.bound(node, function)
-        given = frozenset(passed) & defaults_of(function).keys()
+        arguments = self.bound(node, function)
+        overridden = frozenset(arguments) & defaults_of(function).keys()
         calls = self.rewritten.calls
-        key = next((name for name, known in calls.items() if (known.path, known.given) == (path, given)), None)
+        key = next((name for name, call in calls.items() if (call.path, call.overridden) == (path, overridden)), None)
         if key is None:
             key = f"_f{len(calls)}"
-            calls[key] = self.rewrite(function, path, given)
-        values = [*passed.values(), *map(self.parameter, self.rewritten.calls[key].captured)]
+            calls[key] = self.rewrite(function, path, overridden)
+        values = [*arguments.values(), *map(self.parameter, self.rewritten.calls[key].captured)]
         return ast.Call(ast.Name(key, ast.Load()), values, [])
 
     def bound(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
@@ -257,11 +258,12 @@ class Expressions:
         if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
             self.refuse(node, f"a call of {function.__name__}, which takes / or *")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        pairs = [*zip(names[: code.co_argcount], node.args), *((str(one.arg), one.value) for one in node.keywords)]
-        given, wanted = dict(pairs), set(names) - defaults_of(function).keys()
-        if not wanted <= given.keys() <= set(names) or len(given) != len(node.args) + len(node.keywords):
+        arguments = dict(zip(names[: code.co_argcount], node.args))
+        arguments |= {str(keyword.arg): keyword.value for keyword in node.keywords}
+        required = set(names) - defaults_of(function).keys()
+        if not required <= arguments.keys() <= set(names) or len(arguments) != len(node.args) + len(node.keywords):
             self.refuse(node, f"a call of {function.__name__} with other arguments than {', '.join(names)}")
-        return {name: self.value(given[name]) for name in names if name in given}
+        return {name: self.value(arguments[name]) for name in names if name in arguments}
 
     # Names.
 
@@ -274,7 +276,7 @@ class Expressions:
         return self.parameter(Captured(path, ast.unparse(node), f"{self.file}:{node.lineno}"))
 
     def parameter(self, captured: Captured) -> ast.expr:
-        paths = [known.path for known in self.rewritten.captured]
+        paths = [variable.path for variable in self.rewritten.captured]
         if captured.path not in paths:
             self.rewritten.captured.append(captured)
             paths.append(captured.path)

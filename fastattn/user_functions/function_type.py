@@ -186,7 +186,7 @@ class Handle:
 
     _numba_type_: UserFunctionType
     address: int
-    kept: tuple  # arrays whose addresses it holds
+    arrays: tuple  # arrays whose addresses it holds
 
 
 # Digest -> the class of its handles. None may ever go: Numba knows them by their addresses, and code stays loaded.
@@ -206,8 +206,8 @@ def handle_class(digest: str, variants: Variants, offsets: tuple[int, ...], size
                 "be variables outside, for which nothing is compiled anew"
             )
         content = {"_numba_type_": UserFunctionType(digest, variants, offsets)}
-        made = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
-        _classes.setdefault(digest, made)  # another thread may have been quicker
+        class_ = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
+        _classes.setdefault(digest, class_)  # another thread may have been quicker
     return _classes[digest]
 
 
@@ -240,11 +240,11 @@ def compiled_of(rewritten: Rewritten) -> Any:
     names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
     names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
     names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
-    names |= {name: function for name, (_, function) in rewritten.passed.items()}
+    names |= {name: function for name, (_, function) in rewritten.scalar_functions.items()}
     module = ast.Module([rewritten.definition], [])
     code = compile(module, rewritten.file, "exec", dont_inherit=True)
-    (inside,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return inner(FunctionType(inside, names, "user_function"))
+    (function_code,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return inner(FunctionType(function_code, names, "user_function"))
 
 
 _LOCATION = re.compile(r'File "([^"\n]*)", line (\d+)')
@@ -255,7 +255,7 @@ def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
     what = FAILURES[-1] if FAILURES else _guessed(rewritten, error)
     if rewritten.not_straight and "if or while" in what:
         what = f"{what} ({rewritten.not_straight})"
-    files = {os.path.basename(known.file): known.file for known in _all(rewritten)}
+    files = {os.path.basename(function.file): function.file for function in _all(rewritten)}
     for file, line in _LOCATION.findall(str(error)):  # innermost first
         if os.path.basename(file) in files:
             return f"{files[os.path.basename(file)]}:{line}: {what}"
@@ -264,14 +264,14 @@ def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
 
 def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
     """The reason for an error that no operation reported, in words for users rather than Numba's."""
-    for known in _all(rewritten):
-        for name, (given, function) in known.passed.items():
+    for caller in _all(rewritten):
+        for name, (called, function) in caller.scalar_functions.items():
             if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
-                return f"a call of {given}, which is not supported here"
+                return f"a call of {called}, which is not supported here"
     if "unify" in str(error):
         return "a variable is of another kind on another path"
     return f"Numba cannot compile it ({type(error).__name__})"
 
 
 def _all(rewritten: Rewritten) -> list[Rewritten]:
-    return [rewritten, *(inside for call in rewritten.calls.values() for inside in _all(call))]
+    return [rewritten, *(callee for call in rewritten.calls.values() for callee in _all(call))]

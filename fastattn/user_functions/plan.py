@@ -59,12 +59,12 @@ class Plan:
 
     def bind(self, function: FunctionType) -> Handle:
         """The function's handle with its captured values of now; InputError if one cannot be passed."""
-        captured = [type_name_of(each, value_of(function, each)) for each in self.rewritten.captured]
+        captured = [type_name_of(variable, value_of(function, variable)) for variable in self.rewritten.captured]
         values = [value for _, value in captured]
-        made, packing = self.typed(tuple(name for name, _ in captured))
-        handle: Any = made()
+        class_, packing = self.typed(tuple(name for name, _ in captured))
+        handle: Any = class_()
         packing.pack_into(handle, 0, *(word for value in values for word in words_of(value)))
-        handle.address, handle.kept = ctypes.addressof(handle), values
+        handle.address, handle.arrays = ctypes.addressof(handle), values
         return handle
 
     def typed(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
@@ -134,9 +134,9 @@ def explain_function(function: Any) -> str:
     A vectorised function computes several keys at once, as fast as what is built in; a scalar one takes several times
     as long. InputError if it is neither, or cannot be compiled.
     """
-    inside = plain(function)
-    given = _count(inside) if isinstance(inside, FunctionType) else 0
-    kind = "mask_mod" if given == 4 else "score_mod"
+    plain_function = plain(function)
+    count = _count(plain_function) if isinstance(plain_function, FunctionType) else 0
+    kind = "mask_mod" if count == 4 else "score_mod"
     python = python_function(function, kind)
     with _said_of(kind):
         plan = plan_of(python, kind)

@@ -29,12 +29,12 @@ def straighten(body: list[ast.stmt], parameters: list[str]) -> list[ast.stmt]:
     result = straight.run(body, {name: name for name in parameters})
     if result is None:
         raise NotStraight(f"line {body[-1].lineno}: a path without a return")
-    return [*straight.made, ast.copy_location(ast.Return(result), result)]
+    return [*straight.assignments, ast.copy_location(ast.Return(result), result)]
 
 
 class _Straight:
     def __init__(self) -> None:
-        self.made: list[ast.stmt] = []
+        self.assignments: list[ast.stmt] = []
 
     def run(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
         """What is returned; None if nothing is. ``names`` has the name of each variable's present value."""
@@ -54,29 +54,29 @@ class _Straight:
                 raise NotStraight(f"line {statement.lineno}: a loop")
         return None
 
-    def branch(self, statement: ast.If, rest: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
-        if len(self.made) > MOST_VALUES:
+    def branch(self, statement: ast.If, following: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
+        if len(self.assignments) > MOST_VALUES:
             raise NotStraight(f"line {statement.lineno}: too many branches with a return")
         test = self.keep("test", self.use(statement.test, names))
-        inside, outside = dict(names), dict(names)
+        then_names, else_names = dict(names), dict(names)
         if not (_has_return(statement.body) or _has_return(statement.orelse)):
-            self.run(statement.body, inside)
-            self.run(statement.orelse, outside)
-            self.merge(statement, test, names, inside, outside)
+            self.run(statement.body, then_names)
+            self.run(statement.orelse, else_names)
+            self.merge(statement, test, names, then_names, else_names)
             return None
         # each side goes on with its own copy of the rest
-        first = self.run([*statement.body, *rest], inside)
-        second = self.run([*statement.orelse, *rest], outside)
+        first = self.run([*statement.body, *following], then_names)
+        second = self.run([*statement.orelse, *following], else_names)
         if first is None or second is None:
             raise NotStraight(f"line {statement.lineno}: a path without a return")
         return self.choice(statement, test, first, second)
 
     def merge(self, statement: ast.If, test: str, names: dict[str, str], *sides: dict[str, str]) -> None:
-        inside, outside = sides
-        for name in {**inside, **outside}:
-            if name not in inside or name not in outside:
+        then_names, else_names = sides
+        for name in {**then_names, **else_names}:
+            if name not in then_names or name not in else_names:
                 names.pop(name, None)
-            elif inside[name] != outside[name]:
+            elif then_names[name] != else_names[name]:
                 values = (ast.Name(side[name], ast.Load()) for side in sides)
                 names[name] = self.keep(name, self.choice(statement, test, *values))
 
@@ -86,9 +86,9 @@ class _Straight:
         return ast.fix_missing_locations(ast.copy_location(call, statement.test))
 
     def keep(self, name: str, value: ast.expr) -> str:
-        target = f"{name}_{len(self.made)}_"
-        made = ast.Assign([ast.Name(target, ast.Store())], value)
-        self.made.append(ast.fix_missing_locations(ast.copy_location(made, value)))
+        target = f"{name}_{len(self.assignments)}_"
+        assignment = ast.Assign([ast.Name(target, ast.Store())], value)
+        self.assignments.append(ast.fix_missing_locations(ast.copy_location(assignment, value)))
         return target
 
     def use(self, value: ast.expr, names: dict[str, str]) -> ast.expr:
@@ -122,28 +122,28 @@ class Rewritten:
     given       the parameters with a default that are passed nevertheless
     """
 
-    def __init__(self, function: FunctionType, path: Path, parts: Parts, given: frozenset[str] = frozenset()):
+    def __init__(self, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str] = frozenset()):
         self.function_name, self.file = function.__name__, function.__code__.co_filename
-        self.location, self.path, self.given = location_of(function.__code__), path, given
+        self.location, self.path, self.overridden = location_of(function.__code__), path, overridden
         self.calls: dict[str, Rewritten] = {}
-        self.passed: dict[str, tuple[str, Any]] = {}
+        self.scalar_functions: dict[str, tuple[str, Any]] = {}
         self.captured: list[Captured] = []
         self.not_straight = ""
         parts.functions.append((path, function.__code__))
-        self.definition = _Rewriter(self, function, path, parts, given).definition()
+        self.definition = _Rewriter(self, function, path, parts, overridden).definition()
 
     def text(self) -> str:
         """The text of all that its code depends on, without line numbers."""
         calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
-        passed = "".join(f"{name}: {given}\n" for name, (given, _) in self.passed.items())
-        return f"{calls}{passed}{ast.unparse(self.definition)}"
+        scalar_functions = "".join(f"{name}: {called}\n" for name, (called, _) in self.scalar_functions.items())
+        return f"{calls}{scalar_functions}{ast.unparse(self.definition)}"
 
 
 class _Rewriter(Expressions):
     """Rewrites a function's statements, and so the whole."""
 
-    def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Rewritten:
-        return Rewritten(function, path, self.parts, given)
+    def rewrite(self, function: FunctionType, path: Path, overridden: frozenset[str]) -> Rewritten:
+        return Rewritten(function, path, self.parts, overridden)
 
     def definition(self) -> ast.FunctionDef:
         if any(function is self.function for function in self.parts.stack):
@@ -189,9 +189,9 @@ class _Rewriter(Expressions):
                 self.refuse(node, "a return without a value")
             return [ast.Return(self.value(node.value))]
         if isinstance(node, ast.Assign):
-            first, *others = [self.target(target) for target in node.targets]
-            made: list[ast.stmt] = [ast.Assign([first], self.value(node.value))]
-            return made + [ast.Assign([other], ast.Name(first.id, ast.Load())) for other in others]
+            first, *copies = [self.target(target) for target in node.targets]
+            assignments: list[ast.stmt] = [ast.Assign([first], self.value(node.value))]
+            return assignments + [ast.Assign([copy_target], ast.Name(first.id, ast.Load())) for copy_target in copies]
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             return [ast.Assign([self.target(node.target)], self.value(node.value))]
         if isinstance(node, ast.AugAssign):
@@ -224,7 +224,7 @@ class _Rewriter(Expressions):
         """``range`` of whole numbers, which never raises: its step is a number that is written out."""
         if not (isinstance(node, ast.Call) and self.named(node.func) is range and not node.keywords):
             self.refuse(node, "a loop over something other than a range")
-        numbers = [self.value(one) for one in node.args]
+        numbers = [self.value(argument) for argument in node.args]
         step = number_of(node.args[2]) if len(numbers) == 3 else 1
         if not 1 <= len(numbers) <= 3 or type(step) is not int or step == 0:
             self.refuse(node, "a range whose step is no number other than 0")

@@ -103,7 +103,7 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
     except (SyntaxError, ValueError):
         return False
     (around,) = _codes_in(compiled)
-    return any(_content(found) == _content(code) for found in _codes_in(around))
+    return any(_content(candidate) == _content(code) for candidate in _codes_in(around))
 
 
 def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
@@ -230,17 +230,17 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
         return array
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "f":
-        wanted: np.dtype = np.dtype(np.float32)
+        dtype: np.dtype = np.dtype(np.float32)
     elif kind in "iu":
-        wanted = np.dtype(np.int32 if size < 4 or (kind, size) == ("i", 4) else np.int64)
+        dtype = np.dtype(np.int32 if size < 4 or (kind, size) == ("i", 4) else np.int64)
     elif kind == "b":
-        wanted = np.dtype(bool)
+        dtype = np.dtype(bool)
     else:
         return None
     if not array.size:
-        return np.zeros((1,) * array.ndim, wanted)[(slice(0),) * array.ndim]
+        return np.zeros((1,) * array.ndim, dtype)[(slice(0),) * array.ndim]
     with np.errstate(over="ignore"):
-        return np.require(array, wanted, ["C", "A"])
+        return np.require(array, dtype, ["C", "A"])
 
 
 def _lost(array: np.ndarray, table: np.ndarray) -> str:

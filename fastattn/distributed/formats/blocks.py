@@ -153,9 +153,9 @@ class ByteLines:
 
     def _skip_line(self) -> None:
         while self.next < self._stop:
-            rest = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
-            self.next += len(rest)
-            if not rest or rest.endswith(b"\n"):
+            part = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
+            self.next += len(part)
+            if not part or part.endswith(b"\n"):
                 break
         self._cut = False
 

@@ -47,15 +47,15 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
             except InputError as error:
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
-        found = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
-        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
+        names = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
+        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {names}")
     return even_parts(file.size, block_bytes)
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
     """The objects whose lines begin in the block; blank lines are no rows."""
-    values: list[dict[str, Any]] = []
-    wholes: list[str | None] = []
+    records: list[dict[str, Any]] = []
+    sources: list[str | None] = []
     texts: list[str | None] = []
     faults: dict[int, str] = {}
     starts: list[int] = []
@@ -64,19 +64,19 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
         for line in lines:
             if lines.is_blank(line):
                 continue
-            made: dict[str, Any] = {}
-            whole = text = None
+            record: dict[str, Any] = {}
+            object_source = text = None
             try:
-                given = _line(line, lines)
-                made, whole = _object(given, lines), given
-                text = _text(made.get(column), column, lines)
+                source = _line(line, lines)
+                record, object_source = _object(source, lines), source
+                text = _text(record.get(column), column, lines)
             except InputError as error:
                 faults[len(texts)] = str(error)
-            values.append(made)
-            wholes.append(whole)
+            records.append(record)
+            sources.append(object_source)
             texts.append(text)
             starts.append(lines.position)
-    return _Objects(texts, faults, starts, digest.hexdigest(), values, wholes, column)
+    return _Objects(texts, faults, starts, digest.hexdigest(), records, sources, column)
 
 
 def _line(line: bytes, lines: ByteLines) -> str:
@@ -87,15 +87,15 @@ def _line(line: bytes, lines: ByteLines) -> str:
 def _object(text: str, lines: ByteLines) -> dict[str, Any]:
     """The object of the last line; InputError where it is none."""
     try:
-        made = json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{lines.location()}: not JSON ({error.msg} at column {error.colno})") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         reason = "brackets too deep" if isinstance(error, RecursionError) else "a number with too many digits"
         raise InputError(f"{lines.location()}: JSON with {reason}") from None
-    if not isinstance(made, dict):
-        raise InputError(f"{lines.location()}: no JSON object but {described(made)}")
-    return made
+    if not isinstance(value, dict):
+        raise InputError(f"{lines.location()}: no JSON object but {described(value)}")
+    return value
 
 
 def _text(value: Any, column: str, lines: ByteLines) -> str | None:
@@ -121,8 +121,8 @@ class _Objects(BlockRows):
     wholes  the line of each object, without its end; None for a line that is none
     """
 
-    values: list[dict[str, Any]]
-    wholes: list[str | None]
+    dictionaries: list[dict[str, Any]]
+    sources: list[str | None]
     column: str
 
     def table(self) -> "pyarrow.Table":
@@ -134,22 +134,22 @@ class _Objects(BlockRows):
         if self.column == WHOLE:
             raise InputError(f"the column {WHOLE!r} of Parquet has the whole lines of JSON; use --format jsonl")
         pa = import_pyarrow()
-        values = [made.get(self.column) for made in self.values]
+        values = [record.get(self.column) for record in self.dictionaries]
         texts = [value if isinstance(value, str) and _is_unicode(value) else None for value in values]
-        return pa.table({self.column: pa.array(texts, pa.string()), WHOLE: pa.array(self.wholes, pa.string())})
+        return pa.table({self.column: pa.array(texts, pa.string()), WHOLE: pa.array(self.sources, pa.string())})
 
     def records(self) -> list[dict[str, Any]]:
         """The objects with their own fields; an empty one for a line that is none."""
-        return self.values
+        return self.dictionaries
 
     def objects(self) -> list[str]:
         """The lines as they came: numbers of any size, names that come twice, halves of surrogate pairs as escapes."""
-        found = []
-        for whole in self.wholes:
-            if whole is not None and ("NaN" in whole or "Infinity" in whole):  # which JSON has not
-                whole = _STRING_OR_WORD.sub(lambda word: word[0] if word[0].startswith('"') else "null", whole)
-            found.append(json_escaped((whole or "{}").strip().replace("\t", " ").replace("\r", " ")))
-        return found
+        objects = []
+        for source in self.sources:
+            if source is not None and ("NaN" in source or "Infinity" in source):  # which JSON has not
+                source = _STRING_OR_WORD.sub(lambda word: word[0] if word[0].startswith('"') else "null", source)
+            objects.append(json_escaped((source or "{}").strip().replace("\t", " ").replace("\r", " ")))
+        return objects
 
 
 def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any]:

@@ -46,8 +46,8 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
                 yield start, stop, int(size)
                 start, size, cost = stop, 0.0, 0.0
                 continue
-            taken = min(max(fitting, 1), group_stop - stop)
-            stop, size, cost = stop + taken, size + taken * text, cost + taken * share
+            count = min(max(fitting, 1), group_stop - stop)
+            stop, size, cost = stop + count, size + count * text, cost + count * share
     if stop > start:
         yield start, stop, int(size)
 
