@@ -9,15 +9,15 @@ from typing import Any
 
 from fastattn._version import VERSION
 from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel
-from fastattn.distributed.cluster import ClusterOptions, Host, address_of, joined, pool_of, quiet, reach_of
+from fastattn.distributed.cluster import ClusterOptions, Host, address_of, cluster_nodes, pool_of, quiet_ray, reach_of
 from fastattn.distributed.driver import run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.formats import block_bytes, cut, read_block
 from fastattn.distributed.formats.blocks import CorpusBlock, line_number
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import check_reach, digest_of, source_of
-from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_twice
-from fastattn.distributed.storage import InputFile, find_files, input_with, public
+from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_duplicates
+from fastattn.distributed.storage import InputFile, find_files, input_that_finds, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import backend
 from fastattn.system.cpus import default_threads
@@ -95,10 +95,10 @@ class BatchRun:
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
-        within = input_with(request.out, part_name(0, request.form), request.inputs) if request.out else None
-        if within is not None:  # the output's files would be inputs of the next run
+        finder = input_that_finds(request.out, part_name(0, request.form), request.inputs) if request.out else None
+        if finder is not None:  # the output's files would be inputs of the next run
             raise InputError(
-                f"cannot write {public(request.out).rstrip('/')}: the input {public(within)} would take the output's "
+                f"cannot write {public(request.out).rstrip('/')}: the input {public(finder)} would take the output's "
                 "files for its own; name a folder that is not below it"
             )
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
@@ -135,7 +135,7 @@ class BatchRun:
             first = folder.begin(self.job)
             summary = Summary()
             records = folder.finished()
-            self._check_touched(folder, first, records)
+            self._check_modified(folder, first, records)
             for record in records.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
@@ -143,7 +143,7 @@ class BatchRun:
             open_blocks = [block for block in self.blocks if block.number not in records]
             if not open_blocks:
                 return summary
-            with quiet(), joined(options.address) as nodes:
+            with quiet_ray(), cluster_nodes(options.address) as nodes:
                 pool = pool_of(nodes, self.model.layer_weights, options, self.request.options.get("device", "cpu"))
                 source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(nodes))
                 start = time.monotonic()
@@ -179,9 +179,9 @@ class BatchRun:
     def _check_outputs(self) -> None:
         """Raise InputError where a new column has no name, another new one's, or one of the first block's."""
         outputs = self.model.outputs
-        twice = next((name for name in outputs if outputs.count(name) > 1), None)
-        if twice is not None or "" in outputs:
-            wrong = f"two columns would be named {twice!r}" if twice else "a column to be made has no name"
+        duplicate = next((name for name in outputs if outputs.count(name) > 1), None)
+        if duplicate is not None or "" in outputs:
+            wrong = f"two columns would be named {duplicate!r}" if duplicate else "a column to be made has no name"
             raise InputError(f"{wrong}; name the one to be written otherwise")
         if not self.blocks:
             return
@@ -189,26 +189,26 @@ class BatchRun:
             rows = read_block(self.blocks[0], self.request.column)
         except FastattnError:
             return  # set aside later, as any other block that cannot be read
-        refuse_twice(names_in(rows, self.request.form), outputs)
+        refuse_duplicates(names_in(rows, self.request.form), outputs)
 
-    def _check_touched(self, folder: OutputFolder, first: CorpusJob, records: Mapping[int, Mapping[str, Any]]) -> None:
+    def _check_modified(self, folder: OutputFolder, first: CorpusJob, records: Mapping[int, Mapping[str, Any]]) -> None:
         """Raise InputError where the rows of a finished block are others now; else keep the files' new times.
 
         A file that was changed may be cut elsewhere, at the same size, and the blocks after it get other numbers. Where
         the cut is as it was, blocks of a file with another time are read: a time alone says little.
         """
-        touched = {self.files[number].url for number in self.job.touched(first)}
+        modified = {self.files[number].url for number in self.job.touched(first)}
         for number, record in records.items():
             block = self.blocks[number] if number < len(self.blocks) else None
             if block is None or block.location != {name: record[name] for name in block.location}:
                 what = f"{record['url']} is not cut as it was when {folder.name} was begun"
-            elif block.url in touched and read_block(block, self.request.column).digest != record["input"]:
+            elif block.url in modified and read_block(block, self.request.column).digest != record["input"]:
                 what = f"{record['url']} has changed since {folder.name} was begun"
             else:
                 continue
             raise InputError(f"{what}, as block {number} shows; name another folder")
-        if touched:
-            folder.keep(self.job)
+        if modified:
+            folder.write_job(self.job)
 
 
 SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each
@@ -240,7 +240,7 @@ def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
     device = batch.request.options.get("device", "cpu")
     nodes = [Host("", default_threads(), int(backend(device) is not backend("cpu")))]
     if address_of(options.address) != "local":
-        with quiet(), joined(options.address) as nodes:
+        with quiet_ray(), cluster_nodes(options.address) as nodes:
             pass
     pool = pool_of(nodes, batch.model.layer_weights, options, device)
     actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request

@@ -19,7 +19,7 @@ from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.formats import read_block
 from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock
 from fastattn.distributed.job import CorpusJob
-from fastattn.distributed.model_source import ModelSource, on_this_host
+from fastattn.distributed.model_source import ModelSource, local_path
 from fastattn.distributed.output_folder import OutputFolder, as_file
 from fastattn.distributed.storage import public
 from fastattn.errors import FastattnError, InputError, SearchTimeout, StorageError
@@ -68,7 +68,7 @@ def _device(threads: int | None, options: dict[str, Any]) -> str:
     return "cpu" if threads is None else device
 
 
-def _telling(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _non_defaults(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}
 
 
@@ -90,7 +90,7 @@ class BlockTranslator:
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.translation.translator import Translator
 
-        self.options, options = _telling(options, self.DEFAULTS), dict(options)
+        self.options, options = _non_defaults(options, self.DEFAULTS), dict(options)
         self._translator = Translator(path, precision, threads, 1, _device(threads, options))
         # Greedy search is faster without scores.
         self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
@@ -117,9 +117,9 @@ class BlockTranslator:
                 results[number] = outcome
                 tokens += sum(len(part.tokens) for part in outcome.parts)
         pa = import_pyarrow()
-        columns = [pa.array([result and _text(result.text) for result in results], pa.string())]
+        columns = [pa.array([result and _encodable(result.text) for result in results], pa.string())]
         if self._several:
-            lists = [result and [_text(text) for text in result.hypotheses] for result in results]
+            lists = [result and [_encodable(text) for text in result.hypotheses] for result in results]
             columns.append(pa.array(lists, pa.list_(pa.string())))
         if self._scored:
             scores = [result and (result.scores if self._several else result.scores[0]) for result in results]
@@ -127,7 +127,7 @@ class BlockTranslator:
         return Answers(dict(zip(self.outputs, columns, strict=True)), faults, tokens)
 
 
-def _text(text: str) -> str:
+def _encodable(text: str) -> str:
     """Half of a surrogate pair, which byte tokens can lead to, has no place in UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
@@ -144,7 +144,7 @@ class BlockEncoder:
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.encoders.encoder import Encoder, TokenLimit
 
-        self.options = _telling(options, self.DEFAULTS)
+        self.options = _non_defaults(options, self.DEFAULTS)
         chosen = dict(options)
         if chosen.get("ranges") is not None:
             chosen["ranges"] = np.asarray(chosen["ranges"], np.float32)
@@ -183,13 +183,13 @@ class BlockEncoder:
 BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}
 
 
-def make_in_actor(
+def make_model(
     kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
 ) -> BlockModel:
     """The model of a process that is an actor's, and takes no more than ``threads`` of its host."""
     # The tokenizers library would have as many threads as there are CPUs.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
-    model: BlockModel = BLOCK_MODELS[kind](on_this_host(source), precision, threads, output, options)
+    model: BlockModel = BLOCK_MODELS[kind](local_path(source), precision, threads, output, options)
     return model
 
 
@@ -216,9 +216,9 @@ class BlockWorker:
             self._folder = OutputFolder(out, self._job.form)
             options = dict(self._job.options)
             precision = options.pop("precision")
-            self._model = make_in_actor(self._job.kind, model, precision, threads, self._job.outputs[0], options)
+            self._model = make_model(self._job.kind, model, precision, threads, self._job.outputs[0], options)
         except Exception as error:  # noqa: BLE001  the driver's to tell
-            self._fault = _described(error)
+            self._fault = _error_text(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         return {"outcome": [json.dumps(self._outcome(CorpusBlock(**json.loads(block)))) for block in batch["block"]]}
@@ -229,9 +229,9 @@ class BlockWorker:
         try:
             record = self._folder.finished_block(block.number) or self._finish(block)
         except StorageError as error:
-            return {"outcome": STOPPED, "block": block.number, "error": _described(error)}
+            return {"outcome": STOPPED, "block": block.number, "error": _error_text(error)}
         except Exception as error:  # noqa: BLE001  the block's: others go on
-            return {"outcome": FAILED, "block": block.number, "error": f"{_described(error)} (on {self._host})"}
+            return {"outcome": FAILED, "block": block.number, "error": f"{_error_text(error)} (on {self._host})"}
         return {"outcome": FINISHED, **record}
 
     def _finish(self, block: CorpusBlock) -> dict[str, Any]:
@@ -264,5 +264,5 @@ def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, 
     }
 
 
-def _described(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"

@@ -60,7 +60,7 @@ class ActorPool:
 
 
 @contextlib.contextmanager
-def joined(address: str | None) -> Iterator[list[Host]]:
+def cluster_nodes(address: str | None) -> Iterator[list[Host]]:
     """The nodes of the cluster at ``address``, or of one that is started here, and ends with the block.
 
     Raises FastattnError where there is no cluster.
@@ -70,13 +70,13 @@ def joined(address: str | None) -> Iterator[list[Host]]:
         yield hosts()
         return
     address = address_of(address)
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
-        quiet |= {"num_cpus": default_threads(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        settings |= {"num_cpus": default_threads(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
         _check_answers(address)
-        ray.init(address, **quiet)
+        ray.init(address, **settings)
     except Exception as error:  # noqa: BLE001  Ray raises all kinds, and Exception itself
         reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__
         failed = "Ray does not start on this machine" if address == "local" else f"no Ray cluster at {address}"
@@ -143,7 +143,7 @@ def reach_of(nodes: list[Host]) -> str:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet_ray() -> Iterator[None]:
     """Keep Ray's own messages from stdout and stderr: the job tells what comes of each block, Ray's logs the rest."""
     if os.environ.get("FASTATTN_DEBUG") or sys.stderr is None:
         yield
@@ -156,8 +156,8 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
         warnings.filterwarnings("ignore", module="ray")
         os.dup2(nothing, 2)  # its compiled parts write there
-        sys.stderr = _WithoutRaysThreads(own) if _writes_to(before, 2) else before
-        sys.stdout = _WithoutRaysThreads(results)
+        sys.stderr = _RayThreadFilter(own) if _writes_to(before, 2) else before
+        sys.stdout = _RayThreadFilter(results)
         try:
             yield
         finally:
@@ -174,7 +174,7 @@ def _writes_to(stream: Any, descriptor: int) -> bool:
         return False
 
 
-class _WithoutRaysThreads:
+class _RayThreadFilter:
     """A stream that passes on all but what threads of Ray's write, which print errors of tasks."""
 
     def __init__(self, stream: "TextIOBase | Any"):

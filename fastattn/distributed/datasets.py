@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel, make_in_actor
+from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel, make_model
 from fastattn.distributed.cluster import ClusterOptions, hosts, pool_of, reach_of
 from fastattn.distributed.extra import import_ray
 from fastattn.distributed.formats.json_lines import is_text, strings
@@ -44,7 +44,7 @@ def translate_dataset(
     Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
     """
     columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
-    return _mapped("translate", ds, model, columns, precision, cluster, batch_rows, options)
+    return _map_column("translate", ds, model, columns, precision, cluster, batch_rows, options)
 
 
 def encode_dataset(
@@ -66,10 +66,10 @@ def encode_dataset(
     Otherwise as ``translate_dataset``.
     """
     columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
-    return _mapped("encode", ds, model, columns, precision, cluster, batch_rows, options)
+    return _map_column("encode", ds, model, columns, precision, cluster, batch_rows, options)
 
 
-def _mapped(
+def _map_column(
     kind: str,
     ds: Any,
     model: str,
@@ -123,8 +123,8 @@ class BatchWorker:
     """A callable class for ``Dataset.map_batches``: a pyarrow table in, the same with new columns out."""
 
     def __init__(self, column: str, *model: Any):
-        """``model`` is the arguments of ``make_in_actor``."""
-        self._column, self._model = column, make_in_actor(*model)
+        """``model`` is the arguments of ``make_model``."""
+        self._column, self._model = column, make_model(*model)
 
     def __call__(self, table: Any) -> Any:
         _check_outputs(self._model, table.column_names)

@@ -45,31 +45,31 @@ def run_blocks(
     open_blocks = {block.number: block for block in blocks}
     failures: Counter[int] = Counter()
     losses: Counter[int] = Counter()
-    why: dict[int, str] = {}
-    while tried := [n for n in open_blocks if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
-        suspects = [n for n in tried if losses[n]]
-        alone = len(suspects) == len(tried)
-        tried = (suspects if alone else [n for n in tried if not losses[n]])[:MOST_AT_ONCE]
-        silent = set(tried)
-        for outcome in _one_pass(job, [open_blocks[n] for n in tried], out, source, pool, alone):
+    reasons: dict[int, str] = {}
+    while numbers := [n for n in open_blocks if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
+        suspects = [n for n in numbers if losses[n]]
+        is_alone = len(suspects) == len(numbers)
+        numbers = (suspects if is_alone else [n for n in numbers if not losses[n]])[:MOST_AT_ONCE]
+        unreported = set(numbers)
+        for outcome in _one_pass(job, [open_blocks[n] for n in numbers], out, source, pool, is_alone):
             number, kind = outcome["block"], outcome["outcome"]
             if kind == STOPPED:
                 raise FastattnError(outcome["error"])
-            silent.discard(number)
+            unreported.discard(number)
             if kind == FAILED:
                 failures[number] += 1
-                why[number] = outcome["error"]
+                reasons[number] = outcome["error"]
             elif open_blocks.pop(number, None) is not None:
                 on_progress(outcome)
-        for number in silent:  # no word of it: finished perhaps, before the actor was lost
+        for number in unreported:  # no word of it: finished perhaps, before the actor was lost
             record = folder.finished_block(number)
             if record is None:
                 losses[number] += 1
-                why[number] = LOST
+                reasons[number] = LOST
             else:
                 del open_blocks[number]
                 on_progress({"outcome": FINISHED, **record})
-    return {number: why[number] for number in open_blocks}
+    return {number: reasons[number] for number in open_blocks}
 
 
 def _one_pass(

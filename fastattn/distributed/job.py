@@ -60,11 +60,11 @@ class CorpusJob:
         if values is None:
             raise InputError(f"{name} should hold a job of fastattn as JSON, and does not; name another folder")
         if values.get("layout") != LAYOUT:
-            shown = _shown(values.get("layout"))
+            shown = _shortened(values.get("layout"))
             raise InputError(f"{name} has layout {shown}, this version of fastattn has {LAYOUT}; name another folder")
         for field, is_right in _FIELDS.items():
             if not is_right(values.get(field)):
-                shown = _shown(values.get(field))
+                shown = _shortened(values.get(field))
                 raise InputError(f"{name}: {field} cannot be that of a job, is {shown}; name another folder")
         return CorpusJob(**{field: values[field] for field in _FIELDS})
 
@@ -78,7 +78,7 @@ class CorpusJob:
         names = ("column", "outputs", "form", "version", "block_bytes", "input_form")
         values += [(name, getattr(self, name), getattr(earlier, name)) for name in names]
         differences = [
-            f"{_shown(name)}: {_shown(now)}, was {_shown(before)}"
+            f"{_shortened(name)}: {_shortened(now)}, was {_shortened(before)}"
             for name, now, before in values
             # As JSON, where a tuple is a list, but True is not 1; of another model all may look alike that is shown.
             if name == "model" or json.dumps(now, sort_keys=True) != json.dumps(before, sort_keys=True)
@@ -140,7 +140,7 @@ _FIELDS = {name: _KINDS[kind] for name, kind in CorpusJob.__annotations__.items(
 _FIELDS |= {"kind": KINDS.__contains__, "form": FORMS.__contains__}
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = value if isinstance(value, str) else "not given" if value is None else json.dumps(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
@@ -150,14 +150,14 @@ def _differences_of_files(now: list[dict[str, Any]], before: list[dict[str, Any]
     new = [url for url in now_sizes if url not in sizes]
     gone = [url for url in sizes if url not in now_sizes]
     if new or gone:
-        which = [f"{word}: {_some(urls)}" for word, urls in (("new", new), ("gone", gone)) if urls]
+        which = [f"{word}: {_first_texts(urls)}" for word, urls in (("new", new), ("gone", gone)) if urls]
         return [f"input: {len(now)} file{'s'[: len(now) != 1]}, were {len(before)} ({'; '.join(which)})"]
     changed = [f"{url}: {size} bytes, was {sizes[url]}" for url, size in now_sizes.items() if size != sizes[url]]
     if not changed and list(now_sizes) != list(sizes):
         return ["input: the same files in another order"]
-    return changed if len(changed) <= _MOST_SHOWN else [_some(changed)]
+    return changed if len(changed) <= _MOST_SHOWN else [_first_texts(changed)]
 
 
-def _some(texts: list[str]) -> str:
+def _first_texts(texts: list[str]) -> str:
     more = f" and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
     return ", ".join(texts[:_MOST_SHOWN]) + more

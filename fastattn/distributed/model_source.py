@@ -74,7 +74,7 @@ def digest_of(path: Path) -> str:
     return whole.hexdigest()
 
 
-def contents(path: Path) -> dict[str, np.ndarray]:
+def mapped_files(path: Path) -> dict[str, np.ndarray]:
     """Name -> bytes, uint8, of each file of a checkpoint, mapped."""
     bytes_of_files = {}
     for name, file in files_of(path).items():
@@ -91,11 +91,11 @@ def check_reach(reach: str | None) -> None:
 
 def source_of(name: str, path: Path, digest: str, reach: str) -> ModelSource:
     """A model on its way; for "store" its files are in Ray's object store now."""
-    stored = import_ray().put(contents(path)) if reach == "store" else None
+    stored = import_ray().put(mapped_files(path)) if reach == "store" else None
     return ModelSource(name, str(path), digest, reach, path.is_dir(), stored)
 
 
-def on_this_host(source: ModelSource) -> Path:
+def local_path(source: ModelSource) -> Path:
     """The path of the model here. Raises CheckpointError where it is missing, or another one."""
     if source.reach == "store":
         return _unpacked(source)

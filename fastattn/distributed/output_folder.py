@@ -67,7 +67,7 @@ class OutputFolder:
         data = self._store.read(_JOB, _LARGEST_JOB)
         if data is None:
             self._refuse_other_files()
-            self.keep(job)
+            self.write_job(job)
             return job
         first = CorpusJob.from_json(data, f"{self.name}/{_JOB}")
         differences = job.differences(first)
@@ -75,7 +75,7 @@ class OutputFolder:
             raise InputError(f"{self.name} holds another job: {'; '.join(differences)}; name another folder")
         return first
 
-    def keep(self, job: CorpusJob) -> None:
+    def write_job(self, job: CorpusJob) -> None:
         """Write the job in the place of one without differences, whose files had other times."""
         data = job.as_json()
         if len(data) >= _LARGEST_JOB:
@@ -89,15 +89,15 @@ class OutputFolder:
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(_FINISHED))
         numbers = sorted({int(match[1]) for match in matches if match})
 
-        def believed(number: int) -> Record | None:
-            return self._believed(number, sizes.get(self._part(number)))
+        def valid_record(number: int) -> Record | None:
+            return self._valid_record(number, sizes.get(self._part(number)))
 
-        records = zip(numbers, map_in_threads(believed, numbers, _READERS))
+        records = zip(numbers, map_in_threads(valid_record, numbers, _READERS))
         return {number: record for number, record in records if record is not None}
 
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is there as it was written, or None."""
-        return self._believed(number, self._store.size(self._part(number)))
+        return self._valid_record(number, self._store.size(self._part(number)))
 
     def write_block(self, number: int, data: Buffer, record: Record) -> Record:
         """Write a block's part, then its record, with its number, the part's name, bytes and digest, which is returned.
@@ -127,7 +127,7 @@ class OutputFolder:
     def _part(self, number: int) -> str:
         return part_name(number, self._form)
 
-    def _believed(self, number: int, size: int | None) -> Record | None:
+    def _valid_record(self, number: int, size: int | None) -> Record | None:
         """The record of a part that has this size, and is as it was written; size None: there is no part.
 
         None for what is none: a block is done again rather than believed to be finished.
@@ -177,7 +177,7 @@ def as_file(rows: BlockRows, columns: "Mapping[str, pyarrow.Array]", form: str) 
     """Rows with further columns, as the bytes of a form: "parquet" or "jsonl"."""
     if form == "parquet":
         return as_parquet(rows.table(), columns)
-    refuse_twice(names_in(rows, form), columns)
+    refuse_duplicates(names_in(rows, form), columns)
     return as_json_lines(rows.objects(), columns)
 
 
@@ -189,7 +189,7 @@ def names_in(rows: BlockRows, form: str) -> set[str]:
 def as_parquet(table: "pyarrow.Table", columns: "Mapping[str, pyarrow.Array]") -> "pyarrow.Buffer":
     """The table with further columns after its own. InputError where it has one of their names already."""
     pa = import_pyarrow()
-    refuse_twice(table.column_names, columns)
+    refuse_duplicates(table.column_names, columns)
     for name, array in columns.items():
         table = table.append_column(name, array)
     # pandas and others describe all columns in the schema's metadata, which would lack the new ones.
@@ -214,7 +214,7 @@ def as_json_lines(objects: Sequence[str], columns: "Mapping[str, pyarrow.Array]"
     return "".join(lines).encode()
 
 
-def refuse_twice(names: Container[str], columns: Iterable[str]) -> None:
+def refuse_duplicates(names: Container[str], columns: Iterable[str]) -> None:
     """Raise InputError where the input has one of the columns already."""
     for name in columns:
         if name in names:

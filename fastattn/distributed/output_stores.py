@@ -146,7 +146,7 @@ _LONGEST = 300  # characters of a store's own message
 
 
 @contextlib.contextmanager
-def naming_failures(store: Store, verb: str, path: str) -> Iterator[None]:
+def naming_errors(store: Store, verb: str, path: str) -> Iterator[None]:
     """Turn an error of the system or of pyarrow inside, which is an OSError or a ValueError, into one of one line."""
     try:
         yield
@@ -176,7 +176,7 @@ class ObjectStore:
         return hold_lease(self, room)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with naming_failures(self, "read", path):
+        with naming_errors(self, "read", path):
             try:
                 with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
                     return stream.read(most)  # type: ignore[no-any-return]
@@ -190,7 +190,7 @@ class ObjectStore:
         """
         for wait in (*_WAITS, None):
             try:
-                with naming_failures(self, "write", path):
+                with naming_errors(self, "write", path):
                     stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
                     stream.write(data)
                     stream.close()
@@ -201,11 +201,11 @@ class ObjectStore:
                 time.sleep(wait)
 
     def delete(self, path: str) -> None:
-        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._path}/{path}")
 
     def size(self, path: str) -> int | None:
-        with naming_failures(self, "read", path):
+        with naming_errors(self, "read", path):
             return self._filesystem.get_file_info(f"{self._path}/{path}").size  # type: ignore[no-any-return]
 
     def intact(self, path: str, digest: str) -> bool:
@@ -216,7 +216,7 @@ class ObjectStore:
         from pyarrow.fs import FileSelector
 
         listed = f"{self._path}/{folder}" if folder else self._path
-        with naming_failures(self, "read", folder):
+        with naming_errors(self, "read", folder):
             files = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
         return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in files}
 
@@ -237,7 +237,7 @@ class LocalStore:
     def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
         """Hold the lock in ``room``; where the system has no locks, a lease, as an object store does."""
         self._make_folders(folders)
-        with naming_failures(self, "write", f"{room}/{_LOCK}"):
+        with naming_errors(self, "write", f"{room}/{_LOCK}"):
             # Unbuffered: what a full disk does not take is not tried again when the file is closed.
             lock = os.path.join(self._folder, room, _LOCK)
             file = _open_regular(lock, "a+b", getattr(os, "O_NOFOLLOW", 0), buffering=0)
@@ -265,7 +265,7 @@ class LocalStore:
                 unlock(file)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 return file.read(most)
         return None
@@ -274,7 +274,7 @@ class LocalStore:
         """Write a file in a folder that ``hold`` made; on another host it is there only if the hosts share it."""
         target = os.path.join(self._folder, path)
         folder, name = os.path.split(target)
-        with naming_failures(self, "write", path):
+        with naming_errors(self, "write", path):
             if not os.path.isdir(folder):
                 raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
             stream, part = begin(os.path.join(folder, f"{_PART}{name}."), 0o666)
@@ -285,17 +285,17 @@ class LocalStore:
                 abandon(stream, part)
 
     def delete(self, path: str) -> None:
-        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._folder, path))
 
     def size(self, path: str) -> int | None:
-        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             return os.stat(os.path.join(self._folder, path)).st_size
         return None
 
     def intact(self, path: str, digest: str) -> bool:
         sha256 = hashlib.sha256()
-        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 while part := file.read(_CHUNK):
                     sha256.update(part)
@@ -304,7 +304,7 @@ class LocalStore:
 
     def list(self, folder: str) -> dict[str, StoredFile]:
         files: dict[str, StoredFile] = {}
-        with naming_failures(self, "read", folder), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "read", folder), contextlib.suppress(FileNotFoundError):
             with os.scandir(os.path.join(self._folder, folder)) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
@@ -317,9 +317,9 @@ class LocalStore:
         if not os.path.isdir(above):
             raise InputError(f"cannot write {self.name}: the folder {above} does not exist")
         for folder in folders:
-            with naming_failures(self, "write", folder), contextlib.suppress(FileExistsError):
+            with naming_errors(self, "write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))
-            with naming_failures(self, "write", folder):
+            with naming_errors(self, "write", folder):
                 is_folder = stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
             if folder and not is_folder:  # what was written there would go elsewhere
                 raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")

@@ -50,7 +50,7 @@ def filesystem(url: str) -> "tuple[FileSystem, str]":
     fs = import_pyarrow().fs
     if not _URL.match(url):
         return fs.LocalFileSystem(), url
-    with naming(url, InputError):
+    with naming_file(url, InputError):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
 
 
@@ -62,14 +62,14 @@ def open_input(url: str) -> Iterator[Any]:
     name.
     """
     system, path = filesystem(url)
-    with naming(url, InputError):
+    with naming_file(url, InputError):
         file = system.open_input_file(path)
-    with naming(url), file:
+    with naming_file(url), file:
         yield file
 
 
 @contextlib.contextmanager
-def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
+def naming_file(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
     """Turn an error of pyarrow or of the system inside into one line that names the file."""
     failures = (OSError, import_pyarrow().ArrowException, UnicodeError)
     try:
@@ -140,14 +140,14 @@ class _Location:
         return f"{folder}/{quote(path[len(self.folder) :].lstrip('/'))}{self._options}"
 
     def information(self) -> "FileInfo":
-        with naming(self.name, InputError):
+        with naming_file(self.name, InputError):
             return self.system.get_file_info(self.path)
 
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
         """What a folder holds, by name. Raises InputError where a link below it leads back to where it is."""
         at_once = recursive and not self._is_local  # which would follow such links until a path is too long
         selector = import_pyarrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
-        with naming(self.name, InputError):
+        with naming_file(self.name, InputError):
             infos = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
         if not recursive or at_once:
             return infos
@@ -183,7 +183,7 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
     if info.type == types.Directory:
         below = [info for info in location.listed(location.path, True) if info.type == types.File]
         below = [info for info in below if not _is_hidden(info.path[len(location.path) :])]
-        named = [info for info in below if form or _says_form(info.path)]
+        named = [info for info in below if form or _has_form(info.path)]
         if not named:
             lacking = "files" if form else f"files that end in {', '.join(SUFFIXES)}"
             raise InputError(f"the folder {shown} holds no {lacking}")
@@ -192,13 +192,13 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
         raise InputError(f"cannot read {shown}: neither a file nor a folder")
     if not location.parts:
         raise InputError(f"cannot read {shown}: there is no such file or folder")
-    matching = [info for info in _matching(location, location.folder, location.parts) if info.type == types.File]
+    matching = [info for info in _glob(location, location.folder, location.parts) if info.type == types.File]
     if not matching:
         raise InputError(f"no file matches {shown}")
     return [location.file(info, form) for info in matching]
 
 
-def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
+def input_that_finds(out: str, file: str, inputs: Sequence[str]) -> str | None:
     """The first of the inputs that would find a file of this name in the folder ``out``, or None."""
     system, path = filesystem(out)
     names = [*_names(system, path), file]
@@ -212,7 +212,7 @@ def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
             if above != names[: len(above)]:
                 continue
             if parts:
-                is_input = _fits(below, parts)
+                is_input = _matches_glob(below, parts)
             else:
                 types = import_pyarrow().fs.FileType
                 is_input = not _is_hidden("/".join(below)) and location.information().type == types.Directory
@@ -233,35 +233,35 @@ def _is_hidden(path: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.strip("/").split("/"))
 
 
-def _says_form(path: str) -> bool:
+def _has_form(path: str) -> bool:
     """Whether a name says a form, that of a compressed file included: no file of texts is passed over in silence."""
     stem, suffix = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] in SUFFIXES if suffix in _COMPRESSED else suffix in SUFFIXES
 
 
-def _matching(location: _Location, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
+def _glob(location: _Location, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
     """What matches the parts of a glob below a folder."""
     if parts[0] == "**":
         for info in location.listed(folder, True):
-            if _fits(info.path[len(folder) :].strip("/").split("/"), parts):
+            if _matches_glob(info.path[len(folder) :].strip("/").split("/"), parts):
                 yield info
         return
     for info in location.listed(folder, False):
-        if not _fits([info.base_name], parts[:1]):
+        if not _matches_glob([info.base_name], parts[:1]):
             continue
         if not parts[1:]:
             yield info
         elif info.type == import_pyarrow().fs.FileType.Directory:
-            yield from _matching(location, info.path, parts[1:])
+            yield from _glob(location, info.path, parts[1:])
 
 
-def _fits(names: list[str], parts: list[str]) -> bool:
+def _matches_glob(names: list[str], parts: list[str]) -> bool:
     """Whether names of folders and a file fit a glob; as in a shell, no wildcard stands for a dot at the beginning."""
     if not names or not parts:
         return not names and not parts
     if parts[0] == "**":
-        if _fits(names, parts[1:]):
+        if _matches_glob(names, parts[1:]):
             return True
-        return not names[0].startswith(".") and (_fits(names[1:], parts) or len(names) == len(parts) == 1)
+        return not names[0].startswith(".") and (_matches_glob(names[1:], parts) or len(names) == len(parts) == 1)
     hidden = names[0].startswith(".") and not parts[0].startswith(".")
-    return not hidden and fnmatchcase(names[0], parts[0]) and _fits(names[1:], parts[1:])
+    return not hidden and fnmatchcase(names[0], parts[0]) and _matches_glob(names[1:], parts[1:])

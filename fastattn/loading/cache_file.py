@@ -25,7 +25,7 @@ from fastattn.errors import CheckpointError
 from fastattn.system.atomic_files import NotTrusted, abandon, begin, make_folder, open_trusted, write_whole
 from fastattn.system.cache_folder import remove_unused
 from fastattn.system.cpus import default_threads
-from fastattn.system.memory import mapped_by
+from fastattn.system.memory import mapping_of
 from fastattn.system.worker_threads import map_in_threads
 from fastattn.weights.folder import FileMap, map_opened
 
@@ -143,7 +143,7 @@ class CachedArrays:
         return self._locations[id(value)]
 
     def _mapped(self, array: np.ndarray) -> tuple[Any, ...] | None:
-        owner = mapped_by(array)
+        owner = mapping_of(array)
         # Small ones are together in this file: of others the system maps as much around each as it read at once.
         if not isinstance(owner, FileMap) or owner.path not in self.paths or array.nbytes < LARGE:
             return None

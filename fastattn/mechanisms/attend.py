@@ -196,7 +196,7 @@ def attend(
     return result, weights_BHTS[:, 0] if inputs.headless else weights_BHTS
 
 
-def _check_kind(name: str, part: Any, kinds: Any) -> None:
-    if not isinstance(part, kinds):
-        names = ", ".join(kind.__name__ for kind in kinds.__args__)
+def _check_kind(name: str, part: Any, union: Any) -> None:
+    if not isinstance(part, union):
+        names = ", ".join(kind.__name__ for kind in union.__args__)
         raise InputError(f"{name}: expected one of {names}, got {type(part).__name__}")

@@ -30,7 +30,7 @@ def _angles(positions: np.ndarray, width: int, base: float) -> np.ndarray:
     return positions[:, None] * check_number("base", base, 1e-30) ** (-np.arange(0, width, 2) / width)
 
 
-def _even(name: str, width: Any) -> int:
+def _even_width(name: str, width: Any) -> int:
     width = check_count(name, width)
     if width % 2 or width > MAX_WIDTH:
         raise InputError(f"{name}: expected an even number of at most {MAX_WIDTH}, got {width}")
@@ -44,7 +44,7 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
     interleaved  sine and cosine of a frequency side by side, as in the paper; else all sines, then all cosines, as in
                  its authors' code
     """
-    width, positions_P = _even("width", width), _positions(positions, -(1 << 40))
+    width, positions_P = _even_width("width", width), _positions(positions, -(1 << 40))
     if len(positions_P) * width > MAX_NUMBERS:
         raise InputError(f"positions: expected at most 2**32 numbers, got {len(positions_P)} times {width}")
     angle_PK = _angles(positions_P, width, base)
@@ -65,7 +65,7 @@ def learned(table: np.ndarray, positions: Any) -> np.ndarray:
 
 def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
     """x (B, T, D) plus a vector for each position, (T, D)."""
-    x, positions_TD = _matched(x, positions_TD)
+    x, positions_TD = _checked_positions(x, positions_TD)
     if x.shape[2] != positions_TD.shape[1]:
         raise InputError(f"positions: expected a width of {x.shape[2]} as x has, got {positions_TD.shape[1]}")
     return x + positions_TD
@@ -73,11 +73,11 @@ def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
 
 def concatenate_positions(x: np.ndarray, positions_TE: np.ndarray) -> np.ndarray:
     """x (B, T, D) with a vector (T, E) for each position behind it: (B, T, D + E)."""
-    x, positions_TE = _matched(x, positions_TE)
+    x, positions_TE = _checked_positions(x, positions_TE)
     return np.concatenate([x, np.broadcast_to(positions_TE, (len(x), *positions_TE.shape))], axis=2)
 
 
-def _matched(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _checked_positions(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x, positions_TD = check_float32("x", x, "(B, T, D)"), check_float32("positions", positions_TD, "(T, D)")
     if x.shape[1] != len(positions_TD):
         raise InputError(f"positions: expected {x.shape[1]}, one for each of x's, got {len(positions_TD)}")
@@ -101,7 +101,7 @@ def rotary(
     """
     x = check_float32("x", x, "(B, T, K)", "(B, T, H, K)")
     B, T, K = x.shape[0], x.shape[1], x.shape[-1]
-    turned = _even("width", K if width is None else width)
+    turned = _even_width("width", K if width is None else width)
     if turned > K:
         raise InputError(f"width: expected at most {K}, the head's width, got {turned}")
     positions_T = np.arange(T) if positions is None else _positions(positions, -(1 << 40))

@@ -176,8 +176,8 @@ class Graph:
         for b, h in np.ndindex(B, H):
             bias_TS = np.add(target_BTH[b, :, h, None], source_BSH[b, :, h], out=bias_BHTS[b, h])
             choose(bias_TS, np.multiply(bias_TS, np.float32(slope), out=lower_TS), out=bias_TS)
-        no_query, no_key = (np.zeros((*x.shape[:3], 1), np.float32) for x in (query_BTHK, key_BSGK))
-        return Product(no_query, no_key, bias=bias_BHTS)
+        empty_query, empty_key = (np.zeros((*x.shape[:3], 1), np.float32) for x in (query_BTHK, key_BSGK))
+        return Product(empty_query, empty_key, bias=bias_BHTS)
 
 
 Score: TypeAlias = Dot | ScaledDot | Content | General | Location | Additive | Graph

@@ -103,20 +103,24 @@ def checked_inputs(
     return Inputs(device, checked["query"], key_BSGK, value_BSGV, headless)
 
 
-def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], want: bool) -> Result:
+def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], with_weights: bool) -> Result:
     """Outputs, and weights where ``want`` says so."""
     sentences, limits = _sentences(seen)
     if sentences is not None:
-        return _each_sentence(inputs, score, sentences, limits, want)
+        return _each_sentence(inputs, score, sentences, limits, with_weights)
     local = [part for part in seen if isinstance(part, LocalPredictive)]
     if len(local) > 1:
         raise InputError("seen: expected one LocalPredictive, got several")
     if len(seen) == 1 and isinstance(seen[0], Neighbours) and not isinstance(score, Additive):
-        result = _neighbours(inputs, score, seen[0], want)
+        result = _neighbours(inputs, score, seen[0], with_weights)
         if result is not None:
             return result
     view = inputs.view(*seen)
-    return _around_centres(inputs, score, local[0], view, want) if local else _in_view(inputs, score, view, want)
+    return (
+        _around_centres(inputs, score, local[0], view, with_weights)
+        if local
+        else _in_view(inputs, score, view, with_weights)
+    )
 
 
 def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ...]]:
@@ -159,14 +163,14 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
     return None if bias is not None and (best_BHT == UNKNOWN).any() else best_BHT
 
 
-def _in_view(inputs: Inputs, score: Score, view: View, want: bool) -> Result:
+def _in_view(inputs: Inputs, score: Score, view: View, with_weights: bool) -> Result:
     if isinstance(score, Additive):
-        return _additive(inputs, score, view, want)
+        return _additive(inputs, score, view, with_weights)
     product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     bias = None if product.bias is None else checked_bias(product.bias, view)
     arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV
     options = {"scale": product.scale, "softcap": product.softcap, "bias": bias, **view.options()}
-    return _with_weights(attention(*arrays, **options, return_weights=want, device=inputs.device))
+    return _with_weights(attention(*arrays, **options, return_weights=with_weights, device=inputs.device))
 
 
 def _with_weights(result: np.ndarray | tuple[np.ndarray, ...]) -> Result:
@@ -181,16 +185,18 @@ def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
     return bias
 
 
-def _additive(inputs: Inputs, score: Additive, view: View, want: bool) -> Result:
+def _additive(inputs: Inputs, score: Additive, view: View, with_weights: bool) -> Result:
     query_BTHD, key_BSGD, vector_HD = score.project(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     value_BSGV = inputs.value_BSGV
     if key_BSGD.shape[2] != value_BSGV.shape[2]:
         value_BSGV = np.repeat(value_BSGV, key_BSGD.shape[2] // value_BSGV.shape[2], axis=2)
     arrays = query_BTHD, key_BSGD, value_BSGV, vector_HD
-    return _with_weights(additive_attention(*arrays, **view.options(), return_weights=want, device=inputs.device))
+    return _with_weights(
+        additive_attention(*arrays, **view.options(), return_weights=with_weights, device=inputs.device)
+    )
 
 
-def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool) -> Result | None:
+def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, with_weights: bool) -> Result | None:
     """By the kernel of graphs; None for scores that it does not compute."""
     view = inputs.view()
     B, H, T, S = view.shape
@@ -205,8 +211,8 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool
         target, factor = product.query_BTHK, product.scale
         source = np.repeat(product.key_BSGK, H // product.key_BSGK.shape[2], axis=2)
     out_BTHV = np.empty((B, T, H, value_BSHV.shape[3]), np.float32)
-    weights_BHTS = np.zeros(view.shape, np.float32) if want else None
-    weights_EH = np.empty((len(indices_E), H), np.float32) if want else None
+    weights_BHTS = np.zeros(view.shape, np.float32) if with_weights else None
+    weights_EH = np.empty((len(indices_E), H), np.float32) if with_weights else None
     nodes_E = np.repeat(np.arange(T), np.diff(starts_N1))
     for b in range(B):
         pair = np.ascontiguousarray(target[b]), np.ascontiguousarray(source[b])
@@ -219,13 +225,13 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, want: bool
     return out_BTHV, weights_BHTS
 
 
-def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: View, want: bool) -> Result:
+def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: View, with_weights: bool) -> Result:
     """By the kernel of windows, or by its formula from the weights of another score."""
     centre_BTH = local.centres(inputs.query_BTHK, view)
     windows_BTH2 = local.windows(centre_BTH, view)
     product = None if isinstance(score, Additive) else score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
     if product is not None and product.softcap == 0 and product.bias is None and view.mask is None:
-        weights_BHTS = np.empty(view.shape, np.float32) if want else None
+        weights_BHTS = np.empty(view.shape, np.float32) if with_weights else None
         arrays = product.query_BTHK, product.key_BSGK, inputs.value_BSGV, centre_BTH, windows_BTH2
         out = inputs.ops.local_attention(*arrays, scale=product.scale, spread=local.spread(), weights_BHTS=weights_BHTS)
         return out, weights_BHTS
@@ -237,7 +243,7 @@ def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: 
     assert weights_BHTS is not None
     distance_BHTS = np.arange(S, dtype=np.float32) - centre_BTH.transpose(0, 2, 1)[..., None]
     weights_BHTS *= np.exp(-np.square(distance_BHTS) * np.float32(local.spread()))
-    return weighted_sum(weights_BHTS, inputs.value_BSGV), weights_BHTS if want else None
+    return weighted_sum(weights_BHTS, inputs.value_BSGV), weights_BHTS if with_weights else None
 
 
 def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray:
@@ -261,18 +267,20 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
 _RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragged batch has options for
 
 
-def _each_sentence(inputs: Inputs, score: Score, sentences: Sentences, limits: tuple[Seen, ...], want: bool) -> Result:
+def _each_sentence(
+    inputs: Inputs, score: Score, sentences: Sentences, limits: tuple[Seen, ...], with_weights: bool
+) -> Result:
     """All sentences by one call of the kernel where it can; else, and for weights, sentence by sentence."""
     view = inputs.view()
     spans, (B, H, T, S) = sentences.spans(view), view.shape
-    if isinstance(score, Dot | ScaledDot | Content | General) and not want:
+    if isinstance(score, Dot | ScaledDot | Content | General) and not with_weights:
         product = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
         if product.bias is None and all(isinstance(part, _RAGGED) for part in limits):
             return _ragged(product, inputs, spans, limits), None
     out_BTHV = np.empty((B, T, H, inputs.value_BSGV.shape[3]), np.float32)
-    weights_BHTS = np.zeros((B, H, T, S), np.float32) if want else None
+    weights_BHTS = np.zeros((B, H, T, S), np.float32) if with_weights else None
     for queries, keys in spans:
-        out, weights = soft_attention(inputs.part(queries, keys), score, limits, want)
+        out, weights = soft_attention(inputs.part(queries, keys), score, limits, with_weights)
         out_BTHV[:, queries] = out
         if weights_BHTS is not None and weights is not None:
             weights_BHTS[:, :, queries, keys] = weights

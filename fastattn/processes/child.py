@@ -44,7 +44,7 @@ def main() -> None:
     try:
         served: dict[str, Callable[..., Future]] = importlib.import_module(first[0]).serve(*first[1:])
     except Exception as error:  # noqa: BLE001  the program's to see
-        answer(0, "unusable", _as_fastattn(error))
+        answer(0, "unusable", _fastattn_error(error))
         reader.join()
         return
     answer(0, "loaded", None)
@@ -58,7 +58,7 @@ def main() -> None:
         try:
             in_progress[number] = future = served[what](caller, *content)
         except Exception as error:  # noqa: BLE001  the caller's
-            answer(number, "failed", _as_fastattn(error))
+            answer(number, "failed", _fastattn_error(error))
         else:
             future.add_done_callback(partial(_finish, number, in_progress, answer))
 
@@ -90,7 +90,7 @@ def _read_or_end(requests: BinaryIO, answer: "_Answers") -> list[Any]:
     except Closed:
         _end()
     except Exception as error:  # noqa: BLE001  no message, or no memory: what comes next cannot be read either
-        answer(0, "unusable", _as_fastattn(error))
+        answer(0, "unusable", _fastattn_error(error))
         _end(1)
 
 
@@ -120,10 +120,10 @@ def _finish(number: int, in_progress: dict[int, Future], answer: _Answers, futur
     try:
         answer(number, "done", future.result())
     except Exception as error:  # noqa: BLE001  the caller's
-        answer(number, "failed", _as_fastattn(error))
+        answer(number, "failed", _fastattn_error(error))
 
 
-def _as_fastattn(error: BaseException) -> FastattnError:
+def _fastattn_error(error: BaseException) -> FastattnError:
     if isinstance(error, FastattnError):
         return error
     if isinstance(error, MemoryError):

@@ -138,7 +138,7 @@ class _Dispatcher:
     def _take_process(self) -> None:
         """Take the slot's process, a new one where the last is gone."""
         self._process = self._pool.process(self._slot.key[1])
-        self._process.leave_all(self._slot.key)
+        self._process.cancel_all(self._slot.key)
         self._answers = Answers()  # the last one may have said more than once that it has ended
         self._answers.put(_NEWS)  # which may have come meanwhile
 
@@ -147,7 +147,7 @@ class _Dispatcher:
             self._take_process()
         for ticket in self._slot.take(self._room()):
             job, caller = ticket.job, hash(ticket.request.caller)
-            number = self._process.ask(self._slot.key, self._answers, job.what, job.content, caller)
+            number = self._process.request(self._slot.key, self._answers, job.what, job.content, caller)
             self._sent[number] = ticket
         if not self._sent:
             return False
@@ -184,7 +184,7 @@ class _Dispatcher:
 
     def drop(self) -> None:
         for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
-            self._process.leave(number)
+            self._process.cancel(number)
             self._slot.leave(self._sent.pop(number))
 
     def _lose(self) -> None:
@@ -205,7 +205,7 @@ class _Dispatcher:
         self._slot.leave(ticket)
 
 
-def dealt(lengths: Sequence[int], processes: int) -> list[list[int]]:
+def chunk_numbers(lengths: Sequence[int], processes: int) -> list[list[int]]:
     """The numbers of texts in chunks that take about the same time each: each gets longer ones and shorter ones."""
     count = len(lengths)
     if not count:
@@ -216,12 +216,12 @@ def dealt(lengths: Sequence[int], processes: int) -> list[list[int]]:
     return [longest_first[chunk::chunks] for chunk in range(chunks)]
 
 
-def plan_dealt(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
+def plan_chunks(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
     """The list of the texts' results.
 
     make_chunk  from the numbers of texts to what has them done, one after the other
     """
-    chunks = dealt(lengths, processes)
+    chunks = chunk_numbers(lengths, processes)
     results: list[Any] = [None] * len(lengths)
     for numbers, chunk_results in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
         for number, result in zip(numbers, chunk_results):

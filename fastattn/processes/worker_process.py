@@ -18,7 +18,7 @@ from fastattn.system.worker_threads import start_thread
 
 # Run before anything is imported but what Python itself needs: modules are looked for where the program finds them,
 # and neither in the current folder nor in the program's own script.
-_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes.child import main; main()"
+_CHILD = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes.child import main; main()"
 ENDED = ["ended"]
 Answers = queue.SimpleQueue  # of lists: number, kind, content; ENDED after the last
 _PATIENCE = 2.0  # seconds that an ended process gets, to finish a file that it writes, say
@@ -44,20 +44,20 @@ class WorkerProcess:
         apart: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
             apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-        command = [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)]
+        command = [sys.executable, "-c", _CHILD, *map(os.path.abspath, sys.path)]
         try:
             self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **apart)
         except OSError as error:
             raise FastattnError(f"no worker process can be started: {error}") from error
         self._input: Any = self._process.stdin
         self._output: Any = self._process.stdout
-        self._heard = _Heard(self._process)
+        self._inbox = _Inbox(self._process)
         self._sending, self._is_torn = threading.Lock(), False
         self._numbers = itertools.count(1)
         self.failure: FastattnError | None = None
         _started.add(self)
         # Of this object the thread knows nothing, so that it keeps no process alive.
-        self._reader = threading.Thread(target=self._heard.read, name="fastattn reader", daemon=True)
+        self._reader = threading.Thread(target=self._inbox.read, name="fastattn reader", daemon=True)
         try:
             start_thread(self._reader)
         except (RuntimeError, MemoryError) as error:
@@ -72,34 +72,35 @@ class WorkerProcess:
     @property
     def is_usable(self) -> bool:
         """Whether it can be asked: neither ended, nor left by an interrupt with half a message."""
-        is_whole = not self._is_torn and self.failure is None and not self._heard.ended
+        is_whole = not self._is_torn and self.failure is None and not self._inbox.ended
         return is_whole and self._process.poll() is None
 
     @property
     def has_loaded(self) -> bool:
         """Whether it has ever been ready to do something."""
-        return self._heard.has_loaded
+        return self._inbox.has_loaded
 
-    def ask(self, asker: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
+    def request(self, owner: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
         """Have it do something; the answer goes to a queue, under the number that is returned.
 
-        asker  who asks, see ``leave_all``
+        owner  who asks, see ``cancel_all``
         """
         number = next(self._numbers)
-        self._heard.routes[number] = asker, answers
+        self._inbox.routes[number] = owner, answers
         self._send([number, what, content, caller])
-        if self._heard.ended:  # perhaps before it was known who waits
+        if self._inbox.ended:  # perhaps before it was known who waits
             answers.put(ENDED)
         return number
 
-    def leave(self, number: int) -> None:
-        if self._heard.routes.pop(number, None) is not None:
+    def cancel(self, number: int) -> None:
+        if self._inbox.routes.pop(number, None) is not None:
             self._send([number, "cancel", [], 0])
 
-    def leave_all(self, asker: Hashable) -> None:
-        """Drop all that an asker wanted whom an interrupt has ended."""
-        for number in [number for number, (owner, _) in list(self._heard.routes.items()) if owner == asker]:
-            self.leave(number)
+    def cancel_all(self, owner: Hashable) -> None:
+        """Drop all that an owner wanted whom an interrupt has ended."""
+        for number, (route_owner, _) in list(self._inbox.routes.items()):
+            if route_owner == owner:
+                self.cancel(number)
 
     def _send(self, message: list[Any]) -> None:
         """Send a message; one to a process that has ended is lost."""
@@ -118,7 +119,7 @@ class WorkerProcess:
         if self.failure is None:
             self.end()
             self._reader.join(_PATIENCE)  # perhaps it has said why
-            self.failure = next(filter(None, self._heard.ended), None)
+            self.failure = next(filter(None, self._inbox.ended), None)
         if self.failure is None:
             code = self._process.returncode
             reason = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
@@ -154,10 +155,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-class _Heard:
+class _Inbox:
     """What is heard of a process, by a thread that reads it.
 
-    routes      number of a question -> the asker, and the queue for the answer, of who waits for it
+    routes      number of a question -> the owner, and the queue for the answer, of who waits for it
     ended       holds something once no more answers come: why, if that is known
     has_loaded  whether the process has its model
     """
@@ -183,7 +184,7 @@ class _Heard:
             text = str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
             self.ended.append(FastattnError(f"a worker process cannot be understood: {text}"))
         self.ended.append(None)
-        self._tell_all(ENDED)
+        self._broadcast(ENDED)
 
     def _hand_out(self, answer: list[Any]) -> None:
         number, kind, content = answer
@@ -192,13 +193,13 @@ class _Heard:
             if answers is not None:
                 answers.put(answer)
         elif kind == "warning":
-            self._tell_all(answer)
+            self._broadcast(answer)
         elif kind == "loaded":
             self.has_loaded = True
         elif kind == "unusable":
             self.ended.append(content)
 
-    def _tell_all(self, answer: list[Any]) -> None:
+    def _broadcast(self, answer: list[Any]) -> None:
         for answers in {id(answers): answers for _, answers in list(self.routes.values())}.values():
             answers.put(answer)
 

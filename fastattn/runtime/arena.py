@@ -85,7 +85,7 @@ def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:
     return np.empty(shape, dtype) if arena is None else arena.empty(shape, dtype)
 
 
-def is_of_arena(base: Any) -> bool:
+def is_in_arena(base: Any) -> bool:
     """Whether an array with this ``base`` is one of an arena, or a view of one."""
     return type(base) is _Block or type(base) is np.ndarray and type(base.base) is _Block
 

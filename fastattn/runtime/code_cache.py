@@ -164,7 +164,7 @@ def kernel_sources(package: Path) -> dict[str, bytes]:
     return dict(sorted(sources.items()))
 
 
-class _Look(NamedTuple):
+class _Snapshot(NamedTuple):
     """A snapshot of the package's files.
 
     files  path -> status, of every source file
@@ -181,9 +181,9 @@ def code_digest() -> str:
 
     Raise FastattnError if a source was changed while this process imported them.
     """
-    files, now = _at_first()
+    files, now = _first_snapshot()
     begun = sys.modules["fastattn"]._imported_at - _TICK
-    _refuse(path for path, status in files.items() if begun <= status.st_ctime_ns <= now)
+    _refuse_changed(path for path, status in files.items() if begun <= status.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
     more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
     return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
@@ -195,8 +195,10 @@ def check_sources() -> None:
     Modules are imported when they are first needed: some are as they were then, some as they are now. What is compiled
     of both may compute anything, and would be kept as if it were of the digest's sources.
     """
-    first, now = _at_first().files, dict(_statuses(_PACKAGE))
-    _refuse(path for path in first.keys() | now.keys() if _written(first.get(path)) != _written(now.get(path)))
+    first, now = _first_snapshot().files, dict(_statuses(_PACKAGE))
+    _refuse_changed(
+        path for path in first.keys() | now.keys() if _file_stamp(first.get(path)) != _file_stamp(now.get(path))
+    )
 
 
 def check_kernels(file: str) -> None:
@@ -207,10 +209,10 @@ def check_kernels(file: str) -> None:
     if code_digest.cache_info().currsize:
         path = os.path.join(_PACKAGE, "kernels", *file.split(".")) + ".py"
         now = os.stat(path) if os.path.exists(path) else None
-        _refuse([path] if _written(now) != _written(_at_first().files.get(path)) else [])
+        _refuse_changed([path] if _file_stamp(now) != _file_stamp(_first_snapshot().files.get(path)) else [])
 
 
-def _refuse(changed: Iterable[str]) -> None:
+def _refuse_changed(changed: Iterable[str]) -> None:
     """Raise FastattnError if one of the changed files is among the sources, or gone."""
     names = {Path(path).relative_to(_PACKAGE).as_posix() for path in changed}
     names -= {name for name in names if (_PACKAGE / name).exists()} - set(kernel_sources(_PACKAGE) if names else ())
@@ -219,12 +221,12 @@ def _refuse(changed: Iterable[str]) -> None:
 
 
 @functools.cache
-def _at_first() -> _Look:
+def _first_snapshot() -> _Snapshot:
     """The snapshot of when the first kernel was called."""
-    return _Look(dict(_statuses(_PACKAGE)), time.time_ns())
+    return _Snapshot(dict(_statuses(_PACKAGE)), time.time_ns())
 
 
-def _written(file: os.stat_result | None) -> tuple[int, ...]:
+def _file_stamp(file: os.stat_result | None) -> tuple[int, ...]:
     """Size, time and inode, by which a written or replaced file is known, but not one that was only linked to."""
     return (file.st_size, file.st_mtime_ns, file.st_ino) if file else ()
 

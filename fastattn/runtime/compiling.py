@@ -25,7 +25,7 @@ cache_faults: list[OSError] = []  # of this process, as they happened
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
 # As a worker process begins: modules are looked for where this program finds them, not in the current folder first.
 # The process that was started ends at once, and is waited for: its child is nobody's to wait for but the system's.
-_BEGIN = """
+_SECOND_PROCESS = """
 import os, sys
 if os.fork():
     os._exit(0)
@@ -37,38 +37,38 @@ _lifeline: list[int] = []  # of the second process: at its other end it sees tha
 
 compiling = threading.RLock()  # of whoever compiles: Numba's state and LLVM's
 linking = threading.RLock()  # of whoever loads, which takes no time; taken last
-AGAIN = object()
-_of_variants: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
-_held: list[Any] = []
+RETRY = object()
+_variant_locks: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
+_held_locks: list[Any] = []
 _LOOK = 0.02  # seconds
 _GRACE = 5.0  # seconds for which a process that ends is not held up by the threads that it had
 _STACK = 16 << 20  # bytes
 _ended_at = 0.0  # on the monotonic clock, once the process ends
-_older: set[int | None] = set()  # the threads that there were then, but for the one in which it ends
+_threads_at_end: set[int | None] = set()  # the threads that there were then, but for the one in which it ends
 
 
 def lock_of_variant(module: str, name: str, key: str) -> Any:
     """Of who loads or compiles this variant, or waits for another process that does."""
-    return _of_variants.setdefault((module, name, key), threading.RLock())
+    return _variant_locks.setdefault((module, name, key), threading.RLock())
 
 
-def in_turn(lock: Any, work: Callable[[], Any]) -> Any:
+def retry_under_lock(lock: Any, work: Callable[[], Any]) -> Any:
     """``work()`` under a lock, tried again as long as it returns AGAIN; others have the lock in between."""
     while True:
         with lock:
-            result = AGAIN if _is_to_stay() else work()
-        if result is not AGAIN:
+            result = RETRY if _must_stay() else work()
+        if result is not RETRY:
             return result
         time.sleep(_LOOK)
 
 
-def _is_to_stay() -> bool:
+def _must_stay() -> bool:
     """Whether the process ends, in another thread, and nobody knows that it waits for this one.
 
     What this thread began it would not finish: LLVM's own state goes with the process. But a handler of ``atexit`` may
     wait for it, which is called after ours if it was there before: a process that still runs then is not about to end.
     """
-    return threading.get_ident() in _older and time.monotonic() < _ended_at + _GRACE
+    return threading.get_ident() in _threads_at_end and time.monotonic() < _ended_at + _GRACE
 
 
 def end() -> None:
@@ -78,13 +78,13 @@ def end() -> None:
     """
     global _ended_at
     _ended_at = time.monotonic()
-    _older.update(thread.ident for thread in threading.enumerate() if thread is not threading.current_thread())
-    for lock in _all():
+    _threads_at_end.update(thread.ident for thread in threading.enumerate() if thread is not threading.current_thread())
+    for lock in _locks():
         with lock:
             pass
 
 
-def _all() -> list[Any]:
+def _locks() -> list[Any]:
     """In the order in which one thread takes them: Numba's, if that was imported, while it compiles."""
     # None also while another thread imports the module: nobody compiles by it yet
     numba_lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
@@ -93,24 +93,24 @@ def _all() -> list[Any]:
 
 def _before_fork() -> None:
     """A child forked while another thread compiles or loads would inherit what that one left in the middle."""
-    global _held
+    global _held_locks
     compiling.acquire()
-    _held = _all()
-    for lock in _held[1:]:
+    _held_locks = _locks()
+    for lock in _held_locks[1:]:
         lock.acquire()
 
 
 def _after_fork() -> None:
-    for lock in reversed(_held):
+    for lock in reversed(_held_locks):
         lock.release()
 
 
 def _after_fork_in_child() -> None:
     _after_fork()
-    _of_variants.clear()  # whose threads are not here
+    _variant_locks.clear()  # whose threads are not here
 
 
-def with_room(work: Callable[[], _Result]) -> _Result:
+def with_large_stack(work: Callable[[], _Result]) -> _Result:
     """``work()``, in a thread with the stack that Numba and LLVM need; the main thread has it, another may not."""
     if threading.current_thread() is threading.main_thread():
         return work()
@@ -163,7 +163,7 @@ def cache_fault() -> str:
 
 
 @functools.cache
-def begin_ahead() -> None:
+def start_second_process() -> None:
     """Start a second process, once, that compiles the slowest kernels beside this one, where the cache is still empty.
 
     Which: ``handle.VARIANTS``. Each process claims what it compiles, and waits for what the other has claimed.
@@ -171,7 +171,7 @@ def begin_ahead() -> None:
     """
     if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not can_start_python():
         return
-    command = [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)]
+    command = [sys.executable, "-c", _SECOND_PROCESS, *map(os.path.abspath, sys.path)]
     with contextlib.suppress(OSError):
         inside, outside = os.pipe()
         _lifeline.append(outside)

@@ -22,16 +22,16 @@ import numpy as np
 from fastattn.runtime.arena import state
 from fastattn.runtime.code_cache import Code, CodeFolder, check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.compiling import (
-    AGAIN,
-    begin_ahead,
+    RETRY,
     cache_faults,
     compiling,
     end,
-    in_turn,
     linking,
     lock_of_variant,
     notify_of_compiling,
-    with_room,
+    retry_under_lock,
+    start_second_process,
+    with_large_stack,
 )
 from fastattn.runtime.machine_code import MISMATCH, load, signature_of
 from fastattn.runtime.threads import Pool, current_threads, setting, thread_limit
@@ -86,7 +86,7 @@ class _Compiled:
         FastattnError where a source was changed since the process began.
         """
         with lock_of_variant(self.__module__, self.__name__, key):
-            compiled = self.variants.get(key) or in_turn(linking, lambda: self._load(key, classes))
+            compiled = self.variants.get(key) or retry_under_lock(linking, lambda: self._load(key, classes))
             compiled = compiled or self._make(key, classes)
         with linking:  # another variant's thread may be here
             self.wrappers = [variant.wrapper for variant in self.variants.values()]
@@ -114,17 +114,17 @@ class _Compiled:
 
         def make() -> Any:
             if self._is_cached:
-                begin_ahead()
+                start_second_process()
             with _folder.claimed(self.label, key) if self._is_cached else contextlib.nullcontext(True) as is_ours:
                 if not is_ours and time.monotonic() < end:
-                    return AGAIN
+                    return RETRY
                 return self._load(key, classes) or self._link(key, self._compile_and_save(key, classes), classes)
 
-        return in_turn(compiling, make)
+        return retry_under_lock(compiling, make)
 
     def _compile_and_save(self, key: str, classes: list[type]) -> Code:
         notify_of_compiling(self.label)
-        code = with_room(lambda: self._compile(key, classes))
+        code = with_large_stack(lambda: self._compile(key, classes))
         if self._is_cached:
             check_sources()  # again: some modules were imported for it
             from fastattn.runtime.internals import reads_settings
@@ -275,7 +275,7 @@ VARIANTS = (
 
 
 def compile_variants() -> None:
-    """Compile all VARIANTS that are neither cached nor claimed, in the process that ``begin_ahead`` starts.
+    """Compile all VARIANTS that are neither cached nor claimed, in the process that ``start_second_process`` starts.
 
     It ends at once with the first process, or at Ctrl-C.
     """
@@ -308,7 +308,7 @@ def kernel_of(function: Callable) -> Kernel:
     return functools.update_wrapper(kernel, function)  # type: ignore[return-value]
 
 
-def counted_on() -> tuple[int, int]:
+def pool_and_threads() -> tuple[int, int]:
     """(the address of the pool, the threads that a kernel called here has), helpers among them that are there now."""
     pool, threads = _pool, current_threads()
     return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())

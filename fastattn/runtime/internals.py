@@ -69,7 +69,7 @@ def _codes_of(libraries):
 
 # Passes for what kernels have none of: contexts, closures, literally and literal_unroll, Numba's own inlining, raises,
 # expressions of whole arrays. After most of them Numba computes the lifetimes of all variables anew.
-_NEEDLESS = {
+_UNUSED_PASSES = {
     "with_lifting",
     "inline_closure_likes",
     "rewrite_semantic_constants",
@@ -99,7 +99,7 @@ class _HelperCompiler(compiler.Compiler):
 
     def define_pipelines(self):
         (manager,) = super().define_pipelines()
-        manager.passes = [step for step in manager.passes if step[0]._name not in _NEEDLESS]
+        manager.passes = [step for step in manager.passes if step[0]._name not in _UNUSED_PASSES]
         manager.finalize()
         return [manager]
 

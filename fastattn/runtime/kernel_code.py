@@ -98,14 +98,14 @@ class ArgumentType(NamedTuple):
     kind     "array", "tuple", "object", or the letter of a number or None
     number   NumPy's of an array's dtype
     items    the types in a tuple
-    named    whether a tuple or object is of a class that the table holds
+    has_class  whether a tuple or object is of a class that the table holds
     """
 
     kind: str
     type: types.Type
     number: int = 0
     items: tuple["ArgumentType", ...] = ()
-    named: bool = False
+    has_class: bool = False
 
 
 _SCALARS = {"I": types.int64, "B": types.boolean, "D": types.float64, "F": types.float32, "Z": types.none}
@@ -127,9 +127,9 @@ def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]
             items = tuple(_types(tokens, classes))
             kinds = [item.type for item in items]
             kind = types.BaseTuple.from_types(kinds, class_) if class_ else types.Tuple(tuple(kinds))
-            expected.append(ArgumentType("tuple", kind, items=items, named=class_ is not None))
+            expected.append(ArgumentType("tuple", kind, items=items, has_class=class_ is not None))
         elif token[0] == "<":
-            expected.append(ArgumentType("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
+            expected.append(ArgumentType("object", next(classes)._numba_type_, has_class=True))  # type: ignore[attr-defined]
         elif token in _SCALARS:
             expected.append(ArgumentType(token, _SCALARS[token]))
         elif token != ",":
@@ -144,7 +144,7 @@ class _Unpacker:
 
     def __init__(self, context: Any, builder: Any, table: Any):
         self.context, self.builder, self.table = context, builder, table
-        self.wrong = builder.append_basic_block("wrong")
+        self.mismatch = builder.append_basic_block("wrong")
         self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
 
     def at(self, address: Any, offset: int = 0, kind: Any = I64) -> Any:
@@ -167,9 +167,9 @@ class _Unpacker:
         return self.builder.icmp_signed("==", first, second if isinstance(second, ir.Value) else first.type(second))
 
     def require(self, condition: Any) -> None:
-        going_on = self.builder.append_basic_block("fits")
-        self.builder.cbranch(condition, going_on, self.wrong)
-        self.builder.position_at_end(going_on)
+        match = self.builder.append_basic_block("fits")
+        self.builder.cbranch(condition, match, self.mismatch)
+        self.builder.position_at_end(match)
 
     def is_a(self, kind: Any, value: Any) -> Any:
         """Whether a type is that of ``value``, or below it."""
@@ -218,7 +218,7 @@ class _Unpacker:
         if expected.kind == "Z":
             self.require(self.equal(value, self.object(None)))
             return self.context.get_dummy_value()
-        if expected.named:
+        if expected.has_class:
             self.require(self.equal(kind, self.entry(self.classes)))
             self.classes += 1
         return {"tuple": self.tuple, "object": self.address, "array": self.array}[expected.kind](expected, value, kind)
@@ -232,7 +232,7 @@ class _Unpacker:
         return number
 
     def tuple(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
-        if not expected.named:
+        if not expected.has_class:
             self.require(self.equal(kind, self.object(tuple)))
         self.require(self.equal(self.call("PyTuple_Size", value), len(expected.items)))
         items = [
@@ -288,7 +288,7 @@ def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentTy
     values = [unpacker.unpack(kind, argument(2 + n)) for n, kind in enumerate(expected)]
     result = run(builder, pool, threads, values, unpacker)
     builder.ret(unpacker.call("PyLong_FromLongLong", result))
-    builder.position_at_end(unpacker.wrong)
+    builder.position_at_end(unpacker.mismatch)
     builder.ret(unpacker.call("PyLong_FromLongLong", I64(layout.MISMATCH)))
 
 

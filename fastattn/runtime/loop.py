@@ -26,7 +26,7 @@ _FIRST, _END, _TASKS = "_first_task", "_end_task", "_tasks"
 def check_loop(function: Callable) -> None:
     """TypeError, when a kernel is defined, where it can have no shared loop; ``cut_loop`` looks closer."""
     if "prange" not in function.__code__.co_names:
-        raise _wrong(function, "is without one")
+        raise _loop_error(function, "is without one")
     if function.__code__.co_freevars:
         raise TypeError(f"{_location(function)}: expected a kernel that uses no variables of a function around it")
 
@@ -44,13 +44,13 @@ def cut_loop(function: Callable) -> Callable:
     loop = definition.body[-1]
     call = loop.iter if isinstance(loop, ast.For) and not loop.orelse else None
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "prange"):
-        raise _wrong(function, f"ends in line {loop.lineno}, which is none")
+        raise _loop_error(function, f"ends in line {loop.lineno}, which is none")
     assert isinstance(loop, ast.For)
     if len(call.args) != 2 or not isinstance(call.args[0], ast.Constant) or call.args[0].value != 0:
         # with one argument Numba's index has no sign, and with an int64 it makes a float64
-        raise _wrong(function, f"has prange({', '.join(map(ast.unparse, call.args))}) in line {loop.lineno}")
+        raise _loop_error(function, f"has prange({', '.join(map(ast.unparse, call.args))}) in line {loop.lineno}")
     if sum(isinstance(node, ast.Name) and node.id == "prange" for node in ast.walk(definition)) > 1:
-        raise _wrong(function, "has more than one")
+        raise _loop_error(function, "has more than one")
 
     definition.decorator_list = []
     definition.args.args[:0] = [ast.arg(_FIRST), ast.arg(_END)]
@@ -82,5 +82,5 @@ def _location(function: Callable) -> str:
     return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}: kernel {function.__name__}"
 
 
-def _wrong(function: Callable, what: str) -> TypeError:
+def _loop_error(function: Callable, what: str) -> TypeError:
     return TypeError(f"{_location(function)}: expected one loop over prange(0, tasks), its last statement; it {what}")

@@ -62,7 +62,7 @@ class _Process:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
         # Of the linker's code 45 MB come into memory with the first kernel, whatever of it runs: a system maps as much
         # of a file around a page as it has read at once. To let it go after each kernel takes 0.3 ms.
-        self.linkers_code = code_of("libllvmlite")
+        self.linkers_code = code_ranges("libllvmlite")
         self.definitions: list[_MethodDefinition] = []
         self.object_files: list[bytes] = []  # the linker may look at them later
 
@@ -70,7 +70,7 @@ class _Process:
 _process: _Process | None = None
 
 
-def code_of(library: str) -> list[tuple[int, int]]:
+def code_ranges(library: str) -> list[tuple[int, int]]:
     """(address, bytes) of the code of loaded libraries whose files' names begin so; none where Linux does not tell."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
@@ -85,7 +85,7 @@ def code_of(library: str) -> list[tuple[int, int]]:
     return [(begin, end - begin) for begin, end in ranges]
 
 
-def let_go_of_code(ranges: list[tuple[int, int]]) -> None:
+def release_code(ranges: list[tuple[int, int]]) -> None:
     """Have code leave this process's memory until it runs again: the system has it from its file, as it ever was."""
     for address, size in ranges:
         ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
@@ -132,14 +132,14 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     linker.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
     linker.finalize_object()
     addresses = {role: linker.get_function_address(symbol) for role, symbol in code.exports.items()}
-    let_go_of_code(_process.linkers_code)
+    release_code(_process.linkers_code)
     if not all(addresses.values()):
         raise OSError("the object file lacks what it should define")
     table = _process.table + struct.pack(f"{len(classes)}q", *map(id, classes))
-    return _function(code.exports["wrapper"], addresses["wrapper"], table), addresses
+    return _python_function(code.exports["wrapper"], addresses["wrapper"], table), addresses
 
 
-def _function(name: str, address: int, table: bytes) -> Any:
+def _python_function(name: str, address: int, table: bytes) -> Any:
     """A function of Python's own kind, from a C function of (self, arguments, their number)."""
     assert _process is not None
     definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
@@ -162,10 +162,10 @@ def signature_of(arguments: tuple, classes: list[type]) -> str:
 
     classes  gets the classes that the key names, in order: those of named tuples and of objects with a Numba type.
     """
-    return ",".join([_of(argument, classes) for argument in arguments])
+    return ",".join([_type_text(argument, classes) for argument in arguments])
 
 
-def _of(value: Any, classes: list[type]) -> str:
+def _type_text(value: Any, classes: list[type]) -> str:
     if isinstance(value, np.ndarray):
         layout = "C" if value.flags.c_contiguous else "A"
         return f"{value.dtype.char}{value.ndim}{layout if value.flags.aligned else layout.lower()}"

@@ -58,8 +58,8 @@ def exchange(typing_context, address, expected, value):
 
     def generate(context, builder, kind, values):
         address, expected, value = values
-        both = builder.cmpxchg(word(builder, address), expected, value, "seq_cst", "seq_cst")
-        return builder.extract_value(both, 1)
+        pair = builder.cmpxchg(word(builder, address), expected, value, "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 1)
 
     return types.boolean(types.int64, types.int64, types.int64), generate
 

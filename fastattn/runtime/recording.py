@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.runtime.arena import Arena, is_of_arena, state
-from fastattn.runtime.handle import counted_on, run_program
+from fastattn.runtime.arena import Arena, is_in_arena, state
+from fastattn.runtime.handle import pool_and_threads, run_program
 from fastattn.runtime.threads import setting
 
 
@@ -43,28 +43,28 @@ class Program:
             raise Unrecordable
         entry, packed = call
         self._kept.append(packed)
-        _keep(arguments, self._kept)
+        _keep_arrays(arguments, self._kept)
         self._calls.append((entry, packed.ctypes.data))
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
         """Make the calls, in order, up to ``most`` times: until ``stop_1[0]``, int64, is not 0 after the last."""
         if len(self._calls_C2) != len(self._calls):
             self._calls_C2 = np.array(self._calls, np.int64)
-        pool, threads = counted_on()
+        pool, threads = pool_and_threads()
         run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
 
 
-def _keep(arguments: tuple, arrays: list[np.ndarray]) -> None:
+def _keep_arrays(arguments: tuple, arrays: list[np.ndarray]) -> None:
     """Add the arrays among the arguments that are not of an arena."""
     for argument in arguments:
         kind = type(argument)
         if kind is np.ndarray:
             base = argument.base
-            if base is None or not is_of_arena(base):
+            if base is None or not is_in_arena(base):
                 arrays.append(argument)
         elif kind is not int and kind is not bool and kind is not float:
             if isinstance(argument, tuple):
-                _keep(argument, arrays)
+                _keep_arrays(argument, arrays)
             elif isinstance(argument, np.ndarray):
                 arrays.append(argument)
 

@@ -103,16 +103,16 @@ def use_threads(count: int) -> Iterator[None]:
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
-    masked = _numba_threads() if setting.by_numba else 0
+    numba_threads = _numba_threads() if setting.by_numba else 0
     _state.threads = count
     try:
-        if masked:
+        if numba_threads:
             _set_numba_threads(count)
         yield
     finally:
         _state.threads = before
-        if masked:
-            _set_numba_threads(masked)
+        if numba_threads:
+            _set_numba_threads(numba_threads)
 
 
 def current_threads() -> int:

@@ -157,10 +157,10 @@ def sweep(folder: str | Path, prefix: str = "") -> None:
         for name in os.listdir(folder):
             if name.startswith(prefix) and name.endswith(PART):
                 with contextlib.suppress(OSError):
-                    _delete_if_left(os.path.join(folder, name), folders=bool(prefix))
+                    _delete_if_abandoned(os.path.join(folder, name), folders=bool(prefix))
 
 
-def _delete_if_left(part: str, folders: bool) -> None:
+def _delete_if_abandoned(part: str, folders: bool) -> None:
     status = os.lstat(part)
     is_folder = folders and stat.S_ISDIR(status.st_mode)
     if WINDOWS:

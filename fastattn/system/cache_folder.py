@@ -22,7 +22,7 @@ A_DAY = 86_400  # seconds
 UNUSED_DAYS = 30  # after which what can be made again goes, when something else of its kind is made
 KINDS = ("kernels", "packed", "checkpoints")
 _HALF_MADE_FOR = 3600  # seconds without a change after which nobody is still at work on it
-_CLEARED = ".cleared-"
+_REMOVED = ".cleared-"
 
 
 def cache_root() -> Path:
@@ -103,7 +103,7 @@ class CacheEntry:
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 self.path.unlink()
                 return
-            cleared = self.path.with_name(_CLEARED + os.urandom(4).hex())
+            cleared = self.path.with_name(_REMOVED + os.urandom(4).hex())
             os.rename(self.path, cleared)
             import shutil  # slow to import, and rarely needed
 
@@ -118,9 +118,9 @@ _WHOLE = {
     "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
 }
 _HALF = {
-    "kernels": rf"\{_CLEARED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
+    "kernels": rf"\{_REMOVED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
     "packed": r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part",
-    "checkpoints": rf"(\.pull-[^~]+~.+|\{_CLEARED}[0-9a-f]{{8}})/",
+    "checkpoints": rf"(\.pull-[^~]+~.+|\{_REMOVED}[0-9a-f]{{8}})/",
 }
 _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be waiting for it
 
@@ -128,11 +128,11 @@ _LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     """(entries by kind and name, paths of everything else in the folder). Raises OSError where it cannot be read."""
     root, entries, foreign = cache_root(), [], []
-    for folder in [] if root == NOWHERE else _listed(root):
+    for folder in [] if root == NOWHERE else _items_of(root):
         if folder.name not in KINDS or not folder.is_dir(follow_symlinks=False):
             foreign.append(Path(folder))
             continue
-        for item in _listed(folder):
+        for item in _items_of(folder):
             entry = _entry(folder.name, item)
             if entry is not None:
                 entries.append(entry)
@@ -148,7 +148,7 @@ def remove_unused(kind: str, current: Path) -> None:
     """
     folder, oldest = cache_root() / kind, time.time() - UNUSED_DAYS * A_DAY
     with contextlib.suppress(OSError):
-        for item in [] if folder.is_symlink() else _listed(folder):
+        for item in [] if folder.is_symlink() else _items_of(folder):
             entry = _entry(kind, item)
             if entry is None or entry.path == current:
                 continue
@@ -158,7 +158,7 @@ def remove_unused(kind: str, current: Path) -> None:
                     entry.remove()
 
 
-def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
+def _items_of(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -190,7 +190,7 @@ def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
     if not entry.is_dir(follow_symlinks=False):
         yield entry.stat(follow_symlinks=False)
         return
-    for item in _listed(entry):
+    for item in _items_of(entry):
         if item.is_dir(follow_symlinks=False):
             yield item.stat(follow_symlinks=False)
         yield from _stats(item)

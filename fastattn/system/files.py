@@ -26,17 +26,17 @@ class OutputFile:
 
     def write(self, data: bytes) -> None:
         """Write all bytes, perhaps only to a buffer."""
-        with _naming(self._name):
+        with _naming_errors(self._name):
             self._file.write(data)
 
     def flush(self) -> None:
         """Hand everything written so far to the system."""
-        with _naming(self._name):
+        with _naming_errors(self._name):
             self._file.flush()
 
     def rewrite_start(self, data: bytes) -> None:
         """Replace the first bytes, once nothing more is to be written."""
-        with _naming(self._name):
+        with _naming_errors(self._name):
             self._file.seek(0)
             self._file.write(data)
 
@@ -54,7 +54,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
     path = checked_path(path)
     target = _target(path)
     if os.path.lexists(target) and not os.path.isfile(target):  # a device, a FIFO; a folder fails to open
-        with _naming(path):
+        with _naming_errors(path):
             special = open(target, "wb")
         try:
             output = OutputFile(special, path)
@@ -65,13 +65,13 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
                 special.close()
         return
     if os.path.exists(target):
-        with _naming(path):
+        with _naming_errors(path):
             open(target, "r+b").close()  # it could be replaced even if it is read-only; that would surprise
-    with _naming(path):
+    with _naming_errors(path):
         file, sibling = begin(_start_of_sibling(target), 0o666)
     try:
         yield OutputFile(file, path, rewritable=True)
-        with _naming(path):
+        with _naming_errors(path):
             if os.path.exists(target):
                 import shutil  # slow to import, and rarely needed
 
@@ -92,10 +92,10 @@ def open_folder(path: str) -> Iterator[str]:
     empty = os.path.isdir(target) and not os.listdir(target)
     if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
         raise InputError(f"{path} exists already; name a folder that does not")
-    with _naming(path):
+    with _naming_errors(path):
         lock, sibling = begin_folder(_start_of_sibling(target))
     try:
-        with _naming(path):
+        with _naming_errors(path):
             yield sibling
             _sync_folder(sibling)
             if os.path.isdir(target):
@@ -145,7 +145,7 @@ def _start_of_sibling(target: str) -> str:
 
 
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming_errors(name: str) -> Iterator[None]:
     """Turn an OSError inside into an error that names the file; a BrokenPipeError is raised as it is."""
     try:
         yield

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 
-def give_back_freed() -> None:
+def return_freed_memory() -> None:
     """Have glibc return to the system what it keeps for later, in some ms; other libraries return it by themselves.
 
     Reading a vocabulary of 150,000 tokens leaves 80 MB of that below what stays.
@@ -21,12 +21,12 @@ def give_back_freed() -> None:
         trim(ctypes.c_size_t(0))
 
 
-def let_go(data: "memoryview | np.ndarray") -> None:
+def release_pages(data: "memoryview | np.ndarray") -> None:
     """Have the whole pages of a mapped file's bytes leave this process's memory; what reads them again finds them.
 
     Of a file mapped copy on write what was written there is lost.
     """
-    owner = mapped_by(data)
+    owner = mapping_of(data)
     if owner is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
         return
     bytes_N = np.asarray(data)
@@ -36,7 +36,7 @@ def let_go(data: "memoryview | np.ndarray") -> None:
         owner.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
-def mapped_by(data: "memoryview | np.ndarray") -> mmap.mmap | None:
+def mapping_of(data: "memoryview | np.ndarray") -> mmap.mmap | None:
     """The mapping that the bytes lie in, where it is the view's or the array's own base."""
     owner: Any = data
     while isinstance(owner, np.ndarray | memoryview):

@@ -12,7 +12,7 @@ import numpy as np
 
 from fastattn.errors import InputError
 from fastattn.simd.operations import MOST_EXPONENT
-from fastattn.user_functions.source import Captured, Path, follow, plain
+from fastattn.user_functions.source import Captured, Path, follow, unwrapped
 
 # Operation of simd/operations.py -> the functions of Python, math and NumPy that it stands for
 _NAMES: dict[str, tuple[Any, ...]] = {
@@ -101,8 +101,8 @@ class Expressions:
 
     def refuse(self, node: ast.AST, what: str, instead: str = "") -> NoReturn:
         line, name = getattr(node, "lineno", self.line), self.rewritten.function_name
-        said = f"{what}, which is not supported here{instead and f': {instead}'}"
-        raise InputError(f"{self.file}:{line}: {name} has {said}")
+        fault = f"{what}, which is not supported here{instead and f': {instead}'}"
+        raise InputError(f"{self.file}:{line}: {name} has {fault}")
 
     def value(self, node: ast.expr) -> ast.expr:
         rewritten = self.make_value(node)
@@ -112,7 +112,7 @@ class Expressions:
         if isinstance(node, ast.Constant):
             return self.constant(node)
         if isinstance(node, ast.BinOp):
-            written = written_power(node)
+            written = constant_power(node)
             if written is not None:
                 return written
             return self.binary(node, node.op, self.value(node.left), self.value(node.right), node.right)
@@ -123,25 +123,25 @@ class Expressions:
                 return ast.UnaryOp(ast.USub(), self.value(node.operand))
             return self.call(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BoolOp):
-            return self.folded(
+            return self.chained(
                 "and" if isinstance(node.op, ast.And) else "or", [self.value(operand) for operand in node.values]
             )
         if isinstance(node, ast.Compare):
-            return self.compared(node)
+            return self.comparison(node)
         if isinstance(node, ast.IfExp):
             return self.call("where", *map(self.value, (node.test, node.body, node.orelse)))
         if isinstance(node, ast.Call):
-            return self.called(node)
+            return self.call_expression(node)
         if isinstance(node, ast.Subscript):
             return self.subscript(node)
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self.name(node)
-        return self.refuse(node, named_kind(type(node).__name__))
+        return self.refuse(node, kind_name(type(node).__name__))
 
     def call(self, name: str, *operands: ast.expr) -> ast.Call:
         return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
 
-    def folded(self, name: str, values: list[ast.expr]) -> ast.expr:
+    def chained(self, name: str, values: list[ast.expr]) -> ast.expr:
         return reduce(lambda result, value: ast.copy_location(self.call(name, result, value), value), values)
 
     def constant(self, node: ast.Constant) -> ast.expr:
@@ -155,7 +155,7 @@ class Expressions:
         if type(op) not in _BINARY:
             self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
         if isinstance(op, ast.Pow):
-            return self.power(first, second, number_of(written))
+            return self.power(first, second, constant_number(written))
         return self.call(_BINARY[type(op)], first, second)
 
     def power(self, base: ast.expr, exponent: ast.expr, number: float | None) -> ast.expr:
@@ -167,27 +167,27 @@ class Expressions:
         result = base if abs(number) == 1 else self.call(f"power_{abs(int(number))}", base)
         return result if number > 0 else self.call("divide", ast.Constant(1.0), result)
 
-    def compared(self, node: ast.Compare) -> ast.expr:
+    def comparison(self, node: ast.Compare) -> ast.expr:
         operands = [node.left, *node.comparators]
         parts: list[ast.expr] = []
         for op, left, right in zip(node.ops, operands, operands[1:]):
             if isinstance(op, (ast.In, ast.NotIn)):
-                parts.append(self.among(node, left, right, isinstance(op, ast.NotIn)))
+                parts.append(self.membership(node, left, right, isinstance(op, ast.NotIn)))
             elif type(op) not in _COMPARED:
                 self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
             else:
                 comparison = self.call(_COMPARED[type(op)], self.value(left), self.value(right))
                 parts.append(ast.copy_location(comparison, left))
-        return self.folded("logical_and", parts)
+        return self.chained("logical_and", parts)
 
-    def among(self, node: ast.AST, left: ast.expr, right: ast.expr, negated: bool) -> ast.expr:
+    def membership(self, node: ast.AST, left: ast.expr, right: ast.expr, negated: bool) -> ast.expr:
         """``left in (1, 3)``, or not in."""
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
             self.refuse(node, "an in", "write it out, x in (1, 3)")
         equal: list[ast.expr] = [
             ast.copy_location(self.call("equal", self.value(left), self.value(element)), left) for element in right.elts
         ]
-        is_element = self.folded("logical_or", equal)
+        is_element = self.chained("logical_or", equal)
         return ast.copy_location(self.call("logical_not", is_element), left) if negated else is_element
 
     def subscript(self, node: ast.Subscript) -> ast.expr:
@@ -201,17 +201,17 @@ class Expressions:
             self.refuse(node, "a slice")
         return self.call("look_up", self.value(array), *map(self.value, index))
 
-    def called(self, node: ast.Call) -> ast.expr:
+    def call_expression(self, node: ast.Call) -> ast.expr:
         starred = any(isinstance(argument, ast.Starred) for argument in node.args)
         if starred or any(keyword.arg is None for keyword in node.keywords):
             self.refuse(node, "a call with * or **")
         function, path = self.find(node.func)
         text = ast.unparse(node.func)
         name = KNOWN.get(id(function))
-        if name is None and isinstance(plain(function), FunctionType):
-            return self.own_call(node, plain(function), path)
+        if name is None and isinstance(unwrapped(function), FunctionType):
+            return self.function_call(node, unwrapped(function), path)
         self.parts.constants.append((path, function))
-        infinite = written_float(node) if name == "to_float" else None
+        infinite = constant_float(node) if name == "to_float" else None
         if infinite is not None:
             return ast.Constant(infinite)
         if node.keywords:
@@ -222,7 +222,7 @@ class Expressions:
         if name is None:
             return self.scalar_call(node, function, text, values)
         if name in ("maximum", "minimum") and function in (max, min) and len(values) > 2:
-            return self.folded(name, values)
+            return self.chained(name, values)
         if len(values) != ARITY[name]:
             self.refuse(node, f"a call of {text} with {len(values)} arguments")
         if name == "clip":
@@ -241,8 +241,8 @@ class Expressions:
         scalars = [self.call("scalar", value) for value in values]
         return ast.Call(ast.Name(name, ast.Load()), list(scalars), [])
 
-    def own_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
-        arguments = self.bound(node, function)
+    def function_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
+        arguments = self.bound_arguments(node, function)
         overridden = frozenset(arguments) & defaults_of(function).keys()
         calls = self.rewritten.calls
         key = next((name for name, call in calls.items() if (call.path, call.overridden) == (path, overridden)), None)
@@ -252,7 +252,7 @@ class Expressions:
         values = [*arguments.values(), *map(self.parameter, self.rewritten.calls[key].captured)]
         return ast.Call(ast.Name(key, ast.Load()), values, [])
 
-    def bound(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
+    def bound_arguments(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
         """The arguments of a call by name, in the order of the parameters; those that take their defaults are not."""
         code = function.__code__
         if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
@@ -282,7 +282,7 @@ class Expressions:
             paths.append(captured.path)
         return ast.Name(f"_c{paths.index(captured.path)}", ast.Load())
 
-    def named(self, node: ast.expr) -> Any:
+    def value_of_name(self, node: ast.expr) -> Any:
         """The value of a name outside, of which no note is taken."""
         return self.find(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
@@ -298,9 +298,9 @@ class Expressions:
             return getattr(value, node.attr), (*path, ("attribute", node.attr))
         if not isinstance(node, ast.Name) or node.id in self.own:
             self.refuse(node, f"{ast.unparse(node)} used as a function or a module", "numbers have no methods")
-        return self.outside(node)
+        return self.outer_variable(node)
 
-    def outside(self, node: ast.Name) -> tuple[Any, Path]:
+    def outer_variable(self, node: ast.Name) -> tuple[Any, Path]:
         if node.id in self.defaults:
             step = self.defaults[node.id]
         elif node.id in self.code.co_freevars:
@@ -321,7 +321,7 @@ def defaults_of(function: FunctionType) -> dict[str, tuple[str, Any]]:
     return steps | {name: ("keyword default", name) for name in function.__kwdefaults__ or ()}
 
 
-def number_of(node: ast.expr) -> float | None:
+def constant_number(node: ast.expr) -> float | None:
     """A finite number that is written out, with its sign."""
     inside = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
     number = inside.value if isinstance(inside, ast.Constant) else None
@@ -330,7 +330,7 @@ def number_of(node: ast.expr) -> float | None:
     return number if inside is node else -number
 
 
-def written_float(node: ast.Call) -> float | None:
+def constant_float(node: ast.Call) -> float | None:
     """float("inf") and the like."""
     text = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
     try:
@@ -339,9 +339,9 @@ def written_float(node: ast.Call) -> float | None:
         return None
 
 
-def written_power(node: ast.BinOp) -> ast.expr | None:
+def constant_power(node: ast.BinOp) -> ast.expr | None:
     """2**20 and the like as the whole number that it is, where it has 64 bits."""
-    base, exponent = number_of(node.left), number_of(node.right)
+    base, exponent = constant_number(node.left), constant_number(node.right)
     if not isinstance(node.op, ast.Pow) or not isinstance(base, int) or not isinstance(exponent, int):
         return None
     if not 0 <= exponent < 64 or abs(base**exponent) >= 2**63:
@@ -350,12 +350,12 @@ def written_power(node: ast.BinOp) -> ast.expr | None:
     return ast.UnaryOp(ast.USub(), constant) if base**exponent < 0 else constant
 
 
-_WORDS = {
+_KIND_NAMES = {
     "Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it", "NamedExpr": ":=",
     "ListComp": "comprehension", "GeneratorExp": "comprehension", "For": "for with else", "While": "while with else",
 }  # fmt: skip
 
 
-def named_kind(kind: str) -> str:
-    words = _WORDS.get(kind, kind.lower())
+def kind_name(kind: str) -> str:
+    words = _KIND_NAMES.get(kind, kind.lower())
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"

@@ -252,19 +252,19 @@ _LOCATION = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
     """Why it cannot be compiled, in one line, with the innermost location in the user's code."""
-    what = FAILURES[-1] if FAILURES else _guessed(rewritten, error)
+    what = FAILURES[-1] if FAILURES else _numba_reason(rewritten, error)
     if rewritten.not_straight and "if or while" in what:
         what = f"{what} ({rewritten.not_straight})"
-    files = {os.path.basename(function.file): function.file for function in _all(rewritten)}
+    files = {os.path.basename(function.file): function.file for function in _with_callees(rewritten)}
     for file, line in _LOCATION.findall(str(error)):  # innermost first
         if os.path.basename(file) in files:
             return f"{files[os.path.basename(file)]}:{line}: {what}"
     return f"{rewritten.location}: {what}"
 
 
-def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
+def _numba_reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
     """The reason for an error that no operation reported, in words for users rather than Numba's."""
-    for caller in _all(rewritten):
+    for caller in _with_callees(rewritten):
         for name, (called, function) in caller.scalar_functions.items():
             if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
                 return f"a call of {called}, which is not supported here"
@@ -273,5 +273,5 @@ def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
     return f"Numba cannot compile it ({type(error).__name__})"
 
 
-def _all(rewritten: Rewritten) -> list[Rewritten]:
-    return [rewritten, *(callee for call in rewritten.calls.values() for callee in _all(call))]
+def _with_callees(rewritten: Rewritten) -> list[Rewritten]:
+    return [rewritten, *(callee for call in rewritten.calls.values() for callee in _with_callees(call))]

@@ -16,7 +16,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.runtime.compiling import with_room
+from fastattn.runtime.compiling import with_large_stack
 from fastattn.user_functions.expressions import Parts
 from fastattn.user_functions.function_type import Handle, Variants, handle_class, type_of
 from fastattn.user_functions.rewrite import Rewritten
@@ -25,8 +25,8 @@ from fastattn.user_functions.source import (
     follow,
     location_of,
     packing_of,
-    plain,
     type_name_of,
+    unwrapped,
     value_of,
     words_of,
 )
@@ -52,7 +52,7 @@ class Plan:
         """Whether the function calls the same functions as that of which the plan was made, with the same code."""
         functions, constants = self.parts.functions, self.parts.constants
         with suppress(*ABSENT):
-            return all(plain(follow(function, path)).__code__ is code for path, code in functions) and all(
+            return all(unwrapped(follow(function, path)).__code__ is code for path, code in functions) and all(
                 follow(function, path) is value for path, value in constants
             )
         return False
@@ -87,7 +87,7 @@ def _plans_of(code: CodeType, file: str, kind: str) -> list[Plan]:
 
 def python_function(function: Any, kind: str) -> FunctionType:
     """The Python function behind a plain or compiled one; InputError if it is none, or has other parameters."""
-    function = plain(function)
+    function = unwrapped(function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
     code, expected = function.__code__, PARAMETERS[kind]
@@ -111,7 +111,7 @@ def plan_of(function: FunctionType, kind: str) -> Plan:
     for plan in plans:
         if plan.fits(function):
             return plan
-    plan = with_room(lambda: Plan(function, kind))
+    plan = with_large_stack(lambda: Plan(function, kind))
     plans.insert(0, plan)
     del plans[_MOST_PLANS:]
     return plan
@@ -124,7 +124,7 @@ def compile_function(function: Any, kind: str) -> Handle:
     be compiled: of what it does, here; of how its types go together, by the kernel that first takes it.
     """
     python = python_function(function, kind)
-    with _said_of(kind):
+    with _naming_kind(kind):
         return plan_of(python, kind).bind(python)
 
 
@@ -134,19 +134,19 @@ def explain_function(function: Any) -> str:
     A vectorised function computes several keys at once, as fast as what is built in; a scalar one takes several times
     as long. InputError if it is neither, or cannot be compiled.
     """
-    plain_function = plain(function)
+    plain_function = unwrapped(function)
     count = _count(plain_function) if isinstance(plain_function, FunctionType) else 0
     kind = "mask_mod" if count == 4 else "score_mod"
     python = python_function(function, kind)
-    with _said_of(kind):
+    with _naming_kind(kind):
         plan = plan_of(python, kind)
         variants = plan.bind(python)._numba_type_.variants
-        best = with_room(variants.best)
+        best = with_large_stack(variants.best)
     return "vectorised" if best == "lanes" else f"scalar: {variants.why_not('lanes')}"
 
 
 @contextmanager
-def _said_of(kind: str) -> Iterator[None]:
+def _naming_kind(kind: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:

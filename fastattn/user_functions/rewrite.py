@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from fastattn.errors import InputError
-from fastattn.user_functions.expressions import Expressions, Parts, named_kind, number_of
+from fastattn.user_functions.expressions import Expressions, Parts, constant_number, kind_name
 from fastattn.user_functions.source import Captured, Path, definition_of, function_of, location_of
 
 CHOOSE = "_where"
@@ -174,7 +174,7 @@ class _Rewriter(Expressions):
             self.rewritten.not_straight = str(reason)
             if not _returns(body):
                 self.refuse(body[-1], "a path without a return")
-            return [_Deciding().visit(statement) for statement in body]
+            return [_ScalarConditions().visit(statement) for statement in body]
 
     def statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
         return [
@@ -203,12 +203,12 @@ class _Rewriter(Expressions):
         if isinstance(node, ast.While) and not node.orelse:
             return [ast.While(self.value(node.test), self.block(node.body), [])]
         if isinstance(node, ast.For) and not node.orelse:
-            return [ast.For(self.target(node.target), self.steps(node.iter), self.block(node.body), [])]
+            return [ast.For(self.target(node.target), self.range_call(node.iter), self.block(node.body), [])]
         if isinstance(node, (ast.Pass, ast.Break, ast.Continue)):
             return [copy.copy(node)]
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return []  # a docstring
-        return self.refuse(node, named_kind(type(node).__name__))
+        return self.refuse(node, kind_name(type(node).__name__))
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         return self.statements(body) or [ast.Pass()]
@@ -220,12 +220,12 @@ class _Rewriter(Expressions):
             self.refuse(node, f"an assignment to {node.id}, a parameter with a default")
         return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)
 
-    def steps(self, node: ast.expr) -> ast.expr:
+    def range_call(self, node: ast.expr) -> ast.expr:
         """``range`` of whole numbers, which never raises: its step is a number that is written out."""
-        if not (isinstance(node, ast.Call) and self.named(node.func) is range and not node.keywords):
+        if not (isinstance(node, ast.Call) and self.value_of_name(node.func) is range and not node.keywords):
             self.refuse(node, "a loop over something other than a range")
         numbers = [self.value(argument) for argument in node.args]
-        step = number_of(node.args[2]) if len(numbers) == 3 else 1
+        step = constant_number(node.args[2]) if len(numbers) == 3 else 1
         if not 1 <= len(numbers) <= 3 or type(step) is not int or step == 0:
             self.refuse(node, "a range whose step is no number other than 0")
         first = [self.call("count", number) for number in numbers[:2]]
@@ -240,7 +240,7 @@ def _returns(body: list[ast.stmt]) -> bool:
     return isinstance(last, ast.Return)
 
 
-class _Deciding(ast.NodeTransformer):
+class _ScalarConditions(ast.NodeTransformer):
     """Turns the conditions of branches that stay into scalars."""
 
     def visit_If(self, node: Any) -> Any:

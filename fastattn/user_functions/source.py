@@ -137,7 +137,7 @@ class Captured(NamedTuple):
     location: str
 
 
-def plain(value: Any) -> Any:
+def unwrapped(value: Any) -> Any:
     """The Python function of a compiled one; any other value as it is."""
     inside = getattr(value, "py_func", None)
     return inside if isinstance(inside, FunctionType) else value
@@ -153,7 +153,7 @@ def follow(function: FunctionType, path: Path) -> Any:
         if kind == "attribute":
             value = getattr(value, key)
             continue
-        value = plain(value)
+        value = unwrapped(value)
         if kind == "cell":
             value = value.__closure__[key].cell_contents
         elif kind == "default":
@@ -196,7 +196,7 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
     if isinstance(value, np.ndarray):
         table = _as_table(value)
         if table is not None:
-            lost = _lost(value, table)
+            lost = _rounding_fault(value, table)
             if lost:
                 raise InputError(f"{captured.location}: {captured.name} has {lost}")
             return f"{_NAMES[table.dtype]} {table.ndim}", table
@@ -243,7 +243,7 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
         return np.require(array, dtype, ["C", "A"])
 
 
-def _lost(array: np.ndarray, table: np.ndarray) -> str:
+def _rounding_fault(array: np.ndarray, table: np.ndarray) -> str:
     """What an array has whose numbers are others in its table; "" where floats are but rounded, as floats are."""
     if array.dtype.kind == "u" and array.itemsize == 8 and (table < 0).any():
         return "numbers from 2**63 on; to tell whether they are equal, pass .view(np.int64)"

@@ -84,7 +84,7 @@ class StringRows(BlockRows):
         return [dict(zip(self.columns, values)) for values in zip(*self.columns.values())]
 
 
-def checked(text: str, location: str) -> str:
+def checked_text(text: str, location: str) -> str:
     """A text from a field that is no line; InputError where it is none that a line could be."""
     if len(text) > files.LONGEST_LINE:
         raise InputError(f"{location}: longer than {files.LONGEST_LINE:,} characters, so this is not text")
@@ -115,12 +115,12 @@ class ByteLines:
         digest  of hashlib, is given each line that comes
         """
         self._digest = digest
-        self._file, self._name, self._stop = io.BufferedReader(_Borrowed(file), _BUFFER), public(url), stop
+        self._file, self._name, self._stop = io.BufferedReader(_UnclosedFile(file), _BUFFER), public(url), stop
         self._cut = False
         size = file.size()
         if size < stop:
-            had = f"had at least {stop:,} when it was cut into blocks"
-            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {had}")
+            was = f"had at least {stop:,} when it was cut into blocks"
+            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {was}")
         self.position = self.next = max(start - 1, 0)
         self._file.seek(self.next)
         if start > 0:
@@ -179,7 +179,7 @@ def line_number(url: str, position: int) -> int | None:
     return count
 
 
-class _Borrowed(io.RawIOBase):
+class _UnclosedFile(io.RawIOBase):
     """A NativeFile that a buffer reads from and does not close."""
 
     def __init__(self, file: Any):

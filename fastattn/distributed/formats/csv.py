@@ -108,8 +108,8 @@ def _header(stream: Any, url: str, size: int) -> tuple[list[str], int]:
         if not fields and not fault:
             continue
         names, reason = _decoded(fields)
-        twice = next((name for name in names if names.count(name) > 1), None)
-        reason = fault or reason or (f"two columns have the name {twice!r}" if twice is not None else "")
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        reason = fault or reason or (f"two columns have the name {duplicate!r}" if duplicate is not None else "")
         if reason:
             raise InputError(f"{public(url)}: the first line should be the columns' names: {reason}")
         return [name or "" for name in names], lines.next
@@ -120,7 +120,7 @@ class _TooLong(Exception):
     """A record has more bytes than a line may have; raised through the parser, which then begins another."""
 
 
-class _Source:
+class _RecordLines:
     """The lines as the parser takes them: characters, of one record after the other.
 
     begin       the byte where the record begins
@@ -133,7 +133,7 @@ class _Source:
         self.length = self.begin = 0
         self.unfinished = False
 
-    def __iter__(self) -> "_Source":
+    def __iter__(self) -> "_RecordLines":
         return self
 
     def __next__(self) -> str:
@@ -155,7 +155,7 @@ def _records(lines: ByteLines, url: str) -> Iterator[tuple[int, list[str], str]]
     # The limit is one of the process, and only ever raised: to put it back would cut the fields of another thread.
     if csv.field_size_limit() < 2 * files.LONGEST_LINE:
         csv.field_size_limit(2 * files.LONGEST_LINE)
-    source = _Source(lines)
+    source = _RecordLines(lines)
     parser = csv.reader(source, delimiter="\t" if re.search(r"\.tsv(\?|$)", url.lower()) else ",")
     while True:
         source.length = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, checked, even_parts, lines_of
+from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, checked_text, even_parts, lines_of
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
 from fastattn.printable import first_of, json_escaped
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 WHOLE = "json"  # the column of a table that has the objects
-_LOOKED_AT = 100  # lines, for the column
+_SAMPLE = 100  # lines, for the column
 _STRING_OR_WORD = re.compile(r'"(?:[^"\\]+|\\.)*"|-?Infinity|NaN')
 
 
@@ -38,7 +38,7 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
     with open_input(file.url) as stream:
         lines = ByteLines(stream, file.url, 0, file.size)
         rows = 0
-        for line in itertools.islice(lines, _LOOKED_AT):
+        for line in itertools.islice(lines, _SAMPLE):
             if lines.is_blank(line):
                 continue
             rows += 1
@@ -48,7 +48,7 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
         names = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
-        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {names}")
+        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_SAMPLE} lines; found: {names}")
     return even_parts(file.size, block_bytes)
 
 
@@ -76,7 +76,7 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
             sources.append(object_source)
             texts.append(text)
             starts.append(lines.position)
-    return _Objects(texts, faults, starts, digest.hexdigest(), records, sources, column)
+    return JsonRows(texts, faults, starts, digest.hexdigest(), records, sources, column)
 
 
 def _line(line: bytes, lines: ByteLines) -> str:
@@ -106,7 +106,7 @@ def _text(value: Any, column: str, lines: ByteLines) -> str | None:
         raise InputError(f"{lines.location()}: the field {column!r} should be a string, and is {described(value)}")
     if not _is_unicode(value):
         raise InputError(f"{lines.location()}: half of a surrogate pair, so this is not text")
-    return checked(value, lines.location())
+    return checked_text(value, lines.location())
 
 
 def _is_unicode(text: str) -> bool:
@@ -115,7 +115,7 @@ def _is_unicode(text: str) -> bool:
 
 
 @dataclass
-class _Objects(BlockRows):
+class JsonRows(BlockRows):
     """Objects as they came; an empty one for a line that is none.
 
     wholes  the line of each object, without its end; None for a line that is none

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked, no_column
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked_text, no_column
 from fastattn.distributed.formats.json_lines import is_text, json_values, strings
-from fastattn.distributed.storage import InputFile, naming, open_input, public
+from fastattn.distributed.storage import InputFile, naming_file, open_input, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import counted
 
@@ -59,16 +59,16 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
     and pyarrow's ``column`` ends the process.
     """
     with open_input(file.url) as stream:
-        opened = _opened(stream, file.url)
-        _check_column(opened.schema_arrow, file.url, column)
-        metadata, position = opened.metadata, opened.schema_arrow.get_field_index(column)
+        parquet = _parquet_file(stream, file.url)
+        _check_column(parquet.schema_arrow, file.url, column)
+        metadata, position = parquet.metadata, parquet.schema_arrow.get_field_index(column)
         # By its position: the path of a field in a nested column before it may be the same.
-        index = sum(_leaves(opened.schema_arrow.field(before).type) for before in range(position))
+        index = sum(_leaves(parquet.schema_arrow.field(before).type) for before in range(position))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows == 0:
                 continue
-            batches = opened.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
+            batches = parquet.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
             sample = next(batches, None)
             if sample is None:
                 raise InputError(f"{public(file.url)}: damaged, row group {number} has no rows")
@@ -76,8 +76,8 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
             text_bytes = max(text_bytes, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
-                said = f"{sizes[0]:,} rows of {max(sizes[1:]):,} bytes"
-                raise InputError(f"{public(file.url)}: its footer says {said}: damaged")
+                sizes_text = f"{sizes[0]:,} rows of {max(sizes[1:]):,} bytes"
+                raise InputError(f"{public(file.url)}: its footer says {sizes_text}: damaged")
             yield sizes
 
 
@@ -94,18 +94,18 @@ def _bytes_of(values: "pyarrow.Array") -> int:
     return int(sum(length or 0 for length in lengths.to_pylist()) / len(lengths))
 
 
-def _opened(stream: Any, url: str) -> Any:
+def _parquet_file(stream: Any, url: str) -> Any:
     """A ParquetFile, its footer read; InputError where that is none."""
-    with naming(url, InputError):
+    with naming_file(url, InputError):
         parquet = import_pyarrow().parquet
         return parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
 
 
 def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
     """Raise InputError unless there is the column, it is text, and no two have one name."""
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{public(url)}: two columns have the name {twice!r}")
+    duplicate = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if duplicate is not None:
+        raise InputError(f"{public(url)}: two columns have the name {duplicate!r}")
     if column not in schema.names:
         raise no_column(url, column, schema.names)
     kind = schema.field(column).type
@@ -116,16 +116,16 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
 def read(block: CorpusBlock, column: str) -> BlockRows:
     """The block's rows with all columns. What its first row group has before it is decoded too."""
     with open_input(block.url) as stream:
-        opened = _opened(stream, block.url)
-        _check_column(opened.schema_arrow, block.url, column)
-        table = import_pyarrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
+        parquet = _parquet_file(stream, block.url)
+        _check_column(parquet.schema_arrow, block.url, column)
+        table = import_pyarrow().Table.from_batches(_batches(parquet, block), parquet.schema_arrow).combine_chunks()
     texts, faults, name = strings(table.column(column)), {}, public(block.url)
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
         location = f"{name}, row {block.start + row}"
         try:
             if text is not None:
-                checked(text, location)
+                checked_text(text, location)
             elif not is_null[row]:
                 raise InputError(f"{location}: not UTF-8")
         except InputError as error:
@@ -135,21 +135,21 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
         field = table.schema.field(column).with_nullable(True)
         table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
-    return _Table(texts, faults, range(block.start, block.stop), digest, name, table)
+    return ParquetRows(texts, faults, range(block.start, block.stop), digest, name, table)
 
 
-def _batches(opened: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]":
-    groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
+def _batches(parquet: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]":
+    groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
     stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
-        rows = counted(opened.metadata.num_rows, "row")
+        rows = counted(parquet.metadata.num_rows, "row")
         raise FastattnError(f"{public(block.url)} has {rows}, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
     position = stops[first] - groups[first].num_rows  # where the batch that comes begins
     held = 0
     widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
     size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
-    for batch in opened.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
+    for batch in parquet.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
         part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
         position += batch.num_rows
         if position > block.start:
@@ -165,13 +165,13 @@ def _batches(opened: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]"
 def _digest(table: "pyarrow.Table") -> str:
     """SHA-256 of a table as Arrow writes it."""
     pa = import_pyarrow()
-    sink = _Hashing()
+    sink = _HashingFile()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
         writer.write_table(table)
     return sink.digest.hexdigest()
 
 
-class _Hashing(io.RawIOBase):
+class _HashingFile(io.RawIOBase):
     """A file that keeps the digest of what is written."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class _Hashing(io.RawIOBase):
 
 
 @dataclass
-class _Table(BlockRows):
+class ParquetRows(BlockRows):
     name: str
     read: "pyarrow.Table"
 
