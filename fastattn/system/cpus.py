@@ -1,7 +1,7 @@
 """How many CPUs this process may really use: those it may run on, or fewer where a control group limits their time.
 
-Containers are limited by a quota of CPU time, not by fewer CPUs: beyond it the system stops all their threads until
-the next period, so that more threads than the quota allows are slower than as many.
+A container has a quota of CPU time, not fewer CPUs. Once the quota is spent, the system stops all threads until the
+next period, so that more threads than the quota allows are slower than as many as it allows.
 
 The files are those of Linux: proc(5) and cgroups(7); cpu.max is in the kernel's admin-guide/cgroup-v2, the two files of
 version 1 in scheduler/sched-bwc.
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PATH_BYTES = 4096  # Linux has no longer path
-_MOST_BYTES = 1 << 20  # that are read of a file
+_MOST_BYTES = 1 << 20  # read of a file
 _ESCAPED = re.compile(rb"\\([0-7]{3})")  # a byte in a path of mountinfo
 
 
 class Quota(NamedTuple):
-    """CPUs whose time a control group may use, in microseconds a period, and the file that says so."""
+    """The CPU time in microseconds that a control group may use in each period, and the file that says so."""
 
     microseconds: int
     period: int
@@ -47,18 +47,18 @@ class Cpus(NamedTuple):
 
 @functools.cache
 def default_threads() -> int:
-    """How many threads this process may use: NUMBA_NUM_THREADS, by default as many as the CPUs; asked once."""
+    """How many threads this process may use: NUMBA_NUM_THREADS, by default one for each usable CPU. Read once."""
     chosen = os.environ.get("NUMBA_NUM_THREADS")
     return usable_cpus().threads if chosen is None else int(chosen)
 
 
 def can_start_python() -> bool:
-    """Whether sys.executable is Python, not a frozen program or one that embeds it, which would run once more."""
+    """Whether sys.executable is Python, not a frozen or embedding program, which would run itself once more."""
     return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
 
 
 def usable_cpus(root: Path = Path("/")) -> Cpus:
-    """The CPUs of this process; ``root`` has the files of the system. What cannot be read or understood is no limit."""
+    """The CPUs of this process, by the system's files below ``root``. A file that cannot be read sets no limit."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Cpus(affinity, min(_quotas(root), key=lambda quota: quota.cpus, default=None))
 
@@ -111,9 +111,9 @@ def _groups(cgroup: bytes) -> Iterator[tuple[int, Path]]:
 
 
 def _folders(mounts: list[_Mount], group: Path) -> list[Path]:
-    """The folders of a group and of those above it, as far as they are mounted.
+    """The mounted folders of a group and of the groups above it.
 
-    A path of another namespace is not below what is mounted: then the mount is the nearest that is known.
+    The path of a group of another namespace is not below the mount: then the mount itself is the nearest known folder.
     """
     for mount in mounts:
         if ".." not in group.parts and group.is_relative_to(mount.group):

@@ -11,7 +11,7 @@ from fastattn.errors import InputError, described
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack
-else:  # that of a TypedDict in annotations, which are strings; before Python 3.11 something stands for it
+else:  # only strings of annotations use it; before Python 3.11 dict stands for it
     Unpack = getattr(typing, "Unpack", dict)
 
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def _by_option(meanings: dict[str, str]) -> dict[str, str]:
-    """Another library's option -> what to write here, of what to write here -> the options that mean it."""
+    """Another library's option -> what to write here; ``meanings`` is the inverse, with spaces between options."""
     return {option: meaning for meaning, options in meanings.items() for option in options.split()}
 
 
@@ -29,8 +29,8 @@ _OF_CLASS = {"device": "device, an option of the class"}
 _NO_BATCHES = _by_option(
     {"left out: batches are made for you": "max_batch_size batch_type chunk_size max_queued_batches"}
 )
-# What CTranslate2, sentence-transformers and transformers call the options of a model's class, of a search, and of
-# calls with texts: what to write here.
+# What to write here for options of CTranslate2, sentence-transformers and transformers: of a model's class, of a
+# search, and of calls with texts.
 MODEL = _by_option(
     {
         "left out: all CPUs are one device": "device_index",
@@ -115,7 +115,7 @@ TEXTS = (
     )
 )
 QUANTIZE = {"precision": "output_dtype", "embeddings": "vectors", "calibration_embeddings": "calibration"}
-# What PyTorch, flash-attention, xformers, FlashInfer, Hugging Face, JAX and ONNX call the options of attention.
+# The same for options of attention in PyTorch, flash-attention, xformers, FlashInfer, Hugging Face, JAX and ONNX.
 ATTENTION = _by_option(
     {
         "causal": "is_causal",
@@ -160,9 +160,9 @@ class UnknownOptionError(InputError, TypeError):
 
 
 def what_was_meant(name: str, names: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
-    """What to add to the message about an unknown name, or "".
+    """The end of a message about an unknown name: what was probably meant, or "".
 
-    foreign   by other libraries' names, what to write here, such as {"is_causal": "causal=True"}
+    foreign  other libraries' names -> what to write here, such as {"is_causal": "causal=True"}
     """
     if name in foreign:
         return f"; here it is {foreign[name]}"
@@ -175,9 +175,9 @@ def what_was_meant(name: str, names: Iterable[str], foreign: Mapping[str, str] =
 def explains_options(
     foreign: Mapping[str, str], options: type | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator of functions: a keyword argument that is unknown raises UnknownOptionError.
+    """A decorator of functions whose unknown keyword arguments raise UnknownOptionError.
 
-    options  the TypedDict of what a function with ``**options`` takes beside its parameters; ``help`` shows them too
+    options  the TypedDict of the options that a function takes as ``**options``; ``help`` shows them too
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
