@@ -1,6 +1,6 @@
-"""Around compiling, without a compiler: who is told, by whom and when it is done, a second process that helps.
+"""Around compiling, without a compiler: listeners, locks, a thread with a large stack, a second process that helps.
 
-Locks: one thread compiles at a time, none while the process forks, few while it ends.
+One thread compiles at a time; none compiles while the process forks, and few while it ends.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from fastattn.system.worker_threads import start_thread
 _Result = TypeVar("_Result")
 
 _listeners: list[Callable[[str], None]] = []
-cache_faults: list[OSError] = []  # of this process, as they happened
+cache_faults: list[OSError] = []  # of this process, in the order in which they came
 
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
-# As a worker process begins: modules are looked for where this program finds them, not in the current folder first.
-# The process that was started ends at once, and is waited for: its child is nobody's to wait for but the system's.
+# Like a worker process it looks for modules where this program finds them, not in the current folder first. The process
+# that is started forks and ends at once, and this one waits for it: only the system has to wait for its child.
 _SECOND_PROCESS = """
 import os, sys
 if os.fork():
@@ -33,27 +33,27 @@ sys.path[:] = sys.argv[1:]
 from fastattn.runtime.handle import compile_variants
 compile_variants()
 """
-_lifeline: list[int] = []  # of the second process: at its other end it sees that this process is gone
+_lifeline: list[int] = []  # the end of a pipe from which the second process sees that this process has ended
 
-compiling = threading.RLock()  # of whoever compiles: Numba's state and LLVM's
-linking = threading.RLock()  # of whoever loads, which takes no time; taken last
+compiling = threading.RLock()  # held while a thread compiles, for the state of Numba and LLVM
+linking = threading.RLock()  # held while a thread loads code, which is quick; taken last
 RETRY = object()
 _variant_locks: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
 _held_locks: list[Any] = []
 _LOOK = 0.02  # seconds
-_GRACE = 5.0  # seconds for which a process that ends is not held up by the threads that it had
+_GRACE = 5.0  # seconds for which the threads of an ending process begin no work
 _STACK = 16 << 20  # bytes
 _ended_at = 0.0  # on the monotonic clock, once the process ends
-_threads_at_end: set[int | None] = set()  # the threads that there were then, but for the one in which it ends
+_threads_at_end: set[int | None] = set()  # the threads of that moment, without the thread in which the process ends
 
 
 def lock_of_variant(module: str, name: str, key: str) -> Any:
-    """Of who loads or compiles this variant, or waits for another process that does."""
+    """The lock of the thread that loads or compiles this variant, or waits for another process that does."""
     return _variant_locks.setdefault((module, name, key), threading.RLock())
 
 
 def retry_under_lock(lock: Any, work: Callable[[], Any]) -> Any:
-    """``work()`` under a lock, tried again as long as it returns AGAIN; others have the lock in between."""
+    """``work()`` under a lock, again as long as it returns RETRY; the lock is free in between."""
     while True:
         with lock:
             result = RETRY if _must_stay() else work()
@@ -63,18 +63,18 @@ def retry_under_lock(lock: Any, work: Callable[[], Any]) -> Any:
 
 
 def _must_stay() -> bool:
-    """Whether the process ends, in another thread, and nobody knows that it waits for this one.
+    """Whether this thread must begin nothing because another thread ends the process.
 
-    What this thread began it would not finish: LLVM's own state goes with the process. But a handler of ``atexit`` may
-    wait for it, which is called after ours if it was there before: a process that still runs then is not about to end.
+    The thread could not finish its work: LLVM's own state goes with the process. But a handler of ``atexit`` that was
+    registered before ours is called after it, and may wait for this thread: after _GRACE the thread goes on.
     """
     return threading.get_ident() in _threads_at_end and time.monotonic() < _ended_at + _GRACE
 
 
 def end() -> None:
-    """Wait for the kernel that a daemon thread compiles or loads; begin none.
+    """Wait for the kernel that a daemon thread compiles or loads, and let no thread begin another.
 
-    What is compiled stays: who runs it is not waited for.
+    Threads that run compiled code are not waited for.
     """
     global _ended_at
     _ended_at = time.monotonic()
@@ -85,14 +85,14 @@ def end() -> None:
 
 
 def _locks() -> list[Any]:
-    """In the order in which one thread takes them: Numba's, if that was imported, while it compiles."""
-    # None also while another thread imports the module: nobody compiles by it yet
+    """All locks in the order in which a thread takes them: that of Numba, if it is imported, while it compiles."""
+    # There is no lock yet while another thread imports the module: then no thread compiles.
     numba_lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
     return [compiling, *([] if numba_lock is None else [numba_lock]), linking]
 
 
 def _before_fork() -> None:
-    """A child forked while another thread compiles or loads would inherit what that one left in the middle."""
+    """Take all locks: a child would inherit half of what another thread compiles or loads."""
     global _held_locks
     compiling.acquire()
     _held_locks = _locks()
@@ -107,11 +107,11 @@ def _after_fork() -> None:
 
 def _after_fork_in_child() -> None:
     _after_fork()
-    _variant_locks.clear()  # whose threads are not here
+    _variant_locks.clear()  # the threads that hold them are not in the child
 
 
 def with_large_stack(work: Callable[[], _Result]) -> _Result:
-    """``work()``, in a thread with the stack that Numba and LLVM need; the main thread has it, another may not."""
+    """``work()`` in a thread with the stack that Numba and LLVM need; the main thread has one, others may not."""
     if threading.current_thread() is threading.main_thread():
         return work()
     results: list[_Result] = []
@@ -124,7 +124,7 @@ def with_large_stack(work: Callable[[], _Result]) -> _Result:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="fastattn compiling", daemon=True)
-    with linking:  # another thread that does this would take this size for that of before
+    with linking:  # another thread here would take this size for the size before
         before = threading.stack_size(_STACK)
         try:
             start_thread(thread)
@@ -132,7 +132,7 @@ def with_large_stack(work: Callable[[], _Result]) -> _Result:
             thread = threading.current_thread()
         finally:
             threading.stack_size(before)
-    if thread is threading.current_thread():  # no more threads: as far as it goes here
+    if thread is threading.current_thread():  # the system gives no thread: work with the stack that there is
         return work()
     thread.join()
     if failures:
@@ -145,7 +145,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
-    """Call ``listener(name)`` before every kernel that is compiled from scratch, not when it is loaded."""
+    """Call ``listener(name)`` before a kernel is compiled, but not before one is loaded."""
     _listeners.append(listener)
 
 
@@ -164,10 +164,10 @@ def cache_fault() -> str:
 
 @functools.cache
 def start_second_process() -> None:
-    """Start a second process, once, that compiles the slowest kernels beside this one, where the cache is still empty.
+    """Start a second process, once, that compiles the slowest kernels, ``handle.VARIANTS``, beside this process.
 
-    Which: ``handle.VARIANTS``. Each process claims what it compiles, and waits for what the other has claimed.
-    Not on one CPU, nor where files cannot be locked.
+    Each process claims what it compiles, and waits for what the other has claimed. There is no second process on one
+    CPU or where files cannot be locked.
     """
     if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not can_start_python():
         return

@@ -1,7 +1,7 @@
 """From a kernel's source to machine code that needs no Numba when it is called.
 
-Beside the kernel itself that is a wrapper: what unpacks the arguments of a call from Python, and shares the tasks among
-threads.
+The machine code is the kernel and a wrapper, which unpacks the arguments of a call from Python and shares the tasks
+among threads.
 """
 
 import functools
@@ -28,8 +28,8 @@ from fastattn.runtime.threads import READY
 def compile_kernel(function: Callable, name: str, key: str, classes: list[type]) -> Code:
     """A kernel for arguments of this key (``signature_of``): its wrapper, and ``entry(arguments, first, end)``.
 
-    entry  does the tasks from first to end with the arguments at an address, and returns how many tasks there are.
-    Raises Numba's errors where it cannot be compiled.
+    entry  does the tasks from first to end with the arguments at an address, and returns the number of all tasks
+    Raises Numba's errors where the kernel cannot be compiled.
     """
     expected = argument_types(key, classes)
     result = _compiled(_cut(function), types.int64, types.int64, *(argument.type for argument in expected))
@@ -43,7 +43,7 @@ def compile_kernel(function: Callable, name: str, key: str, classes: list[type])
 
 
 def compile_function(function: Callable, name: str, count: int) -> Code:
-    """A function of ``count`` int64, two at least: its wrapper, and "plain", a function of C that returns an int64."""
+    """A function of ``count`` int64, at least two: its wrapper, and "plain", a C function that returns an int64."""
     result = _compiled(compile_helper(function), *[types.int64] * count)
     context, module = target_context(), empty_module(name)
     exports = _symbols(name, str(count), "wrapper", "plain")
@@ -66,7 +66,7 @@ def _compiled(helper: Any, *kinds: Any) -> Any:
 
 
 def _symbols(name: str, key: str, *roles: str) -> dict[str, str]:
-    """Role -> symbol, of no other kernel's or types'."""
+    """Role -> symbol, which differs for every kernel and every key."""
     own = hashlib.sha256(key.encode()).hexdigest()[:16]
     return {role: f"fastattn.{name}.{own}.{role}" for role in roles}
 
@@ -77,9 +77,9 @@ def _code(module: Any, results: list, exports: dict[str, str]) -> Code:
 
 
 def _emit_entry(module: Any, name: str, result: Any, arguments_type: Any) -> Any:
-    """The tasks as a function of one type for all kernels, with its arguments as a structure in memory."""
+    """The tasks as a function of the same type for all kernels, whose arguments are a structure in memory."""
     entry = ir.Function(module, ir.FunctionType(I64, [I64] * 3), name)
-    entry.attributes.add("noinline")  # it is called in several places
+    entry.attributes.add("noinline")  # the wrapper calls it in several places
     builder = ir.IRBuilder(entry.append_basic_block())
     address, first, end = entry.args
     stored = builder.load(builder.inttoptr(address, arguments_type.as_pointer()))
@@ -89,16 +89,16 @@ def _emit_entry(module: Any, name: str, result: Any, arguments_type: Any) -> Any
 
 
 I8, I32, VOID, DOUBLE = ir.IntType(8), ir.IntType(32), ir.VoidType(), ir.DoubleType()
-WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object
+WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # (self, address of the arguments, their number) -> object
 
 
 class ArgumentType(NamedTuple):
-    """An argument's type, as ``signature_of`` writes it, with Numba's.
+    """An argument's type as ``signature_of`` writes it, and Numba's type.
 
-    kind     "array", "tuple", "object", or the letter of a number or None
-    number   NumPy's of an array's dtype
-    items    the types in a tuple
-    has_class  whether a tuple or object is of a class that the table holds
+    kind       "array", "tuple", "object", or the letter of a number or None
+    number     NumPy's number of an array's dtype
+    items      the types in a tuple
+    has_class  whether the class of a tuple or object is in the table
     """
 
     kind: str
@@ -113,7 +113,7 @@ _TOKEN = re.compile(r"<[^>]*>|[^,()]*\(|[,)]|[^,()]+")
 
 
 def argument_types(key: str, classes: list[type]) -> list[ArgumentType]:
-    """The types of a call's arguments. classes: those that the key names, in its order."""
+    """The types of a call's arguments; ``classes`` are the classes that the key names, in order."""
     return _types(iter(_TOKEN.findall(key + ")")), iter(classes))
 
 
@@ -140,7 +140,7 @@ def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]
 
 
 class _Unpacker:
-    """Emits code that takes Python objects apart; where one is of another type, it branches to ``wrong``."""
+    """Emits code that takes Python objects apart, and branches to ``mismatch`` where one has another type."""
 
     def __init__(self, context: Any, builder: Any, table: Any):
         self.context, self.builder, self.table = context, builder, table
@@ -148,7 +148,7 @@ class _Unpacker:
         self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
 
     def at(self, address: Any, offset: int = 0, kind: Any = I64) -> Any:
-        """The value at so many bytes from an address."""
+        """The value at ``offset`` bytes from an address."""
         moved = self.builder.add(address, I64(offset)) if offset else address
         return self.builder.load(self.builder.inttoptr(moved, kind.as_pointer()))
 
@@ -172,7 +172,7 @@ class _Unpacker:
         self.builder.position_at_end(match)
 
     def is_a(self, kind: Any, value: Any) -> Any:
-        """Whether a type is that of ``value``, or below it."""
+        """Whether the Python type ``kind`` is the class ``value`` or a subclass of it."""
         base = self.object(value)
         result = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
         with self.builder.if_then(self.builder.not_(self.equal(kind, base)), likely=False):
@@ -181,7 +181,7 @@ class _Unpacker:
         return self.builder.load(result)
 
     def number(self, value: Any) -> Any:
-        """A number that -1 stands for a failure of."""
+        """A number that a function of Python returned, where -1 may stand for a failure."""
         failed = cgutils.alloca_once_value(self.builder, ir.IntType(1)(0))
         with self.builder.if_then(self.equal(value, -1), likely=False):
             error = self.builder.icmp_signed("!=", self.call("PyErr_Occurred"), I64(0))
@@ -224,7 +224,7 @@ class _Unpacker:
         return {"tuple": self.tuple, "object": self.address, "array": self.array}[expected.kind](expected, value, kind)
 
     def address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
-        """The attribute of an object with a Numba type of its own."""
+        """The attribute ``address`` of an object with a Numba type of its own."""
         name = self.context.insert_const_string(self.builder.module, "address")
         attribute = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
         number = self.call("PyLong_AsLongLong", attribute)
@@ -267,15 +267,16 @@ class _Unpacker:
 def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentType], run: Callable) -> None:
     """A function ``name`` of type WRAPPER for a kernel of these arguments, called with (pool, threads, *arguments).
 
-    It has all tasks done, by as many threads, and returns 0; or, where more helpers are wanted than the pool at that
-    address has, their number, with nothing done; or MISMATCH for arguments of other types. With ``threads`` 0 nothing
-    runs: the structure of the arguments is written to the address ``pool``, if that is not 0, and its size returned.
-    ``machine_code`` has the table that it finds Python's functions and classes in.
+    It has all tasks done by so many threads, and returns 0. Where that takes more helpers than the pool at the address
+    has, it does nothing and returns their number; for arguments of other types it returns MISMATCH. With ``threads`` 0
+    it only writes the structure of the arguments to the address ``pool``, if that is not 0, and returns its size.
+    It finds Python's functions and classes in the table of ``machine_code``.
 
-    run  run(builder, pool, threads, values, unpacker) emits what is done; its result is what the wrapper returns
+    run  run(builder, pool, threads, values, unpacker) emits the work; its result is what the wrapper returns
     """
     wrapper = ir.Function(module, WRAPPER, name)
-    wrapper.attributes.add("uwtable")  # Python unwinds a daemon thread that wants the GIL back while the process ends
+    # Python unwinds a daemon thread that takes the GIL again while the process ends.
+    wrapper.attributes.add("uwtable")
     builder = ir.IRBuilder(wrapper.append_basic_block())
     table = builder.add(wrapper.args[0], I64(layout.TABLE))
     unpacker = _Unpacker(context, builder, table)
@@ -302,10 +303,7 @@ def _emit_shared(
     values: list,
     unpacker: _Unpacker,
 ) -> Any:
-    """``run`` of ``emit_wrapper`` for a kernel whose tasks ``entry(arguments, first, end)`` does.
-
-    share  the compiled ``pool_code.share``
-    """
+    """``run`` of ``emit_wrapper`` for a kernel: has ``entry`` do the tasks by the compiled ``pool_code.share``."""
     arguments: Any = ir.Constant(arguments_type, ir.Undefined)
     for n, value in enumerate(values):
         arguments = builder.insert_value(arguments, value, n)
@@ -327,7 +325,7 @@ def _emit_shared(
 
 
 def _emit_plain(function: Any, builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
-    """``run`` of ``emit_wrapper`` for a function of integers, of which it has none but those of its arguments."""
+    """``run`` of ``emit_wrapper`` for a function of integers: ``pool`` and ``threads`` are its first two arguments."""
     state = unpacker.call("PyEval_SaveThread")
     result = builder.call(function, [pool, threads, *values])
     unpacker.call("PyEval_RestoreThread", state, returns=VOID)
