@@ -1,4 +1,4 @@
-"""Masks made of masks: plain functions, which kernels compile with the masks that they are made of."""
+"""Masks made of masks: plain functions, which kernels compile together with the masks that they call."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -7,12 +7,12 @@ from fastattn.errors import InputError
 
 
 def and_masks(*masks: Callable) -> Callable:
-    """The ``mask_mod(b, h, t, s)`` that shows a key where all masks do; with none, every key."""
+    """The ``mask_mod(b, h, t, s)`` that shows the keys that all masks show; without masks, every key."""
     return _combined(masks, "and_masks", _both, lambda b, h, t, s: True)
 
 
 def or_masks(*masks: Callable) -> Callable:
-    """The ``mask_mod(b, h, t, s)`` that shows a key where any mask does; with none, no key."""
+    """The ``mask_mod(b, h, t, s)`` that shows the keys that any mask shows; without masks, no key."""
     return _combined(masks, "or_masks", _either, lambda b, h, t, s: False)
 
 

@@ -1,4 +1,4 @@
-"""The expressions of a user's function as calls of operations, and what the names in them stand for."""
+"""The expressions of a user's function, rewritten as calls of operations, and the values of their names."""
 
 import ast
 import copy
@@ -14,7 +14,7 @@ from fastattn.errors import InputError
 from fastattn.simd.operations import MOST_EXPONENT
 from fastattn.user_functions.source import Captured, Path, follow, unwrapped
 
-# Operation of simd/operations.py -> the functions of Python, math and NumPy that it stands for
+# Operation of simd/operations.py -> the functions of Python, math and NumPy that become this operation
 _NAMES: dict[str, tuple[Any, ...]] = {
     "exp": (math.exp, np.exp),
     "exp2": (getattr(math, "exp2", None), np.exp2),
@@ -47,7 +47,7 @@ _SAME = (  # NumPy's names of the same operations
     "logical_xor", "logical_not",
 )  # fmt: skip
 _NAMES |= {name: (getattr(np, name),) for name in _SAME}
-# By identity, since not every function can be hashed or compared.
+# By identity: not every function can be hashed or compared.
 KNOWN = {id(function): name for name, functions in _NAMES.items() for function in functions if function is not None}
 ARITY = dict.fromkeys(KNOWN.values(), 2) | dict.fromkeys(
     (
@@ -72,7 +72,7 @@ _SYMBOLS = {"MatMult": "@", "Is": "is", "IsNot": "is not"}
 
 
 class Parts:
-    """What a plan was made of, and holds only while it is so: functions by their code, known ones by themselves."""
+    """What a plan depends on: the code of the user's functions, and other values, modules and functions themselves."""
 
     def __init__(self) -> None:
         self.functions: list[tuple[Path, Any]] = []
@@ -81,9 +81,9 @@ class Parts:
 
 
 class Expressions:
-    """Of a function at ``path``; what it finds that it needs goes into ``rewritten`` and ``parts``.
+    """Rewrites the expressions of the function at ``path``, and adds what they need to ``rewritten`` and ``parts``.
 
-    given  the names of its parameters that are passed though they have defaults
+    overridden  the names of parameters that are passed though they have defaults
     """
 
     def __init__(self, rewritten: Any, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str]):
@@ -96,7 +96,7 @@ class Expressions:
         self.line = self.code.co_firstlineno
 
     def rewrite(self, function: FunctionType, path: Path, overridden: frozenset[str]) -> Any:
-        """The Rewritten of a function that is called, and gives these parameters in place of their defaults."""
+        """The Rewritten of a function whose call passes these parameters in place of their defaults."""
         raise NotImplementedError
 
     def refuse(self, node: ast.AST, what: str, instead: str = "") -> NoReturn:
@@ -159,7 +159,7 @@ class Expressions:
         return self.call(_BINARY[type(op)], first, second)
 
     def power(self, base: ast.expr, exponent: ast.expr, number: float | None) -> ast.expr:
-        """Multiplications where the exponent is a small whole number that is written out, ``known``."""
+        """Multiplications where the exponent is a small literal whole number; ``number`` is the literal, if any."""
         if number is None or number != int(number) or not 1 <= abs(number) <= MOST_EXPONENT:
             return self.call("sqrt", base) if number == 0.5 else self.call("power", base, exponent)
         if isinstance(number, float) and number > 0:
@@ -181,7 +181,7 @@ class Expressions:
         return self.chained("logical_and", parts)
 
     def membership(self, node: ast.AST, left: ast.expr, right: ast.expr, negated: bool) -> ast.expr:
-        """``left in (1, 3)``, or not in."""
+        """``left in (1, 3)``, or ``not in``."""
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
             self.refuse(node, "an in", "write it out, x in (1, 3)")
         equal: list[ast.expr] = [
@@ -195,7 +195,7 @@ class Expressions:
         if isinstance(array, ast.Attribute) and array.attr == "shape":
             return self.call("extent", self.value(array.value), self.value(node.slice))
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if not index:  # [()] of an array without axes, which is a number
+        if not index:  # [()] of an array without axes: a number
             return self.value(array)
         if any(isinstance(axis, ast.Slice) for axis in index):
             self.refuse(node, "a slice")
@@ -230,7 +230,7 @@ class Expressions:
         return self.call(name, *values)
 
     def scalar_call(self, node: ast.Call, function: Any, text: str, values: list[ast.expr]) -> ast.expr:
-        """A function of NumPy's or math's that is no operation: Numba may know it, for scalars."""
+        """The call of a function of NumPy or math that is no operation: Numba may know it for scalars."""
         home = "numpy" if isinstance(function, np.ufunc) else getattr(function, "__module__", None)
         if not isinstance(function, np.ufunc) and (home != "math" or isinstance(function, type)):
             name = str(getattr(function, "__name__", ""))
@@ -253,7 +253,7 @@ class Expressions:
         return ast.Call(ast.Name(key, ast.Load()), values, [])
 
     def bound_arguments(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
-        """The arguments of a call by name, in the order of the parameters; those that take their defaults are not."""
+        """The arguments of a call by name, in the order of the parameters, without those that take their defaults."""
         code = function.__code__
         if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
             self.refuse(node, f"a call of {function.__name__}, which takes / or *")
@@ -264,8 +264,6 @@ class Expressions:
         if not required <= arguments.keys() <= set(names) or len(arguments) != len(node.args) + len(node.keywords):
             self.refuse(node, f"a call of {function.__name__} with other arguments than {', '.join(names)}")
         return {name: self.value(arguments[name]) for name in names if name in arguments}
-
-    # Names.
 
     def name(self, node: ast.Name | ast.Attribute) -> ast.expr:
         if isinstance(node, ast.Name) and node.id in self.own:
@@ -283,11 +281,11 @@ class Expressions:
         return ast.Name(f"_c{paths.index(captured.path)}", ast.Load())
 
     def value_of_name(self, node: ast.expr) -> Any:
-        """The value of a name outside, of which no note is taken."""
+        """The value of a name outside the function, which the plan does not depend on."""
         return self.find(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
     def find(self, node: ast.expr) -> tuple[Any, Path]:
-        """(value, path) of a variable outside, or of a module's attribute."""
+        """(value, path) of a variable outside the function, or of a module's attribute."""
         if isinstance(node, ast.Attribute):
             value, path = self.find(node.value)
             if not isinstance(value, ModuleType):
@@ -314,7 +312,7 @@ class Expressions:
 
 
 def defaults_of(function: FunctionType) -> dict[str, tuple[str, Any]]:
-    """Parameter with a default -> the step to it: a variable that is captured, since none is given."""
+    """Parameter with a default -> the step of a path to the default, which is captured if no argument is passed."""
     code, values = function.__code__, function.__defaults__ or ()
     first = code.co_argcount - len(values)
     steps: dict[str, tuple[str, Any]] = {code.co_varnames[first + i]: ("default", i) for i in range(len(values))}
@@ -322,7 +320,7 @@ def defaults_of(function: FunctionType) -> dict[str, tuple[str, Any]]:
 
 
 def constant_number(node: ast.expr) -> float | None:
-    """A finite number that is written out, with its sign."""
+    """A literal finite number, with its sign; None for any other expression."""
     inside = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
     number = inside.value if isinstance(inside, ast.Constant) else None
     if isinstance(number, bool) or not isinstance(number, (int, float)) or number > 1e300:
@@ -331,7 +329,7 @@ def constant_number(node: ast.expr) -> float | None:
 
 
 def constant_float(node: ast.Call) -> float | None:
-    """float("inf") and the like."""
+    """The value of float("inf") and the like; None for any other call."""
     text = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
     try:
         return float(text) if isinstance(text, str) and not node.keywords else None
@@ -340,7 +338,7 @@ def constant_float(node: ast.Call) -> float | None:
 
 
 def constant_power(node: ast.BinOp) -> ast.expr | None:
-    """2**20 and the like as the whole number that it is, where it has 64 bits."""
+    """2**20 and the like as a whole number, if it fits in 64 bits."""
     base, exponent = constant_number(node.left), constant_number(node.right)
     if not isinstance(node.op, ast.Pow) or not isinstance(base, int) or not isinstance(exponent, int):
         return None

@@ -1,8 +1,8 @@
 """Compiles users' functions: from Python to a handle for kernels, whose Numba type names the function's content.
 
-What a function reads beside its parameters is passed at each call, so that its changed values count at once, and
-nothing is compiled for them. A function is rewritten once: a plan is found again by the function's code, and holds for
-every function of that code whose own functions are the same.
+Each call passes the variables that a function reads beside its parameters, so that changed values count at once and
+compile nothing. A function is rewritten once: its code leads to the plan again, which serves every function of that
+code that calls the same functions.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ PARAMETERS = {"score_mod": "score, b, h, t, s", "mask_mod": "b, h, t, s"}
 
 
 class Plan:
-    """A rewritten function, and its Numba types for the types of captured values that there were."""
+    """A rewritten function, and its Numba types for the types of captured values so far."""
 
     def __init__(self, function: FunctionType, kind: str):
         self.kind, self.parts = kind, Parts()
@@ -49,7 +49,7 @@ class Plan:
         self.types: dict[tuple[str, ...], tuple[type[Handle], struct.Struct]] = {}
 
     def fits(self, function: FunctionType) -> bool:
-        """Whether the function calls the same functions as that of which the plan was made, with the same code."""
+        """Whether the plan serves this function: it calls functions of the same code, and reads the same constants."""
         functions, constants = self.parts.functions, self.parts.constants
         with suppress(*ABSENT):
             return all(unwrapped(follow(function, path)).__code__ is code for path, code in functions) and all(
@@ -58,7 +58,7 @@ class Plan:
         return False
 
     def bind(self, function: FunctionType) -> Handle:
-        """The function's handle with its captured values of now; InputError if one cannot be passed."""
+        """The function's handle with its present captured values; InputError if one cannot be passed."""
         captured = [type_name_of(variable, value_of(function, variable)) for variable in self.rewritten.captured]
         values = [value for _, value in captured]
         class_, packing = self.typed(tuple(name for name, _ in captured))
@@ -68,7 +68,7 @@ class Plan:
         return handle
 
     def typed(self, names: tuple[str, ...]) -> tuple[type[Handle], struct.Struct]:
-        """The class of handles for captured values of these types, and how they are packed."""
+        """(class of handles for captured values of these types, how the values are packed)."""
         if names not in self.types:
             digest = hashlib.sha256(f"{self.text}\n{names}".encode()).hexdigest()[:24]
             packing, offsets = packing_of(names)
@@ -86,7 +86,7 @@ def _plans_of(code: CodeType, file: str, kind: str) -> list[Plan]:
 
 
 def python_function(function: Any, kind: str) -> FunctionType:
-    """The Python function behind a plain or compiled one; InputError if it is none, or has other parameters."""
+    """The Python function of a plain or compiled function; InputError for other values and other parameters."""
     function = unwrapped(function)
     if not isinstance(function, FunctionType):
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
@@ -120,8 +120,8 @@ def plan_of(function: FunctionType, kind: str) -> Plan:
 def compile_function(function: Any, kind: str) -> Handle:
     """The handle by which kernels take a ``score_mod(score, b, h, t, s)`` or ``mask_mod(b, h, t, s)``, by ``kind``.
 
-    It holds the captured values of this moment, and is made anew for every call. InputError for a function that cannot
-    be compiled: of what it does, here; of how its types go together, by the kernel that first takes it.
+    It holds the present captured values, and is made anew for every call. InputError for a function that cannot be
+    compiled: here for what it does; from the kernel that first takes it for types that do not go together.
     """
     python = python_function(function, kind)
     with _naming_kind(kind):
@@ -129,10 +129,10 @@ def compile_function(function: Any, kind: str) -> Handle:
 
 
 def explain_function(function: Any) -> str:
-    """How a score_mod or mask_mod, told apart by its parameters, is compiled: "vectorised", or "scalar: " and why not.
+    """How a score_mod or mask_mod (its parameters say which) is compiled: "vectorised", or "scalar: " and the reason.
 
-    A vectorised function computes several keys at once, as fast as what is built in; a scalar one takes several times
-    as long. InputError if it is neither, or cannot be compiled.
+    A vectorised function computes several keys at once, as fast as built-in scores and masks; a scalar function takes
+    several times as long. InputError for other functions, and for a function that cannot be compiled.
     """
     plain_function = unwrapped(function)
     count = _count(plain_function) if isinstance(plain_function, FunctionType) else 0

@@ -1,9 +1,9 @@
 """A user's function as source that Numba compiles for lanes, for scalars and for ranges alike.
 
-Operators and known functions become operations (simd/operations.py), ``and``, ``or``, ``not``, ``x if c else y`` and
-chained comparisons those that need no branch; what the function reads beside its parameters becomes parameters, and
-so does what the functions read that it calls. Branches become choices between values: both sides are computed, which is
-harmless, since nothing in such a function raises or lasts. The rest of Python is refused, with its line.
+Operators and known functions become operations (simd/operations.py); ``and``, ``or``, ``not``, ``x if c else y`` and
+chained comparisons become operations without branches. Variables that the function or the functions that it calls read
+beside their parameters become parameters. Branches become choices between values: both sides are computed, which is
+harmless, since nothing in such a function raises or has effects. Other Python is refused, with its line.
 """
 
 import ast
@@ -37,7 +37,7 @@ class _Straight:
         self.assignments: list[ast.stmt] = []
 
     def run(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
-        """What is returned; None if nothing is. ``names`` has the name of each variable's present value."""
+        """The value that the body returns; None without a return. ``names``: variable -> name of its present value."""
         for n, statement in enumerate(body):
             if isinstance(statement, ast.Return):
                 assert statement.value is not None
@@ -64,7 +64,7 @@ class _Straight:
             self.run(statement.orelse, else_names)
             self.merge(statement, test, names, then_names, else_names)
             return None
-        # each side goes on with its own copy of the rest
+        # Each side goes on with its own copy of the statements that follow.
         first = self.run([*statement.body, *following], then_names)
         second = self.run([*statement.orelse, *following], else_names)
         if first is None or second is None:
@@ -104,7 +104,7 @@ class _Renamed(ast.NodeTransformer):
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        if node.id.startswith("_"):  # none of the function's own variables
+        if node.id.startswith("_"):  # no variable of the function
             return node
         if node.id not in self.names:
             raise NotStraight(f"line {node.lineno}: {node.id} may have no value")
@@ -114,12 +114,12 @@ class _Renamed(ast.NodeTransformer):
 class Rewritten:
     """A function's new source, and what it needs.
 
-    definition  its tree; the parameters are the function's own, then the captured ones
-    calls       name in the source -> the Rewritten of a function that it calls
-    passed      name in the source -> (name, function) of NumPy's or math's that is left to Numba, for scalars
-    captured    what is read, in the order of the parameters
-    not_straight  why branches are left in it; "" if there are none
-    given       the parameters with a default that are passed nevertheless
+    definition        its tree; the parameters are the function's own, then the captured variables
+    calls             name in the source -> the Rewritten of a function that it calls
+    scalar_functions  name in the source -> (name, function) of NumPy or math, which Numba compiles for scalars
+    captured          the captured variables, in the order of the parameters
+    not_straight      why branches stay in it; "" if there are none
+    overridden        the parameters that are passed though they have defaults
     """
 
     def __init__(self, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str] = frozenset()):
@@ -133,14 +133,14 @@ class Rewritten:
         self.definition = _Rewriter(self, function, path, parts, overridden).definition()
 
     def text(self) -> str:
-        """The text of all that its code depends on, without line numbers."""
+        """All that its code depends on, as text without line numbers."""
         calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
         scalar_functions = "".join(f"{name}: {called}\n" for name, (called, _) in self.scalar_functions.items())
         return f"{calls}{scalar_functions}{ast.unparse(self.definition)}"
 
 
 class _Rewriter(Expressions):
-    """Rewrites a function's statements, and so the whole."""
+    """Rewrites a function's statements."""
 
     def rewrite(self, function: FunctionType, path: Path, overridden: frozenset[str]) -> Rewritten:
         return Rewritten(function, path, self.parts, overridden)
@@ -221,7 +221,7 @@ class _Rewriter(Expressions):
         return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)
 
     def range_call(self, node: ast.expr) -> ast.expr:
-        """``range`` of whole numbers, which never raises: its step is a number that is written out."""
+        """``range`` of whole numbers, which never raises: its step is a literal number."""
         if not (isinstance(node, ast.Call) and self.value_of_name(node.func) is range and not node.keywords):
             self.refuse(node, "a loop over something other than a range")
         numbers = [self.value(argument) for argument in node.args]
@@ -233,7 +233,7 @@ class _Rewriter(Expressions):
 
 
 def _returns(body: list[ast.stmt]) -> bool:
-    """Whether every path through a block returns; one out of an endless loop counts as one that does not."""
+    """Whether every path through a block ends in a return; the path out of an endless loop does not."""
     last = body[-1] if body else None
     if isinstance(last, ast.If):
         return _returns(last.body) and _returns(last.orelse)
@@ -241,7 +241,7 @@ def _returns(body: list[ast.stmt]) -> bool:
 
 
 class _ScalarConditions(ast.NodeTransformer):
-    """Turns the conditions of branches that stay into scalars."""
+    """Turns the conditions of remaining branches into scalars."""
 
     def visit_If(self, node: Any) -> Any:
         self.generic_visit(node)

@@ -1,10 +1,10 @@
-"""What a user's function is made of: its source as a syntax tree, and the variables that it captures.
+"""The source of a user's function as a syntax tree, and the variables that the function captures.
 
-A file may have changed since it was loaded, and a line may hold several lambdas, so a tree is believed only if it
-compiles to the function's own code.
+A file may have changed since it was loaded, and a line may hold several lambdas, so a tree counts only if it compiles
+to the function's own code.
 
-A path says how to get from a function to a captured value: by cells, globals, defaults, attributes of modules, and on
-through the functions that it calls. It keeps nothing alive.
+A path leads from a function to a captured value: by cells, globals, defaults, attributes of modules, and on through the
+functions that it calls. It keeps nothing alive.
 """
 
 import ast
@@ -30,7 +30,7 @@ def location_of(code: CodeType) -> str:
 
 
 def definition_of(function: FunctionType) -> Definition:
-    """The tree of a function's definition; InputError if its source cannot be read. Not to be changed."""
+    """The tree of a function's definition, which callers do not change; InputError if its source cannot be read."""
     code = function.__code__
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
@@ -54,7 +54,7 @@ def _find(code: CodeType, file: str, text: str) -> Definition:
 
 @lru_cache(8)
 def _read(text: str) -> tuple[list[Definition], list[ast.stmt]]:
-    """A file's functions, and the imports of the module itself: Python compiles what they name differently."""
+    """(functions of a file, imports of the module itself): Python compiles names that are imported differently."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -91,7 +91,7 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
     if isinstance(node, ast.Lambda):
         inside = ast.Return(ast.Lambda(bare, node.body))
     else:
-        # by another name: its own would be a variable of the function around it
+        # Under another name: its own name would be a variable of the function around it.
         inside = function_of("inside", bare, node.body)
     outer_arguments = ast.arguments(
         posonlyargs=[], args=[ast.arg(name) for name in code.co_freevars], kwonlyargs=[], kw_defaults=[], defaults=[]
@@ -107,7 +107,7 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
 
 
 def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
-    """A definition's tree, whose fields depend on Python's version."""
+    """The tree of a definition; its fields depend on Python's version."""
     definition = ast.parse(f"def {name}(): pass").body[0]
     assert isinstance(definition, ast.FunctionDef)
     definition.args, definition.body = arguments, body
@@ -130,7 +130,7 @@ Path: TypeAlias = tuple[tuple[str, Any], ...]
 
 
 class Captured(NamedTuple):
-    """A variable that is passed when the function is called: its path and where it is read."""
+    """A variable that each call of the function passes: its path, name and the location where it is read."""
 
     path: Path
     name: str
@@ -138,7 +138,7 @@ class Captured(NamedTuple):
 
 
 def unwrapped(value: Any) -> Any:
-    """The Python function of a compiled one; any other value as it is."""
+    """The Python function of a compiled function; any other value itself."""
     inside = getattr(value, "py_func", None)
     return inside if isinstance(inside, FunctionType) else value
 
@@ -147,7 +147,7 @@ ABSENT = LookupError, AttributeError, ValueError
 
 
 def follow(function: FunctionType, path: Path) -> Any:
-    """The value at a path now; one of ABSENT where there is none."""
+    """The present value at a path; raises one of ABSENT where there is none."""
     value: Any = function
     for kind, key in path:
         if kind == "attribute":
@@ -168,7 +168,7 @@ def follow(function: FunctionType, path: Path) -> Any:
 
 
 def value_of(function: FunctionType, captured: Captured) -> Any:
-    """The captured value now; InputError where the variable is gone."""
+    """The present value of a captured variable; InputError where the variable is gone."""
     try:
         return follow(function, captured.path)
     except ABSENT:
@@ -180,7 +180,7 @@ _NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
 def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
-    """(its type's name, what to pack): "bool", "int", "long" beyond 32 bits, "float", a table's element and axes."""
+    """(name of type, value to pack): "bool", "int", "long" beyond 32 bits, "float", or the element and axes of a table."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (bool, np.bool_)):
@@ -222,9 +222,9 @@ def _array_of(value: tuple | list) -> Any:
 
 
 def _as_table(array: np.ndarray) -> np.ndarray | None:
-    """C-contiguous, of float32, int32, int64 or bool: the array itself where it is that, so that changes in it count.
+    """The array as a C-contiguous table of float32, int32, int64 or bool: itself if it is one, so that changes count.
 
-    Of an empty array all axes become empty, and one zero is there to be read.
+    All axes of an empty array become empty; its memory holds one zero to read.
     """
     if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
         return array
@@ -244,10 +244,10 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
 
 
 def _rounding_fault(array: np.ndarray, table: np.ndarray) -> str:
-    """What an array has whose numbers are others in its table; "" where floats are but rounded, as floats are."""
+    """Which numbers of an array its table cannot represent; "" if there are none, or floats are only rounded."""
     if array.dtype.kind == "u" and array.itemsize == 8 and (table < 0).any():
         return "numbers from 2**63 on; to tell whether they are equal, pass .view(np.int64)"
-    # the sum of squares is of no use but to be quick: below it no number is beyond 2**24
+    # The sum of squares is a quick test: below 2**48 no number is beyond 2**24.
     if array.dtype.kind == "f" and array.itemsize > 4 and not np.vdot(table, table) < 2.0**48:
         with np.errstate(all="ignore"):
             if ((np.abs(table - array) >= 1) & (np.abs(array) < 2.0**53)).any():
@@ -256,7 +256,7 @@ def _rounding_fault(array: np.ndarray, table: np.ndarray) -> str:
 
 
 def packing_of(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
-    """(how values of these types are packed, the offset of each in bytes)."""
+    """(how to pack values of these types, offset of each in bytes)."""
     offsets, code = [], "<"
     for name in names:
         offsets.append(struct.calcsize(code))
@@ -265,7 +265,7 @@ def packing_of(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
 
 
 def words_of(value: Any) -> tuple:
-    """What is packed of a value: an array's address and shape."""
+    """The packed words of a value: an array's address and shape, or the value itself."""
     if isinstance(value, np.ndarray):
         return value.__array_interface__["data"][0], *value.shape
     return (value,)
