@@ -1,10 +1,10 @@
-"""The field's attention mechanisms, of interchangeable parts: a score, what is seen, a normalizer (``attend``).
+"""The field's attention mechanisms, of interchangeable parts (``attend``): a score, the keys seen, a normalizer.
 
     from fastattn.mechanisms import Additive, Padded, attend
 
     out = attend(query, key, value, score=Additive(W, U, v), seen=Padded(lengths))
 
-docs/attention.md shows each with its source. Around them: vectors of positions, a Neural Turing Machine's addressing,
+docs/attention.md shows each with its source. There are also positions, a Neural Turing Machine's addressing, and
 attention over graphs.
 """
 

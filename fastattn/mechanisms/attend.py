@@ -1,4 +1,4 @@
-"""``attend``: a score, what is seen, a normalizer, combined in any way."""
+"""``attend``: any score, any keys seen and any normalizer."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from fastattn.system.option_names import ATTENTION, Unpack, explains_options
 
 @dataclass(frozen=True)
 class Soft:
-    """The sum of the values, each times its weight (Bahdanau 2015, equation 5): (B, T, H, V)."""
+    """The weighted sum of the values (Bahdanau 2015, equation 5): (B, T, H, V)."""
 
     wants_weights: ClassVar = False
 
@@ -36,10 +36,10 @@ class Soft:
 
 @dataclass(frozen=True)
 class Hard:
-    """The value of one key (Xu 2015, section 4.1): (B, T, H, V); the weights become 1 there and 0 elsewhere.
+    """The value of one key (Xu 2015, section 4.1): (B, T, H, V); its weight becomes 1, all others 0.
 
-    seed  an integer: the key is drawn by its weight, the same for the same seed and shape; None: the most probable,
-          the first of them
+    seed  an integer draws the key by its weight, the same for the same seed and shape; None takes the first of the most
+          probable keys
     A query that sees no key yields zeros.
     """
 
@@ -64,7 +64,7 @@ class Hard:
         return self.take(inputs, best_BHT, True)
 
     def take(self, inputs: Inputs, best_BHT: np.ndarray, return_weights: bool) -> Result:
-        """The values of these keys, and the weights where they are wanted; NaN where it is unknown which."""
+        """The values of these keys, and the weights if ``return_weights``; NaN where the key is UNKNOWN."""
         value_BSGV = inputs.value_BSGV
         (B, H, T), (S, G) = best_BHT.shape, value_BSGV.shape[1:3]
         factor_BHT = np.where(best_BHT == UNKNOWN, np.float32(np.nan), (best_BHT >= 0).astype(np.float32))
@@ -83,7 +83,7 @@ class Hard:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The weights: (B, H, T, S), or (B, T, S) without heads; values may be None (Vinyals 2015, equation 3)."""
+    """The weights (Vinyals 2015, equation 3): (B, H, T, S), or (B, T, S) without heads. Values may be None."""
 
     wants_weights: ClassVar = True
 
@@ -96,7 +96,7 @@ class Pointer:
 class Saliency:
     """Each query's weights as a map of the input, averaged over heads (Xu 2015, figure 2): (B, T, *grid).
 
-    grid  the axes of the input whose positions the keys are, such as (rows, columns); their product is S. None: (S,)
+    grid  the axes of the input, such as (rows, columns), whose product is S: the keys are its positions. None: (S,)
     Values may be None.
     """
 
@@ -157,17 +157,17 @@ def attend(
 def attend(
     query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, *, return_weights: bool = False, **options: Any
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """Attention of any kind: normalizer(score(query, key) of what is seen) of the values.
+    """Attention of any kind: the normalizer of the values, by the softmax of score(query, key) over the keys seen.
 
     query is (B, T, K), key (B, S, K), value (B, S, V): sentences, positions, width; float32. With heads they are
     (B, T, H, K), (B, S, G, K) and (B, S, G, V); G divides H, and each key head serves H / G query heads in a row.
     score       how well a query and a key agree: see ``fastattn.mechanisms.scores``; by default ScaledDot()
-    seen        which keys a query sees: see ``fastattn.mechanisms.seen``; of several in a tuple, what all show; by
-                default Everything()
+    seen        which keys a query sees: see ``fastattn.mechanisms.seen``; with a tuple, the keys that all its parts
+                show; by default Everything()
     normalizer  what becomes of the softmax: see ``fastattn.mechanisms.attend``; by default Soft()
-    threads     the most to use; None: those of ``use_threads``, else all that the process may use
+    threads     the most threads; None: those of ``use_threads``, else all that the process may use
     device      where it computes: "cpu", "cuda" or "auto"
-    Returns what the normalizer says, or with ``return_weights`` a tuple of that and the weights, (B, H, T, S), or
+    Returns the normalizer's result, or with ``return_weights`` a tuple of the result and the weights, (B, H, T, S), or
     (B, T, S) without heads. A query that sees no key yields zeros. InputError for arguments that do not fit.
     """
     score, normalizer = options.get("score", _SCALED_DOT), options.get("normalizer", _SOFT)

@@ -1,4 +1,4 @@
-"""Positions: vectors that are added to or put beside the inputs, rotations of queries and keys, biases of scores."""
+"""Positions: vectors to add to or concatenate with the inputs, rotations of queries and keys, biases of scores."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 
 
 
 def _positions(positions: Any, low: int = 0) -> np.ndarray:
-    """Positions 0, 1, ... of that count, or those given, as int64 of one axis."""
+    """Positions, int64 [P]: 0, 1, ... if ``positions`` is a count, else its integers."""
     shape = shape_of("positions", positions)
     if shape == ():
         count = int(check_integers("positions", positions, (), 0, MAX_POSITIONS))
@@ -55,7 +55,7 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
 
 
 def learned(table: np.ndarray, positions: Any) -> np.ndarray:
-    """Rows of a learned table (L, D): those of the first positions, as many as ``positions`` says, or integers [P]."""
+    """Rows of a learned table (L, D): its first ``positions`` rows, or those of integers [P]."""
     table = check_float32("table", table, "(L, D)")
     positions_P = _positions(positions)
     if len(positions_P) and int(positions_P.max()) >= len(table):
@@ -72,7 +72,7 @@ def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
 
 
 def concatenate_positions(x: np.ndarray, positions_TE: np.ndarray) -> np.ndarray:
-    """x (B, T, D) with a vector (T, E) for each position behind it: (B, T, D + E)."""
+    """x (B, T, D), each position followed by its vector (T, E): (B, T, D + E)."""
     x, positions_TE = _checked_positions(x, positions_TE)
     return np.concatenate([x, np.broadcast_to(positions_TE, (len(x), *positions_TE.shape))], axis=2)
 
@@ -93,11 +93,11 @@ def rotary(
     base: float = 10000.0,
     device: str = "cpu",
 ) -> np.ndarray:
-    """Queries or keys (B, T, H, K), or (B, T, K), with pairs turned by angles that grow with the position (Su 2021).
+    """Queries or keys (B, T, H, K), or (B, T, K), whose pairs are rotated by angles of the position (Su 2021).
 
     positions    integers [T]; None: 0, 1, ...
-    width        how many first values of a head turn, an even number; None: all K
-    interleaved  pairs are neighbours, as in the paper; else value k and k + width / 2, as in GPT-NeoX and Llama
+    width        how many first values of a head are rotated, an even number; None: all K
+    interleaved  pairs are neighbours, as in the paper; else values k and k + width / 2, as in GPT-NeoX and Llama
     """
     x = check_float32("x", x, "(B, T, K)", "(B, T, H, K)")
     B, T, K = x.shape[0], x.shape[1], x.shape[-1]
@@ -117,7 +117,7 @@ def rotary(
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
-    """ALiBi's slopes of any number of heads (Press 2022, section 3): float32 (H,)."""
+    """ALiBi's slopes for any number of heads (Press 2022, section 3): float32 (H,)."""
     heads = check_count("heads", heads)
     if heads > MAX_HEADS:
         raise InputError(f"heads: expected at most {MAX_HEADS}, got {heads}")
@@ -140,9 +140,9 @@ def t5_bias(
 ) -> np.ndarray:
     """T5's relative positions (Raffel 2020, section 2.1): a bias of scores, float32 (H, T, S).
 
-    table          learned, (buckets, H): half of the buckets are exact distances, the others ever wider ones
-    bidirectional  whether half of the buckets are for keys to come
-    max_distance   from which all are in the last bucket
+    table          learned, (buckets, H): half of the buckets are exact distances, the others grow wider and wider
+    bidirectional  whether half of the buckets are for later keys
+    max_distance   the distance from which all keys are in the last bucket
     """
     table = check_float32("table", table, "(buckets, H)")
     least = 4 if check_bool("bidirectional", bidirectional) else 2
@@ -158,9 +158,9 @@ def t5_bias(
 
 
 def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
-    """Key position less query position, each that there is, from that of the last query and the first key on.
+    """All distances of a key from a query, ascending: from the last query and the first key on.
 
-    InputError where a bias of so many heads, queries and keys is too large.
+    InputError where a bias for so many heads, queries and keys is too large.
     """
     sizes = {"queries": queries, "keys": keys}
     T, S = (int(check_integers(name, count, (), 0, MAX_POSITIONS)) for name, count in sizes.items())
@@ -170,7 +170,7 @@ def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
 
 
 def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:
-    """(H, T, S) of a bias for each of ``_distances``: each query's row is the last one's, moved."""
+    """The bias (H, T, S), from a bias for each of ``_distances``: each query's row is a window of it."""
     if queries == 0 or keys == 0:
         return np.empty((len(bias_HL), queries, keys), np.float32)
     windows_HTS = np.lib.stride_tricks.sliding_window_view(bias_HL, keys, axis=1)[:, ::-1]

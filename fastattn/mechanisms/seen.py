@@ -1,6 +1,6 @@
-"""Which keys a query sees. Each is a small frozen object that ``attend`` takes as ``seen``, or several in a tuple.
+"""Which keys a query sees: small frozen objects, of which ``attend`` takes one or a tuple as ``seen``.
 
-Of several, a key is seen that all of them show. Query t of a sentence is its t-th; positions count from 0.
+With a tuple, a query sees the keys that all its parts show. Positions t of queries and s of keys count from 0.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ MAX_NODES = 1 << 30
 
 @dataclass(frozen=True)
 class View:
-    """What the queries of a call see, as numbers of kernels; None: no such limit.
+    """What the queries of a call see, in the terms of kernels; None: no such limit.
 
     lengths_B  keys at or past it are padding
     causal     keys s <= t + offset
@@ -45,7 +45,7 @@ class View:
         return array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim < 4 else array
 
     def options(self) -> dict[str, Any]:
-        """As ``fastattn.attention`` takes it."""
+        """The view as options of ``fastattn.attention``."""
         return {
             "lengths": self.lengths_B,
             "causal": self.causal,
@@ -55,7 +55,7 @@ class View:
         }
 
     def ranges(self) -> np.ndarray:
-        """[B, T, 2] int64: the first key and the stop of what a query sees, the mask aside."""
+        """[B, T, 2] int64: the first key that a query sees and the key behind the last, without the mask."""
         B, _, T, S = self.shape
         lengths_B = np.full(B, S) if self.lengths_B is None else self.lengths_B
         offset_B = np.zeros(B, np.int64) if self.offset_B is None else self.offset_B
@@ -82,9 +82,9 @@ class Everything:
 
 @dataclass(frozen=True)
 class Padded:
-    """The first keys of each sentence, the others are padding.
+    """The first keys of each sentence; the others are padding.
 
-    lengths  an integer for all sentences or one each, 0 to S
+    lengths  an integer for all sentences, or one for each, 0 to S
     """
 
     lengths: Any
@@ -96,9 +96,9 @@ class Padded:
 
 @dataclass(frozen=True)
 class Causal:
-    """Keys s <= t + offset: none of those to come (Vaswani 2017, section 3.2.3).
+    """Keys s <= t + offset, no later ones (Vaswani 2017, section 3.2.3).
 
-    offset  an integer, or one a sentence: how many keys come before the first query's own
+    offset  an integer for all sentences, or one for each: how many keys come before the first query's own
     """
 
     offset: Any = 0
@@ -140,7 +140,7 @@ def _narrowed(view: View, left: int, right: int) -> View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Any mask: bool, broadcast to (B, H, T, S), or (B, T, S) where queries have no heads; True is seen."""
+    """Any mask: bool, broadcast to (B, H, T, S), or to (B, T, S) where queries have no heads; True is seen."""
 
     mask: np.ndarray
 
@@ -157,7 +157,7 @@ class Mask:
 class Neighbours:
     """The neighbours of a graph's nodes: node t sees keys indices[starts[t]:starts[t + 1]] (CSR).
 
-    starts   integers [T + 1], from 0 to the number of indices, none less than the one before
+    starts   integers [T + 1], ascending from 0 to the number of indices
     indices  integers, 0 to S - 1
     """
 
@@ -166,7 +166,7 @@ class Neighbours:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: int, self_loops: bool = True) -> "Neighbours":
-        """Of an undirected graph's edges, pairs of node numbers; ``self_loops``: each node is its own neighbour too."""
+        """The neighbours in an undirected graph of edges, pairs of nodes; ``self_loops`` adds each node to its own."""
         nodes = check_count("nodes", nodes)
         if nodes > MAX_NODES:
             raise InputError(f"nodes: expected at most {MAX_NODES}, got {described(nodes)}")
@@ -183,7 +183,7 @@ class Neighbours:
         return cls(starts, np.ascontiguousarray(pairs_E2[:, 1]))
 
     def checked(self, nodes: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
-        """(starts, indices), int64; InputError unless they are a graph of so many nodes and keys."""
+        """(starts, indices), int64; InputError unless they are a graph of ``nodes`` nodes and ``keys`` keys."""
         indices_E = check_integers("indices", self.indices, shape_of("indices", self.indices), 0, keys - 1)
         if indices_E.ndim != 1:
             raise InputError(f"indices: expected one axis, got shape {indices_E.shape}")
@@ -206,8 +206,8 @@ class Neighbours:
 class LocalPredictive:
     """Keys within ``distance`` D of a position p that the query predicts: local-p (Luong 2015, equations 9 and 10).
 
-    p = S sigmoid(v . tanh(W q)), S the sentence's number of keys. After the softmax over the window its weights are
-    multiplied by exp(-(s - p)**2 / (2 sigma**2)), sigma = D / 2.
+    p = S sigmoid(v . tanh(W q)), where S is the sentence's number of keys. The weights of the softmax over the window
+    are multiplied by exp(-(s - p)**2 / (2 sigma**2)), sigma = D / 2.
     weight  W (D', K), or (H, D', K);  vector  v (D',), or (H, D')
     """
 
@@ -227,25 +227,25 @@ class LocalPredictive:
         return share_BTH * lengths_B[:, None, None].astype(np.float32)
 
     def windows(self, centre_BTH: np.ndarray, view: View) -> np.ndarray:
-        """[B, T, H, 2] int64: the first key within the distance and the stop, of what the view's ranges show."""
+        """[B, T, H, 2] int64: the first key of the view's ranges within the distance, and the key behind the last."""
         distance = min(check_number("distance", self.distance, 0), float(FAR))
         is_finite_BTH = np.isfinite(centre_BTH)
         centre = np.where(is_finite_BTH, centre_BTH, 0).astype(np.float64)
         first, stop = np.ceil(centre - distance).astype(np.int64), np.floor(centre + distance).astype(np.int64) + 1
         ranges_BT2 = view.ranges()[:, :, None]
-        # an unknown position shows the first key, whose weight is NaN then
+        # An unknown position shows the first key, whose weight becomes NaN.
         stop = np.minimum(np.where(is_finite_BTH, stop, 1), ranges_BT2[..., 1])
         first = np.minimum(np.maximum(first, ranges_BT2[..., 0]), stop)
         return np.stack([first, stop], axis=-1)
 
     def spread(self) -> float:
-        """1 / (2 sigma**2), a float32 for any distance: at 0 only a key at the position itself has a weight."""
+        """1 / (2 sigma**2), within float32 for any distance: at 0 only a key at the position itself has a weight."""
         return 2.0 / min(max(float(self.distance), 1e-15), 1e15) ** 2
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences that lie end to end in one row of queries and keys (B is 1): each sees its own keys only.
+    """Sentences that lie end to end in one row of queries and keys (B is 1), each of which sees only its own keys.
 
     query_starts, key_starts  integers [sentences + 1], from 0 to T and to S; key_starts None: those of the queries
     """

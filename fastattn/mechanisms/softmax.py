@@ -1,8 +1,7 @@
-"""The softmax over the scores of what is seen, and the weighted sum: which kernel computes it for which parts.
+"""The softmax over the scores of the keys seen, and the weighted sum: which kernel computes it for which parts.
 
-Scores that are products or additive go to the kernel of ``fastattn.attention``; a graph's neighbours and windows
-around predicted positions have a kernel each. Other combinations are made of these: neighbours become a mask, and so
-does such a window.
+Products and additive scores go to the kernels of ``fastattn.attention``; a graph's neighbours and windows around
+predicted positions have a kernel each. In other combinations neighbours and windows become masks.
 """
 
 from dataclasses import dataclass, replace
@@ -31,13 +30,13 @@ from fastattn.ops import backend
 from fastattn.ops.float64_attention import LARGE, is_extreme
 from fastattn.ops.protocol import Ops
 
-Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V); weights (B, H, T, S) if wanted
-NOWHERE, UNKNOWN = -1, -2  # instead of a key: of a query that sees none, or whose scores are NaN
+Result = tuple[np.ndarray, np.ndarray | None]  # out (B, T, H, V), and weights (B, H, T, S) or None
+NOWHERE, UNKNOWN = -1, -2  # instead of a key, for a query that sees no key, or whose scores are NaN
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Queries (B, T, H, K), keys (B, S, G, K) and values (B, S, G, V); headless: whether the caller's had no heads."""
+    """Queries (B, T, H, K), keys (B, S, G, K), values (B, S, G, V); headless: the caller's arrays had no heads."""
 
     device: str
     query_BTHK: np.ndarray
@@ -50,7 +49,7 @@ class Inputs:
         return backend(self.device)
 
     def view(self, *limits: Seen) -> View:
-        """What the queries see within these limits; a LocalPredictive, which depends on queries, is none of them."""
+        """What the queries see within these limits, without a LocalPredictive, whose window depends on the queries."""
         B, T, H, _ = self.query_BTHK.shape
         view = View(self.ops, (B, H, T, self.key_BSGK.shape[1]), self.headless)
         for limit in limits:
@@ -104,7 +103,7 @@ def checked_inputs(
 
 
 def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], with_weights: bool) -> Result:
-    """Outputs, and weights where ``want`` says so."""
+    """Outputs, and weights if ``with_weights``."""
     sentences, limits = _sentences(seen)
     if sentences is not None:
         return _each_sentence(inputs, score, sentences, limits, with_weights)
@@ -130,7 +129,7 @@ def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ..
 
 
 def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> np.ndarray | None:
-    """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None: only the weights tell."""
+    """The most probable key of each query, (B, H, T), or NOWHERE or UNKNOWN; None where only the weights show it."""
     if any(isinstance(part, LocalPredictive) for part in seen):
         return None
     sentences, limits = _sentences(seen)
@@ -149,7 +148,7 @@ def most_probable_keys(inputs: Inputs, score: Score, seen: tuple[Seen, ...]) -> 
     else:
         query_BTHK, key_BSGK, scale, softcap, bias = score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
         bias = None if bias is None else checked_bias(bias, view)
-        # a cap alone changes no order
+        # A cap alone does not change the order of keys.
         unclear = bias is not None and (softcap != 0 or bias.max(initial=0) > LARGE)
         if unclear or is_extreme(scale, 0, query_BTHK, key_BSGK):
             return None
@@ -179,10 +178,10 @@ def _with_weights(result: np.ndarray | tuple[np.ndarray, ...]) -> Result:
 
 def checked_bias(bias: np.ndarray, view: View) -> np.ndarray:
     """A score's bias with four axes; InputError unless it broadcasts to (B, H, T, S)."""
-    given, bias = bias, view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
-    if any(axis not in (1, size) for axis, size in zip(bias.shape, view.shape)):
-        raise InputError(f"bias: expected a shape that broadcasts to {view.shape}, got {given.shape}")
-    return bias
+    checked = view.four_axes(check_float32("bias", bias, "(S,)", "(T, S)", "(H, T, S)", "(B, H, T, S)"))
+    if any(axis not in (1, size) for axis, size in zip(checked.shape, view.shape)):
+        raise InputError(f"bias: expected a shape that broadcasts to {view.shape}, got {bias.shape}")
+    return checked
 
 
 def _additive(inputs: Inputs, score: Additive, view: View, with_weights: bool) -> Result:
@@ -197,7 +196,7 @@ def _additive(inputs: Inputs, score: Additive, view: View, with_weights: bool) -
 
 
 def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, with_weights: bool) -> Result | None:
-    """By the kernel of graphs; None for scores that it does not compute."""
+    """Attention by the kernel of graphs; None for scores that it does not compute."""
     view = inputs.view()
     B, H, T, S = view.shape
     starts_N1, indices_E = neighbours.checked(T, S)
@@ -226,7 +225,7 @@ def _neighbours(inputs: Inputs, score: Score, neighbours: Neighbours, with_weigh
 
 
 def _around_centres(inputs: Inputs, score: Score, local: LocalPredictive, view: View, with_weights: bool) -> Result:
-    """By the kernel of windows, or by its formula from the weights of another score."""
+    """Attention by the kernel of windows, or by its formula from the weights of another kernel."""
     centre_BTH = local.centres(inputs.query_BTHK, view)
     windows_BTH2 = local.windows(centre_BTH, view)
     product = None if isinstance(score, Additive) else score.product(inputs.ops, inputs.query_BTHK, inputs.key_BSGK)
@@ -254,7 +253,7 @@ def weighted_sum(weights_BHTS: np.ndarray, value_BSGV: np.ndarray) -> np.ndarray
     held_BGSV = np.where(finite_BSGV, value_BSGV, 0).transpose(0, 2, 1, 3)
     sums = weights_BHTS.reshape(B, G, H // G, T, S) @ held_BGSV[:, :, None]
     out_BTHV = np.ascontiguousarray(sums.reshape(B, H, T, V).transpose(0, 2, 1, 3))
-    # a value that is not finite counts for who sees it, and 0 times it is no number
+    # A value that is not finite counts only for queries that see it: 0 times such a value is NaN.
     for b, s, g in np.argwhere(~finite_BSGV.all(axis=3)):
         heads = slice(g * (H // G), (g + 1) * (H // G))
         weight_THI = weights_BHTS[b, heads, :, s].T[..., None]
@@ -270,7 +269,7 @@ _RAGGED = Everything, Padded, Causal, Restricted, LocalMonotonic  # what a ragge
 def _each_sentence(
     inputs: Inputs, score: Score, sentences: Sentences, limits: tuple[Seen, ...], with_weights: bool
 ) -> Result:
-    """All sentences by one call of the kernel where it can; else, and for weights, sentence by sentence."""
+    """All sentences by one call of the ragged kernel where it can; else, and for weights, sentence by sentence."""
     view = inputs.view()
     spans, (B, H, T, S) = sentences.spans(view), view.shape
     if isinstance(score, Dot | ScaledDot | Content | General) and not with_weights:
@@ -290,7 +289,7 @@ def _each_sentence(
 def _ragged(product: Product, inputs: Inputs, spans: list[tuple[slice, slice]], limits: tuple[Seen, ...]) -> np.ndarray:
     """(1, T, H, V): sentences that lie end to end, by the kernel of dot products."""
     starts = ([0, *(span[n].stop for span in spans)] for n in (0, 1))
-    # limits that are the same for all sentences
+    # These limits are the same for all sentences.
     options = {name: value for name, value in inputs.view(*limits).options().items() if value is not None}
     options |= {name: int(options[name][0]) for name in ("lengths", "offset") if name in options}
     arrays = (x[0] for x in (product.query_BTHK, product.key_BSGK, inputs.value_BSGV))

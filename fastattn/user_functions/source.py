@@ -180,7 +180,7 @@ _NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
 def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
-    """(name of type, value to pack): "bool", "int", "long" beyond 32 bits, "float", or the element and axes of a table."""
+    """(name of type, value to pack): "bool", "int", "long" beyond 32 bits, "float", or element and axes of a table."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (bool, np.bool_)):
