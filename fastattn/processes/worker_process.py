@@ -1,4 +1,4 @@
-"""A worker process, as the program that started it sees it: a pipe for what it should do, one for its answers."""
+"""A worker process, as its program sees it: a pipe for requests and a pipe for answers."""
 
 import contextlib
 import itertools
@@ -16,31 +16,31 @@ from fastattn.errors import FastattnError
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
 from fastattn.system.worker_threads import start_thread
 
-# Run before anything is imported but what Python itself needs: modules are looked for where the program finds them,
-# and neither in the current folder nor in the program's own script.
+# Runs before any import but Python's own: the process looks for modules where the program finds them, and neither in
+# the current folder nor in the program's own script.
 _CHILD = "import sys; sys.path[:] = sys.argv[1:]; from fastattn.processes.child import main; main()"
 ENDED = ["ended"]
 Answers = queue.SimpleQueue  # of lists: number, kind, content; ENDED after the last
-_PATIENCE = 2.0  # seconds that an ended process gets, to finish a file that it writes, say
-# Seconds without a sign of life, which comes every ``child.BEAT``, after which a process is ended: somebody has stopped
-# it. So many looks make them up: of a program that was stopped itself, with its processes, only one is in vain. Until
-# the first sign it has longer: files may come slowly.
+_PATIENCE = 2.0  # seconds that a process gets to end, for example to finish a file
+# A process that gives no sign of life, which comes every ``child.BEAT``, for SILENCE seconds was stopped by somebody,
+# and is killed. The time is cut into _LOOKS polls: if the program itself was stopped together with its processes, only
+# one poll is in vain. The first sign may take longer: files may come slowly.
 SILENCE, _LOOKS, _BEFORE_THE_FIRST = 60.0, 4, 10
 
 _started: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 
 
 class WorkerProcess:
-    """A process that serves one model to any threads of this program.
+    """A process that serves one model to all threads of this program.
 
-    It ends when its input does: with this program, however that ends.
+    It ends with its input, and so with this program, however the program ends.
     """
 
     def __init__(self, arguments: list[Any]):
         """``arguments`` are those of ``child.main``; FastattnError where no process can be started."""
         if not sys.executable or getattr(sys, "frozen", False):
             raise FastattnError("worker processes need a Python executable (sys.executable): use processes=1")
-        # A terminal's interrupt is this program's to handle.
+        # Only this program handles a terminal's interrupt.
         apart: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
             apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -56,7 +56,7 @@ class WorkerProcess:
         self._numbers = itertools.count(1)
         self.failure: FastattnError | None = None
         _started.add(self)
-        # Of this object the thread knows nothing, so that it keeps no process alive.
+        # The thread has no reference to this object, so that it keeps no process alive.
         self._reader = threading.Thread(target=self._inbox.read, name="fastattn reader", daemon=True)
         try:
             start_thread(self._reader)
@@ -71,24 +71,24 @@ class WorkerProcess:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be asked: neither ended, nor left by an interrupt with half a message."""
+        """Whether it takes requests: it has not ended, and no interrupt has left it half a message."""
         is_whole = not self._is_torn and self.failure is None and not self._inbox.ended
         return is_whole and self._process.poll() is None
 
     @property
     def has_loaded(self) -> bool:
-        """Whether it has ever been ready to do something."""
+        """Whether it has loaded its model."""
         return self._inbox.has_loaded
 
     def request(self, owner: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
-        """Have it do something; the answer goes to a queue, under the number that is returned.
+        """Send a request, whose answer goes to the queue ``answers`` under the number that is returned.
 
-        owner  who asks, see ``cancel_all``
+        owner  of the request, see ``cancel_all``
         """
         number = next(self._numbers)
         self._inbox.routes[number] = owner, answers
         self._send([number, what, content, caller])
-        if self._inbox.ended:  # perhaps before it was known who waits
+        if self._inbox.ended:  # perhaps before the route was there
             answers.put(ENDED)
         return number
 
@@ -97,13 +97,13 @@ class WorkerProcess:
             self._send([number, "cancel", [], 0])
 
     def cancel_all(self, owner: Hashable) -> None:
-        """Drop all that an owner wanted whom an interrupt has ended."""
+        """Cancel all requests of an owner whom an interrupt has ended."""
         for number, (route_owner, _) in list(self._inbox.routes.items()):
             if route_owner == owner:
                 self.cancel(number)
 
     def _send(self, message: list[Any]) -> None:
-        """Send a message; one to a process that has ended is lost."""
+        """Send a message; a message to a process that has ended is lost."""
         parts = message_parts(message)
         with self._sending:
             try:
@@ -115,10 +115,10 @@ class WorkerProcess:
                 raise
 
     def fail(self) -> FastattnError:
-        """The error for those who wait for the answers of a process that has ended by itself."""
+        """The error for requests to a process that has ended by itself."""
         if self.failure is None:
             self.end()
-            self._reader.join(_PATIENCE)  # perhaps it has said why
+            self._reader.join(_PATIENCE)  # the last answer may be the reason
             self.failure = next(filter(None, self._inbox.ended), None)
         if self.failure is None:
             code = self._process.returncode
@@ -143,7 +143,7 @@ class WorkerProcess:
         for stream in (self._input, self._output):
             with contextlib.suppress(OSError):
                 stream.close()
-        self._process.returncode = 0  # not this one's to wait for, nor to ask
+        self._process.returncode = 0  # only the parent can wait for it
 
 
 def _forget_all() -> None:
@@ -156,10 +156,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Inbox:
-    """What is heard of a process, by a thread that reads it.
+    """The answers of a process, read by a thread of their own.
 
-    routes      number of a question -> the owner, and the queue for the answer, of who waits for it
-    ended       holds something once no more answers come: why, if that is known
+    routes      number of a request -> (its owner, the queue for its answer)
+    ended       not empty once no more answers come: the reason, if it is known
     has_loaded  whether the process has its model
     """
 
@@ -170,17 +170,17 @@ class _Inbox:
         self._process = process
         self._stream: Any = process.stdout
         self._poll: Any = None
-        if hasattr(select, "poll"):  # Windows has neither that nor SIGSTOP
+        if hasattr(select, "poll"):  # Windows has neither poll nor SIGSTOP
             self._poll = select.poll()
             self._poll.register(self._stream, select.POLLIN)
 
     def read(self) -> None:
-        """Hand out answers until there are no more."""
+        """Hand out answers until there are none."""
         try:
             with self._stream, contextlib.suppress(Closed):
                 while not self.ended:
                     self._hand_out(read_message(self))
-        except Exception as error:  # noqa: BLE001  no memory, or no message: what a start-up file of Python's prints
+        except Exception as error:  # noqa: BLE001  no memory, or no message but a print of a start-up file of Python
             text = str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"
             self.ended.append(FastattnError(f"a worker process cannot be understood: {text}"))
         self.ended.append(None)
@@ -204,7 +204,7 @@ class _Inbox:
             answers.put(answer)
 
     def readinto(self, room: memoryview) -> int:
-        """As a stream's; where nothing comes for too long it ends the process."""
+        """Like a stream's ``readinto``; kills the process where nothing comes for too long."""
         seconds = SILENCE if self._has_begun else _BEFORE_THE_FIRST * SILENCE
         if self._poll is not None and not any(self._poll.poll(1000 * seconds / _LOOKS) for _ in range(_LOOKS)):
             reason = f"a worker process gave no sign of life for {seconds:g} seconds, and was ended"
