@@ -1,7 +1,7 @@
-"""The actor that Ray Data gives blocks to: reads each from storage, has it answered, writes the output.
+"""The actor that Ray Data gives blocks to: it reads a block from storage, has a model answer, and writes the output.
 
-What comes back to the driver is a short record; texts never pass through Ray. An actor has some blocks in progress,
-whose texts share the model's batches, so that reading, writing and the last long sentences of one cost nothing.
+Only a short record goes back to the driver; texts never pass through Ray. An actor has several blocks in progress,
+whose texts share the model's batches, so that reading, writing and the last long sentences of a block cost nothing.
 """
 
 import json
@@ -29,10 +29,10 @@ from fastattn.system.records import dataclass
 
 @dataclass
 class Answers:
-    """columns  name -> pyarrow array, null where there was no text or it failed
+    """columns  name -> pyarrow array, null where there was no text or the text failed
     faults   number of a text -> why it failed
-    tokens   that were produced, or read by an encoder (estimated from a sample)
-    cut      how many texts were longer than the encoder takes, and cut
+    tokens   number of tokens that were produced, or that an encoder read (estimated from a sample)
+    cut      number of texts that were longer than the encoder takes, and cut
     """
 
     columns: dict[str, Any]
@@ -44,13 +44,13 @@ class Answers:
 class BlockModel(Protocol):
     """A model with its options.
 
-    outputs    its columns' names
+    outputs    names of its columns
     precision  the model's, never "auto"
-    options    those given, without those that say what is the default whatever the model
-    layer_weights  of the layers that a step goes through: what ``processes.choice`` asks
+    options    the options without those that have the default of every model
+    layer_weights  number of weights of the layers that a step goes through, for ``processes.choice``
 
-    It is made of a path, a precision, its number of threads, the column's name and options, "device" among them; for
-    no number of threads it checks the options, on the CPU, whatever the device.
+    A class takes a path, a precision, a number of threads, the column's name and options, "device" among them. Without
+    a number of threads it only checks the options, and does so on the CPU.
     """
 
     outputs: tuple[str, ...]
@@ -62,7 +62,7 @@ class BlockModel(Protocol):
 
 
 def _device(threads: int | None, options: dict[str, Any]) -> str:
-    """The device among the options, which it is taken from."""
+    """Take the device from the options."""
     device = options.pop("device", "cpu")
     check_device(device)
     return "cpu" if threads is None else device
@@ -79,7 +79,7 @@ class BlockTranslator:
     return_scores "score", or "scores", a list.
     """
 
-    # Of options that no checkpoint sets.
+    # Defaults of options that no checkpoint sets.
     DEFAULTS: dict[str, Any] = {"device": "cpu", "num_hypotheses": 1, "patience": 1.0} | dict.fromkeys(
         ("target_prefix", "source_lang", "target_lang", "split", "max_input_length", "seed", "timeout")
     )
@@ -94,7 +94,7 @@ class BlockTranslator:
         self._translator = Translator(path, precision, threads, 1, _device(threads, options))
         # Greedy search is faster without scores.
         self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
-        self._translator.translate_iter((), **self._options)  # checks them
+        self._translator.translate_iter((), **self._options)  # checks the options
         self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
         scores = ["scores" if self._several else "score"] * self._scored
         self.outputs = (output, *["hypotheses"] * self._several, *scores)
@@ -102,7 +102,7 @@ class BlockTranslator:
         self.layer_weights = self._translator.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        """Raises FastattnError where more than single texts failed."""
+        """Raises FastattnError where not only single texts fail."""
         numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
         results: list[Any] = [None] * len(texts)
         faults: dict[int, str] = {}
@@ -128,18 +128,18 @@ class BlockTranslator:
 
 
 def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which byte tokens can lead to, has no place in UTF-8."""
+    """The text without halves of surrogate pairs, which byte tokens can make, and UTF-8 does not have."""
     return text.encode("utf-8", "replace").decode()
 
 
 class BlockEncoder:
-    """``Encoder.encode`` with the same options. Column: ``output``, a list of fixed size of the vectors' type."""
+    """``Encoder.encode`` with the same options. Column: ``output``, lists of fixed size of the vectors' type."""
 
-    # Of options that no checkpoint sets; None is as if not given.
+    # Defaults of options that no checkpoint sets; None means the default.
     DEFAULTS = {"device": "cpu", "long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
         ("task", "prompt_name", "prompt", "normalize_embeddings", "truncate_dim", "pooling")
     )
-    _SAMPLE = 64  # texts of a block whose tokens are counted
+    _SAMPLE = 64  # number of texts of a block whose tokens are counted
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.encoders.encoder import Encoder, TokenLimit
@@ -186,7 +186,7 @@ BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEnc
 def make_model(
     kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
 ) -> BlockModel:
-    """The model of a process that is an actor's, and takes no more than ``threads`` of its host."""
+    """The model of an actor's process, which takes no more than ``threads`` threads of its host."""
     # The tokenizers library would have as many threads as there are CPUs.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     model: BlockModel = BLOCK_MODELS[kind](local_path(source), precision, threads, output, options)
@@ -194,15 +194,16 @@ def make_model(
 
 
 BLOCKS_AT_ONCE = 3  # with 2, blocks of 1,000 sentences took a tenth more CPU, and left a tenth of two cores idle
-FIRST_FAULTS = 10  # of a block, that its record has
-# What comes of a block, or of the attempt to begin.
+FIRST_FAULTS = 10  # that the record of a block has
+# Outcomes of a block, or of the start of an actor.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 
 
 class BlockWorker:
-    """A callable class for ``Dataset.map_batches``: a batch is one block, as JSON, and so is what is returned.
+    """A callable class for ``Dataset.map_batches``: a batch is a block as JSON, and the result is its outcome as JSON.
 
-    An actor never fails because of its model or the storage: it says so, and the driver ends the job with that line.
+    An actor does not fail because of its model or the storage: it returns the reason, with which the driver ends the
+    job.
     """
 
     def __init__(self, job: bytes, out: str, model: ModelSource, threads: int):
@@ -217,7 +218,7 @@ class BlockWorker:
             options = dict(self._job.options)
             precision = options.pop("precision")
             self._model = make_model(self._job.kind, model, precision, threads, self._job.outputs[0], options)
-        except Exception as error:  # noqa: BLE001  the driver's to tell
+        except Exception as error:  # noqa: BLE001  the driver raises it
             self._fault = _error_text(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
@@ -230,7 +231,7 @@ class BlockWorker:
             record = self._folder.finished_block(block.number) or self._finish(block)
         except StorageError as error:
             return {"outcome": STOPPED, "block": block.number, "error": _error_text(error)}
-        except Exception as error:  # noqa: BLE001  the block's: others go on
+        except Exception as error:  # noqa: BLE001  an error of the block; others go on
             return {"outcome": FAILED, "block": block.number, "error": f"{_error_text(error)} (on {self._host})"}
         return {"outcome": FINISHED, **record}
 

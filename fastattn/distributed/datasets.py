@@ -11,7 +11,7 @@ from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of
 from fastattn.weights import download
 
-ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
+ROWS = 2048  # of a batch, of which the engine makes batches by tokens
 
 
 def translate_dataset(
@@ -79,7 +79,7 @@ def _map_column(
     batch_rows: int,
     options: dict[str, Any],
 ) -> Any:
-    """The dataset with what is computed; ``columns`` are that of the texts and the one to be made of it."""
+    """The dataset with the new columns; ``columns``: the column of the texts, and the new column."""
     ray = import_ray()
     if not isinstance(ds, ray.data.Dataset):
         raise InputError(f"expected a ray.data.Dataset, got {type(ds).__name__}")
@@ -93,7 +93,7 @@ def _map_column(
     for name, count in (("cores", cluster.cores), ("actors", cluster.actors), ("batch_rows", batch_rows)):
         if count is not None:
             check_count(name, count)
-    names = ds.columns(fetch_if_missing=False)  # None: only what computes ``ds`` will tell
+    names = ds.columns(fetch_if_missing=False)  # None where only computing ``ds`` would show them
     if names is not None:
         _check_column(column, names)
     path = download.resolve(model).absolute()
@@ -104,7 +104,7 @@ def _map_column(
     pool = pool_of(nodes, loaded.layer_weights, cluster, options.get("device", "cpu"))
     most, cores = pool.actors, pool.cores
     source = source_of(model, path, digest, cluster.reach or reach_of(nodes))
-    # Where actors had all cores, the tasks that read ``ds`` would wait for one for ever.
+    # If actors had all cores, the tasks that read ``ds`` would wait for a core forever.
     spare = most * cores < sum(node.cpus for node in nodes)
     if not spare and most > 1:
         most, spare = most - 1, True
@@ -120,10 +120,10 @@ def _map_column(
 
 
 class BatchWorker:
-    """A callable class for ``Dataset.map_batches``: a pyarrow table in, the same with new columns out."""
+    """A callable class for ``Dataset.map_batches``, from a pyarrow table to the table with new columns."""
 
     def __init__(self, column: str, *model: Any):
-        """``model`` is the arguments of ``make_model``."""
+        """``model``: the arguments of ``make_model``."""
         self._column, self._model = column, make_model(*model)
 
     def __call__(self, table: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a job is: all that its output depends on, as its output folder keeps it for the next run."""
+"""A job: everything that its output depends on, which the output folder keeps for the next run."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from fastattn.distributed.storage import public
 from fastattn.errors import InputError
 from fastattn.system.records import dataclass
 
-LAYOUT = 1  # of the output folder; one of another layout is neither continued nor mixed with this one
+LAYOUT = 1  # of the output folder; a run refuses a folder of another layout
 KINDS = ("translate", "encode")
 FORMS = ("parquet", "jsonl")
 _MOST_SHOWN = 3  # files of a kind in a message
@@ -18,16 +18,16 @@ _GREATEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class CorpusJob:
-    """All that the output depends on; two jobs without differences write the same.
+    """Everything that the output depends on; two jobs without differences write the same.
 
-    model      SHA-256 of the checkpoint's files; ``model_name`` is for messages alone
+    model      SHA-256 of the checkpoint's files; ``model_name`` is only for messages
     options    JSON, by name
-    column     of the input, which has the texts; ``outputs`` are the columns added to the input's
+    column     the input column of the texts; ``outputs``: the columns that are added to the input's
     form       of the output, one of FORMS
-    version    of what computes
+    version    of fastattn
     input_form of all files
-    files      {"url", "size", "modified"} of each input file, in order; when it was modified, in ns, 0 for unknown,
-               makes no other job (``touched``). URLs are kept without users, passwords and options.
+    files      {"url", "size", "modified"} of each input file, in order. "modified" is in ns, 0 for unknown, and makes
+               no other job (``touched``). URLs have no users, passwords and options.
     """
 
     kind: str
@@ -50,12 +50,12 @@ class CorpusJob:
         return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
 
     def without_files(self) -> "CorpusJob":
-        """What computes a block of it: with many files, most of a job is their names."""
+        """The job without its files' names, which are most of it: enough to compute a block."""
         return CorpusJob(**vars(self) | {"files": []})
 
     @staticmethod
     def from_json(data: bytes, name: str) -> "CorpusJob":
-        """The job of a file's contents, which may be anything; InputError where they are no job of this layout."""
+        """The job in a file's contents; InputError for contents that are no job of this layout."""
         values = parse_object(data)
         if values is None:
             raise InputError(f"{name} should hold a job of fastattn as JSON, and does not; name another folder")
@@ -69,7 +69,7 @@ class CorpusJob:
         return CorpusJob(**{field: values[field] for field in _FIELDS})
 
     def differences(self, earlier: "CorpusJob") -> list[str]:
-        """What differs from an earlier job, a phrase each; none where both write the same."""
+        """The differences from an earlier job, a phrase each; none where both write the same."""
         values: list[tuple[str, Any, Any]] = [("kind", self.kind, earlier.kind)]
         if self.model != earlier.model:
             now, before = (f"{job.model_name} ({job.model[:12]})" for job in (self, earlier))
@@ -80,19 +80,19 @@ class CorpusJob:
         differences = [
             f"{_shortened(name)}: {_shortened(now)}, was {_shortened(before)}"
             for name, now, before in values
-            # As JSON, where a tuple is a list, but True is not 1; of another model all may look alike that is shown.
+            # Compared as JSON, where a tuple is a list, but True is not 1. The shown names of two models may be equal.
             if name == "model" or json.dumps(now, sort_keys=True) != json.dumps(before, sort_keys=True)
         ]
         return differences + _differences_of_files(self.files, earlier.files)
 
     def touched(self, earlier: "CorpusJob") -> list[int]:
-        """Numbers of the files that were modified since an earlier job without differences, and kept their sizes."""
+        """Numbers of the files with another time than in an earlier job, which has no differences."""
         pairs = enumerate(zip(self.files, earlier.files))
         return [number for number, (now, before) in pairs if now["modified"] != before["modified"] != 0]
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object of a file's contents, which may be anything; None for anything else."""
+    """The JSON object in a file's contents; None for contents that are no JSON object."""
     try:
         values = json.loads(data.decode("utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
 
 
 def is_count(value: Any) -> bool:
-    """Whether JSON's value is a whole number, at least 0, that has a place in 64 bits."""
+    """Whether a value of JSON is a whole number of at least 0 that fits in 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _GREATEST
 
 

@@ -1,4 +1,4 @@
-"""JSON lines: an object a line, which is carried through as it came."""
+"""JSON lines: an object a line, which the output keeps as it is."""
 
 import base64
 import datetime
@@ -23,15 +23,15 @@ from fastattn.system.files import text_of
 if TYPE_CHECKING:
     import pyarrow
 
-WHOLE = "json"  # the column of a table that has the objects
-_SAMPLE = 100  # lines, for the column
+WHOLE = "json"  # the column of the objects in a table
+_SAMPLE = 100  # lines that are searched for the column
 _STRING_OR_WORD = re.compile(r'"(?:[^"\\]+|\\.)*"|-?Infinity|NaN')
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of equal size; of a file only the first lines are read, one of which must have the column.
+    """Parts of equal size. Only the first lines of a file are read, at least one of which must have the column.
 
-    The InputError that none has names the fields there are.
+    If none has it, the InputError names the fields that they have.
     """
     fields: dict[str, None] = {}
     first_fault = ""
@@ -80,12 +80,12 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
 
 
 def _line(line: bytes, lines: ByteLines) -> str:
-    """The last line as a text, without its end; InputError where it is none."""
+    """The last line as text, without its end; InputError where it is not text."""
     return text_of(line, lines.location(), first=lines.position == 0)
 
 
 def _object(text: str, lines: ByteLines) -> dict[str, Any]:
-    """The object of the last line; InputError where it is none."""
+    """The object of the last line; InputError where the line is no JSON object."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -99,7 +99,7 @@ def _object(text: str, lines: ByteLines) -> dict[str, Any]:
 
 
 def _text(value: Any, column: str, lines: ByteLines) -> str | None:
-    """The column's value; InputError where it is neither a text nor null."""
+    """The column's value; InputError where it is neither text nor null."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -116,9 +116,9 @@ def _is_unicode(text: str) -> bool:
 
 @dataclass
 class JsonRows(BlockRows):
-    """Objects as they came; an empty one for a line that is none.
+    """JSON objects, and an empty one for each line that is no object.
 
-    wholes  the line of each object, without its end; None for a line that is none
+    sources  the line of each object, without its end; None for a line that is no object
     """
 
     dictionaries: list[dict[str, Any]]
@@ -126,10 +126,10 @@ class JsonRows(BlockRows):
     column: str
 
     def table(self) -> "pyarrow.Table":
-        """The column as strings, null for what is none, and beside it "json": the whole object as it came.
+        """The column as strings, null for other values, and the column "json" of the objects' lines.
 
-        The values' types are not looked for: they may differ from block to block. Raises InputError where the column
-        has the name "json" itself.
+        Other fields have no columns: their types may differ from block to block. Raises InputError where the column is
+        itself named "json".
         """
         if self.column == WHOLE:
             raise InputError(f"the column {WHOLE!r} of Parquet has the whole lines of JSON; use --format jsonl")
@@ -139,14 +139,14 @@ class JsonRows(BlockRows):
         return pa.table({self.column: pa.array(texts, pa.string()), WHOLE: pa.array(self.sources, pa.string())})
 
     def records(self) -> list[dict[str, Any]]:
-        """The objects with their own fields; an empty one for a line that is none."""
+        """The objects, and an empty one for each line that is no object."""
         return self.dictionaries
 
     def objects(self) -> list[str]:
-        """The lines as they came: numbers of any size, names that come twice, halves of surrogate pairs as escapes."""
+        """The unchanged lines: numbers of any size, repeated names, halves of surrogate pairs as escapes."""
         objects = []
         for source in self.sources:
-            if source is not None and ("NaN" in source or "Infinity" in source):  # which JSON has not
+            if source is not None and ("NaN" in source or "Infinity" in source):  # JSON has neither
                 source = _STRING_OR_WORD.sub(lambda word: word[0] if word[0].startswith('"') else "null", source)
             objects.append(json_escaped((source or "{}").strip().replace("\t", " ").replace("\r", " ")))
         return objects
@@ -155,14 +155,14 @@ class JsonRows(BlockRows):
 def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any]:
     """The values of a column: dates and times as ISO 8601, decimal numbers as strings, bytes as base64.
 
-    What JSON has no number for (infinity, and what is none) is null. Raises InputError where a type has no such form.
+    Infinity and NaN are null. Raises InputError where a type has no form in JSON.
     """
     pa = import_pyarrow()
     kind, types = column.type, pa.types
     try:
         if is_text(kind):
             return strings(column)
-        if types.is_timestamp(kind) or types.is_time(kind):  # Python's own know no nanoseconds
+        if types.is_timestamp(kind) or types.is_time(kind):  # Python's own types have no nanoseconds
             return [value and value.replace(" ", "T") for value in column.cast(pa.string()).to_pylist()]
         return [_json_value(value) for value in column.to_pylist()]
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -173,7 +173,7 @@ def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any
 
 
 def is_text(kind: "pyarrow.DataType") -> bool:
-    """Whether a type is that of strings, of strings by their number, or of a column that has nulls alone."""
+    """Whether a type is strings, a dictionary of strings, or nulls alone."""
     types = import_pyarrow().types
     value = kind.value_type if types.is_dictionary(kind) else kind
     kinds = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
@@ -181,7 +181,7 @@ def is_text(kind: "pyarrow.DataType") -> bool:
 
 
 def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
-    """The values of a column of text, None for null and for what is not UTF-8."""
+    """The values of a column of text, None for null and for bytes that are not UTF-8."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
@@ -198,7 +198,7 @@ def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
 
 
 def _json_value(value: Any) -> Any:
-    """A value as JSON's types; TypeError for one that has no such form."""
+    """A value as a type of JSON; TypeError for a value that has no form in JSON."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -207,7 +207,7 @@ def _json_value(value: Any) -> Any:
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, dict):
         return {name: _json_value(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):  # a tuple is a key of a map with its value
+    if isinstance(value, list | tuple):  # a tuple is a key and its value in a map
         return [_json_value(inner) for inner in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()

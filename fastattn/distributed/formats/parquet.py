@@ -1,4 +1,4 @@
-"""Parquet: blocks of rows, cut by the footer and a few texts; a row group may be of any size."""
+"""Parquet: blocks of rows, cut by the footer and a few texts; row groups may have any size."""
 
 import bisect
 import hashlib
@@ -18,21 +18,21 @@ from fastattn.printable import counted
 if TYPE_CHECKING:
     import pyarrow
 
-_BATCH = 1024  # rows that are decoded at once, fewer where they are wide
+_BATCH = 1024  # rows decoded at once, fewer where they are wide
 _BATCH_BYTES = 16 << 20
-_BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
+_BUFFER = 1 << 20  # bytes of each column read at once; by default pyarrow reads the whole column of a row group
 _SAMPLE = 64  # rows of each row group: a dictionary stores equal texts once, so that the footer may say too little
-_LEAST_TEXT = 32  # bytes that a text is taken to have at least
-_WIDEST = 32 << 20  # bytes of all columns of a block, as the footer says them
+_LEAST_TEXT = 32  # the fewest bytes that a text counts as
+_WIDEST = 32 << 20  # bytes of all columns of a block, by the footer
 _MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
-# A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
+# A column of nulls has ten thousand rows in a byte, and zstd expands a byte to as many.
 _MOST_EACH_BYTE = 1 << 16
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of rows whose texts have about ``block_bytes``; a part may be of several row groups or in one.
+    """Parts of rows whose texts have about ``block_bytes``; a part may span several row groups, or lie in one.
 
-    A row costs a share of a block, by its text or, where the other columns are wide, by all of them.
+    The cost of a row is its share of a block: by its text or, where other columns are wide, by all columns.
     """
     start = stop = 0
     size = cost = 0.0
@@ -53,16 +53,16 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
 
 
 def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
-    """Of each row group with rows: how many, bytes of the column and of all columns before compression.
+    """Yield (rows, bytes of the column, bytes of all columns) of each row group with rows, before compression.
 
-    The first texts are read before what the footer says of the column: where that is damaged, reading raises an error
-    and pyarrow's ``column`` ends the process.
+    The first texts are read before the footer's metadata of the column: where a file is damaged, reading raises an
+    error, but pyarrow's ``column`` would end the process.
     """
     with open_input(file.url) as stream:
         parquet = _parquet_file(stream, file.url)
         _check_column(parquet.schema_arrow, file.url, column)
         metadata, position = parquet.metadata, parquet.schema_arrow.get_field_index(column)
-        # By its position: the path of a field in a nested column before it may be the same.
+        # By position: a field in a nested column before it may have the same path.
         index = sum(_leaves(parquet.schema_arrow.field(before).type) for before in range(position))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
@@ -82,27 +82,27 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _leaves(kind: "pyarrow.DataType") -> int:
-    """How many columns of Parquet's own a column of a table is stored in."""
+    """How many columns of Parquet store a column of a table."""
     kind = getattr(kind, "storage_type", kind)
     return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) or 1
 
 
 def _bytes_of(values: "pyarrow.Array") -> int:
-    """Bytes of a text, on average."""
+    """The average bytes of a text."""
     pa = import_pyarrow()
     lengths = pa.compute.binary_length(values.cast(pa.large_string()).cast(pa.large_binary()))
     return int(sum(length or 0 for length in lengths.to_pylist()) / len(lengths))
 
 
 def _parquet_file(stream: Any, url: str) -> Any:
-    """A ParquetFile, its footer read; InputError where that is none."""
+    """A ParquetFile with its footer; InputError where the footer cannot be read."""
     with naming_file(url, InputError):
         parquet = import_pyarrow().parquet
         return parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
 
 
 def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
-    """Raise InputError unless there is the column, it is text, and no two have one name."""
+    """Raise InputError unless the column exists and is text, and no two columns have the same name."""
     duplicate = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if duplicate is not None:
         raise InputError(f"{public(url)}: two columns have the name {duplicate!r}")
@@ -114,7 +114,7 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
-    """The block's rows with all columns. What its first row group has before it is decoded too."""
+    """The block's rows with all columns. Rows before it in its first row group are decoded too."""
     with open_input(block.url) as stream:
         parquet = _parquet_file(stream, block.url)
         _check_column(parquet.schema_arrow, block.url, column)
@@ -131,7 +131,7 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
         except InputError as error:
             faults[row] = str(error)
     digest = _digest(table)
-    if any(texts[row] is None for row in faults):  # what is not UTF-8 is no value of a string
+    if any(texts[row] is None for row in faults):  # bytes that are not UTF-8 become null
         field = table.schema.field(column).with_nullable(True)
         table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
@@ -145,7 +145,7 @@ def _batches(parquet: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]
         rows = counted(parquet.metadata.num_rows, "row")
         raise FastattnError(f"{public(block.url)} has {rows}, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
-    position = stops[first] - groups[first].num_rows  # where the batch that comes begins
+    position = stops[first] - groups[first].num_rows  # the first row of the next batch
     held = 0
     widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
     size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
@@ -172,7 +172,7 @@ def _digest(table: "pyarrow.Table") -> str:
 
 
 class _HashingFile(io.RawIOBase):
-    """A file that keeps the digest of what is written."""
+    """A file that only hashes what is written."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
