@@ -17,9 +17,8 @@ from typing import Any
 
 from fastattn.errors import InputError
 from fastattn.runtime.compiling import with_large_stack
-from fastattn.user_functions.expressions import Parts
 from fastattn.user_functions.function_type import Handle, Variants, handle_class, type_of
-from fastattn.user_functions.rewrite import Rewritten
+from fastattn.user_functions.rewrite import Parts, Rewritten
 from fastattn.user_functions.source import (
     ABSENT,
     follow,
