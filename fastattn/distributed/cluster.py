@@ -150,18 +150,17 @@ def quiet_ray() -> Iterator[None]:
         return
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    before, results = sys.stderr, sys.stdout
-    before.flush()
+    sys.stderr.flush()
     saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
         warnings.filterwarnings("ignore", module="ray")
+        errors: Any = _RayThreadFilter(own) if _writes_to(sys.stderr, 2) else sys.stderr
+        results: Any = _RayThreadFilter(sys.stdout)
         os.dup2(nothing, 2)  # compiled parts of Ray write to this descriptor
-        sys.stderr = _RayThreadFilter(own) if _writes_to(before, 2) else before
-        sys.stdout = _RayThreadFilter(results)
         try:
-            yield
+            with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(results):
+                yield
         finally:
-            sys.stderr, sys.stdout = before, results
             os.dup2(saved, 2)
             os.close(saved)
             os.close(nothing)

@@ -45,9 +45,16 @@ class OutputFolder:
     def __init__(self, url: str, form: str):
         if not url:
             raise InputError("the folder of the output has no name")
-        self.name = public(url).rstrip("/") or "/"
+        self.name, self.url = public(url).rstrip("/") or "/", url
         self._form = form
-        self.url, self._store = _store(url, self.name)
+        system, path = filesystem(url)
+        if system.type_name != "local":
+            self._store: Store = ObjectStore(system, path, self.name)
+            return
+        self.url = os.path.abspath(path)
+        if os.path.lexists(self.url) and not os.path.isdir(self.url):
+            raise InputError(f"cannot write {self.name}: it is no folder")
+        self._store = LocalStore(self.url, self.name)
 
     def hold(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Keep other jobs out, and delete what killed jobs left. FastattnError where another job is at work.
@@ -151,17 +158,6 @@ class OutputFolder:
 def part_name(number: int, form: str) -> str:
     """The file of a block's rows."""
     return f"part-{number:08d}.{form}"
-
-
-def _store(url: str, name: str) -> tuple[str, Store]:
-    """(absolute path or URL of the folder, its store)"""
-    system, path = filesystem(url)
-    if system.type_name != "local":
-        return url, ObjectStore(system, path, name)
-    path = os.path.abspath(path)
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise InputError(f"cannot write {name}: it is no folder")
-    return path, LocalStore(path, name)
 
 
 _FIELDS = {

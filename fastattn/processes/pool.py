@@ -162,10 +162,10 @@ class _Dispatcher:
                 ticket = self._sent.pop(number)
                 if kind == "failed":
                     self._fail(ticket, content)
-                    return True
-                if ticket.job.done is not None:
-                    ticket.job.done()
-                self._slot.finish(ticket, content)
+                else:
+                    if ticket.job.done is not None:
+                        ticket.job.done()
+                    self._slot.finish(ticket, content)
         return True
 
     def _room(self) -> Callable[[Ticket, bool], bool]:

@@ -237,16 +237,16 @@ class CompiledFunction(_Compiled):
 
     def __call__(self, *arguments: int) -> int:
         """Call the function without the GIL; TypeError for an argument that is no int64."""
-        result = self._at_once().wrapper(*arguments)
+        result = self._compiled().wrapper(*arguments)
         if result == MISMATCH:
             raise TypeError(f"{self.label} does not take {arguments}")
         return result
 
     def address(self) -> int:
         """The address as a C function."""
-        return self._at_once().addresses["plain"]
+        return self._compiled().addresses["plain"]
 
-    def _at_once(self) -> CompiledKernel:
+    def _compiled(self) -> CompiledKernel:
         """The compiled function; once there is one, no call waits for a thread that compiles something else."""
         key = str(self.count)
         return self.variants.get(key) or self._variant(key, [])

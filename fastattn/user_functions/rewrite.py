@@ -22,13 +22,6 @@ from fastattn.user_functions.source import Captured, Path, definition_of, follow
 
 # Operation of simd/operations.py -> the functions of Python, math and NumPy that become this operation
 _NAMES: dict[str, tuple[Any, ...]] = {
-    "exp": (math.exp, np.exp),
-    "exp2": (getattr(math, "exp2", None), np.exp2),
-    "log": (math.log, np.log),
-    "log2": (math.log2, np.log2),
-    "tanh": (math.tanh, np.tanh),
-    "erf": (math.erf,),
-    "sqrt": (math.sqrt, np.sqrt),
     "power": (math.pow, np.power, pow),
     "floor_whole": (math.floor,),
     "ceil_whole": (math.ceil,),
@@ -47,6 +40,8 @@ _NAMES: dict[str, tuple[Any, ...]] = {
     "shift_left": (np.left_shift,),
     "shift_right": (np.right_shift,),
 }
+for _name in ("exp", "exp2", "log", "log2", "tanh", "erf", "sqrt"):
+    _NAMES[_name] = getattr(math, _name, None), getattr(np, _name, None)  # before Python 3.11 math has no exp2
 _SAME = (  # NumPy's names of the same operations
     "floor", "ceil", "clip", "where", "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative",
     "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "invert", "logical_and", "logical_or",

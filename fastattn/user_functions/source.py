@@ -13,6 +13,7 @@ import copy
 import linecache
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple, TypeAlias
@@ -47,7 +48,8 @@ def _find(code: CodeType, file: str, text: str) -> Definition:
     """The definition with this code in the text. ``file`` is part of the key: codes of different files may be equal."""
     definitions, imports = _read(text)
     for node in definitions:
-        if _first_line(node) == code.co_firstlineno and _is_code_of(node, code, imports):
+        first_line = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+        if first_line == code.co_firstlineno and _is_code_of(node, code, imports):
             return node
     raise InputError(f"{location_of(code)}: its source has changed since it was loaded, or is no plain function")
 
@@ -72,11 +74,6 @@ def _imports(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def _first_line(node: Definition) -> int:
-    decorators = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
@@ -160,10 +157,8 @@ def follow(function: FunctionType, path: Path) -> Any:
             value = value.__defaults__[key]
         elif kind == "keyword default":
             value = value.__kwdefaults__[key]
-        elif key in value.__globals__:
-            value = value.__globals__[key]
         else:
-            value = builtins.__dict__[key]
+            value = value.__globals__[key] if key in value.__globals__ else builtins.__dict__[key]
     return value
 
 
@@ -191,8 +186,9 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
         return "int" if -(2**31) <= value < 2**31 else "long", int(value)
     if isinstance(value, (float, np.floating)):
         return "float", float(np.clip(value, -_LARGEST, _LARGEST)) if np.isfinite(value) else float(value)
-    if isinstance(value, (tuple, list)):
-        value = _array_of(value)
+    if isinstance(value, (tuple, list)) and len(value):
+        with suppress(ValueError, OverflowError):
+            value = np.asarray(value)
     if isinstance(value, np.ndarray):
         table = _as_table(value)
         if table is not None:
@@ -200,25 +196,15 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
             if lost:
                 raise InputError(f"{captured.location}: {captured.name} has {lost}")
             return f"{_NAMES[table.dtype]} {table.ndim}", table
+    kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise InputError(
         f"{captured.location}: expected {captured.name} to be a number, an array of numbers or a function, "
-        f"got {_kind_of(value)}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
+        f"got {kind}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
     )
 
 
 _LARGEST = 3.4028234663852886e38  # of float32
 _NAMES = {np.dtype(name): name for name in ("float32", "int32", "int64", "bool")}
-
-
-def _kind_of(value: Any) -> str:
-    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-
-
-def _array_of(value: tuple | list) -> Any:
-    try:
-        return np.asarray(value) if len(value) else value
-    except (ValueError, OverflowError):
-        return value
 
 
 def _as_table(array: np.ndarray) -> np.ndarray | None:
@@ -229,14 +215,10 @@ def _as_table(array: np.ndarray) -> np.ndarray | None:
     if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
         return array
     kind, size = array.dtype.kind, array.dtype.itemsize
-    if kind == "f":
-        dtype: np.dtype = np.dtype(np.float32)
-    elif kind in "iu":
-        dtype = np.dtype(np.int32 if size < 4 or (kind, size) == ("i", 4) else np.int64)
-    elif kind == "b":
-        dtype = np.dtype(bool)
-    else:
+    if kind not in "fiub":
         return None
+    whole = "int32" if size < 4 or (kind, size) == ("i", 4) else "int64"
+    dtype = np.dtype({"f": "float32", "b": "bool"}.get(kind, whole))
     if not array.size:
         return np.zeros((1,) * array.ndim, dtype)[(slice(0),) * array.ndim]
     with np.errstate(over="ignore"):
