@@ -156,7 +156,6 @@ class OutputFolder:
 
 
 def part_name(number: int, form: str) -> str:
-    """The file of a block's rows."""
     return f"part-{number:08d}.{form}"
 
 
@@ -219,7 +218,6 @@ def refuse_duplicates(names: Container[str], columns: Iterable[str]) -> None:
 
 
 def _json_values(array: "pyarrow.Array") -> Iterator[str]:
-    """The JSON of each value."""
     types = import_pyarrow().types
     if types.is_list(array.type) or types.is_fixed_size_list(array.type):
         for scalar in array:

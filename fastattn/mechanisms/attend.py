@@ -165,8 +165,6 @@ _SCALED_DOT, _EVERYTHING, _SOFT = ScaledDot(), Everything(), Soft()
 
 
 class AttendOptions(TypedDict, total=False):
-    """The options of ``attend``; see there."""
-
     score: Score
     seen: Seen | tuple[Seen, ...]
     normalizer: Normalizer

@@ -45,7 +45,6 @@ class View:
         return array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim < 4 else array
 
     def options(self) -> dict[str, Any]:
-        """The view as options of ``fastattn.attention``."""
         return {
             "lengths": self.lengths_B,
             "causal": self.causal,
@@ -254,7 +253,6 @@ class Sentences:
     key_starts: Any = None
 
     def spans(self, view: View) -> list[tuple[slice, slice]]:
-        """The queries and the keys of each sentence."""
         batch, _, queries, keys = view.shape
         if batch != 1:
             raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}")

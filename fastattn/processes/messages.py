@@ -103,7 +103,6 @@ def read_message(stream: Any) -> list[Any]:
 
 
 def _read_all(stream: Any, room: Any) -> Any:
-    """Fill ``room``, and return it."""
     empty = memoryview(room)
     while empty:
         try:

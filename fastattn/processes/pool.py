@@ -94,7 +94,6 @@ class ProcessPool:
         _end(self._processes)
 
     def warn(self, text: str) -> None:
-        """Issue a warning of a process once."""
         if text not in self._warned:
             self._warned.add(text)
             warn(text)

@@ -77,7 +77,6 @@ class WorkerProcess:
 
     @property
     def has_loaded(self) -> bool:
-        """Whether it has loaded its model."""
         return self._inbox.has_loaded
 
     def request(self, owner: Hashable, answers: Answers, what: str, content: list[Any], caller: int) -> int:
@@ -175,7 +174,6 @@ class _Inbox:
             self._poll.register(self._stream, select.POLLIN)
 
     def read(self) -> None:
-        """Hand out answers until there are none."""
         try:
             with self._stream, contextlib.suppress(Closed):
                 while not self.ended:

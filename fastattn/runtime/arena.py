@@ -26,7 +26,6 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """The bytes that it holds."""
         return sum(len(room) for room in self._rooms)
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:

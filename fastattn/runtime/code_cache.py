@@ -222,7 +222,6 @@ def _refuse_changed(changed: Iterable[str]) -> None:
 
 @functools.cache
 def _first_snapshot() -> _Snapshot:
-    """The snapshot at the call of the first kernel."""
     return _Snapshot(dict(_statuses(_PACKAGE)), time.time_ns())
 
 
@@ -267,7 +266,6 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
 
 
 def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """(path, status) of each source file."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):

@@ -243,7 +243,6 @@ class CompiledFunction(_Compiled):
         return result
 
     def address(self) -> int:
-        """The address as a C function."""
         return self._compiled().addresses["plain"]
 
     def _compiled(self) -> CompiledKernel:
@@ -298,7 +297,6 @@ def kernel_named(file: str, name: str) -> Kernel:
 
 
 def kernel_of(function: Callable) -> Kernel:
-    """The kernel of a function that was just defined."""
     module, name = function.__module__, function.__name__
     if not module.startswith(_KERNELS):
         return functools.update_wrapper(Kernel(module, name, function), function)  # type: ignore[return-value]

@@ -148,7 +148,6 @@ def target_context() -> Any:
 
 
 def empty_module(name: str) -> Any:
-    """A module of llvmlite.ir for this CPU."""
     return target_context().codegen()._create_empty_module(name)
 
 

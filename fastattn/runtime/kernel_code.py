@@ -148,7 +148,6 @@ class _Unpacker:
         self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
 
     def at(self, address: Any, offset: int = 0, kind: Any = I64) -> Any:
-        """The value at ``offset`` bytes from an address."""
         moved = self.builder.add(address, I64(offset)) if offset else address
         return self.builder.load(self.builder.inttoptr(moved, kind.as_pointer()))
 

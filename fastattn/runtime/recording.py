@@ -77,7 +77,6 @@ class StepRecorder:
 
     @property
     def size(self) -> int:
-        """About the bytes that it holds."""
         return self.arena.size
 
     def record(self, function: Callable[[], Any]) -> Program | None:

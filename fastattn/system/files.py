@@ -30,7 +30,6 @@ class OutputFile:
             self._file.write(data)
 
     def flush(self) -> None:
-        """Hand everything written so far to the system."""
         with _naming_errors(self._name):
             self._file.flush()
 
@@ -41,7 +40,6 @@ class OutputFile:
             self._file.write(data)
 
     def is_terminal(self) -> bool:
-        """Whether the output is a terminal."""
         return self._file.isatty()
 
 
@@ -125,7 +123,6 @@ def _target(path: str) -> str:
 
 
 def _sync_folder(path: str) -> None:
-    """fsync a folder, where the system supports it."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -48,8 +48,6 @@ _float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
 
 
 class Variants:
-    """The variants of a rewritten function for captured values of some types."""
-
     def __init__(self, kind: str, rewritten: Rewritten, captured: tuple):
         self.kind, self.rewritten, self.captured = kind, rewritten, captured
         self._reasons: dict[str, str] = {}
@@ -97,8 +95,6 @@ class Variants:
 
 @intrinsic
 def captured_of(typing_context, function):
-    """A tuple of the function's captured values."""
-
     def generate(context, builder, signature, arguments):
         (address,) = arguments
         kinds = zip(function.variants.captured, function.offsets)

@@ -91,7 +91,7 @@ def python_function(function: Any, kind: str) -> FunctionType:
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
     code, expected = function.__code__, PARAMETERS[kind]
     needed = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
-    if _count(function) != len(expected.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+    if _required_count(function) != len(expected.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
         parameters = ", ".join(code.co_varnames[:count]) or "no parameters"
@@ -99,8 +99,7 @@ def python_function(function: Any, kind: str) -> FunctionType:
     return function
 
 
-def _count(function: FunctionType) -> int:
-    """The number of parameters without a default."""
+def _required_count(function: FunctionType) -> int:
     code, defaults = function.__code__, function.__defaults__ or ()
     return code.co_argcount + code.co_kwonlyargcount - len(defaults) - len(function.__kwdefaults__ or ())
 
@@ -134,7 +133,7 @@ def explain_function(function: Any) -> str:
     several times as long. InputError for other functions, and for a function that cannot be compiled.
     """
     plain_function = unwrapped(function)
-    count = _count(plain_function) if isinstance(plain_function, FunctionType) else 0
+    count = _required_count(plain_function) if isinstance(plain_function, FunctionType) else 0
     kind = "mask_mod" if count == 4 else "score_mod"
     python = python_function(function, kind)
     with _naming_kind(kind):

@@ -26,7 +26,6 @@ Definition: TypeAlias = ast.FunctionDef | ast.Lambda
 
 
 def location_of(code: CodeType) -> str:
-    """A function's name, file and line, for messages."""
     return f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
 
 

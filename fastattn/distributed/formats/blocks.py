@@ -94,7 +94,6 @@ def checked_text(text: str, location: str) -> str:
 
 
 def no_column(url: str, column: str, names: list[str]) -> InputError:
-    """The error for a file without the column."""
     return InputError(f"{public(url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
 
 

@@ -163,7 +163,6 @@ def _batches(parquet: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]
 
 
 def _digest(table: "pyarrow.Table") -> str:
-    """SHA-256 of a table as Arrow writes it."""
     pa = import_pyarrow()
     sink = _HashingFile()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
