@@ -294,11 +294,9 @@ def soft_attention(inputs: Inputs, score: Score, seen: tuple[Seen, ...], with_we
         if result is not None:
             return result
     view = inputs.view(*seen)
-    return (
-        _around_centres(inputs, score, local[0], view, with_weights)
-        if local
-        else _in_view(inputs, score, view, with_weights)
-    )
+    if local:
+        return _around_centres(inputs, score, local[0], view, with_weights)
+    return _in_view(inputs, score, view, with_weights)
 
 
 def _sentences(seen: tuple[Seen, ...]) -> tuple[Sentences | None, tuple[Seen, ...]]:

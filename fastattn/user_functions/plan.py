@@ -91,7 +91,11 @@ def python_function(function: Any, kind: str) -> FunctionType:
         raise InputError(f"{kind}: expected a function ({PARAMETERS[kind]}), got a {type(function).__name__}")
     code, expected = function.__code__, PARAMETERS[kind]
     needed = code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
-    if _required_count(function) != len(expected.split(", ")) or needed or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+    if (
+        _required_count(function) != len(expected.split(", "))
+        or needed
+        or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    ):
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
         parameters = ", ".join(code.co_varnames[:count]) or "no parameters"
