@@ -110,14 +110,13 @@ class CodeFolder:
 
         The claim of a process ends with the process. True where files cannot be locked.
         """
-        if WINDOWS:  # it deletes no file that another process waits for
-            yield True
-            return
         path = self.path / f"{_file_name(label, key)}.claim{PART}"  # ``sweep`` deletes the claim of a killed process
-        try:
-            make_folder(self.path)
-            stream = open(path, "ab")
-        except OSError:
+        stream = None
+        with contextlib.suppress(OSError):
+            if not WINDOWS:  # it deletes no file that another process waits for
+                make_folder(self.path)
+                stream = open(path, "ab")
+        if stream is None:
             yield True
             return
         with stream:

@@ -182,15 +182,11 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
     The rest of a cut line, which may never end, is skipped only when the next line is read.
     """
-    while line := _read_line(file, name):
-        yield line
-        while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
-            line = _read_line(file, name)
-
-
-def _read_line(file: BinaryIO, name: str) -> bytes:
     try:
-        return file.readline(LONGEST_LINE + 1)
+        while line := file.readline(LONGEST_LINE + 1):
+            yield line
+            while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                line = file.readline(LONGEST_LINE + 1)
     except OSError as error:
         raise FastattnError(f"cannot read {name}: {error.strerror}") from error
 

@@ -36,7 +36,9 @@ class Progress:
             if not self.enabled or (now < self._next and not at_once):
                 return
             self._next = now + _EVERY
-            text = printable(text)[: self._width()]
+            import shutil  # only for terminals
+
+            text = printable(text)[: max(20, shutil.get_terminal_size().columns - 1)]
             self._write("\r" + text.ljust(self._drawn))  # spaces, since not every terminal can erase
             self._drawn = len(text)
 
@@ -52,12 +54,6 @@ class Progress:
 
     def __exit__(self, *failure: object) -> None:
         self.clear()
-
-    @staticmethod
-    def _width() -> int:
-        import shutil
-
-        return max(20, shutil.get_terminal_size().columns - 1)
 
     @staticmethod
     def _write(text: str) -> None:
