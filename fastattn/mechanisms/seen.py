@@ -219,11 +219,9 @@ class LocalPredictive:
         B, H, _, S = view.shape
         hidden_BTHD = project(view.ops, query_BTHK, "weight", self.weight, "tanh")
         vector_HD = vector_per_head("vector", self.vector, H, hidden_BTHD.shape[3])
-        share_BTH = project(view.ops, hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")[
-            ..., 0
-        ]
+        share_BTH1 = project(view.ops, hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")
         lengths_B = np.full(B, S) if view.lengths_B is None else view.lengths_B
-        return share_BTH * lengths_B[:, None, None].astype(np.float32)
+        return share_BTH1[..., 0] * lengths_B[:, None, None].astype(np.float32)
 
     def windows(self, centre_BTH: np.ndarray, view: View) -> np.ndarray:
         """[B, T, H, 2] int64: the first key of the view's ranges within the distance, and the key behind the last."""

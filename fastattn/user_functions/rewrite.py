@@ -139,10 +139,7 @@ class _Rewriter:
         parameters = [f"v_{name}" for name in self.parameters]
         body = self.straight(body, parameters, source)
         parameters += [f"_c{i}" for i in range(len(self.rewritten.captured))]
-        arguments = ast.arguments(
-            posonlyargs=[], args=[ast.arg(name) for name in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
-        )
-        result = function_of("user_function", arguments, body)
+        result = function_of("user_function", parameters, body)
         self.parts.stack.pop()
         return ast.fix_missing_locations(ast.copy_location(result, source))
 
@@ -236,9 +233,8 @@ class _Rewriter:
                 return ast.UnaryOp(ast.USub(), self.value(node.operand))
             return self.call(_UNARY[type(node.op)], self.value(node.operand))
         if isinstance(node, ast.BoolOp):
-            return self.chained(
-                "and" if isinstance(node.op, ast.And) else "or", [self.value(operand) for operand in node.values]
-            )
+            name = "and" if isinstance(node.op, ast.And) else "or"
+            return self.chained(name, list(map(self.value, node.values)))
         if isinstance(node, ast.Compare):
             return self.comparison(node)
         if isinstance(node, ast.IfExp):

@@ -12,7 +12,7 @@ import builtins
 import copy
 import linecache
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -88,13 +88,11 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
         inside = ast.Return(ast.Lambda(bare, node.body))
     else:
         # Under another name: its own name would be a variable of the function around it.
-        inside = function_of("inside", bare, node.body)
-    outer_arguments = ast.arguments(
-        posonlyargs=[], args=[ast.arg(name) for name in code.co_freevars], kwonlyargs=[], kw_defaults=[], defaults=[]
-    )
-    outer = function_of("around", outer_arguments, [inside])
-    module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
+        inside = function_of("inside", (), node.body)
+        inside.args = bare
     try:
+        outer = function_of("around", code.co_freevars, [inside])
+        module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
         compiled = compile(module, "<around>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return False
@@ -102,11 +100,11 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
     return any(_content(candidate) == _content(code) for candidate in _codes_in(around))
 
 
-def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+def function_of(name: str, parameters: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:
     """The tree of a definition; its fields depend on Python's version."""
-    definition = ast.parse(f"def {name}(): pass").body[0]
+    definition = ast.parse(f"def {name}({', '.join(parameters)}): pass").body[0]
     assert isinstance(definition, ast.FunctionDef)
-    definition.args, definition.body = arguments, body
+    definition.body = body
     return definition
 
 
