@@ -201,12 +201,12 @@ class BatchRun:
         for number, record in records.items():
             block = self.blocks[number] if number < len(self.blocks) else None
             if block is None or block.location != {name: record[name] for name in block.location}:
-                what = f"{record['url']} is not cut as it was when {folder.name} was begun"
+                fault = f"{record['url']} is not cut as it was when {folder.name} was begun"
             elif block.url in modified and read_block(block, self.request.column).digest != record["input"]:
-                what = f"{record['url']} has changed since {folder.name} was begun"
+                fault = f"{record['url']} has changed since {folder.name} was begun"
             else:
                 continue
-            raise InputError(f"{what}, as block {number} shows; name another folder")
+            raise InputError(f"{fault}, as block {number} shows; name another folder")
         if modified:
             folder.write_job(self.job)
 

@@ -145,13 +145,13 @@ class BlockEncoder:
         from fastattn.encoders.encoder import Encoder, TokenLimit
 
         self.options = _non_defaults(options, self.DEFAULTS)
-        chosen = dict(options)
-        if chosen.get("ranges") is not None:
-            chosen["ranges"] = np.asarray(chosen["ranges"], np.float32)
-        self._encoder = Encoder(path, precision, threads, 1, _device(threads, chosen))
-        self._none_0E = self._encoder.encode([], **chosen)
-        self._options = chosen
-        self._limit = TokenLimit(self._encoder, chosen)
+        encode_options = dict(options)
+        if encode_options.get("ranges") is not None:
+            encode_options["ranges"] = np.asarray(encode_options["ranges"], np.float32)
+        self._encoder = Encoder(path, precision, threads, 1, _device(threads, encode_options))
+        self._none_0E = self._encoder.encode([], **encode_options)
+        self._options = encode_options
+        self._limit = TokenLimit(self._encoder, encode_options)
         self.outputs, self.precision = (output,), self._encoder.precision
         self.layer_weights = self._encoder.layer_weights
 
@@ -163,8 +163,12 @@ class BlockEncoder:
             long = {numbered[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
         faults = long if self._options.get("long") == "error" else {}
         numbered = [(number, text) for number, text in numbered if number not in faults]
-        chosen, numbers, pa = [text for _, text in numbered], [number for number, _ in numbered], import_pyarrow()
-        rows_BE, absent_B = self._encoder.encode(chosen, **self._options), np.zeros(len(texts), bool)
+        encoded_texts, numbers, pa = (
+            [text for _, text in numbered],
+            [number for number, _ in numbered],
+            import_pyarrow(),
+        )
+        rows_BE, absent_B = self._encoder.encode(encoded_texts, **self._options), np.zeros(len(texts), bool)
         width = self._none_0E.shape[1]
         if len(numbered) < len(texts):
             vectors_NE, rows_BE = rows_BE, np.zeros((len(texts), width), self._none_0E.dtype)
@@ -173,10 +177,10 @@ class BlockEncoder:
             absent_B[numbers] = False
         column = pa.FixedSizeListArray.from_arrays(pa.array(rows_BE.reshape(-1)), width, mask=pa.array(absent_B))
         # Counting all tokens would take a tenth of the time.
-        sample = chosen[:: max(1, len(chosen) // self._SAMPLE)]
+        sample = encoded_texts[:: max(1, len(encoded_texts) // self._SAMPLE)]
         tokens = 0
         if characters := sum(map(len, sample)):
-            tokens = round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, chosen)) / characters)
+            tokens = round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, encoded_texts)) / characters)
         return Answers({self.outputs[0]: column}, faults, tokens, len(long) - len(faults))
 
 
@@ -247,7 +251,8 @@ class BlockWorker:
 def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, Any]:
     unit = "row" if block.form == "parquet" else "byte"
     faults = rows.faults | {
-        number: f"{public(block.url)}, {unit} {rows.starts[number]}: {why}" for number, why in answers.faults.items()
+        number: f"{public(block.url)}, {unit} {rows.starts[number]}: {reason}"
+        for number, reason in answers.faults.items()
     }
     null = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
@@ -258,7 +263,7 @@ def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, 
         "cut": answers.cut,
         "faults": len(faults),
         "fault_at": rows.starts[min(faults)] if faults else 0,
-        "first_faults": [why for _, why in sorted(faults.items())[:FIRST_FAULTS]],
+        "first_faults": [reason for _, reason in sorted(faults.items())[:FIRST_FAULTS]],
         "tokens": answers.tokens,
         "input": rows.digest,
         "size": block.size,

@@ -151,19 +151,19 @@ def quiet_ray() -> Iterator[None]:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     sys.stderr.flush()
-    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    saved, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
         warnings.filterwarnings("ignore", module="ray")
         errors: Any = _RayThreadFilter(own) if _writes_to(sys.stderr, 2) else sys.stderr
         results: Any = _RayThreadFilter(sys.stdout)
-        os.dup2(nothing, 2)  # compiled parts of Ray write to this descriptor
+        os.dup2(devnull, 2)  # compiled parts of Ray write to this descriptor
         try:
             with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(results):
                 yield
         finally:
             os.dup2(saved, 2)
             os.close(saved)
-            os.close(nothing)
+            os.close(devnull)
 
 
 def _writes_to(stream: Any, descriptor: int) -> bool:

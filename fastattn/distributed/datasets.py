@@ -102,12 +102,12 @@ def _map_column(
     _check_outputs(loaded, names or [])
     nodes = hosts()
     pool = pool_of(nodes, loaded.layer_weights, cluster, options.get("device", "cpu"))
-    most, cores = pool.actors, pool.cores
+    actors, cores = pool.actors, pool.cores
     source = source_of(model, path, digest, cluster.reach or reach_of(nodes))
     # If actors had all cores, the tasks that read ``ds`` would wait for a core forever.
-    spare = most * cores < sum(node.cpus for node in nodes)
-    if not spare and most > 1:
-        most, spare = most - 1, True
+    spare = actors * cores < sum(node.cpus for node in nodes)
+    if not spare and actors > 1:
+        actors, spare = actors - 1, True
     return ds.map_batches(
         BatchWorker,
         fn_constructor_args=(column, kind, source, precision, cores, output, options),
@@ -115,7 +115,7 @@ def _map_column(
         batch_size=batch_rows,
         num_cpus=cores if spare else cores - 1,
         num_gpus=pool.cards or None,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors),
     )
 
 
@@ -134,9 +134,9 @@ class BatchWorker:
             raise InputError(f"column {self._column!r} should hold texts, holds {texts.type}")
         answers = self._model.answer(strings(texts))
         if answers.faults:
-            number, why = min(answers.faults.items())
+            number, reason = min(answers.faults.items())
             failed = counted(len(answers.faults), "text")
-            raise InputError(f"{failed} failed, the first, row {number} of a batch: {why}")
+            raise InputError(f"{failed} failed, the first, row {number} of a batch: {reason}")
         for name, values in answers.columns.items():
             table = table.append_column(name, values)
         return table

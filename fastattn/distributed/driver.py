@@ -123,11 +123,11 @@ def _settings(context: Any) -> Iterator[None]:
         "enable_progress_bars": False,
         "print_on_execution_start": False,
     }
-    before = {name: getattr(context, name) for name in settings}
+    saved = {name: getattr(context, name) for name in settings}
     try:
         for name, value in settings.items():
             setattr(context, name, value)
         yield
     finally:
-        for name, value in before.items():
+        for name, value in saved.items():
             setattr(context, name, value)

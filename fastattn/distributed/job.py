@@ -145,15 +145,15 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def _differences_of_files(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[str]:
-    now_sizes, sizes = ({file["url"]: file["size"] for file in files} for files in (now, before))
-    new = [url for url in now_sizes if url not in sizes]
-    gone = [url for url in sizes if url not in now_sizes]
+def _differences_of_files(files: list[dict[str, Any]], earlier_files: list[dict[str, Any]]) -> list[str]:
+    sizes_now, sizes = ({file["url"]: file["size"] for file in listed} for listed in (files, earlier_files))
+    new = [url for url in sizes_now if url not in sizes]
+    gone = [url for url in sizes if url not in sizes_now]
     if new or gone:
-        which = [f"{word}: {_first_texts(urls)}" for word, urls in (("new", new), ("gone", gone)) if urls]
-        return [f"input: {len(now)} file{'s'[: len(now) != 1]}, were {len(before)} ({'; '.join(which)})"]
-    changed = [f"{url}: {size} bytes, was {sizes[url]}" for url, size in now_sizes.items() if size != sizes[url]]
-    if not changed and list(now_sizes) != list(sizes):
+        changes = [f"{word}: {_first_texts(urls)}" for word, urls in (("new", new), ("gone", gone)) if urls]
+        return [f"input: {len(files)} file{'s'[: len(files) != 1]}, were {len(earlier_files)} ({'; '.join(changes)})"]
+    changed = [f"{url}: {size} bytes, was {sizes[url]}" for url, size in sizes_now.items() if size != sizes[url]]
+    if not changed and list(sizes_now) != list(sizes):
         return ["input: the same files in another order"]
     return changed if len(changed) <= _MOST_SHOWN else [_first_texts(changed)]
 

@@ -60,18 +60,18 @@ def files_of(path: Path) -> dict[str, Path]:
 
 def digest_of(path: Path) -> str:
     """SHA-256, hex, of a checkpoint's files and their names. Raises CheckpointError where one cannot be read."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, file in files_of(path).items():
         try:
             with file.open("rb") as stream:
-                each = hashlib.sha256()
+                file_digest = hashlib.sha256()
                 while part := stream.read(1 << 20):
-                    each.update(part)
+                    file_digest.update(part)
         except OSError as error:
             raise CheckpointError(f"{file}: cannot be read: {error.strerror or error}") from None
         # The name of a checkpoint that is one file does not count.
-        whole.update(f"{name if path.is_dir() else ''}\n{each.hexdigest()}\n".encode("utf-8", "surrogatepass"))
-    return whole.hexdigest()
+        digest.update(f"{name if path.is_dir() else ''}\n{file_digest.hexdigest()}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def mapped_files(path: Path) -> dict[str, np.ndarray]:

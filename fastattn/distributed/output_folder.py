@@ -203,10 +203,10 @@ def as_json_lines(objects: Sequence[str], columns: "Mapping[str, pyarrow.Array]"
     """
     added = [(json_line(name), _json_values(array)) for name, array in columns.items()]
     lines = []
-    for whole in objects:
-        fields = whole[1:-1].strip()
-        more = [f"{name}: {next(values)}" for name, values in added]
-        lines.append("{" + ", ".join([fields] * bool(fields) + more) + "}\n")
+    for source in objects:
+        fields = source[1:-1].strip()
+        new_fields = [f"{name}: {next(values)}" for name, values in added]
+        lines.append("{" + ", ".join([fields] * bool(fields) + new_fields) + "}\n")
     return "".join(lines).encode()
 
 

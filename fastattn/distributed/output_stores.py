@@ -314,9 +314,9 @@ class LocalStore:
         return files
 
     def _make_folders(self, folders: Sequence[str]) -> None:
-        above = os.path.dirname(self._folder)
-        if not os.path.isdir(above):
-            raise InputError(f"cannot write {self.name}: the folder {above} does not exist")
+        parent = os.path.dirname(self._folder)
+        if not os.path.isdir(parent):
+            raise InputError(f"cannot write {self.name}: the folder {parent} does not exist")
         for folder in folders:
             with naming_errors(self, "write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))

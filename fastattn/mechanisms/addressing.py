@@ -40,8 +40,8 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray, *
     ops = backend(device)
     query_BH1M = (ops.unit_vectors(key) * strength[..., None])[:, :, None]
     memory_BN1M = ops.unit_vectors(memory)[:, :, None]
-    nothing = np.zeros((B, N, 1, 1), np.float32)
-    _, weights_B1HN = attention(query_BH1M, memory_BN1M, nothing, scale=1.0, return_weights=True, device=device)
+    empty_BN11 = np.zeros((B, N, 1, 1), np.float32)
+    _, weights_B1HN = attention(query_BH1M, memory_BN1M, empty_BN11, scale=1.0, return_weights=True, device=device)
     return weights_B1HN[:, 0]
 
 
@@ -76,9 +76,9 @@ def sharpen(weights: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """w**exponent / sum of w**exponent (equation 9): (B, H, N); exponent (B, H), at least 1. Zeros stay zeros."""
     weights = check_float32("weights", weights, "(B, H, N)")
     exponent_BH1 = _heads_numbers("exponent", exponent, weights.shape[:2], 1, LARGEST)[..., None]
-    most = weights.max(axis=-1, keepdims=True, initial=0)
+    greatest = weights.max(axis=-1, keepdims=True, initial=0)
     # Relative to the greatest weight, whose power is 1: no exponent makes all weights zero.
-    powers = (weights / np.where(most > 0, most, 1)) ** exponent_BH1
+    powers = (weights / np.where(greatest > 0, greatest, 1)) ** exponent_BH1
     return powers / np.maximum(powers.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
 
 
@@ -94,5 +94,5 @@ def address(
     device: str = "cpu",
 ) -> np.ndarray:
     """The weights (B, H, N) of the next step: by content, interpolated with the previous, shifted, sharpened."""
-    chosen = content_weights(key, memory, strength, device=device)
-    return sharpen(shift(interpolate(chosen, previous, gate), shifts), exponent)
+    by_content = content_weights(key, memory, strength, device=device)
+    return sharpen(shift(interpolate(by_content, previous, gate), shifts), exponent)

@@ -73,8 +73,8 @@ def graph_attention(
     target_BNH, source_BNH, factor = Graph(vector, slope).terms(ops, projected_NHV[None], projected_NHV[None])
     terms = np.ascontiguousarray(target_BNH[0]), np.ascontiguousarray(source_BNH[0])
     weights_EH = np.empty((len(indices_E), H), np.float32) if check_bool("return_weights", return_weights) else None
-    near = projected_NHV, starts_N1, indices_E
-    out_NHV = ops.graph_attention(*near, terms=terms, factor=factor, weights_EH=weights_EH)
+    graph = projected_NHV, starts_N1, indices_E
+    out_NHV = ops.graph_attention(*graph, terms=terms, factor=factor, weights_EH=weights_EH)
     out = out_NHV.mean(axis=1) if check_bool("average", average) else out_NHV.reshape(N, H * V)
     return out if weights_EH is None else (out, weights_EH)
 

@@ -48,10 +48,10 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
     if len(positions_P) * width > MAX_NUMBERS:
         raise InputError(f"positions: expected at most 2**32 numbers, got {len(positions_P)} times {width}")
     angle_PK = _angles(positions_P, width, base)
-    both = np.sin(angle_PK), np.cos(angle_PK)
+    sines_and_cosines = np.sin(angle_PK), np.cos(angle_PK)
     if check_bool("interleaved", interleaved):
-        return np.stack(both, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
-    return np.concatenate(both, axis=-1).astype(np.float32)
+        return np.stack(sines_and_cosines, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
+    return np.concatenate(sines_and_cosines, axis=-1).astype(np.float32)
 
 
 def learned(table: np.ndarray, positions: Any) -> np.ndarray:

@@ -255,15 +255,17 @@ class Sentences:
         if batch != 1:
             raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}")
         key_starts: Sequence[int] = self.query_starts if self.key_starts is None else self.key_starts
-        both = []
+        slices = []
         for name, starts, rows in (("query_starts", self.query_starts, queries), ("key_starts", key_starts, keys)):
             starts = check_integers(name, starts, shape_of(name, starts), 0, rows)
             if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != rows or (np.diff(starts) < 0).any():
                 raise InputError(f"{name}: expected to rise from 0 to {rows}")
-            both.append([slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:])])
-        if len(both[0]) != len(both[1]):
-            raise InputError(f"key_starts: expected {len(both[0])} sentences, as in query_starts, got {len(both[1])}")
-        return list(zip(*both))
+            slices.append([slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:])])
+        if len(slices[0]) != len(slices[1]):
+            raise InputError(
+                f"key_starts: expected {len(slices[0])} sentences, as in query_starts, got {len(slices[1])}"
+            )
+        return list(zip(*slices))
 
 
 Limit: TypeAlias = Everything | Padded | Causal | Restricted | LocalMonotonic | Mask | Neighbours

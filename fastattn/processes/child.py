@@ -50,13 +50,13 @@ def main() -> None:
     answer(0, "loaded", None)
     in_progress: dict[int, Future] = {}
     while True:
-        number, what, content, caller = messages.get()
-        if what == "cancel":
+        number, kind, content, caller = messages.get()
+        if kind == "cancel":
             if (dropped := in_progress.pop(number, None)) is not None:
                 dropped.cancel()
             continue
         try:
-            in_progress[number] = future = served[what](caller, *content)
+            in_progress[number] = future = served[kind](caller, *content)
         except Exception as error:  # noqa: BLE001  the caller raises it
             answer(number, "failed", _fastattn_error(error))
         else:
@@ -66,9 +66,9 @@ def main() -> None:
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
     """The two pipes, which nothing else reads or writes from now on: printed text goes to the program's stderr."""
     requests, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
     os.dup2(2, 1)
     return open(requests, "rb", buffering=0), open(answers, "wb", buffering=0)
 

@@ -41,12 +41,14 @@ class WorkerProcess:
         if not sys.executable or getattr(sys, "frozen", False):
             raise FastattnError("worker processes need a Python executable (sys.executable): use processes=1")
         # Only this program handles a terminal's interrupt.
-        apart: dict[str, Any] = {"start_new_session": True}
+        group_options: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
-            apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+            group_options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         command = [sys.executable, "-c", _CHILD, *map(os.path.abspath, sys.path)]
         try:
-            self._process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **apart)
+            self._process = subprocess.Popen(
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **group_options
+            )
         except OSError as error:
             raise FastattnError(f"no worker process can be started: {error}") from error
         self._input: Any = self._process.stdin

@@ -184,8 +184,8 @@ def code_digest() -> str:
     begun = sys.modules["fastattn"]._imported_at - _TICK
     _refuse_changed(path for path, status in files.items() if begun <= status.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
-    more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
-    return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
+    settings_text = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
+    return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{settings_text}".encode()).hexdigest()[:24]
 
 
 def check_sources() -> None:

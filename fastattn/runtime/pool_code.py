@@ -181,7 +181,7 @@ def serve(pool, helper):
             if LINUX:
                 store(mine + at.CPU, sched_getcpu())
             store(mine + at.SLEEPS, 1)
-            # A job that came before that word was set woke nobody; one that came after it did, and is read here.
+            # An earlier job woke nobody, so look again; a job after that word was set has written, which is read.
             if load(pool + at.TICKET) == ticket or not exchange(mine + at.SLEEPS, 1, 0):
                 read(load(mine + at.WAKING), mine + at.READ, 8)
 

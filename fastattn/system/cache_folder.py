@@ -32,9 +32,9 @@ def cache_root() -> Path:
     path below a file, where nothing can be made, so that nothing is kept.
     Raises InputError where FASTATTN_CACHE begins with the home of a user who has none, or the current folder is gone.
     """
-    chosen = os.environ.get("FASTATTN_CACHE")
-    if chosen:
-        return _chosen_root(chosen)
+    setting = os.environ.get("FASTATTN_CACHE")
+    if setting:
+        return _chosen_root(setting)
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -47,16 +47,16 @@ def cache_root() -> Path:
     return Path(base) / "fastattn" if os.path.isabs(base) else NOWHERE
 
 
-def _chosen_root(chosen: str) -> Path:
-    path = os.path.expanduser(chosen)
+def _chosen_root(setting: str) -> Path:
+    path = os.path.expanduser(setting)
     if path.startswith("~"):
-        raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, and no such user has a home")
+        raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {setting}, and no such user has a home")
     if not os.path.isabs(path):
         try:
             path = os.environ["FASTATTN_CACHE"] = os.path.abspath(path)
         except FileNotFoundError:
             raise InputError(
-                f"FASTATTN_CACHE should be an absolute path, is {chosen}, and the current folder is gone"
+                f"FASTATTN_CACHE should be an absolute path, is {setting}, and the current folder is gone"
             ) from None
     return Path(path)
 

@@ -1,4 +1,4 @@
-"""How many CPUs this process may really use: those it may run on, or fewer where a control group limits their time.
+"""How many CPUs this process may use: the CPUs that it may run on, or fewer where a control group limits their time.
 
 A container has a quota of CPU time, not fewer CPUs. Once the quota is spent, the system stops all threads until the
 next period, so that more threads than the quota allows are slower than as many as it allows.
@@ -48,8 +48,8 @@ class Cpus(NamedTuple):
 @functools.cache
 def default_threads() -> int:
     """How many threads this process may use: NUMBA_NUM_THREADS, by default one for each usable CPU. Read once."""
-    chosen = os.environ.get("NUMBA_NUM_THREADS")
-    return usable_cpus().threads if chosen is None else int(chosen)
+    setting = os.environ.get("NUMBA_NUM_THREADS")
+    return usable_cpus().threads if setting is None else int(setting)
 
 
 def can_start_python() -> bool:

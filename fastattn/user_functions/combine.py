@@ -16,11 +16,11 @@ def or_masks(*masks: Callable) -> Callable:
     return _combined(masks, "or_masks", _either, lambda b, h, t, s: False)
 
 
-def _combined(masks: tuple[Callable, ...], name: str, join: Callable, nothing: Callable) -> Callable:
+def _combined(masks: tuple[Callable, ...], name: str, join: Callable, empty: Callable) -> Callable:
     for mask in masks:
         if not callable(mask):
             raise InputError(f"{name}: expected functions (b, h, t, s), got a {type(mask).__name__}")
-    return reduce(join, masks) if masks else nothing
+    return reduce(join, masks) if masks else empty
 
 
 def _both(first: Callable, second: Callable) -> Callable:

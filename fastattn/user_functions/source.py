@@ -189,9 +189,9 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
     if isinstance(value, np.ndarray):
         table = _as_table(value)
         if table is not None:
-            lost = _rounding_fault(value, table)
-            if lost:
-                raise InputError(f"{captured.location}: {captured.name} has {lost}")
+            fault = _rounding_fault(value, table)
+            if fault:
+                raise InputError(f"{captured.location}: {captured.name} has {fault}")
             return f"{_NAMES[table.dtype]} {table.ndim}", table
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise InputError(

@@ -146,15 +146,15 @@ def _batches(parquet: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]
         raise FastattnError(f"{public(block.url)} has {rows}, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
     position = stops[first] - groups[first].num_rows  # the first row of the next batch
-    held = 0
+    held_bytes = 0
     widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
     size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
     for batch in parquet.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
         part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
         position += batch.num_rows
         if position > block.start:
-            held += part.nbytes
-            if held > _MOST_HELD:
+            held_bytes += part.nbytes
+            if held_bytes > _MOST_HELD:
                 rows = f"rows {block.start} to {block.stop}"
                 raise InputError(f"{public(block.url)}: {rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
             yield part
