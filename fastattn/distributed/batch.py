@@ -82,9 +82,6 @@ class Summary:
             self.faulty = record
 
 
-OnProgress = Callable[[Summary], None]
-
-
 class BatchRun:
     """A job whose inputs, model and options are checked, and whose blocks are cut. Nothing is written or started yet.
 
@@ -121,7 +118,7 @@ class BatchRun:
             files=list(map(vars, self.files)),
         )
 
-    def run(self, options: ClusterOptions, on_progress: OnProgress = lambda _: None) -> Summary:
+    def run(self, options: ClusterOptions, on_progress: Callable[[Summary], None] = lambda _: None) -> Summary:
         """Compute the blocks that no earlier run has finished.
 
         on_progress  called with the summary so far, at the beginning and after each block

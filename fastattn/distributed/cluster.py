@@ -154,7 +154,9 @@ def quiet_ray() -> Iterator[None]:
     saved, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
         warnings.filterwarnings("ignore", module="ray")
-        errors: Any = _RayThreadFilter(own) if _writes_to(sys.stderr, 2) else sys.stderr
+        errors: Any = sys.stderr
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # not every stream has a descriptor
+            errors = _RayThreadFilter(own) if errors.fileno() == 2 else errors
         results: Any = _RayThreadFilter(sys.stdout)
         os.dup2(devnull, 2)  # compiled parts of Ray write to this descriptor
         try:
@@ -164,13 +166,6 @@ def quiet_ray() -> Iterator[None]:
             os.dup2(saved, 2)
             os.close(saved)
             os.close(devnull)
-
-
-def _writes_to(stream: Any, descriptor: int) -> bool:
-    try:
-        return bool(stream.fileno() == descriptor)
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 class _RayThreadFilter:

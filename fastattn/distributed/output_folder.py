@@ -99,8 +99,8 @@ class OutputFolder:
         def valid_record(number: int) -> Record | None:
             return self._valid_record(number, sizes.get(self._part(number)))
 
-        records = zip(numbers, map_in_threads(valid_record, numbers, _READERS))
-        return {number: record for number, record in records if record is not None}
+        records = map_in_threads(valid_record, numbers, _READERS)
+        return {number: record for number, record in zip(numbers, records) if record is not None}
 
     def finished_block(self, number: int) -> Record | None:
         """The record of a block whose part is intact, or None."""
