@@ -16,8 +16,8 @@ import numpy as np
 from fastattn.arguments.steps import Edits
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import InputError, SearchTimeout
-from fastattn.layers.key_value_cache import DecoderSizes
 from fastattn.layers.draws import uniform
+from fastattn.layers.key_value_cache import DecoderSizes
 from fastattn.models.decoder import Decoder
 from fastattn.ops.protocol import OutputSubset
 from fastattn.scheduling.request import Plan

@@ -24,8 +24,7 @@ from fastattn.decoding.speculation import SpeculativeBatch
 from fastattn.decoding.step import ConstrainedBatch, DecodingBatch, Sentence, expected_rows, give_up
 from fastattn.errors import FastattnError
 from fastattn.layers.attention_inputs import Memory
-from fastattn.layers.key_value_cache import DecoderSizes
-from fastattn.layers.key_value_cache import KeyValueCache
+from fastattn.layers.key_value_cache import DecoderSizes, KeyValueCache
 from fastattn.models.decoder import Decoder
 from fastattn.scheduling.request import Plan, Request, Ticket, read_ahead
 from fastattn.scheduling.scheduler import Scheduler

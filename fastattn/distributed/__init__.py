@@ -1,6 +1,6 @@
-"""Whole corpora on Ray Data: a dataset's column translated or encoded, and jobs over files that go on after a loss.
+"""Whole corpora on Ray Data: translations or vectors of a dataset's column, and jobs over files that survive losses.
 
-Needs the extra ``fastattn[ray]``; imported without it, its functions say so when they are called.
+Needs the extra ``fastattn[ray]``; without it the functions raise an error that says so.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""A job over files, from what a user asks for to a summary: what ``fastattn batch`` does."""
+"""A job over files, from a user's request to a summary: the work of ``fastattn batch``."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,15 +9,15 @@ from typing import Any
 
 from fastattn._version import VERSION
 from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel
-from fastattn.distributed.cluster import ClusterOptions, Host, address_of, joined, pool_of, quiet, reach_of
+from fastattn.distributed.cluster import ClusterOptions, Host, address_of, cluster_nodes, pool_of, quiet_ray, reach_of
 from fastattn.distributed.driver import run_blocks
 from fastattn.distributed.extra import import_pyarrow, import_ray
 from fastattn.distributed.formats import block_bytes, cut, read_block
 from fastattn.distributed.formats.blocks import CorpusBlock, line_number
 from fastattn.distributed.job import CorpusJob
 from fastattn.distributed.model_source import check_reach, digest_of, source_of
-from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_twice
-from fastattn.distributed.storage import InputFile, find_files, input_with, public
+from fastattn.distributed.output_folder import OutputFolder, as_file, names_in, part_name, refuse_duplicates
+from fastattn.distributed.storage import InputFile, find_files, input_that_finds, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.ops import backend
 from fastattn.system.cpus import default_threads
@@ -27,13 +27,13 @@ from fastattn.system.records import dataclass
 @dataclass(frozen=True)
 class BatchRequest:
     """kind        "translate" or "encode"
-    inputs      files, folders, globs, local ones or URLs
-    out         the folder of the output, a path or a URL
-    model       its name or path as it was given; ``path``: of its folder or file on this machine
-    precision   and ``options``: as a Translator's or an Encoder's, "device" among the latter
-    column      of the texts; ``output`` the one to be made of it
-    form        of the output: "parquet" or "jsonl"; ``input_form``: None is by the files' names
-    size        bytes of text in a block; None: by the whole input
+    inputs      files, folders and globs: local paths or URLs
+    out         the output folder, a path or a URL
+    model       the user's name or path of the model; ``path``: its folder or file on this machine
+    precision   and ``options``: those of a Translator or an Encoder, "device" among the options
+    column      of the texts; ``output``: the new column of results
+    form        of the output: "parquet" or "jsonl"; ``input_form``: None means by the files' names
+    size        bytes of text in a block; None: by the size of all input
     """
 
     kind: str
@@ -52,11 +52,11 @@ class BatchRequest:
 
 @dataclass
 class Summary:
-    """What came of a job: ``blocks`` and ``rows`` in all, and those of earlier runs; texts that were null, cut, failed.
+    """The result of a job: blocks and rows, in all and of earlier runs; texts that were null, cut, or failed (faults).
 
     tokens, seconds, size   of this run; size: bytes of text
-    faulty  the record of the first block of those with faults
-    failed  number of a block that was set aside -> why
+    faulty  the record of the first block with faults
+    failed  number of a block that was set aside -> reason
     """
 
     blocks: int = 0
@@ -82,23 +82,20 @@ class Summary:
             self.faulty = record
 
 
-OnProgress = Callable[[Summary], None]
-
-
 class BatchRun:
-    """A job whose inputs, model and options are checked, and its blocks cut. Nothing is written or started yet.
+    """A job whose inputs, model and options are checked, and whose blocks are cut. Nothing is written or started yet.
 
-    Raises InputError or CheckpointError for what is wrong with them.
+    Raises InputError or CheckpointError for inputs, models and options that are wrong.
     """
 
     def __init__(self, request: BatchRequest):
         import_pyarrow()
         self.request = request
         self.files: list[InputFile] = find_files(request.inputs, request.input_form)
-        within = input_with(request.out, part_name(0, request.form), request.inputs) if request.out else None
-        if within is not None:  # the output's files would be inputs of the next run
+        finder = input_that_finds(request.out, part_name(0, request.form), request.inputs) if request.out else None
+        if finder is not None:  # the output's files would become inputs of the next run
             raise InputError(
-                f"cannot write {public(request.out).rstrip('/')}: the input {public(within)} would take the output's "
+                f"cannot write {public(request.out).rstrip('/')}: the input {public(finder)} would take the output's "
                 "files for its own; name a folder that is not below it"
             )
         self.path, self.digest = request.path.absolute(), digest_of(request.path)
@@ -121,10 +118,10 @@ class BatchRun:
             files=list(map(vars, self.files)),
         )
 
-    def run(self, options: ClusterOptions, on_progress: OnProgress = lambda _: None) -> Summary:
-        """Compute what no earlier run has finished.
+    def run(self, options: ClusterOptions, on_progress: Callable[[Summary], None] = lambda _: None) -> Summary:
+        """Compute the blocks that no earlier run has finished.
 
-        on_progress  called with the summary so far, at first and after each block
+        on_progress  called with the summary so far, at the beginning and after each block
         Raises FastattnError where the output folder belongs to another job or another run, where there is no cluster,
         and where the job cannot go on.
         """
@@ -134,81 +131,81 @@ class BatchRun:
         with folder.hold() as check:
             first = folder.begin(self.job)
             summary = Summary()
-            there = folder.finished()
-            self._check_touched(folder, first, there)
-            for record in there.values():
+            records = folder.finished()
+            self._check_modified(folder, first, records)
+            for record in records.values():
                 summary.add(record)
             summary.earlier_blocks, summary.earlier_rows = summary.blocks, summary.rows
             on_progress(summary)
-            left = [block for block in self.blocks if block.number not in there]
-            if not left:
+            open_blocks = [block for block in self.blocks if block.number not in records]
+            if not open_blocks:
                 return summary
-            with quiet(), joined(options.address) as nodes:
+            with quiet_ray(), cluster_nodes(options.address) as nodes:
                 pool = pool_of(nodes, self.model.layer_weights, options, self.request.options.get("device", "cpu"))
                 source = source_of(self.request.model, self.path, self.digest, options.reach or reach_of(nodes))
                 start = time.monotonic()
 
                 def add(record: dict[str, Any]) -> None:
-                    check()  # that the folder is still ours
+                    check()  # raises where another job holds the folder
                     summary.add(record)
                     summary.tokens += record["tokens"]
                     summary.size += record["size"]
                     summary.seconds = time.monotonic() - start
                     on_progress(summary)
 
-                summary.failed = run_blocks(self.job, left, folder.url, source, pool, add)
-            for block in left:
+                summary.failed = run_blocks(self.job, open_blocks, folder.url, source, pool, add)
+            for block in open_blocks:
                 if block.number in summary.failed:
-                    rows = b""  # as far as they can be read
+                    rows = b""  # of a block that cannot be read
                     with suppress(FastattnError):
                         rows = as_file(read_block(block, self.request.column), {}, "jsonl")
                     folder.set_aside(block.number, rows, {"error": summary.failed[block.number], **block.location})
         return summary
 
     def first_fault(self, summary: Summary) -> str:
-        """Why the first text that failed did so: ``line 7 of corpus.csv, byte 123: not UTF-8``."""
+        """The reason of the first text that failed: ``line 7 of corpus.csv, byte 123: not UTF-8``."""
         record = summary.faulty
         if record is None:
             return ""
         block, number = self.blocks[record["block"]], None
         if block.form != "parquet":
-            with suppress(FastattnError):  # of a file that is gone since
+            with suppress(FastattnError):  # the file may be gone
                 number = line_number(block.url, record["fault_at"])
         return (f"line {number:,} of " if number else "") + str(record["first_faults"][0])
 
     def _check_outputs(self) -> None:
-        """Raise InputError where a new column has no name, another new one's, or one of the first block's."""
+        """Raise InputError where a new column has no name, or the name of another new or of an input column."""
         outputs = self.model.outputs
-        twice = next((name for name in outputs if outputs.count(name) > 1), None)
-        if twice is not None or "" in outputs:
-            wrong = f"two columns would be named {twice!r}" if twice else "a column to be made has no name"
+        duplicate = next((name for name in outputs if outputs.count(name) > 1), None)
+        if duplicate is not None or "" in outputs:
+            wrong = f"two columns would be named {duplicate!r}" if duplicate else "a column to be made has no name"
             raise InputError(f"{wrong}; name the one to be written otherwise")
         if not self.blocks:
             return
         try:
             rows = read_block(self.blocks[0], self.request.column)
         except FastattnError:
-            return  # set aside later, as any other block that cannot be read
-        refuse_twice(names_in(rows, self.request.form), outputs)
+            return  # the run sets it aside, like any other block that cannot be read
+        refuse_duplicates(names_in(rows, self.request.form), outputs)
 
-    def _check_touched(self, folder: OutputFolder, first: CorpusJob, there: Mapping[int, Mapping[str, Any]]) -> None:
-        """Raise InputError where the rows of a finished block are others now; else keep the files' new times.
+    def _check_modified(self, folder: OutputFolder, first: CorpusJob, records: Mapping[int, Mapping[str, Any]]) -> None:
+        """Raise InputError where the rows of a finished block have changed; else write the job with the new times.
 
-        A file that was changed may be cut elsewhere, at the same size, and the blocks after it get other numbers. Where
-        the cut is as it was, blocks of a file with another time are read: a time alone says little.
+        A changed file of the same size may be cut elsewhere, so that later blocks get other numbers. Where the cut is
+        the same, blocks of files with another time are read again: a time alone says little.
         """
-        touched = {self.files[number].url for number in self.job.touched(first)}
-        for number, record in there.items():
+        modified = {self.files[number].url for number in self.job.touched(first)}
+        for number, record in records.items():
             block = self.blocks[number] if number < len(self.blocks) else None
             if block is None or block.location != {name: record[name] for name in block.location}:
-                what = f"{record['url']} is not cut as it was when {folder.name} was begun"
-            elif block.url in touched and read_block(block, self.request.column).digest != record["input"]:
-                what = f"{record['url']} has changed since {folder.name} was begun"
+                fault = f"{record['url']} is not cut as it was when {folder.name} was begun"
+            elif block.url in modified and read_block(block, self.request.column).digest != record["input"]:
+                fault = f"{record['url']} has changed since {folder.name} was begun"
             else:
                 continue
-            raise InputError(f"{what}, as block {number} shows; name another folder")
-        if touched:
-            folder.keep(self.job)
+            raise InputError(f"{fault}, as block {number} shows; name another folder")
+        if modified:
+            folder.write_job(self.job)
 
 
 SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each
@@ -216,10 +213,10 @@ SAMPLED_BLOCKS, SAMPLED_ROWS = 8, 64  # rows of each
 
 @dataclass(frozen=True)
 class Estimate:
-    """blocks, rows  of the whole job; rows are estimated but for Parquet
-    rate     rows a second of one actor by itself, of ``cores`` threads
-    actors   at once
-    seconds  of the whole job, start apart
+    """blocks, rows  of the whole job; rows are estimated, except for Parquet
+    rate     rows a second of one actor alone, of ``cores`` threads
+    actors   that work at once
+    seconds  of the whole job, without its start
     """
 
     blocks: int
@@ -231,16 +228,16 @@ class Estimate:
 
     @property
     def core_hours(self) -> float:
-        """For a million rows."""
+        """Core-hours for a million rows."""
         return 1e6 / self.rate * self.cores / 3600
 
 
 def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
-    """Read and compute a sample; no Ray is needed but to ask a cluster how large it is."""
+    """Estimate the job by a sample, which this process computes. Ray is needed only for the size of a cluster."""
     device = batch.request.options.get("device", "cpu")
     nodes = [Host("", default_threads(), int(backend(device) is not backend("cpu")))]
     if address_of(options.address) != "local":
-        with quiet(), joined(options.address) as nodes:
+        with quiet_ray(), cluster_nodes(options.address) as nodes:
             pass
     pool = pool_of(nodes, batch.model.layer_weights, options, device)
     actors, cores, request = min(pool.actors, len(batch.blocks)), pool.cores, batch.request
@@ -249,12 +246,12 @@ def estimate(batch: BatchRun, options: ClusterOptions) -> Estimate:
     texts: list[str | None] = []
     sampled_rows = sampled_bytes = 0
     for block in batch.blocks[:: max(1, -(-len(batch.blocks) // SAMPLED_BLOCKS))]:  # from all over the input
-        found = read_block(block, request.column)
-        sampled_rows, sampled_bytes = sampled_rows + found.count, sampled_bytes + block.size
-        texts += found.texts[:: max(1, found.count // SAMPLED_ROWS)]
+        rows_of_block = read_block(block, request.column)
+        sampled_rows, sampled_bytes = sampled_rows + rows_of_block.count, sampled_bytes + block.size
+        texts += rows_of_block.texts[:: max(1, rows_of_block.count // SAMPLED_ROWS)]
     if not sampled_rows:
         raise InputError("the sampled blocks hold no rows, so nothing can be estimated")
-    model.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles, and warms caches up
+    model.answer(texts[:: max(1, len(texts) // SAMPLED_ROWS)])  # compiles kernels and fills caches
     start = time.perf_counter()
     model.answer(texts)
     rate = len(texts) / (time.perf_counter() - start)

@@ -1,7 +1,7 @@
-"""The actor that Ray Data gives blocks to: reads each from storage, has it answered, writes the output.
+"""The actor that Ray Data gives blocks to: it reads a block from storage, has a model answer, and writes the output.
 
-What comes back to the driver is a short record; texts never pass through Ray. An actor has some blocks in progress,
-whose texts share the model's batches, so that reading, writing and the last long sentences of one cost nothing.
+Only a short record goes back to the driver; texts never pass through Ray. An actor has several blocks in progress,
+whose texts share the model's batches, so that reading, writing and the last long sentences of a block cost nothing.
 """
 
 import json
@@ -19,7 +19,7 @@ from fastattn.distributed.extra import import_pyarrow
 from fastattn.distributed.formats import read_block
 from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock
 from fastattn.distributed.job import CorpusJob
-from fastattn.distributed.model_source import ModelSource, on_this_host
+from fastattn.distributed.model_source import ModelSource, local_path
 from fastattn.distributed.output_folder import OutputFolder, as_file
 from fastattn.distributed.storage import public
 from fastattn.errors import FastattnError, InputError, SearchTimeout, StorageError
@@ -29,10 +29,10 @@ from fastattn.system.records import dataclass
 
 @dataclass
 class Answers:
-    """columns  name -> pyarrow array, null where there was no text or it failed
+    """columns  name -> pyarrow array, null where there was no text or the text failed
     faults   number of a text -> why it failed
-    tokens   that were produced, or read by an encoder (estimated from a sample)
-    cut      how many texts were longer than the encoder takes, and cut
+    tokens   number of tokens that were produced, or that an encoder read (estimated from a sample)
+    cut      number of texts that were longer than the encoder takes, and cut
     """
 
     columns: dict[str, Any]
@@ -44,13 +44,13 @@ class Answers:
 class BlockModel(Protocol):
     """A model with its options.
 
-    outputs    its columns' names
+    outputs    names of its columns
     precision  the model's, never "auto"
-    options    those given, without those that say what is the default whatever the model
-    layer_weights  of the layers that a step goes through: what ``processes.choice`` asks
+    options    the options without those that have the default of every model
+    layer_weights  number of weights of the layers that a step goes through, for ``processes.choice``
 
-    It is made of a path, a precision, its number of threads, the column's name and options, "device" among them; for
-    no number of threads it checks the options, on the CPU, whatever the device.
+    A class takes a path, a precision, a number of threads, the column's name and options, "device" among them. Without
+    a number of threads it only checks the options, and does so on the CPU.
     """
 
     outputs: tuple[str, ...]
@@ -62,13 +62,13 @@ class BlockModel(Protocol):
 
 
 def _device(threads: int | None, options: dict[str, Any]) -> str:
-    """The device among the options, which it is taken from."""
+    """Take the device from the options."""
     device = options.pop("device", "cpu")
     check_device(device)
     return "cpu" if threads is None else device
 
 
-def _telling(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _non_defaults(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}
 
 
@@ -79,7 +79,7 @@ class BlockTranslator:
     return_scores "score", or "scores", a list.
     """
 
-    # Of options that no checkpoint sets.
+    # Defaults of options that no checkpoint sets.
     DEFAULTS: dict[str, Any] = {"device": "cpu", "num_hypotheses": 1, "patience": 1.0} | dict.fromkeys(
         ("target_prefix", "source_lang", "target_lang", "split", "max_input_length", "seed", "timeout")
     )
@@ -90,11 +90,11 @@ class BlockTranslator:
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.translation.translator import Translator
 
-        self.options, options = _telling(options, self.DEFAULTS), dict(options)
+        self.options, options = _non_defaults(options, self.DEFAULTS), dict(options)
         self._translator = Translator(path, precision, threads, 1, _device(threads, options))
         # Greedy search is faster without scores.
         self._options = {"return_scores": False, **options, "details": True, "return_exceptions": True}
-        self._translator.translate_iter((), **self._options)  # checks them
+        self._translator.translate_iter((), **self._options)  # checks the options
         self._several, self._scored = options.get("num_hypotheses", 1) > 1, bool(options.get("return_scores"))
         scores = ["scores" if self._several else "score"] * self._scored
         self.outputs = (output, *["hypotheses"] * self._several, *scores)
@@ -102,107 +102,112 @@ class BlockTranslator:
         self.layer_weights = self._translator.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        """Raises FastattnError where more than single texts failed."""
-        given = [(number, text) for number, text in enumerate(texts) if text is not None]
-        found: list[Any] = [None] * len(texts)
+        """Raises FastattnError where not only single texts fail."""
+        numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
+        results: list[Any] = [None] * len(texts)
         faults: dict[int, str] = {}
         tokens = 0
-        results: Iterator[Any] = self._translator.translate_iter((text for _, text in given), **self._options)
-        for (number, _), result in zip(given, results):
-            if isinstance(result, InputError | SearchTimeout):
-                faults[number] = str(result)
-            elif isinstance(result, Exception):
-                raise result
+        outcomes: Iterator[Any] = self._translator.translate_iter((text for _, text in numbered), **self._options)
+        for (number, _), outcome in zip(numbered, outcomes):
+            if isinstance(outcome, InputError | SearchTimeout):
+                faults[number] = str(outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
             else:
-                found[number] = result
-                tokens += sum(len(part.tokens) for part in result.parts)
+                results[number] = outcome
+                tokens += sum(len(part.tokens) for part in outcome.parts)
         pa = import_pyarrow()
-        columns = [pa.array([result and _text(result.text) for result in found], pa.string())]
+        columns = [pa.array([result and _encodable(result.text) for result in results], pa.string())]
         if self._several:
-            lists = [result and [_text(text) for text in result.hypotheses] for result in found]
+            lists = [result and [_encodable(text) for text in result.hypotheses] for result in results]
             columns.append(pa.array(lists, pa.list_(pa.string())))
         if self._scored:
-            scores = [result and (result.scores if self._several else result.scores[0]) for result in found]
+            scores = [result and (result.scores if self._several else result.scores[0]) for result in results]
             columns.append(pa.array(scores, pa.list_(pa.float32()) if self._several else pa.float32()))
         return Answers(dict(zip(self.outputs, columns, strict=True)), faults, tokens)
 
 
-def _text(text: str) -> str:
-    """Half of a surrogate pair, which byte tokens can lead to, has no place in UTF-8."""
+def _encodable(text: str) -> str:
+    """The text without halves of surrogate pairs, which byte tokens can make, and UTF-8 does not have."""
     return text.encode("utf-8", "replace").decode()
 
 
 class BlockEncoder:
-    """``Encoder.encode`` with the same options. Column: ``output``, a list of fixed size of the vectors' type."""
+    """``Encoder.encode`` with the same options. Column: ``output``, lists of fixed size of the vectors' type."""
 
-    # Of options that no checkpoint sets; None is as if not given.
+    # Defaults of options that no checkpoint sets; None means the default.
     DEFAULTS = {"device": "cpu", "long": "truncate", "output_dtype": "float32"} | dict.fromkeys(
         ("task", "prompt_name", "prompt", "normalize_embeddings", "truncate_dim", "pooling")
     )
-    _SAMPLE = 64  # texts of a block whose tokens are counted
+    _SAMPLE = 64  # number of texts of a block whose tokens are counted
 
     def __init__(self, path: Path, precision: str, threads: int | None, output: str, options: Mapping[str, Any]):
         from fastattn.encoders.encoder import Encoder, TokenLimit
 
-        self.options = _telling(options, self.DEFAULTS)
-        chosen = dict(options)
-        if chosen.get("ranges") is not None:
-            chosen["ranges"] = np.asarray(chosen["ranges"], np.float32)
-        self._encoder = Encoder(path, precision, threads, 1, _device(threads, chosen))
-        self._none_0E = self._encoder.encode([], **chosen)
-        self._options = chosen
-        self._limit = TokenLimit(self._encoder, chosen)
+        self.options = _non_defaults(options, self.DEFAULTS)
+        encode_options = dict(options)
+        if encode_options.get("ranges") is not None:
+            encode_options["ranges"] = np.asarray(encode_options["ranges"], np.float32)
+        self._encoder = Encoder(path, precision, threads, 1, _device(threads, encode_options))
+        self._none_0E = self._encoder.encode([], **encode_options)
+        self._options = encode_options
+        self._limit = TokenLimit(self._encoder, encode_options)
         self.outputs, self.precision = (output,), self._encoder.precision
         self.layer_weights = self._encoder.layer_weights
 
     def answer(self, texts: Sequence[str | None]) -> Answers:
-        given = [(number, text) for number, text in enumerate(texts) if text is not None]
+        numbered = [(number, text) for number, text in enumerate(texts) if text is not None]
         long: dict[int, str] = {}
         if self._options.get("long", "truncate") != "mean":
-            exceeded = self._limit.exceeded([text for _, text in given])
-            long = {given[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
+            exceeded = self._limit.exceeded([text for _, text in numbered])
+            long = {numbered[index][0]: self._limit.refusal(tokens) for index, tokens in exceeded.items()}
         faults = long if self._options.get("long") == "error" else {}
-        given = [(number, text) for number, text in given if number not in faults]
-        chosen, numbers, pa = [text for _, text in given], [number for number, _ in given], import_pyarrow()
-        rows_BE, absent_B = self._encoder.encode(chosen, **self._options), np.zeros(len(texts), bool)
+        numbered = [(number, text) for number, text in numbered if number not in faults]
+        encoded_texts, numbers, pa = (
+            [text for _, text in numbered],
+            [number for number, _ in numbered],
+            import_pyarrow(),
+        )
+        rows_BE, absent_B = self._encoder.encode(encoded_texts, **self._options), np.zeros(len(texts), bool)
         width = self._none_0E.shape[1]
-        if len(given) < len(texts):
+        if len(numbered) < len(texts):
             vectors_NE, rows_BE = rows_BE, np.zeros((len(texts), width), self._none_0E.dtype)
             rows_BE[numbers] = vectors_NE
             absent_B[:] = True
             absent_B[numbers] = False
         column = pa.FixedSizeListArray.from_arrays(pa.array(rows_BE.reshape(-1)), width, mask=pa.array(absent_B))
         # Counting all tokens would take a tenth of the time.
-        sample = chosen[:: max(1, len(chosen) // self._SAMPLE)]
+        sample = encoded_texts[:: max(1, len(encoded_texts) // self._SAMPLE)]
         tokens = 0
         if characters := sum(map(len, sample)):
-            tokens = round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, chosen)) / characters)
+            tokens = round(int(self._encoder.count_tokens(sample).sum()) * sum(map(len, encoded_texts)) / characters)
         return Answers({self.outputs[0]: column}, faults, tokens, len(long) - len(faults))
 
 
 BLOCK_MODELS: dict[str, Any] = {"translate": BlockTranslator, "encode": BlockEncoder}
 
 
-def make_in_actor(
+def make_model(
     kind: str, source: ModelSource, precision: str, threads: int, output: str, options: Mapping[str, Any]
 ) -> BlockModel:
-    """The model of a process that is an actor's, and takes no more than ``threads`` of its host."""
+    """The model of an actor's process, which takes no more than ``threads`` threads of its host."""
     # The tokenizers library would have as many threads as there are CPUs.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
-    model: BlockModel = BLOCK_MODELS[kind](on_this_host(source), precision, threads, output, options)
+    model: BlockModel = BLOCK_MODELS[kind](local_path(source), precision, threads, output, options)
     return model
 
 
 BLOCKS_AT_ONCE = 3  # with 2, blocks of 1,000 sentences took a tenth more CPU, and left a tenth of two cores idle
-FIRST_FAULTS = 10  # of a block, that its record has
-# What comes of a block, or of the attempt to begin.
+FIRST_FAULTS = 10  # that the record of a block has
+# Outcomes of a block, or of the start of an actor.
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 
 
 class BlockWorker:
-    """A callable class for ``Dataset.map_batches``: a batch is one block, as JSON, and so is what is returned.
+    """A callable class for ``Dataset.map_batches``: a batch is a block as JSON, and the result is its outcome as JSON.
 
-    An actor never fails because of its model or the storage: it says so, and the driver ends the job with that line.
+    An actor does not fail because of its model or the storage: it returns the reason, with which the driver ends the
+    job.
     """
 
     def __init__(self, job: bytes, out: str, model: ModelSource, threads: int):
@@ -216,9 +221,9 @@ class BlockWorker:
             self._folder = OutputFolder(out, self._job.form)
             options = dict(self._job.options)
             precision = options.pop("precision")
-            self._model = make_in_actor(self._job.kind, model, precision, threads, self._job.outputs[0], options)
-        except Exception as error:  # noqa: BLE001  the driver's to tell
-            self._fault = _described(error)
+            self._model = make_model(self._job.kind, model, precision, threads, self._job.outputs[0], options)
+        except Exception as error:  # noqa: BLE001  the driver raises it
+            self._fault = _error_text(error)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         return {"outcome": [json.dumps(self._outcome(CorpusBlock(**json.loads(block)))) for block in batch["block"]]}
@@ -229,9 +234,9 @@ class BlockWorker:
         try:
             record = self._folder.finished_block(block.number) or self._finish(block)
         except StorageError as error:
-            return {"outcome": STOPPED, "block": block.number, "error": _described(error)}
-        except Exception as error:  # noqa: BLE001  the block's: others go on
-            return {"outcome": FAILED, "block": block.number, "error": f"{_described(error)} (on {self._host})"}
+            return {"outcome": STOPPED, "block": block.number, "error": _error_text(error)}
+        except Exception as error:  # noqa: BLE001  an error of the block; others go on
+            return {"outcome": FAILED, "block": block.number, "error": f"{_error_text(error)} (on {self._host})"}
         return {"outcome": FINISHED, **record}
 
     def _finish(self, block: CorpusBlock) -> dict[str, Any]:
@@ -246,7 +251,8 @@ class BlockWorker:
 def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, Any]:
     unit = "row" if block.form == "parquet" else "byte"
     faults = rows.faults | {
-        number: f"{public(block.url)}, {unit} {rows.starts[number]}: {why}" for number, why in answers.faults.items()
+        number: f"{public(block.url)}, {unit} {rows.starts[number]}: {reason}"
+        for number, reason in answers.faults.items()
     }
     null = sum(text is None for text in rows.texts) - len(rows.faults)
     return {
@@ -257,12 +263,12 @@ def _record(block: CorpusBlock, rows: BlockRows, answers: Answers) -> dict[str, 
         "cut": answers.cut,
         "faults": len(faults),
         "fault_at": rows.starts[min(faults)] if faults else 0,
-        "first_faults": [why for _, why in sorted(faults.items())[:FIRST_FAULTS]],
+        "first_faults": [reason for _, reason in sorted(faults.items())[:FIRST_FAULTS]],
         "tokens": answers.tokens,
         "input": rows.digest,
         "size": block.size,
     }
 
 
-def _described(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) if isinstance(error, FastattnError) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The cluster of a job: one that is there, or this machine alone for as long as the job takes."""
+"""The cluster of a job: one that runs already, or this machine alone for the time of the job."""
 
 import contextlib
 import io
@@ -21,15 +21,15 @@ from fastattn.system.records import dataclass
 if TYPE_CHECKING:
     from io import TextIOBase
 
-_STORE_BYTES = 256 << 20  # of a cluster of this machine alone: blocks' numbers and records, and perhaps a model
-_PATIENCE = 10.0  # seconds until a cluster must have answered
-# What a client of HTTP/2 says first (RFC 9113, 3.4), with empty settings; a server's first frame is of type 4 as well.
+_STORE_BYTES = 256 << 20  # for a cluster of this machine alone: numbers and records of blocks, and perhaps a model
+_PATIENCE = 10.0  # seconds within which a cluster must answer
+# The first bytes of an HTTP/2 client (RFC 9113, 3.4), with empty settings; a server's first frame is also of type 4.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @dataclass(frozen=True)
 class Host:
-    """A node of the cluster: the machine's name, its cores and its NVIDIA cards that Ray gives out."""
+    """A node of the cluster: the machine's name, and the cores and NVIDIA cards that Ray gives out."""
 
     name: str
     cpus: int
@@ -38,10 +38,10 @@ class Host:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """address  of a Ray cluster; None: what RAY_ADDRESS says, else this machine alone
+    """address  of a Ray cluster; None: RAY_ADDRESS, else this machine alone
     actors   the most at once; None: as many as have room
-    cores    of each, which are its threads; None: as many as keep their speed in one process
-    reach    how the model reaches the hosts, one of REACHES; None: by path where all are this machine, else shipped
+    cores    cores, and so threads, of each actor; None: as many as keep their speed in one process
+    reach    how the model reaches the hosts, one of REACHES; None: "path" where all are this machine, else "store"
     """
 
     address: str | None = None
@@ -52,7 +52,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True)
 class ActorPool:
-    """actors  how many at most; ``cores`` of each, which are its threads; ``cards`` of each"""
+    """actors  the most at once; ``cores``: cores, and so threads, of each; ``cards``: cards of each"""
 
     actors: int
     cores: int
@@ -60,8 +60,8 @@ class ActorPool:
 
 
 @contextlib.contextmanager
-def joined(address: str | None) -> Iterator[list[Host]]:
-    """The nodes of the cluster at ``address``, or of one that is started here, and ends with the block.
+def cluster_nodes(address: str | None) -> Iterator[list[Host]]:
+    """Connect to the cluster at ``address``, or start one here that ends with the block. Yields its nodes.
 
     Raises FastattnError where there is no cluster.
     """
@@ -70,13 +70,13 @@ def joined(address: str | None) -> Iterator[list[Host]]:
         yield hosts()
         return
     address = address_of(address)
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == "local":
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told what is computed here
-        quiet |= {"num_cpus": default_threads(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no statistics
+        settings |= {"num_cpus": default_threads(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
         _check_answers(address)
-        ray.init(address, **quiet)
+        ray.init(address, **settings)
     except Exception as error:  # noqa: BLE001  Ray raises all kinds, and Exception itself
         reason = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0] or type(error).__name__
         failed = "Ray does not start on this machine" if address == "local" else f"no Ray cluster at {address}"
@@ -84,18 +84,18 @@ def joined(address: str | None) -> Iterator[list[Host]]:
     try:
         yield hosts()
     finally:
-        # Which prints what Ray held back of its messages, from this thread.
+        # The shutdown prints messages that Ray held back, in this thread.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             ray.shutdown()
 
 
 def address_of(address: str | None) -> str:
-    """Of the cluster that a caller means; "local": one that is started on this machine."""
+    """The address of the cluster; "local" for one that starts on this machine."""
     return address or os.environ.get("RAY_ADDRESS") or "local"
 
 
 def _check_answers(address: str) -> None:
-    """Raise OSError where no service of Ray's kind is at HOST:PORT: Ray would wait minutes, then end the process."""
+    """Raise OSError where no Ray answers at HOST:PORT: Ray itself would wait minutes, then end the process."""
     host, colon, port = address.rpartition(":")
     if not colon or "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
         return
@@ -109,18 +109,18 @@ def _check_answers(address: str) -> None:
 
 def hosts() -> list[Host]:
     """The nodes that give out cores."""
-    found = []
+    nodes = []
     for node in filter(itemgetter("Alive"), import_ray().nodes()):
         cpus, cards = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
         if cpus:
-            found.append(Host(node["NodeManagerHostname"], cpus, cards))
-    return found
+            nodes.append(Host(node["NodeManagerHostname"], cpus, cards))
+    return nodes
 
 
 def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, device: str = "cpu") -> ActorPool:
-    """The actors that have room on the nodes, with the cores that the options or ``processes.choice`` give each.
+    """The actors that have room on the nodes; the options or ``processes.choice`` decide the cores of each.
 
-    device  "cuda": each has a card of its own, which Ray hides from others; "auto": where any node has one
+    device  "cuda": each actor has a card of its own, which Ray hides from others; "auto": so if any node has a card
     """
     if not nodes:
         raise FastattnError("the cluster has no node that gives out CPUs")
@@ -138,44 +138,38 @@ def pool_of(nodes: list[Host], layer_weights: int, options: ClusterOptions, devi
 
 
 def reach_of(nodes: list[Host]) -> str:
-    """How a model reaches the nodes if the caller does not say: by its path, where all are this machine."""
+    """How a model reaches the nodes by default: by its path where all nodes are this machine, else shipped."""
     return "path" if {node.name for node in nodes} == {socket.gethostname()} else "store"
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep Ray's own messages from stdout and stderr: the job tells what comes of each block, Ray's logs the rest."""
+def quiet_ray() -> Iterator[None]:
+    """Keep Ray's own messages from stdout and stderr: the job reports on each block, and Ray's logs have the rest."""
     if os.environ.get("FASTATTN_DEBUG") or sys.stderr is None:
         yield
         return
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    before, results = sys.stderr, sys.stdout
-    before.flush()
-    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    sys.stderr.flush()
+    saved, devnull = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     with warnings.catch_warnings(), open(os.dup(saved), "w", encoding="utf-8", errors="backslashreplace") as own:
         warnings.filterwarnings("ignore", module="ray")
-        os.dup2(nothing, 2)  # its compiled parts write there
-        sys.stderr = _WithoutRaysThreads(own) if _writes_to(before, 2) else before
-        sys.stdout = _WithoutRaysThreads(results)
+        errors: Any = sys.stderr
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # not every stream has a descriptor
+            errors = _RayThreadFilter(own) if errors.fileno() == 2 else errors
+        results: Any = _RayThreadFilter(sys.stdout)
+        os.dup2(devnull, 2)  # compiled parts of Ray write to this descriptor
         try:
-            yield
+            with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(results):
+                yield
         finally:
-            sys.stderr, sys.stdout = before, results
             os.dup2(saved, 2)
             os.close(saved)
-            os.close(nothing)
+            os.close(devnull)
 
 
-def _writes_to(stream: Any, descriptor: int) -> bool:
-    try:
-        return bool(stream.fileno() == descriptor)
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-class _WithoutRaysThreads:
-    """A stream that passes on all but what threads of Ray's write, which print errors of tasks."""
+class _RayThreadFilter:
+    """A stream without the text of Ray's threads, which print errors of tasks."""
 
     def __init__(self, stream: "TextIOBase | Any"):
         self._stream = stream

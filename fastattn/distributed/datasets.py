@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel, make_in_actor
+from fastattn.distributed.block_worker import BLOCK_MODELS, BlockModel, make_model
 from fastattn.distributed.cluster import ClusterOptions, hosts, pool_of, reach_of
 from fastattn.distributed.extra import import_ray
 from fastattn.distributed.formats.json_lines import is_text, strings
@@ -11,7 +11,7 @@ from fastattn.errors import InputError, check_count
 from fastattn.printable import counted, first_of
 from fastattn.weights import download
 
-ROWS = 2048  # of a batch: the engine makes its own batches of these, by tokens
+ROWS = 2048  # of a batch, of which the engine makes batches by tokens
 
 
 def translate_dataset(
@@ -44,7 +44,7 @@ def translate_dataset(
     Raises InputError for invalid arguments, CheckpointError for no valid model, FastattnError without Ray.
     """
     columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
-    return _mapped("translate", ds, model, columns, precision, cluster, batch_rows, options)
+    return _map_column("translate", ds, model, columns, precision, cluster, batch_rows, options)
 
 
 def encode_dataset(
@@ -66,10 +66,10 @@ def encode_dataset(
     Otherwise as ``translate_dataset``.
     """
     columns, cluster = (column, output_column), ClusterOptions(None, actors, cores, reach)
-    return _mapped("encode", ds, model, columns, precision, cluster, batch_rows, options)
+    return _map_column("encode", ds, model, columns, precision, cluster, batch_rows, options)
 
 
-def _mapped(
+def _map_column(
     kind: str,
     ds: Any,
     model: str,
@@ -79,7 +79,7 @@ def _mapped(
     batch_rows: int,
     options: dict[str, Any],
 ) -> Any:
-    """The dataset with what is computed; ``columns`` are that of the texts and the one to be made of it."""
+    """The dataset with the new columns; ``columns``: the column of the texts, and the new column."""
     ray = import_ray()
     if not isinstance(ds, ray.data.Dataset):
         raise InputError(f"expected a ray.data.Dataset, got {type(ds).__name__}")
@@ -93,7 +93,7 @@ def _mapped(
     for name, count in (("cores", cluster.cores), ("actors", cluster.actors), ("batch_rows", batch_rows)):
         if count is not None:
             check_count(name, count)
-    names = ds.columns(fetch_if_missing=False)  # None: only what computes ``ds`` will tell
+    names = ds.columns(fetch_if_missing=False)  # None where only computing ``ds`` would show them
     if names is not None:
         _check_column(column, names)
     path = download.resolve(model).absolute()
@@ -102,12 +102,12 @@ def _mapped(
     _check_outputs(loaded, names or [])
     nodes = hosts()
     pool = pool_of(nodes, loaded.layer_weights, cluster, options.get("device", "cpu"))
-    most, cores = pool.actors, pool.cores
+    actors, cores = pool.actors, pool.cores
     source = source_of(model, path, digest, cluster.reach or reach_of(nodes))
-    # Where actors had all cores, the tasks that read ``ds`` would wait for one for ever.
-    spare = most * cores < sum(node.cpus for node in nodes)
-    if not spare and most > 1:
-        most, spare = most - 1, True
+    # If actors had all cores, the tasks that read ``ds`` would wait for a core forever.
+    spare = actors * cores < sum(node.cpus for node in nodes)
+    if not spare and actors > 1:
+        actors, spare = actors - 1, True
     return ds.map_batches(
         BatchWorker,
         fn_constructor_args=(column, kind, source, precision, cores, output, options),
@@ -115,16 +115,16 @@ def _mapped(
         batch_size=batch_rows,
         num_cpus=cores if spare else cores - 1,
         num_gpus=pool.cards or None,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=most),
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors),
     )
 
 
 class BatchWorker:
-    """A callable class for ``Dataset.map_batches``: a pyarrow table in, the same with new columns out."""
+    """A callable class for ``Dataset.map_batches``, from a pyarrow table to the table with new columns."""
 
     def __init__(self, column: str, *model: Any):
-        """``model`` is the arguments of ``make_in_actor``."""
-        self._column, self._model = column, make_in_actor(*model)
+        """``model``: the arguments of ``make_model``."""
+        self._column, self._model = column, make_model(*model)
 
     def __call__(self, table: Any) -> Any:
         _check_outputs(self._model, table.column_names)
@@ -134,9 +134,9 @@ class BatchWorker:
             raise InputError(f"column {self._column!r} should hold texts, holds {texts.type}")
         answers = self._model.answer(strings(texts))
         if answers.faults:
-            number, why = min(answers.faults.items())
+            number, reason = min(answers.faults.items())
             failed = counted(len(answers.faults), "text")
-            raise InputError(f"{failed} failed, the first, row {number} of a batch: {why}")
+            raise InputError(f"{failed} failed, the first, row {number} of a batch: {reason}")
         for name, values in answers.columns.items():
             table = table.append_column(name, values)
         return table

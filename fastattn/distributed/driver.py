@@ -1,8 +1,8 @@
-"""A job's open blocks, given to Ray Data until each is finished or has failed often enough.
+"""A job's open blocks, given to Ray Data until each block is finished or has failed too often.
 
-A pass is one dataset of blocks on one pool of actors. What an actor was at when it died is not tried again within the
-pass, since Ray would do that for ever: a pass of its own has it, in which an actor has one block at a time, so that a
-block that ends its actors costs no other one its place.
+A pass is one dataset of blocks on one pool of actors. The blocks of an actor that died are not tried again within the
+pass, which Ray would do forever. They get a later pass, in which an actor has one block at a time, so that a block that
+ends its actors takes no other block with it.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from fastattn.distributed.model_source import ModelSource
 from fastattn.distributed.output_folder import OutputFolder
 from fastattn.errors import FastattnError
 
-# A block that raised an error twice raises it again; one whose actors died may have had bad luck.
+# A block that raised an error twice will raise it again; a block whose actors died may have had bad luck.
 MOST_FAILURES, MOST_LOSSES = 2, 4
-MOST_LOST_ACTORS = 8  # one after the other, before any begins: then it is not their hosts
-MOST_AT_ONCE = 20_000  # blocks of a pass, which Ray takes ten seconds to lay out
+MOST_LOST_ACTORS = 8  # in a row, before any begins: so many are not lost with their hosts
+MOST_AT_ONCE = 20_000  # blocks of a pass, which takes Ray ten seconds to plan
 LOST = "its worker ended before it was done: killed, out of memory, or lost with its host"
 
 
@@ -35,54 +35,54 @@ OnRecord = Callable[[dict[str, Any]], None]
 def run_blocks(
     job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, on_progress: OnRecord
 ) -> dict[int, str]:
-    """Have blocks computed and written; returns number -> why, of those that failed.
+    """Have blocks computed and written; returns number -> reason of the blocks that failed.
 
     out          the output folder
     on_progress  called with each record, in the order in which blocks are finished
     Raises FastattnError where the job cannot go on: no model on a host, no room for the output.
     """
     folder = OutputFolder(out, job.form)
-    left = {block.number: block for block in blocks}
+    open_blocks = {block.number: block for block in blocks}
     failures: Counter[int] = Counter()
     losses: Counter[int] = Counter()
-    why: dict[int, str] = {}
-    while tried := [n for n in left if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
-        suspects = [n for n in tried if losses[n]]
-        alone = len(suspects) == len(tried)
-        tried = (suspects if alone else [n for n in tried if not losses[n]])[:MOST_AT_ONCE]
-        silent = set(tried)
-        for outcome in _one_pass(job, [left[n] for n in tried], out, source, pool, alone):
+    reasons: dict[int, str] = {}
+    while numbers := [n for n in open_blocks if failures[n] < MOST_FAILURES and losses[n] < MOST_LOSSES]:
+        suspects = [n for n in numbers if losses[n]]
+        is_alone = len(suspects) == len(numbers)
+        numbers = (suspects if is_alone else [n for n in numbers if not losses[n]])[:MOST_AT_ONCE]
+        unreported = set(numbers)
+        for outcome in _one_pass(job, [open_blocks[n] for n in numbers], out, source, pool, is_alone):
             number, kind = outcome["block"], outcome["outcome"]
             if kind == STOPPED:
                 raise FastattnError(outcome["error"])
-            silent.discard(number)
+            unreported.discard(number)
             if kind == FAILED:
                 failures[number] += 1
-                why[number] = outcome["error"]
-            elif left.pop(number, None) is not None:
+                reasons[number] = outcome["error"]
+            elif open_blocks.pop(number, None) is not None:
                 on_progress(outcome)
-        for number in silent:  # no word of it: finished perhaps, before the actor was lost
+        for number in unreported:  # the actor was lost, perhaps after it had finished the block
             record = folder.finished_block(number)
             if record is None:
                 losses[number] += 1
-                why[number] = LOST
+                reasons[number] = LOST
             else:
-                del left[number]
+                del open_blocks[number]
                 on_progress({"outcome": FINISHED, **record})
-    return {number: why[number] for number in left}
+    return {number: reasons[number] for number in open_blocks}
 
 
 def _one_pass(
     job: CorpusJob, blocks: Sequence[CorpusBlock], out: str, source: ModelSource, pool: ActorPool, alone: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield what comes of each block, as soon as it does; nothing of those that were lost.
+    """Yield the outcome of each block as soon as it is known; blocks of lost actors have none.
 
-    alone  an actor has one block at a time, and none waits for it
+    alone  an actor has one block at a time, and no block waits for it
     """
     ray = import_ray()
     actors, at_once = min(pool.actors, len(blocks)), 1 if alone else BLOCKS_AT_ONCE
     with _settings(ray.data.DataContext.get_current()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that a later Ray will not take: setup.cfg has its bound
+        warnings.simplefilter("ignore")  # of deprecated names: setup.cfg bounds the version of Ray
         items = [{"block": json.dumps(asdict(block))} for block in blocks]
         blocks_of_ray = ray.data.from_items(items, override_num_blocks=len(blocks))
         outcomes = blocks_of_ray.map_batches(
@@ -94,11 +94,11 @@ def _one_pass(
             max_restarts=-1,
             max_task_retries=0,
             compute=ray.data.ActorPoolStrategy(
-                # One may be the least: idle actors then make room for those that lost their host.
+                # The least is 1, so that idle actors make room for actors that lost their host.
                 min_size=1,
                 max_size=actors,
                 initial_size=actors,
-                # None waits beside them: a straggler would keep it from the others.
+                # No block waits beside them: a slow actor would keep it from the others.
                 max_tasks_in_flight_per_actor=at_once,
                 max_concurrent_calls_per_actor=at_once,
                 enable_true_multi_threading=True,
@@ -107,27 +107,27 @@ def _one_pass(
         try:
             for row in outcomes.iter_rows():
                 yield json.loads(row["outcome"])
-        except ray.exceptions.RayError as error:  # no actor can be begun, say for want of fastattn on a host
+        except ray.exceptions.RayError as error:  # no actor can start, for example without fastattn on a host
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise FastattnError(f"Ray cannot go on: {reason[-1].strip()}") from error
 
 
 @contextlib.contextmanager
 def _settings(context: Any) -> Iterator[None]:
-    """Ray Data's settings for a pass: what is lost ends nothing, and what is to be seen of it we show."""
-    wanted = {
+    """Ray Data's settings for a pass: a lost block does not end it, and Ray shows no progress of its own."""
+    settings = {
         "max_errored_blocks": -1,
         "max_consecutive_actor_init_deaths": MOST_LOST_ACTORS,
-        # An actor that was lost before it began is replaced where the others are at work, not only where work waits.
+        # An actor that was lost before it began is replaced while the others work, not only while work waits.
         "autoscaling_config": replace(context.autoscaling_config, actor_pool_util_upscaling_threshold=0.99),
         "enable_progress_bars": False,
         "print_on_execution_start": False,
     }
-    before = {name: getattr(context, name) for name in wanted}
+    saved = {name: getattr(context, name) for name in settings}
     try:
-        for name, value in wanted.items():
+        for name, value in settings.items():
             setattr(context, name, value)
         yield
     finally:
-        for name, value in before.items():
+        for name, value in saved.items():
             setattr(context, name, value)

@@ -1,4 +1,4 @@
-"""The libraries of the extra ``fastattn[ray]``, or one line that says what to install."""
+"""Imports of the libraries of the extra ``fastattn[ray]``; without them an error of one line says what to install."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""What a job is: all that its output depends on, as its output folder keeps it for the next run."""
+"""A job: everything that its output depends on, which the output folder keeps for the next run."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from fastattn.distributed.storage import public
 from fastattn.errors import InputError
 from fastattn.system.records import dataclass
 
-LAYOUT = 1  # of the output folder; one of another layout is neither continued nor mixed with this one
+LAYOUT = 1  # of the output folder; a run refuses a folder of another layout
 KINDS = ("translate", "encode")
 FORMS = ("parquet", "jsonl")
 _MOST_SHOWN = 3  # files of a kind in a message
@@ -18,16 +18,16 @@ _GREATEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class CorpusJob:
-    """All that the output depends on; two jobs without differences write the same.
+    """Everything that the output depends on; two jobs without differences write the same.
 
-    model      SHA-256 of the checkpoint's files; ``model_name`` is for messages alone
+    model      SHA-256 of the checkpoint's files; ``model_name`` is only for messages
     options    JSON, by name
-    column     of the input, which has the texts; ``outputs`` are the columns added to the input's
+    column     the input column of the texts; ``outputs``: the columns that are added to the input's
     form       of the output, one of FORMS
-    version    of what computes
+    version    of fastattn
     input_form of all files
-    files      {"url", "size", "modified"} of each input file, in order; when it was modified, in ns, 0 for unknown,
-               makes no other job (``touched``). URLs are kept without users, passwords and options.
+    files      {"url", "size", "modified"} of each input file, in order. "modified" is in ns, 0 for unknown, and makes
+               no other job (``touched``). URLs have no users, passwords and options.
     """
 
     kind: str
@@ -43,56 +43,56 @@ class CorpusJob:
     files: list[dict[str, Any]]
 
     def __post_init__(self) -> None:
-        kept = [{name: file[name] for name in _OF_FILES} for file in self.files]
-        vars(self)["files"] = [file | {"url": public(file["url"])} for file in kept]
+        files = [{name: file[name] for name in _OF_FILES} for file in self.files]
+        vars(self)["files"] = [file | {"url": public(file["url"])} for file in files]
 
     def as_json(self) -> bytes:
         return json.dumps({"layout": LAYOUT} | vars(self), indent=1).encode() + b"\n"
 
     def without_files(self) -> "CorpusJob":
-        """What computes a block of it: with many files, most of a job is their names."""
+        """The job without its files' names, which are most of it: enough to compute a block."""
         return CorpusJob(**vars(self) | {"files": []})
 
     @staticmethod
     def from_json(data: bytes, name: str) -> "CorpusJob":
-        """The job of a file's contents, which may be anything; InputError where they are no job of this layout."""
+        """The job in a file's contents; InputError for contents that are no job of this layout."""
         values = parse_object(data)
         if values is None:
             raise InputError(f"{name} should hold a job of fastattn as JSON, and does not; name another folder")
         if values.get("layout") != LAYOUT:
-            shown = _shown(values.get("layout"))
+            shown = _shortened(values.get("layout"))
             raise InputError(f"{name} has layout {shown}, this version of fastattn has {LAYOUT}; name another folder")
         for field, is_right in _FIELDS.items():
             if not is_right(values.get(field)):
-                shown = _shown(values.get(field))
+                shown = _shortened(values.get(field))
                 raise InputError(f"{name}: {field} cannot be that of a job, is {shown}; name another folder")
         return CorpusJob(**{field: values[field] for field in _FIELDS})
 
-    def differences(self, other: "CorpusJob") -> list[str]:
-        """What differs from an earlier job, a phrase each; none where both write the same."""
-        both: list[tuple[str, Any, Any]] = [("kind", self.kind, other.kind)]
-        if self.model != other.model:
-            now, before = (f"{job.model_name} ({job.model[:12]})" for job in (self, other))
-            both.append(("model", now, before))
-        both += [(name, self.options.get(name), other.options.get(name)) for name in self.options | other.options]
+    def differences(self, earlier: "CorpusJob") -> list[str]:
+        """The differences from an earlier job, a phrase each; none where both write the same."""
+        values: list[tuple[str, Any, Any]] = [("kind", self.kind, earlier.kind)]
+        if self.model != earlier.model:
+            now, before = (f"{job.model_name} ({job.model[:12]})" for job in (self, earlier))
+            values.append(("model", now, before))
+        values += [(name, self.options.get(name), earlier.options.get(name)) for name in self.options | earlier.options]
         names = ("column", "outputs", "form", "version", "block_bytes", "input_form")
-        both += [(name, getattr(self, name), getattr(other, name)) for name in names]
-        found = [
-            f"{_shown(name)}: {_shown(now)}, was {_shown(before)}"
-            for name, now, before in both
-            # As JSON, where a tuple is a list, but True is not 1; of another model all may look alike that is shown.
+        values += [(name, getattr(self, name), getattr(earlier, name)) for name in names]
+        differences = [
+            f"{_shortened(name)}: {_shortened(now)}, was {_shortened(before)}"
+            for name, now, before in values
+            # Compared as JSON, where a tuple is a list, but True is not 1. The shown names of two models may be equal.
             if name == "model" or json.dumps(now, sort_keys=True) != json.dumps(before, sort_keys=True)
         ]
-        return found + _differences_of_files(self.files, other.files)
+        return differences + _differences_of_files(self.files, earlier.files)
 
-    def touched(self, other: "CorpusJob") -> list[int]:
-        """Numbers of the files that were modified since an earlier job without differences, and kept their sizes."""
-        both = enumerate(zip(self.files, other.files))
-        return [number for number, (now, before) in both if now["modified"] != before["modified"] != 0]
+    def touched(self, earlier: "CorpusJob") -> list[int]:
+        """Numbers of the files with another time than in an earlier job, which has no differences."""
+        pairs = enumerate(zip(self.files, earlier.files))
+        return [number for number, (now, before) in pairs if now["modified"] != before["modified"] != 0]
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object of a file's contents, which may be anything; None for anything else."""
+    """The JSON object in a file's contents; None for contents that are no JSON object."""
     try:
         values = json.loads(data.decode("utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
 
 
 def is_count(value: Any) -> bool:
-    """Whether JSON's value is a whole number, at least 0, that has a place in 64 bits."""
+    """Whether a value of JSON is a whole number of at least 0 that fits in 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _GREATEST
 
 
@@ -140,24 +140,24 @@ _FIELDS = {name: _KINDS[kind] for name, kind in CorpusJob.__annotations__.items(
 _FIELDS |= {"kind": KINDS.__contains__, "form": FORMS.__contains__}
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = value if isinstance(value, str) else "not given" if value is None else json.dumps(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def _differences_of_files(now: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[str]:
-    now_sizes, sizes = ({file["url"]: file["size"] for file in files} for files in (now, before))
-    new = [url for url in now_sizes if url not in sizes]
-    gone = [url for url in sizes if url not in now_sizes]
+def _differences_of_files(files: list[dict[str, Any]], earlier_files: list[dict[str, Any]]) -> list[str]:
+    sizes_now, sizes = ({file["url"]: file["size"] for file in listed} for listed in (files, earlier_files))
+    new = [url for url in sizes_now if url not in sizes]
+    gone = [url for url in sizes if url not in sizes_now]
     if new or gone:
-        which = [f"{word}: {_some(urls)}" for word, urls in (("new", new), ("gone", gone)) if urls]
-        return [f"input: {len(now)} file{'s'[: len(now) != 1]}, were {len(before)} ({'; '.join(which)})"]
-    changed = [f"{url}: {size} bytes, was {sizes[url]}" for url, size in now_sizes.items() if size != sizes[url]]
-    if not changed and list(now_sizes) != list(sizes):
+        changes = [f"{word}: {_first_texts(urls)}" for word, urls in (("new", new), ("gone", gone)) if urls]
+        return [f"input: {len(files)} file{'s'[: len(files) != 1]}, were {len(earlier_files)} ({'; '.join(changes)})"]
+    changed = [f"{url}: {size} bytes, was {sizes[url]}" for url, size in sizes_now.items() if size != sizes[url]]
+    if not changed and list(sizes_now) != list(sizes):
         return ["input: the same files in another order"]
-    return changed if len(changed) <= _MOST_SHOWN else [_some(changed)]
+    return changed if len(changed) <= _MOST_SHOWN else [_first_texts(changed)]
 
 
-def _some(texts: list[str]) -> str:
+def _first_texts(texts: list[str]) -> str:
     more = f" and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
     return ", ".join(texts[:_MOST_SHOWN]) + more

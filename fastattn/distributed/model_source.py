@@ -1,7 +1,7 @@
 """How a model reaches the hosts that compute with it: by its path, by its name, or shipped through Ray's object store.
 
-Whatever the way, its files have one digest everywhere: a host that has another model under the same name is an error,
-not another translation.
+The digest of its files is checked on every host: another model under the same name is an error, not another
+translation.
 """
 
 import hashlib
@@ -20,17 +20,17 @@ from fastattn.system.records import dataclass
 from fastattn.weights import download
 
 REACHES = ("path", "name", "store")
-MOST_FILES = 250  # of a checkpoint; a folder with more is used for something else too
-_SOURCE = "SOURCE.txt"  # where a checkpoint is from, beside its files: no part of it
+MOST_FILES = 250  # of a checkpoint; a folder with more files is not only a checkpoint
+_SOURCE = "SOURCE.txt"  # says where a checkpoint is from; not a file of the checkpoint
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """name       as the user gave it
+    """name       the user's name for the model
     path       of its folder or file, on the host where the job began
     digest     of its files: SHA-256, hex
     reach      one of REACHES
-    is_folder  whether the path is a folder's
+    is_folder  whether the path is a folder
     stored     for "store": Ray's reference to {name of a file: uint8 array}
     """
 
@@ -43,60 +43,60 @@ class ModelSource:
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """Name with forward slashes -> file, of all that belongs to a checkpoint: a folder's files, or the file itself."""
+    """Name with forward slashes -> file, for all files of a checkpoint: those of a folder, or the file itself."""
     if not path.is_dir():
         return {path.name: path}
-    found = {}
+    files = {}
     for folder, folders, names in os.walk(path, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             file = Path(folder) / name
             if name != _SOURCE and not name.startswith("."):
-                found[file.relative_to(path).as_posix()] = file
-        if len(found) > MOST_FILES:
+                files[file.relative_to(path).as_posix()] = file
+        if len(files) > MOST_FILES:
             raise CheckpointError(f"{path}: expected a checkpoint's folder, found more than {MOST_FILES} files in it")
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def digest_of(path: Path) -> str:
     """SHA-256, hex, of a checkpoint's files and their names. Raises CheckpointError where one cannot be read."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, file in files_of(path).items():
         try:
             with file.open("rb") as stream:
-                each = hashlib.sha256()
+                file_digest = hashlib.sha256()
                 while part := stream.read(1 << 20):
-                    each.update(part)
+                    file_digest.update(part)
         except OSError as error:
             raise CheckpointError(f"{file}: cannot be read: {error.strerror or error}") from None
-        # A file by itself may have any name.
-        whole.update(f"{name if path.is_dir() else ''}\n{each.hexdigest()}\n".encode("utf-8", "surrogatepass"))
-    return whole.hexdigest()
+        # The name of a checkpoint that is one file does not count.
+        digest.update(f"{name if path.is_dir() else ''}\n{file_digest.hexdigest()}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
-def contents(path: Path) -> dict[str, np.ndarray]:
-    """Name -> bytes, uint8, of each file of a checkpoint, mapped."""
-    found = {}
+def mapped_files(path: Path) -> dict[str, np.ndarray]:
+    """Name -> mapped bytes, uint8, of each file of a checkpoint."""
+    bytes_of_files = {}
     for name, file in files_of(path).items():
-        is_empty = not file.stat().st_size  # which cannot be mapped
-        found[name] = np.zeros(0, np.uint8) if is_empty else np.memmap(file, np.uint8, "r").view(np.ndarray)
-    return found
+        is_empty = not file.stat().st_size  # an empty file cannot be mapped
+        bytes_of_files[name] = np.zeros(0, np.uint8) if is_empty else np.memmap(file, np.uint8, "r").view(np.ndarray)
+    return bytes_of_files
 
 
 def check_reach(reach: str | None) -> None:
-    """Raise InputError for a way to the hosts that is unknown; None: the caller does not say."""
+    """Raise InputError unless ``reach`` is one of REACHES or None, the default."""
     if reach is not None:
         check_known("way of a model to the hosts", reach, REACHES)
 
 
 def source_of(name: str, path: Path, digest: str, reach: str) -> ModelSource:
-    """A model on its way; for "store" its files are in Ray's object store now."""
-    stored = import_ray().put(contents(path)) if reach == "store" else None
+    """The source of a model; for "store" this puts its files into Ray's object store."""
+    stored = import_ray().put(mapped_files(path)) if reach == "store" else None
     return ModelSource(name, str(path), digest, reach, path.is_dir(), stored)
 
 
-def on_this_host(source: ModelSource) -> Path:
-    """The path of the model here. Raises CheckpointError where it is missing, or another one."""
+def local_path(source: ModelSource) -> Path:
+    """The path of the model on this host. Raises CheckpointError where it is missing, or another model."""
     if source.reach == "store":
         return _unpacked(source)
     host = socket.gethostname()
@@ -104,19 +104,19 @@ def on_this_host(source: ModelSource) -> Path:
         path = download.resolve(source.path if source.reach == "path" else source.name)
     except CheckpointError as error:
         raise CheckpointError(f"on host {host}: {error}") from None
-    if (found := digest_of(path)) != source.digest:
-        digests = f"SHA-256 {found[:12]}, expected {source.digest[:12]}"
+    if (digest := digest_of(path)) != source.digest:
+        digests = f"SHA-256 {digest[:12]}, expected {source.digest[:12]}"
         raise CheckpointError(f"on host {host}: {path} is another model ({digests})")
     return path
 
 
 def _unpacked(source: ModelSource) -> Path:
-    """The folder or file in the cache where the model's files were put, by this process or an earlier one."""
+    """The folder or file in the cache that holds the shipped model; this process unpacks it if it is not there."""
     folder = cache_root() / "checkpoints" / f"shipped-{source.digest[:8]}"
     if not folder.is_dir():
         _unpack(source, folder)
     path = folder
-    if not source.is_folder:  # shipped, perhaps from elsewhere, under another name: its contents are what counts
+    if not source.is_folder:  # the file's name may differ from host to host: only its contents count
         path = next((file for file in sorted(folder.iterdir()) if file.name != _SOURCE), folder)
     if digest_of(path) != source.digest:
         raise CheckpointError(f"{path}: not the model that was shipped; delete the folder, so that it is shipped anew")
@@ -137,7 +137,7 @@ def _unpack(source: ModelSource, folder: Path) -> None:
         try:
             os.rename(part, folder)
         except OSError:
-            if not folder.is_dir():  # where it is, another process was first
+            if not folder.is_dir():  # else another process was first
                 raise
     finally:
         discard(part)

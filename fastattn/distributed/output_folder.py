@@ -1,10 +1,10 @@
-"""The output of a job: a file a block, and beside it what is finished, so that the next run does what is missing.
+"""The output of a job: a file for each block, and records of finished blocks, so that the next run does the others.
 
 OUT/part-00000012.parquet                    the rows of block 12
-OUT/_fastattn/job.json                       what is written here: ``CorpusJob``
-OUT/_fastattn/finished/00000012.json         the record of block 12; written after its part, which it describes
+OUT/_fastattn/job.json                       the job: ``CorpusJob``
+OUT/_fastattn/finished/00000012.json         the record of block 12, written after its part
 OUT/_fastattn/set-aside/00000012.jsonl, .json  the rows of a block that failed, and its record
-OUT/_fastattn/lock, or leases/               who is at work
+OUT/_fastattn/lock, or leases/               the process at work
 """
 
 import contextlib
@@ -32,7 +32,7 @@ Record = dict[str, Any]  # plain data
 _ROOM = "_fastattn"
 _JOB, _FINISHED, _SET_ASIDE = f"{_ROOM}/job.json", f"{_ROOM}/finished", f"{_ROOM}/set-aside"
 _RECORD_NAME = re.compile(r"(\d{8,12})\.json")
-_LARGEST_JOB, _LARGEST_RECORD = 1 << 28, 1 << 20  # bytes; what is cut there is no JSON, so it is not believed
+_LARGEST_JOB, _LARGEST_RECORD = 1 << 28, 1 << 20  # bytes; longer contents are cut, and so are no JSON
 _READERS = 16  # records read at a time: an object store answers each after some 20 ms
 
 
@@ -45,29 +45,36 @@ class OutputFolder:
     def __init__(self, url: str, form: str):
         if not url:
             raise InputError("the folder of the output has no name")
-        self.name = public(url).rstrip("/") or "/"
+        self.name, self.url = public(url).rstrip("/") or "/", url
         self._form = form
-        self.url, self._store = _store(url, self.name)
+        system, path = filesystem(url)
+        if system.type_name != "local":
+            self._store: Store = ObjectStore(system, path, self.name)
+            return
+        self.url = os.path.abspath(path)
+        if os.path.lexists(self.url) and not os.path.isdir(self.url):
+            raise InputError(f"cannot write {self.name}: it is no folder")
+        self._store = LocalStore(self.url, self.name)
 
     def hold(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        """Keep other jobs out, and sweep what killed ones left. FastattnError where another is at work.
+        """Keep other jobs out, and delete what killed jobs left. FastattnError where another job is at work.
 
-        Yields a function that raises StorageError if the folder is held no longer, which only leases may come to.
-        InputError, before anything is written, where the folder has files that are no job's.
+        Yields a function that raises StorageError if the folder is no longer held, which can happen to leases alone.
+        InputError, before anything is written, where the folder has files of no job.
         """
         self._refuse_other_files()
         return self._store.hold(_ROOM, ["", _ROOM, _FINISHED, _SET_ASIDE])
 
     def begin(self, job: CorpusJob) -> CorpusJob:
-        """The job as it was first begun here; keeps ``job`` where there is none yet.
+        """The job that was first begun here; writes ``job`` where there is none yet.
 
-        InputError that says what differs where another job was begun here, or the folder has other files, and for a job
-        of too many files.
+        InputError where another job was begun here, with the differences, where the folder has other files, and for a
+        job of too many files.
         """
         data = self._store.read(_JOB, _LARGEST_JOB)
         if data is None:
             self._refuse_other_files()
-            self.keep(job)
+            self.write_job(job)
             return job
         first = CorpusJob.from_json(data, f"{self.name}/{_JOB}")
         differences = job.differences(first)
@@ -75,8 +82,8 @@ class OutputFolder:
             raise InputError(f"{self.name} holds another job: {'; '.join(differences)}; name another folder")
         return first
 
-    def keep(self, job: CorpusJob) -> None:
-        """Write the job in the place of one without differences, whose files had other times."""
+    def write_job(self, job: CorpusJob) -> None:
+        """Write the job, in place of a job without differences whose files had other times."""
         data = job.as_json()
         if len(data) >= _LARGEST_JOB:
             many = f"{len(job.files):,} input files are too many for one job"
@@ -84,26 +91,26 @@ class OutputFolder:
         self._store.write(_JOB, data)
 
     def finished(self) -> dict[int, Record]:
-        """The records of the blocks whose parts are there as they were written, by number, in order."""
+        """Number -> record of each block whose part is intact, in order."""
         sizes = {name: entry.size for name, entry in self._store.list("").items()}
         matches = (_RECORD_NAME.fullmatch(name) for name in self._store.list(_FINISHED))
         numbers = sorted({int(match[1]) for match in matches if match})
 
-        def believed(number: int) -> Record | None:
-            return self._believed(number, sizes.get(self._part(number)))
+        def valid_record(number: int) -> Record | None:
+            return self._valid_record(number, sizes.get(self._part(number)))
 
-        found = zip(numbers, map_in_threads(believed, numbers, _READERS))
-        return {number: record for number, record in found if record is not None}
+        records = map_in_threads(valid_record, numbers, _READERS)
+        return {number: record for number, record in zip(numbers, records) if record is not None}
 
     def finished_block(self, number: int) -> Record | None:
-        """The record of a block whose part is there as it was written, or None."""
-        return self._believed(number, self._store.size(self._part(number)))
+        """The record of a block whose part is intact, or None."""
+        return self._valid_record(number, self._store.size(self._part(number)))
 
     def write_block(self, number: int, data: Buffer, record: Record) -> Record:
-        """Write a block's part, then its record, with its number, the part's name, bytes and digest, which is returned.
+        """Write a block's part, then its record; returns the record with the block's number, part, bytes and digest.
 
-        record  with the rest of ``_FIELDS``, else the block counts as unfinished; more is kept as it is
-        A block that was set aside before is so no longer. StorageError leaves the block unfinished.
+        record  with the other ``_FIELDS``, else the block counts as unfinished; it may have more
+        A block that was set aside before is finished now. StorageError leaves the block unfinished.
         """
         name = self._part(number)
         digest = hashlib.sha256(data).hexdigest()
@@ -115,9 +122,9 @@ class OutputFolder:
         return record
 
     def set_aside(self, number: int, rows: bytes, record: Record) -> Record:
-        """Keep the rows of a block that failed, as JSON lines, then its record, which is returned with its number.
+        """Write the rows of a block that failed, as JSON lines, then its record; returns the record with the number.
 
-        record  with the "error"; more is kept as it is
+        record  with the "error"; it may have more
         """
         record = record | {"block": number}
         self._store.write(f"{_SET_ASIDE}/{number:08d}.jsonl", rows)
@@ -127,10 +134,10 @@ class OutputFolder:
     def _part(self, number: int) -> str:
         return part_name(number, self._form)
 
-    def _believed(self, number: int, size: int | None) -> Record | None:
-        """The record of a part that has this size, and is as it was written; size None: there is no part.
+    def _valid_record(self, number: int, size: int | None) -> Record | None:
+        """The record of a block whose part has this size and is intact, else None; size None: there is no part.
 
-        None for what is none: a block is done again rather than believed to be finished.
+        A block with a doubtful record or part counts as unfinished.
         """
         record = parse_object(self._store.read(f"{_FINISHED}/{number:08d}.json", _LARGEST_RECORD) or b"")
         if record is None or not all(is_right(record.get(field)) for field, is_right in _FIELDS.items()):
@@ -140,28 +147,16 @@ class OutputFolder:
         return record if is_of_part and self._store.intact(part, record["digest"]) else None
 
     def _refuse_other_files(self) -> None:
-        """Raise InputError where the folder has files but no job; hidden ones do not count."""
+        """Raise InputError where the folder has files but no job; hidden files do not count."""
         if self._store.read(_JOB, _LARGEST_JOB) is None:
-            others = sorted(name for name in self._store.list("") if name != _ROOM and not name.startswith("."))
-            if others:
-                found = f"other files ({others[0]}) and no job"
-                raise InputError(f"{self.name} holds {found}; name a folder that is empty or new")
+            foreign = sorted(name for name in self._store.list("") if name != _ROOM and not name.startswith("."))
+            if foreign:
+                contents = f"other files ({foreign[0]}) and no job"
+                raise InputError(f"{self.name} holds {contents}; name a folder that is empty or new")
 
 
 def part_name(number: int, form: str) -> str:
-    """The file of a block's rows."""
     return f"part-{number:08d}.{form}"
-
-
-def _store(url: str, name: str) -> tuple[str, Store]:
-    """(the folder's absolute path or URL, what it is kept in)"""
-    found, path = filesystem(url)
-    if found.type_name != "local":
-        return url, ObjectStore(found, path, name)
-    path = os.path.abspath(path)
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise InputError(f"cannot write {name}: it is no folder")
-    return path, LocalStore(path, name)
 
 
 _FIELDS = {
@@ -177,52 +172,52 @@ def as_file(rows: BlockRows, columns: "Mapping[str, pyarrow.Array]", form: str) 
     """Rows with further columns, as the bytes of a form: "parquet" or "jsonl"."""
     if form == "parquet":
         return as_parquet(rows.table(), columns)
-    refuse_twice(names_in(rows, form), columns)
+    refuse_duplicates(names_in(rows, form), columns)
     return as_json_lines(rows.objects(), columns)
 
 
 def names_in(rows: BlockRows, form: str) -> set[str]:
-    """The names of the columns, or of all records' fields, that a file of the form has of the rows."""
+    """The names of the columns, or of all fields, that the rows have in a file of this form."""
     return set(rows.table().column_names) if form == "parquet" else set().union(*rows.records())
 
 
 def as_parquet(table: "pyarrow.Table", columns: "Mapping[str, pyarrow.Array]") -> "pyarrow.Buffer":
-    """The table with further columns after its own. InputError where it has one of their names already."""
+    """The table with further columns behind its own. InputError where it has a column of that name already."""
     pa = import_pyarrow()
-    refuse_twice(table.column_names, columns)
+    refuse_duplicates(table.column_names, columns)
     for name, array in columns.items():
         table = table.append_column(name, array)
-    # pandas and others describe all columns in the schema's metadata, which would lack the new ones.
+    # pandas and others describe all columns in the schema's metadata, where the new columns would lack.
     table = table.replace_schema_metadata(None)
     sink = pa.BufferOutputStream()
-    # Dictionaries of values made the files of vectors 11% larger and five times slower to write, those of texts larger.
+    # With dictionaries of values, files of vectors were 11% larger and took five times as long; files of texts grew
+    # too.
     pa.parquet.write_table(table, sink, compression="zstd", use_dictionary=False)
     return sink.getvalue()
 
 
 def as_json_lines(objects: Sequence[str], columns: "Mapping[str, pyarrow.Array]") -> bytes:
-    """A line for each object of JSON, with further fields after its own: texts, numbers, or lists of them.
+    """A line for each JSON object, with further fields behind its own: texts, numbers, or lists of them.
 
-    Numbers of float32 are the shortest decimals that give them back; those that JSON has no word for are null.
+    A float32 is the shortest decimal that gives it back; NaN and infinity are null.
     """
     added = [(json_line(name), _json_values(array)) for name, array in columns.items()]
     lines = []
-    for whole in objects:
-        fields = whole[1:-1].strip()
-        more = [f"{name}: {next(values)}" for name, values in added]
-        lines.append("{" + ", ".join([fields] * bool(fields) + more) + "}\n")
+    for source in objects:
+        fields = source[1:-1].strip()
+        new_fields = [f"{name}: {next(values)}" for name, values in added]
+        lines.append("{" + ", ".join([fields] * bool(fields) + new_fields) + "}\n")
     return "".join(lines).encode()
 
 
-def refuse_twice(names: Container[str], columns: Iterable[str]) -> None:
-    """Raise InputError where the input has one of the columns already."""
+def refuse_duplicates(names: Container[str], columns: Iterable[str]) -> None:
+    """Raise InputError where the input already has one of the columns."""
     for name in columns:
         if name in names:
             raise InputError(f"the input has a column {name!r} already; name the one to be written otherwise")
 
 
 def _json_values(array: "pyarrow.Array") -> Iterator[str]:
-    """The JSON of each value."""
     types = import_pyarrow().types
     if types.is_list(array.type) or types.is_fixed_size_list(array.type):
         for scalar in array:

@@ -1,4 +1,4 @@
-"""Where a job's output goes, a folder of the system or an object store, and who may write there."""
+"""The stores of a job's output, a local folder or an object store, and the locks and leases on them."""
 
 import contextlib
 import errno
@@ -25,12 +25,13 @@ LEASES = "leases"  # the folder of them
 
 @contextlib.contextmanager
 def hold_lease(store: "Store", room: str) -> Iterator[Callable[[], None]]:
-    """Hold a lease in ``room``; FastattnError where another lives there. Yields what raises when it was lost.
+    """Hold a lease in ``room``; FastattnError where another job has a living lease. Yields a function that raises when
+    the lease is lost.
 
-    Leases are objects in the room, each renewed by its holder while it lives, where there are no locks. A job writes
-    its own first and lists all then, and goes on only if it finds no other that lives. Of two that begin at once, at
-    least one so finds the other, in a store whose listings show what was written before them: both may be refused,
-    both cannot go on. How old a lease is, the store's clock says, by which both leases are dated.
+    Where there are no locks, leases are objects in the room, which their holders renew. A job first writes its own
+    lease, then lists all leases, and goes on only if no other lease lives. So of two jobs that begin at once at least
+    one finds the other, in a store whose listings show all earlier writes: both may be refused, but both cannot go on.
+    The age of a lease is the difference of two times of the store's clock.
     """
     lease = _Lease(store, f"{room}/{LEASES}")
     lease.renew()
@@ -44,7 +45,7 @@ def hold_lease(store: "Store", room: str) -> Iterator[Callable[[], None]]:
         ending.set()
         if thread is not None and thread.is_alive():
             thread.join()
-        with contextlib.suppress(StorageError):  # then it dies of age
+        with contextlib.suppress(StorageError):  # else the lease expires
             store.delete(lease.path)
 
 
@@ -55,7 +56,7 @@ class _Lease:
         self._name = f"{os.urandom(8).hex()}.json"
         self.path = f"{folder}/{self._name}"
         self._is_lost = False
-        self._seen = 0  # when it was written, by the last listing after that
+        self._seen = 0  # the time of its last writing, by the listing after it
 
     def renew(self) -> None:
         holder = f"process {os.getpid()} on {socket.gethostname()}"
@@ -81,7 +82,7 @@ class _Lease:
             self._store.delete(f"{self._folder}/{name}")
 
     def renew_until(self, ending: threading.Event) -> None:
-        """Renew it now and then. What fails is tried again; what another job has deleted is lost."""
+        """Renew the lease now and then. Failures are tried again; a lease that another job has deleted is lost."""
         while not (self._is_lost or ending.wait(RENEWED_AFTER)):
             with contextlib.suppress(StorageError):
                 self._is_lost = self._name not in self._store.list(self._folder)
@@ -90,10 +91,10 @@ class _Lease:
                     self._is_lost = self._is_beside_another()
 
     def _is_beside_another(self) -> bool:
-        """Whether another job may have found this lease dead before it was renewed: its own is there then.
+        """Whether another job may have found this lease dead before its renewal: then the other lease is there.
 
-        One that finds a lease which lives is refused, so that its own says nothing. A renewal may be dated when it was
-        begun: hence the margin.
+        The lease of a job that found this one alive means nothing, since the job was refused. The store may date a
+        renewal by its beginning: hence the margin.
         """
         leases = self._store.list(self._folder)
         if self._name not in leases:
@@ -107,12 +108,12 @@ class _Lease:
             raise StorageError(f"{self._store.name}: {late}, so another job has begun there")
 
 
-Buffer = Any  # bytes, or what else has a buffer of bytes
+Buffer = Any  # bytes, or another object with a buffer of bytes
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of a listing: its bytes, and when it was written by the store's own clock, in ns."""
+    """A file of a listing: its bytes, and the time of its writing by the store's clock, in ns."""
 
     size: int
     modified: int
@@ -121,14 +122,14 @@ class StoredFile:
 class Store(Protocol):
     """Files by their paths below one folder, with "/" between names. All methods raise StorageError.
 
-    hold    one process at a time, within ``room``; makes the folders, and deletes what killed writers left; yields a
-            function that raises StorageError where the room is not held any more
-    read    the contents, or the first ``most`` bytes of them; None where there is no such file
-    write   a file that appears whole or not at all, in the place of one that is there
-    delete  a file, if it is there
+    hold    lets one process at a time hold ``room``; makes the folders, and deletes what killed writers left; yields a
+            function that raises StorageError where the room is no longer held
+    read    the contents, or their first ``most`` bytes; None where there is no such file
+    write   writes or replaces a file, which appears whole or not at all
+    delete  deletes a file, if it is there
     size    of a file, in bytes; None where there is no such file
-    intact  whether a file of the right size still has this SHA-256; a store that checks what it keeps is not asked
-    list    what is in a folder, folders too, by name; nothing where there is none
+    intact  whether a file of the right size still has this SHA-256; True in a store that keeps checksums
+    list    name -> file, folders too, in a folder; empty where there is no folder
     """
 
     name: str
@@ -146,8 +147,8 @@ _LONGEST = 300  # characters of a store's own message
 
 
 @contextlib.contextmanager
-def naming_failures(store: Store, verb: str, path: str) -> Iterator[None]:
-    """Turn an error of the system or of pyarrow inside, which is an OSError or a ValueError, into one of one line."""
+def naming_errors(store: Store, verb: str, path: str) -> Iterator[None]:
+    """Turn an OSError or ValueError of the system or of pyarrow into a StorageError of one line."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -155,7 +156,7 @@ def naming_failures(store: Store, verb: str, path: str) -> Iterator[None]:
         raise StorageError(f"cannot {verb} {store.name}{'/' * bool(path)}{path}: {reason}") from error
 
 
-# pyarrow's types of file systems in which a file that is being written does not show under its name.
+# pyarrow's types of file systems in which an unfinished file does not show under its name.
 _WHOLE = ("s3", "gcs", "abfs")
 _WAITS = (1.0, 4.0)  # seconds before a write is tried again
 
@@ -172,11 +173,11 @@ class ObjectStore:
         self._path = path.rstrip("/")
 
     def hold(self, room: str, folders: Sequence[str]) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        """Hold a lease. There is nothing to make and nothing to sweep: folders are names, unfinished objects none."""
+        """Hold a lease. Folders need not be made, and unfinished objects do not exist."""
         return hold_lease(self, room)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with naming_failures(self, "read", path):
+        with naming_errors(self, "read", path):
             try:
                 with self._filesystem.open_input_stream(f"{self._path}/{path}") as stream:
                     return stream.read(most)  # type: ignore[no-any-return]
@@ -184,13 +185,13 @@ class ObjectStore:
                 return None
 
     def write(self, path: str, data: Buffer) -> None:
-        """Write an object in one go: a stream that is closed early, or forgotten, would keep half of it.
+        """Write an object at once: a stream that is closed early, or never, would keep half of it.
 
-        What fails is tried again: a job of many hosts ends with the first that cannot write.
+        A failed write is tried again: a job on many hosts ends with the first host that cannot write.
         """
         for wait in (*_WAITS, None):
             try:
-                with naming_failures(self, "write", path):
+                with naming_errors(self, "write", path):
                     stream = self._filesystem.open_output_stream(f"{self._path}/{path}")
                     stream.write(data)
                     stream.close()
@@ -201,29 +202,29 @@ class ObjectStore:
                 time.sleep(wait)
 
     def delete(self, path: str) -> None:
-        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
             self._filesystem.delete_file(f"{self._path}/{path}")
 
     def size(self, path: str) -> int | None:
-        with naming_failures(self, "read", path):
+        with naming_errors(self, "read", path):
             return self._filesystem.get_file_info(f"{self._path}/{path}").size  # type: ignore[no-any-return]
 
     def intact(self, path: str, digest: str) -> bool:
-        """True: object stores keep checksums of their own, and all the output would pass through the network."""
+        """True: object stores keep checksums, and a test would read all the output through the network."""
         return True
 
     def list(self, folder: str) -> dict[str, StoredFile]:
         from pyarrow.fs import FileSelector
 
         listed = f"{self._path}/{folder}" if folder else self._path
-        with naming_failures(self, "read", folder):
-            found = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
-        return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in found}
+        with naming_errors(self, "read", folder):
+            files = self._filesystem.get_file_info(FileSelector(listed, allow_not_found=True))
+        return {info.base_name: StoredFile(info.size or 0, info.mtime_ns or 0) for info in files}
 
 
 _LOCK = "lock"
-_CHUNK = 1 << 20  # bytes that are read at once for a digest
-_PART = ".fastattn-"  # begins the names of unfinished files, which readers of a folder pass over as hidden
+_CHUNK = 1 << 20  # bytes read at once for a digest
+_PART = ".fastattn-"  # begins the names of unfinished files: readers of a folder ignore hidden files
 
 
 class LocalStore:
@@ -235,17 +236,17 @@ class LocalStore:
 
     @contextlib.contextmanager
     def hold(self, room: str, folders: Sequence[str]) -> Iterator[Callable[[], None]]:
-        """Hold the lock in ``room``; where the system has no locks, a lease, as an object store does."""
+        """Hold the lock in ``room``, or a lease where the system has no locks."""
         self._make_folders(folders)
-        with naming_failures(self, "write", f"{room}/{_LOCK}"):
-            # Unbuffered: what a full disk does not take is not tried again when the file is closed.
+        with naming_errors(self, "write", f"{room}/{_LOCK}"):
+            # Unbuffered: closing the file does not write again what a full disk refused.
             lock = os.path.join(self._folder, room, _LOCK)
             file = _open_regular(lock, "a+b", getattr(os, "O_NOFOLLOW", 0), buffering=0)
         with file:
             locked = try_lock(file)
             if locked is None:
                 holder = ""
-                with contextlib.suppress(OSError):  # Windows lets nobody read what is locked
+                with contextlib.suppress(OSError):  # on Windows nobody can read a locked file
                     file.seek(0)
                     holder = file.read(100).decode("utf-8", "replace")
                 raise FastattnError(f"{self.name}: another job is at work there{f' ({holder})' * bool(holder)}")
@@ -255,7 +256,7 @@ class LocalStore:
                     yield check
                 return
             try:
-                with contextlib.suppress(OSError):  # what it says is for people alone
+                with contextlib.suppress(OSError):  # only people read the contents
                     file.truncate(0)
                     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
                 for folder in folders:
@@ -265,16 +266,16 @@ class LocalStore:
                 unlock(file)
 
     def read(self, path: str, most: int) -> bytes | None:
-        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 return file.read(most)
         return None
 
     def write(self, path: str, data: Buffer) -> None:
-        """Write a file in a folder that ``hold`` made; on another host it is there only if the hosts share it."""
+        """Write a file in a folder that ``hold`` made. On another host the folder exists only if the hosts share it."""
         target = os.path.join(self._folder, path)
         folder, name = os.path.split(target)
-        with naming_failures(self, "write", path):
+        with naming_errors(self, "write", path):
             if not os.path.isdir(folder):
                 raise StorageError(f"cannot write {self.name}/{path}: no such folder; do all hosts share {self.name}?")
             stream, part = begin(os.path.join(folder, f"{_PART}{name}."), 0o666)
@@ -285,50 +286,50 @@ class LocalStore:
                 abandon(stream, part)
 
     def delete(self, path: str) -> None:
-        with naming_failures(self, "delete", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "delete", path), contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._folder, path))
 
     def size(self, path: str) -> int | None:
-        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             return os.stat(os.path.join(self._folder, path)).st_size
         return None
 
     def intact(self, path: str, digest: str) -> bool:
-        found = hashlib.sha256()
-        with naming_failures(self, "read", path), contextlib.suppress(FileNotFoundError):
+        sha256 = hashlib.sha256()
+        with naming_errors(self, "read", path), contextlib.suppress(FileNotFoundError):
             with _open_regular(os.path.join(self._folder, path), "rb") as file:
                 while part := file.read(_CHUNK):
-                    found.update(part)
-            return found.hexdigest() == digest
+                    sha256.update(part)
+            return sha256.hexdigest() == digest
         return False
 
     def list(self, folder: str) -> dict[str, StoredFile]:
-        found: dict[str, StoredFile] = {}
-        with naming_failures(self, "read", folder), contextlib.suppress(FileNotFoundError):
+        files: dict[str, StoredFile] = {}
+        with naming_errors(self, "read", folder), contextlib.suppress(FileNotFoundError):
             with os.scandir(os.path.join(self._folder, folder)) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         status = entry.stat(follow_symlinks=False)
-                        found[entry.name] = StoredFile(status.st_size, status.st_mtime_ns)
-        return found
+                        files[entry.name] = StoredFile(status.st_size, status.st_mtime_ns)
+        return files
 
     def _make_folders(self, folders: Sequence[str]) -> None:
-        above = os.path.dirname(self._folder)
-        if not os.path.isdir(above):
-            raise InputError(f"cannot write {self.name}: the folder {above} does not exist")
+        parent = os.path.dirname(self._folder)
+        if not os.path.isdir(parent):
+            raise InputError(f"cannot write {self.name}: the folder {parent} does not exist")
         for folder in folders:
-            with naming_failures(self, "write", folder), contextlib.suppress(FileExistsError):
+            with naming_errors(self, "write", folder), contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.join(self._folder, folder))
-            with naming_failures(self, "write", folder):
+            with naming_errors(self, "write", folder):
                 is_folder = stat.S_ISDIR(os.lstat(os.path.join(self._folder, folder)).st_mode)
-            if folder and not is_folder:  # what was written there would go elsewhere
+            if folder and not is_folder:  # a link would lead writes elsewhere
                 raise StorageError(f"cannot write {self.name}/{folder}: it is a link, or no folder")
 
 
 def _open_regular(path: str, mode: str, flags: int = 0, buffering: int = -1) -> BinaryIO:
-    """Open a file that anyone may have put there; OSError at once for a pipe or a device, which may never answer."""
+    """Open a regular file; OSError at once for a pipe or a device, which may never answer."""
     flags |= getattr(os, "O_NONBLOCK", 0)
-    file = open(path, mode, buffering, opener=lambda name, given: os.open(name, given | flags, 0o666))
+    file = open(path, mode, buffering, opener=lambda name, open_flags: os.open(name, open_flags | flags, 0o666))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "no regular file")

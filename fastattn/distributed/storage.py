@@ -1,4 +1,4 @@
-"""Input files, local or in an object store: found by name, folder or glob, and opened through pyarrow."""
+"""Input files, local or in an object store, found by name, folder or glob and opened through pyarrow."""
 
 import contextlib
 import os
@@ -41,36 +41,35 @@ class InputFile:
 
 
 def public(url: str) -> str:
-    """A path or URL as it may be kept and shown: without user and password, and without its options."""
+    """A path or URL without its user, password and options, for messages and files."""
     return without_secrets(url.partition("?")[0] if "://" in url else url)
 
 
 def filesystem(url: str) -> "tuple[FileSystem, str]":
-    """The file system of a local path or of a URL that pyarrow takes, and the path in it."""
+    """(file system of a local path or a URL, path in it), by pyarrow."""
     fs = import_pyarrow().fs
     if not _URL.match(url):
         return fs.LocalFileSystem(), url
-    with naming(url, InputError):
+    with naming_file(url, InputError):
         return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
 def open_input(url: str) -> Iterator[Any]:
-    """A file open for reading at any place, a pyarrow NativeFile.
+    """Open a local or remote file for reading: a pyarrow NativeFile.
 
-    Raises InputError where it cannot be opened, FastattnError where reading inside the block fails: one line with its
-    name.
+    Raises InputError where it cannot be opened, FastattnError where the block cannot read it: one line with its name.
     """
     system, path = filesystem(url)
-    with naming(url, InputError):
+    with naming_file(url, InputError):
         file = system.open_input_file(path)
-    with naming(url), file:
+    with naming_file(url), file:
         yield file
 
 
 @contextlib.contextmanager
-def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
-    """Turn an error of pyarrow or of the system inside into one line that names the file."""
+def naming_file(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None]:
+    """Turn an error of pyarrow or of the system into an error of one line that names the file."""
     failures = (OSError, import_pyarrow().ArrowException, UnicodeError)
     try:
         yield
@@ -79,7 +78,7 @@ def naming(url: str, kind: type[FastattnError] = FastattnError) -> Iterator[None
 
 
 def _reason(error: Exception) -> str:
-    """What pyarrow says, without the names, hints and places in its source that it adds."""
+    """The reason of an error, without the names, hints and source lines that pyarrow adds."""
     if isinstance(error, UnicodeError):
         return "pyarrow takes no file names that are not UTF-8"
     if isinstance(error, OSError) and error.errno:
@@ -90,10 +89,11 @@ def _reason(error: Exception) -> str:
 def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile]:
     """The files that the inputs name, in their order, those of a folder or a glob by name.
 
-    inputs  files, folders or globs (``*``, ``?``, ``[...]``, ``**``), local or URLs, where ``?`` begins the options. Of
-            a folder all files below, but hidden ones and, where ``form`` is None, those whose suffix says no form.
-    form    of all files, whatever their names say
-    Raises InputError for nothing found, a file named twice, a compressed one, and two forms.
+    inputs  files, folders or globs (``*``, ``?``, ``[...]``, ``**``), local or URLs, where ``?`` begins the options. A
+            folder stands for all files below it, without hidden files and, if ``form`` is None, without files of
+            unknown suffixes
+    form    of all files, whatever their names; None: by their suffixes
+    Raises InputError for inputs without files, a file named twice, a compressed file, and files of two forms.
     """
     if form is not None:
         check_known("form", form, sorted(_BY_FORM))
@@ -103,24 +103,24 @@ def find_files(inputs: Sequence[str], form: str | None = None) -> list[InputFile
             if file.url in files:
                 raise InputError(f"{public(file.url)} is named twice by the inputs")
             files[file.url] = file
-    found = list(files.values())
-    for file in found:
-        if file.form != found[0].form:
-            first, other = (f"{public(each.url)} is {each.form}" for each in (found[0], file))
-            raise InputError(f"{first}, {other}: the inputs of a job have one form")
-    return found
+    sorted_files = list(files.values())
+    for file in sorted_files:
+        if file.form != sorted_files[0].form:
+            first, second = (f"{public(each.url)} is {each.form}" for each in (sorted_files[0], file))
+            raise InputError(f"{first}, {second}: the inputs of a job have one form")
+    return sorted_files
 
 
 class _Location:
-    """An input's file system, the path in it, and how a path below becomes a URL again.
+    """An input's file system, and the path in it.
 
-    folder, parts  of a glob the folder before the first wildcard and the parts from there; else the path and none
+    folder, parts  for a glob, the folder before the first wildcard and the parts behind it; else the path and no parts
     """
 
     def __init__(self, name: str):
         self.name = name
         address, mark, options = name.partition("?") if _URL.match(name) else (os.path.abspath(name), "", "")
-        # Quoted for the parser of URLs, which knows no brackets and no spaces; what a user has quoted stays.
+        # Quoted for pyarrow's parser of URLs, which takes no brackets and spaces; a user's quotes stay.
         address = quote(address, safe="/:@%*!$&'()+,;=~") if mark or _URL.match(name) else address
         self.address, self._options = address.rstrip("/") or "/", mark + options
         self.system, path = filesystem(self.address + self._options)
@@ -140,34 +140,34 @@ class _Location:
         return f"{folder}/{quote(path[len(self.folder) :].lstrip('/'))}{self._options}"
 
     def information(self) -> "FileInfo":
-        with naming(self.name, InputError):
+        with naming_file(self.name, InputError):
             return self.system.get_file_info(self.path)
 
     def listed(self, folder: str, recursive: bool) -> "list[FileInfo]":
-        """What a folder holds, by name. Raises InputError where a link below it leads back to where it is."""
-        at_once = recursive and not self._is_local  # which would follow such links until a path is too long
+        """The contents of a folder, by name. InputError where a link below it leads to a folder around the link."""
+        at_once = recursive and not self._is_local  # a local file system would follow such links endlessly
         selector = import_pyarrow().fs.FileSelector(folder, recursive=at_once, allow_not_found=True)
-        with naming(self.name, InputError):
-            found = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
+        with naming_file(self.name, InputError):
+            infos = sorted(self.system.get_file_info(selector), key=lambda info: str(info.path))
         if not recursive or at_once:
-            return found
-        for path in [info.path for info in found if info.type == import_pyarrow().fs.FileType.Directory]:
+            return infos
+        for path in [info.path for info in infos if info.type == import_pyarrow().fs.FileType.Directory]:
             if os.path.islink(path) and Path(folder).resolve().is_relative_to(Path(path).resolve()):
                 raise InputError(f"{path} is a link to a folder that it lies in")
-            found += self.listed(path, True)
-        return sorted(found, key=lambda info: str(info.path))
+            infos += self.listed(path, True)
+        return sorted(infos, key=lambda info: str(info.path))
 
     def file(self, info: "FileInfo", form: str | None) -> InputFile:
-        """A file that was found; InputError where it is compressed, or neither its name nor ``form`` says its form."""
+        """The input file; InputError where it is compressed, or neither its name nor ``form`` says its form."""
         url = self.url(info.path)
         shown = public(url)
         stem, suffix = os.path.splitext(info.path.lower())
         if suffix in _COMPRESSED:
             raise InputError(f"{shown} is compressed, so it cannot be read in parts; unpack it, or make Parquet of it")
-        known = form or SUFFIXES.get(suffix)
-        if known is None:
+        file_form = form or SUFFIXES.get(suffix)
+        if file_form is None:
             raise InputError(f"{shown}: its name says no form; known: {', '.join(SUFFIXES)}; or name the form")
-        return InputFile(url, info.size, info.mtime_ns or 0, known)
+        return InputFile(url, info.size, info.mtime_ns or 0, file_form)
 
 
 def _files_of(name: str, form: str | None) -> list[InputFile]:
@@ -183,7 +183,7 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
     if info.type == types.Directory:
         below = [info for info in location.listed(location.path, True) if info.type == types.File]
         below = [info for info in below if not _is_hidden(info.path[len(location.path) :])]
-        named = [info for info in below if form or _says_form(info.path)]
+        named = [info for info in below if form or _has_form(info.path)]
         if not named:
             lacking = "files" if form else f"files that end in {', '.join(SUFFIXES)}"
             raise InputError(f"the folder {shown} holds no {lacking}")
@@ -192,14 +192,14 @@ def _files_of(name: str, form: str | None) -> list[InputFile]:
         raise InputError(f"cannot read {shown}: neither a file nor a folder")
     if not location.parts:
         raise InputError(f"cannot read {shown}: there is no such file or folder")
-    matching = [info for info in _matching(location, location.folder, location.parts) if info.type == types.File]
+    matching = [info for info in _glob(location, location.folder, location.parts) if info.type == types.File]
     if not matching:
         raise InputError(f"no file matches {shown}")
     return [location.file(info, form) for info in matching]
 
 
-def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
-    """The first of the inputs that would find a file of this name in the folder ``out``, or None."""
+def input_that_finds(out: str, file: str, inputs: Sequence[str]) -> str | None:
+    """The first input that would find a file of this name in the folder ``out``, or None."""
     system, path = filesystem(out)
     names = [*_names(system, path), file]
     for name in inputs:
@@ -212,7 +212,7 @@ def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
             if above != names[: len(above)]:
                 continue
             if parts:
-                is_input = _fits(below, parts)
+                is_input = _matches_glob(below, parts)
             else:
                 types = import_pyarrow().fs.FileType
                 is_input = not _is_hidden("/".join(below)) and location.information().type == types.Directory
@@ -222,46 +222,46 @@ def input_with(out: str, file: str, inputs: Sequence[str]) -> str | None:
 
 
 def _names(system: "FileSystem", path: str) -> list[str]:
-    """The names on the way to a path, links of the system followed."""
+    """The names of a path's folders and the path, with the system's links resolved."""
     if system.type_name == "local":
         path = Path(path).resolve().as_posix()
     return [name for name in path.split("/") if name]
 
 
 def _is_hidden(path: str) -> bool:
-    """Whether a file or a folder on the way to it begins with a dot or an underscore."""
+    """Whether the name of a file or of a folder above it begins with a dot or an underscore."""
     return any(part.startswith((".", "_")) for part in path.strip("/").split("/"))
 
 
-def _says_form(path: str) -> bool:
-    """Whether a name says a form, that of a compressed file included: no file of texts is passed over in silence."""
+def _has_form(path: str) -> bool:
+    """Whether the suffix of a name says a form. Compressed files count, so that ``file`` refuses them."""
     stem, suffix = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] in SUFFIXES if suffix in _COMPRESSED else suffix in SUFFIXES
 
 
-def _matching(location: _Location, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
-    """What matches the parts of a glob below a folder."""
+def _glob(location: _Location, folder: str, parts: list[str]) -> "Iterator[FileInfo]":
+    """Yield what matches the parts of a glob below a folder."""
     if parts[0] == "**":
         for info in location.listed(folder, True):
-            if _fits(info.path[len(folder) :].strip("/").split("/"), parts):
+            if _matches_glob(info.path[len(folder) :].strip("/").split("/"), parts):
                 yield info
         return
     for info in location.listed(folder, False):
-        if not _fits([info.base_name], parts[:1]):
+        if not _matches_glob([info.base_name], parts[:1]):
             continue
         if not parts[1:]:
             yield info
         elif info.type == import_pyarrow().fs.FileType.Directory:
-            yield from _matching(location, info.path, parts[1:])
+            yield from _glob(location, info.path, parts[1:])
 
 
-def _fits(names: list[str], parts: list[str]) -> bool:
-    """Whether names of folders and a file fit a glob; as in a shell, no wildcard stands for a dot at the beginning."""
+def _matches_glob(names: list[str], parts: list[str]) -> bool:
+    """Whether names of folders and a file match a glob; as in a shell, no wildcard matches a dot at the beginning."""
     if not names or not parts:
         return not names and not parts
     if parts[0] == "**":
-        if _fits(names, parts[1:]):
+        if _matches_glob(names, parts[1:]):
             return True
-        return not names[0].startswith(".") and (_fits(names[1:], parts) or len(names) == len(parts) == 1)
+        return not names[0].startswith(".") and (_matches_glob(names[1:], parts) or len(names) == len(parts) == 1)
     hidden = names[0].startswith(".") and not parts[0].startswith(".")
-    return not hidden and fnmatchcase(names[0], parts[0]) and _fits(names[1:], parts[1:])
+    return not hidden and fnmatchcase(names[0], parts[0]) and _matches_glob(names[1:], parts[1:])

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastattn.encoders.vector_head import VectorOptions, quantized
 from fastattn.processes.choice import Sharing
-from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
+from fastattn.processes.pool import Chunk, ProcessPool, plan_chunks, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
 from fastattn.system.progress import Progress
 
@@ -43,7 +43,7 @@ class EncodingProcesses:
 
             return replace(_chunk([texts[b] for b in numbers], options), done=show)
 
-        vectors_B = yield from plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
+        vectors_B = yield from plan_chunks([len(text) for text in texts], self._pool.count, make_chunk)
         vectors_BE = np.array(vectors_B, np.float32).reshape(len(texts), options.width)
         return quantized(vectors_BE, options)
 

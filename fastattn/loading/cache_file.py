@@ -25,7 +25,7 @@ from fastattn.errors import CheckpointError
 from fastattn.system.atomic_files import NotTrusted, abandon, begin, make_folder, open_trusted, write_whole
 from fastattn.system.cache_folder import remove_unused
 from fastattn.system.cpus import default_threads
-from fastattn.system.memory import mapped_by
+from fastattn.system.memory import mapping_of
 from fastattn.system.worker_threads import map_in_threads
 from fastattn.weights.folder import FileMap, map_opened
 
@@ -134,7 +134,7 @@ class CachedArrays:
             return None
         if id(value) not in self._locations:
             self._referenced.append(value)
-            owner, array = mapped_by(value), value
+            owner, array = mapping_of(value), value
             # Small arrays are together in this file: elsewhere the system would map far more bytes around each.
             if isinstance(owner, FileMap) and owner.path in self.paths and array.nbytes >= LARGE:
                 start = np.frombuffer(owner, np.uint8).ctypes.data

@@ -14,7 +14,7 @@ from fastattn.ops.protocol import Ops
 from fastattn.processes.choice import Sharing, sharing
 from fastattn.spec.checkpoint import Checkpoint, resolve_precision
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
-from fastattn.system.memory import give_back_freed
+from fastattn.system.memory import return_freed_memory
 from fastattn.system.option_names import MODEL, explains_options
 from fastattn.system.records import dataclass
 from fastattn.weights import download
@@ -81,7 +81,7 @@ class ModelBase:
             self._build(precision, threads, backend(device), checkpoint, loading)
 
         load_or_build(folder, precision, type(self).__qualname__, build, device, self._part)
-        give_back_freed()
+        return_freed_memory()
         if self._takes_processes:
             shared = sharing(processes, threads, self._loaded.threads, self.layer_weights)
             if shared.processes > 1:

@@ -33,7 +33,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import UnreadTensor
 from fastattn.system.atomic_files import WINDOWS, open_trusted, sweep
 from fastattn.system.cache_folder import A_DAY, cache_root, mark_used
-from fastattn.system.memory import mapped_by
+from fastattn.system.memory import mapping_of
 from fastattn.system.records import dataclass
 from fastattn.weights.folder import map_file, map_opened
 
@@ -257,7 +257,7 @@ class PackedWeights:
     def table(self, name: str, tensor: UnreadTensor) -> np.ndarray:
         """A table in float32: mapped from the checkpoint's file, else from this one, like a layer."""
         first: np.ndarray = tensor.read(0, 1)
-        if mapped_by(first) is not None or first.itemsize * tensor.size < cache_file.LARGE:
+        if mapping_of(first) is not None or first.itemsize * tensor.size < cache_file.LARGE:
             return tensor.float32()
         array = self._cached.get(name, {}).get("float32")
         if array is None or array.shape != tensor.shape:

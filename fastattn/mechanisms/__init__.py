@@ -1,75 +1,35 @@
-"""The field's attention mechanisms, of interchangeable parts: a score, what is seen, a normalizer (``attend``).
+"""The field's attention mechanisms, of interchangeable parts (``attend``): a score, the keys seen, a normalizer.
 
     from fastattn.mechanisms import Additive, Padded, attend
 
     out = attend(query, key, value, score=Additive(W, U, v), seen=Padded(lengths))
 
-docs/attention.md shows each with its source. Around them: vectors of positions, a Neural Turing Machine's addressing,
+docs/attention.md shows each with its source. There are also positions, a Neural Turing Machine's addressing, and
 attention over graphs.
 """
 
-from fastattn.mechanisms.addressing import address, content_weights, interpolate, sharpen, shift
-from fastattn.mechanisms.attend import Hard, Pointer, Saliency, Soft, attend
-from fastattn.mechanisms.graph import graph_attention, heterogeneous_attention, semantic_attention
-from fastattn.mechanisms.positions import (
-    add_positions,
-    alibi_bias,
-    alibi_slopes,
-    concatenate_positions,
-    learned,
-    rotary,
-    sinusoids,
-    t5_bias,
-)
-from fastattn.mechanisms.scores import Additive, Content, Dot, General, Graph, Location, ScaledDot
-from fastattn.mechanisms.seen import (
-    Causal,
-    Everything,
-    LocalMonotonic,
-    LocalPredictive,
-    Mask,
-    Neighbours,
-    Padded,
-    Restricted,
-    Sentences,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Additive",
-    "Causal",
-    "Content",
-    "Dot",
-    "Everything",
-    "General",
-    "Graph",
-    "Hard",
-    "LocalMonotonic",
-    "LocalPredictive",
-    "Location",
-    "Mask",
-    "Neighbours",
-    "Padded",
-    "Pointer",
-    "Restricted",
-    "Saliency",
-    "ScaledDot",
-    "Sentences",
-    "Soft",
-    "add_positions",
-    "address",
-    "alibi_bias",
-    "alibi_slopes",
-    "attend",
-    "concatenate_positions",
-    "content_weights",
-    "graph_attention",
-    "heterogeneous_attention",
-    "interpolate",
-    "learned",
-    "rotary",
-    "semantic_attention",
-    "sharpen",
-    "shift",
-    "sinusoids",
-    "t5_bias",
-]
+# isort: off
+from fastattn.mechanisms.addressing import address as address, content_weights as content_weights
+from fastattn.mechanisms.addressing import interpolate as interpolate, sharpen as sharpen, shift as shift
+from fastattn.mechanisms.attend import Hard as Hard, Pointer as Pointer, Saliency as Saliency, Soft as Soft
+from fastattn.mechanisms.attend import attend as attend
+from fastattn.mechanisms.graph import graph_attention as graph_attention
+from fastattn.mechanisms.graph import heterogeneous_attention as heterogeneous_attention
+from fastattn.mechanisms.graph import semantic_attention as semantic_attention
+from fastattn.mechanisms.positions import add_positions as add_positions, alibi_bias as alibi_bias
+from fastattn.mechanisms.positions import alibi_slopes as alibi_slopes, concatenate_positions as concatenate_positions
+from fastattn.mechanisms.positions import learned as learned, rotary as rotary, sinusoids as sinusoids
+from fastattn.mechanisms.positions import t5_bias as t5_bias
+from fastattn.mechanisms.scores import Additive as Additive, Content as Content, Dot as Dot, General as General
+from fastattn.mechanisms.scores import Graph as Graph, Location as Location, ScaledDot as ScaledDot
+from fastattn.mechanisms.seen import Causal as Causal, Everything as Everything, LocalMonotonic as LocalMonotonic
+from fastattn.mechanisms.seen import LocalPredictive as LocalPredictive, Mask as Mask, Neighbours as Neighbours
+from fastattn.mechanisms.seen import Padded as Padded, Restricted as Restricted, Sentences as Sentences
+# isort: on
+
+if not TYPE_CHECKING:  # a checker takes names that are imported as themselves for public
+    __all__ = sorted(
+        name for name, part in globals().items() if getattr(part, "__module__", "").startswith("fastattn.mechanisms.")
+    )

@@ -1,7 +1,7 @@
 """How a Neural Turing Machine chooses rows of its memory (Graves 2014, section 3.3), for all heads at once.
 
-Weights are (B, H, N) over the N rows of a memory (B, N, M). The four steps are functions of their own; ``address``
-takes them in order. Numbers of the heads, such as strengths, are (B, H).
+Weights are (B, H, N) over the N rows of a memory (B, N, M); numbers a head, such as strengths, are (B, H). Each of the
+four steps is a function; ``address`` takes them in order.
 """
 
 import numpy as np
@@ -36,14 +36,12 @@ def content_weights(key: np.ndarray, memory: np.ndarray, strength: np.ndarray, *
     if M > MAX_HEAD_WIDTH:
         raise InputError(f"key: expected a width of at most {MAX_HEAD_WIDTH}, got {M}")
     strength = _heads_numbers("strength", strength, (B, H), 0, LARGEST)
-    # a head is a query here: all read the same memory
+    # Each head is a query: all heads read the same memory.
     ops = backend(device)
-    query_BH1M, memory_BN1M = (
-        (ops.unit_vectors(key) * strength[..., None])[:, :, None],
-        ops.unit_vectors(memory)[:, :, None],
-    )
-    nothing = np.zeros((B, N, 1, 1), np.float32)
-    _, weights_B1HN = attention(query_BH1M, memory_BN1M, nothing, scale=1.0, return_weights=True, device=device)
+    query_BH1M = (ops.unit_vectors(key) * strength[..., None])[:, :, None]
+    memory_BN1M = ops.unit_vectors(memory)[:, :, None]
+    empty_BN11 = np.zeros((B, N, 1, 1), np.float32)
+    _, weights_B1HN = attention(query_BH1M, memory_BN1M, empty_BN11, scale=1.0, return_weights=True, device=device)
     return weights_B1HN[:, 0]
 
 
@@ -69,7 +67,7 @@ def shift(weights: np.ndarray, shifts: np.ndarray) -> np.ndarray:
     half = J // 2
     around = np.concatenate([weights[..., N - half :], weights, weights[..., :half]], axis=-1)
     moved = np.zeros_like(weights)
-    for j in range(J):  # by j - half rows: from as many before
+    for j in range(J):  # the share that is shifted by j - half rows
         moved += shifts[..., j : j + 1] * around[..., J - 1 - j : J - 1 - j + N]
     return moved
 
@@ -78,9 +76,9 @@ def sharpen(weights: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """w**exponent / sum of w**exponent (equation 9): (B, H, N); exponent (B, H), at least 1. Zeros stay zeros."""
     weights = check_float32("weights", weights, "(B, H, N)")
     exponent_BH1 = _heads_numbers("exponent", exponent, weights.shape[:2], 1, LARGEST)[..., None]
-    most = weights.max(axis=-1, keepdims=True, initial=0)
-    # relative to the greatest, whose power is 1: no exponent makes all of them zero
-    powers = (weights / np.where(most > 0, most, 1)) ** exponent_BH1
+    greatest = weights.max(axis=-1, keepdims=True, initial=0)
+    # Relative to the greatest weight, whose power is 1: no exponent makes all weights zero.
+    powers = (weights / np.where(greatest > 0, greatest, 1)) ** exponent_BH1
     return powers / np.maximum(powers.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
 
 
@@ -95,6 +93,6 @@ def address(
     exponent: np.ndarray,
     device: str = "cpu",
 ) -> np.ndarray:
-    """The weights (B, H, N) of a head's next step: by content, interpolated with the last, shifted, sharpened."""
-    chosen = content_weights(key, memory, strength, device=device)
-    return sharpen(shift(interpolate(chosen, previous, gate), shifts), exponent)
+    """The weights (B, H, N) of the next step: by content, interpolated with the previous, shifted, sharpened."""
+    by_content = content_weights(key, memory, strength, device=device)
+    return sharpen(shift(interpolate(by_content, previous, gate), shifts), exponent)

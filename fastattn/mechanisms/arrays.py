@@ -1,4 +1,4 @@
-"""Checks of the arrays that mechanisms are given, and linear projections of them. Axes: B T H K, as everywhere."""
+"""Checks of the mechanisms' arrays, and their linear projections. Axes: B T H K, as everywhere."""
 
 import math
 from typing import Any
@@ -11,14 +11,14 @@ from fastattn.ops.protocol import Ops
 
 
 def check_float32(name: str, array: Any, *shapes: str) -> np.ndarray:
-    """The array, C-contiguous; InputError unless it is of float32 and has as many axes as one of ``shapes``.
+    """The array, C-contiguous; InputError unless it is float32 with the number of axes of one of ``shapes``.
 
-    shapes  what a message calls them, such as "(B, T, K)".
+    shapes  as messages write them, such as "(B, T, K)"
     """
     check_dtype(name, array, np.float32)
     if array.ndim not in {shape.count(",") + (shape[-2] != ",") for shape in shapes}:
         raise InputError(f"{name}: expected {' or '.join(shapes)}, got shape {array.shape}")
-    return np.require(array, requirements=("C", "W"))  # others would need a kernel compiled for them
+    return np.require(array, requirements=("C", "W"))  # other layouts would compile another variant of a kernel
 
 
 def check_shape(name: str, array: np.ndarray, shape: tuple[int, ...], reason: str) -> None:
@@ -27,20 +27,20 @@ def check_shape(name: str, array: np.ndarray, shape: tuple[int, ...], reason: st
 
 
 def check_number(name: str, value: Any, least: float = -math.inf) -> float:
-    found = number(name, value)
-    if found < least:
-        raise InputError(f"{name}: expected a finite number of at least {least:g}, got {found:g}")
-    return found
+    finite = number(name, value)
+    if finite < least:
+        raise InputError(f"{name}: expected a finite number of at least {least:g}, got {finite:g}")
+    return finite
 
 
 def check_integers(name: str, values: Any, shape: tuple[int, ...], low: int, high: int) -> np.ndarray:
-    """``values``, broadcast to ``shape``, as int64, C-contiguous; InputError unless all are ``low`` to ``high``."""
+    """``values`` as C-contiguous int64, broadcast to ``shape``; InputError unless all are ``low`` to ``high``."""
     try:
         array = np.asarray(values)
     except ValueError:  # lists of different lengths
         raise InputError(f"{name}: expected integers of shape {shape}, got nested lists") from None
     if array.size == 0 and not isinstance(values, np.ndarray):
-        array = array.astype(np.int64)  # an empty list is of float64
+        array = array.astype(np.int64)  # NumPy makes float64 of an empty list
     if array.dtype.kind not in "iu" or array.shape not in ((), shape):
         raise InputError(f"{name}: expected integers of shape {shape}, got {array.dtype} of shape {array.shape}")
     if array.size and not low <= int(array.min()) <= int(array.max()) <= high:
@@ -56,7 +56,7 @@ def shape_of(name: str, values: Any) -> tuple[int, ...]:
 
 
 def vector_per_head(name: str, vector: Any, heads: int, width: int, reason: str = "a row of weight") -> np.ndarray:
-    """A vector that all heads share, or of each head, as (H, width). reason: what each number is of."""
+    """A vector that all heads share, or one of each head, as (H, width). reason: what each number belongs to."""
     vector_HD = per_head(name, vector, heads, "D")
     if vector_HD.shape[1] != width:
         raise InputError(f"{name}: expected {width} numbers, {reason} each, got {vector_HD.shape[1]}")
@@ -64,7 +64,7 @@ def vector_per_head(name: str, vector: Any, heads: int, width: int, reason: str 
 
 
 def per_head(name: str, array: Any, heads: int, *axes: str) -> np.ndarray:
-    """A parameter that all heads share, ``axes``, or of each head, (H, *axes), as the latter."""
+    """A parameter (H, *axes), one of each head; an array of ``axes`` alone is repeated for all heads."""
     shared = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
     array = check_float32(name, array, shared, f"(H, {', '.join(axes)})")
     if array.ndim == len(axes):
@@ -82,7 +82,7 @@ def linear(
 
 
 def project(ops: Ops, x_BTHK: np.ndarray, name: str, weight: Any, activation: str = "none") -> np.ndarray:
-    """activation(W x) of each head: (B, T, H, D), for W of (D, K), which all heads share, or (H, D, K)."""
+    """activation(W x) of each head: (B, T, H, D). W is (D, K), which all heads share, or (H, D, K)."""
     B, T, H, K = x_BTHK.shape
     weight = check_float32(name, weight, "(D, K)", "(H, D, K)")
     if weight.shape[-1] != K or 0 in weight.shape:

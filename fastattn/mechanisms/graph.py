@@ -1,4 +1,4 @@
-"""Graph attention networks: a layer over a graph's neighbours, and two levels of it for graphs with kinds of edges."""
+"""Graph attention networks: a layer over a graph's neighbours, and attention of two levels for kinds of edges."""
 
 from collections.abc import Sequence
 from typing import Literal, overload
@@ -53,12 +53,12 @@ def graph_attention(
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """A graph attention layer without its activation (Velickovic 2018, equations 1 to 6): float32 (N, H V).
 
-    Node i becomes the sum over its neighbours j of softmax(LeakyReLU(a . [W h_i; W h_j])) W h_j, of each head. A
+    For each head, node i becomes the sum over its neighbours j of softmax(LeakyReLU(a . [W h_i; W h_j])) W h_j. A
     neighbour that is listed twice counts twice.
     features  h (N, F);  weight  W of each head (H, V, F);  vector  a (H, 2 V)
-    average   heads are averaged, (N, V), not concatenated
+    average   average the heads, (N, V), instead of concatenating them
     slope     of the LeakyReLU below zero
-    return_weights  also the weight of each of the neighbours' indices, (E, H)
+    return_weights  also return the weight of each index of the neighbours, (E, H)
     """
     features = check_float32("features", features, "(N, F)")
     weight = check_float32("weight", weight, "(H, V, F)")
@@ -73,8 +73,8 @@ def graph_attention(
     target_BNH, source_BNH, factor = Graph(vector, slope).terms(ops, projected_NHV[None], projected_NHV[None])
     terms = np.ascontiguousarray(target_BNH[0]), np.ascontiguousarray(source_BNH[0])
     weights_EH = np.empty((len(indices_E), H), np.float32) if check_bool("return_weights", return_weights) else None
-    near = projected_NHV, starts_N1, indices_E
-    out_NHV = ops.graph_attention(*near, terms=terms, factor=factor, weights_EH=weights_EH)
+    graph = projected_NHV, starts_N1, indices_E
+    out_NHV = ops.graph_attention(*graph, terms=terms, factor=factor, weights_EH=weights_EH)
     out = out_NHV.mean(axis=1) if check_bool("average", average) else out_NHV.reshape(N, H * V)
     return out if weights_EH is None else (out, weights_EH)
 
@@ -82,7 +82,7 @@ def graph_attention(
 def semantic_attention(
     features: np.ndarray, weight: np.ndarray, bias: np.ndarray, vector: np.ndarray, *, device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of P features of each node, weighted by what the kinds are worth (Wang 2019, equations 7 to 9).
+    """The mean of P features of each node, weighted by the importance of each kind (Wang 2019, equations 7 to 9).
 
     A kind's score is the mean over nodes of q . tanh(W z + b); the weights are the softmax over the kinds.
     features  z (P, N, D);  weight  W (Q, D);  bias  b (Q,);  vector  q (Q,)
@@ -119,9 +119,9 @@ def heterogeneous_attention(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attention of two levels over a graph's meta-paths (HAN, Wang 2019, section 4): (N, H V), and their weights (P,).
 
-    For each meta-path, which says who are neighbours, a graph attention with heads of its own vector, and the ELU; then
+    For each meta-path, which defines the neighbours, graph attention with the path's own vectors, and the ELU; then
     ``semantic_attention`` over the meta-paths.
-    features  h (N, F);  weight  (H, V, F), all meta-paths share it;  vectors  (P, H, 2 V)
+    features  h (N, F);  weight  (H, V, F), which all meta-paths share;  vectors  (P, H, 2 V)
     """
     vectors = check_float32("vectors", vectors, "(P, H, 2 V)")
     if not isinstance(metapaths, Sequence):
@@ -130,12 +130,14 @@ def heterogeneous_attention(
         raise InputError(
             f"vectors: expected one for each of {len(metapaths)} meta-paths, at least one, got {len(vectors)}"
         )
-    found = [graph_attention(features, weight, vector, path, device=device) for vector, path in zip(vectors, metapaths)]
+    outputs = [
+        graph_attention(features, weight, vector, path, device=device) for vector, path in zip(vectors, metapaths)
+    ]
     semantic = semantic_weight, semantic_bias, semantic_vector
-    return semantic_attention(np.stack([_elu(x) for x in found]), *semantic, device=device)
+    return semantic_attention(np.stack([_elu(x) for x in outputs]), *semantic, device=device)
 
 
 def _elu(x: np.ndarray) -> np.ndarray:
-    """x, or e**x - 1 below zero (Clevert 2016), as 2 t / (1 - t) of t = tanh(x / 2): no digit is lost near zero."""
+    """x, or e**x - 1 below zero (Clevert 2016), as 2 t / (1 - t) for t = tanh(x / 2), which is precise near zero."""
     half = np.tanh(np.minimum(x, 0) * np.float32(0.5))
     return np.maximum(x, 0) + 2 * half / (1 - half)

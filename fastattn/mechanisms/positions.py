@@ -1,4 +1,4 @@
-"""Positions: vectors that are added to or put beside the inputs, rotations of queries and keys, biases of scores."""
+"""Positions: vectors to add to or concatenate with the inputs, rotations of queries and keys, biases of scores."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ MAX_POSITIONS, MAX_HEADS, MAX_WIDTH, MAX_NUMBERS = 1 << 24, 1 << 16, 1 << 20, 1 
 
 
 def _positions(positions: Any, low: int = 0) -> np.ndarray:
-    """Positions 0, 1, ... of that count, or those given, as int64 of one axis."""
+    """Positions, int64 [P]: 0, 1, ... if ``positions`` is a count, else its integers."""
     shape = shape_of("positions", positions)
     if shape == ():
         count = int(check_integers("positions", positions, (), 0, MAX_POSITIONS))
@@ -30,7 +30,7 @@ def _angles(positions: np.ndarray, width: int, base: float) -> np.ndarray:
     return positions[:, None] * check_number("base", base, 1e-30) ** (-np.arange(0, width, 2) / width)
 
 
-def _even(name: str, width: Any) -> int:
+def _even_width(name: str, width: Any) -> int:
     width = check_count(name, width)
     if width % 2 or width > MAX_WIDTH:
         raise InputError(f"{name}: expected an even number of at most {MAX_WIDTH}, got {width}")
@@ -44,18 +44,18 @@ def sinusoids(positions: Any, width: int, *, interleaved: bool = True, base: flo
     interleaved  sine and cosine of a frequency side by side, as in the paper; else all sines, then all cosines, as in
                  its authors' code
     """
-    width, positions_P = _even("width", width), _positions(positions, -(1 << 40))
+    width, positions_P = _even_width("width", width), _positions(positions, -(1 << 40))
     if len(positions_P) * width > MAX_NUMBERS:
         raise InputError(f"positions: expected at most 2**32 numbers, got {len(positions_P)} times {width}")
     angle_PK = _angles(positions_P, width, base)
-    both = np.sin(angle_PK), np.cos(angle_PK)
+    sines_and_cosines = np.sin(angle_PK), np.cos(angle_PK)
     if check_bool("interleaved", interleaved):
-        return np.stack(both, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
-    return np.concatenate(both, axis=-1).astype(np.float32)
+        return np.stack(sines_and_cosines, axis=-1).reshape(len(angle_PK), 2 * angle_PK.shape[1]).astype(np.float32)
+    return np.concatenate(sines_and_cosines, axis=-1).astype(np.float32)
 
 
 def learned(table: np.ndarray, positions: Any) -> np.ndarray:
-    """Rows of a learned table (L, D): those of the first positions, as many as ``positions`` says, or integers [P]."""
+    """Rows of a learned table (L, D): its first ``positions`` rows, or those of integers [P]."""
     table = check_float32("table", table, "(L, D)")
     positions_P = _positions(positions)
     if len(positions_P) and int(positions_P.max()) >= len(table):
@@ -65,19 +65,19 @@ def learned(table: np.ndarray, positions: Any) -> np.ndarray:
 
 def add_positions(x: np.ndarray, positions_TD: np.ndarray) -> np.ndarray:
     """x (B, T, D) plus a vector for each position, (T, D)."""
-    x, positions_TD = _matched(x, positions_TD)
+    x, positions_TD = _checked_positions(x, positions_TD)
     if x.shape[2] != positions_TD.shape[1]:
         raise InputError(f"positions: expected a width of {x.shape[2]} as x has, got {positions_TD.shape[1]}")
     return x + positions_TD
 
 
 def concatenate_positions(x: np.ndarray, positions_TE: np.ndarray) -> np.ndarray:
-    """x (B, T, D) with a vector (T, E) for each position behind it: (B, T, D + E)."""
-    x, positions_TE = _matched(x, positions_TE)
+    """x (B, T, D), each position followed by its vector (T, E): (B, T, D + E)."""
+    x, positions_TE = _checked_positions(x, positions_TE)
     return np.concatenate([x, np.broadcast_to(positions_TE, (len(x), *positions_TE.shape))], axis=2)
 
 
-def _matched(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _checked_positions(x: np.ndarray, positions_TD: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x, positions_TD = check_float32("x", x, "(B, T, D)"), check_float32("positions", positions_TD, "(T, D)")
     if x.shape[1] != len(positions_TD):
         raise InputError(f"positions: expected {x.shape[1]}, one for each of x's, got {len(positions_TD)}")
@@ -93,15 +93,15 @@ def rotary(
     base: float = 10000.0,
     device: str = "cpu",
 ) -> np.ndarray:
-    """Queries or keys (B, T, H, K), or (B, T, K), with pairs turned by angles that grow with the position (Su 2021).
+    """Queries or keys (B, T, H, K), or (B, T, K), whose pairs are rotated by angles of the position (Su 2021).
 
     positions    integers [T]; None: 0, 1, ...
-    width        how many first values of a head turn, an even number; None: all K
-    interleaved  pairs are neighbours, as in the paper; else value k and k + width / 2, as in GPT-NeoX and Llama
+    width        how many first values of a head are rotated, an even number; None: all K
+    interleaved  pairs are neighbours, as in the paper; else values k and k + width / 2, as in GPT-NeoX and Llama
     """
     x = check_float32("x", x, "(B, T, K)", "(B, T, H, K)")
     B, T, K = x.shape[0], x.shape[1], x.shape[-1]
-    turned = _even("width", K if width is None else width)
+    turned = _even_width("width", K if width is None else width)
     if turned > K:
         raise InputError(f"width: expected at most {K}, the head's width, got {turned}")
     positions_T = np.arange(T) if positions is None else _positions(positions, -(1 << 40))
@@ -117,7 +117,7 @@ def rotary(
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
-    """ALiBi's slopes of any number of heads (Press 2022, section 3): float32 (H,)."""
+    """ALiBi's slopes for any number of heads (Press 2022, section 3): float32 (H,)."""
     heads = check_count("heads", heads)
     if heads > MAX_HEADS:
         raise InputError(f"heads: expected at most {MAX_HEADS}, got {heads}")
@@ -136,19 +136,13 @@ def alibi_bias(heads: int, queries: int, keys: int, *, offset: int = 0, symmetri
 
 
 def t5_bias(
-    table: np.ndarray,
-    queries: int,
-    keys: int,
-    *,
-    bidirectional: bool = True,
-    max_distance: int = 128,
-    offset: int = 0,
+    table: np.ndarray, queries: int, keys: int, *, bidirectional: bool = True, max_distance: int = 128, offset: int = 0
 ) -> np.ndarray:
     """T5's relative positions (Raffel 2020, section 2.1): a bias of scores, float32 (H, T, S).
 
-    table          learned, (buckets, H): half of the buckets are exact distances, the others ever wider ones
-    bidirectional  whether half of the buckets are for keys to come
-    max_distance   from which all are in the last bucket
+    table          learned, (buckets, H): half of the buckets are exact distances, the others grow wider and wider
+    bidirectional  whether half of the buckets are for later keys
+    max_distance   the distance from which all keys are in the last bucket
     """
     table = check_float32("table", table, "(buckets, H)")
     least = 4 if check_bool("bidirectional", bidirectional) else 2
@@ -164,21 +158,19 @@ def t5_bias(
 
 
 def _distances(heads: int, queries: Any, keys: Any, offset: Any) -> np.ndarray:
-    """Key position less query position, each that there is, from that of the last query and the first key on.
+    """All distances of a key from a query, ascending: from the last query and the first key on.
 
-    InputError where a bias of so many heads, queries and keys is too large.
+    InputError where a bias for so many heads, queries and keys is too large.
     """
-    T, S = (int(check_integers(name, count, (), 0, MAX_POSITIONS)) for name, count in zip(_SIZES, (queries, keys)))
+    sizes = {"queries": queries, "keys": keys}
+    T, S = (int(check_integers(name, count, (), 0, MAX_POSITIONS)) for name, count in sizes.items())
     if heads * max(T * S, T + S) > MAX_NUMBERS:
         raise InputError(f"queries: expected at most 2**32 numbers, got {heads} heads, {T} queries and {S} keys")
     return np.arange(1 - T, max(S, 1)) - int(check_integers("offset", offset, (), -(1 << 40), 1 << 40))
 
 
-_SIZES = "queries", "keys"
-
-
 def _by_distance(bias_HL: np.ndarray, queries: int, keys: int) -> np.ndarray:
-    """(H, T, S) of a bias for each of ``_distances``: each query's row is the last one's, moved."""
+    """The bias (H, T, S), from a bias for each of ``_distances``: each query's row is a window of it."""
     if queries == 0 or keys == 0:
         return np.empty((len(bias_HL), queries, keys), np.float32)
     windows_HTS = np.lib.stride_tricks.sliding_window_view(bias_HL, keys, axis=1)[:, ::-1]

@@ -1,7 +1,7 @@
 """Scores: how well a query and a key agree. Each is a small frozen object that ``attend`` takes as ``score``.
 
-All but two become dot products of other queries and keys, so that one kernel computes them; see ``Product``. Parameters
-are float32; weights are (D, K), which all heads share, or (H, D, K), and vectors likewise.
+All but two become dot products of changed queries and keys, so that one kernel computes them; see ``Product``.
+Parameters are float32; weights are (D, K), which all heads share, or (H, D, K), and vectors likewise.
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ class General:
 
 @dataclass(frozen=True, eq=False)
 class Location:
-    """W q, a score for each position, whatever is there: keys may be None (Luong 2015, equation 8, location).
+    """W q, a score for each position, whatever its key: keys may be None (Luong 2015, equation 8, location).
 
     weight  (L, K), or (H, L, K): a row for each of L positions, at least as many as there are keys
     """
@@ -117,7 +117,7 @@ class Location:
 class Additive:
     """v . tanh(W q + U k + b), also called concat (Bahdanau 2015, section A.1.2; Luong 2015, equation 8, concat).
 
-    query_weight, key_weight  W (D, Q) and U (D, K), or (H, D, ...); W [q; k] of one matrix is its two halves
+    query_weight, key_weight  W (D, Q) and U (D, K), or (H, D, ...); the two halves of one matrix for [q; k]
     vector  v (D,), or (H, D);  bias  b likewise, or None
     """
 
@@ -148,7 +148,7 @@ class Additive:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """LeakyReLU(a . [q; k]) (Velickovic 2018, equation 3), of queries and keys that are projected already, W h.
+    """LeakyReLU(a . [q; k]) (Velickovic 2018, equation 3), of projected queries and keys, W h.
 
     vector  a (2 K,), or (H, 2 K): first the query's half, then the key's
     slope   of the LeakyReLU below zero
@@ -158,7 +158,7 @@ class Graph:
     slope: float = 0.2
 
     def terms(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """The two terms of the sum inside, (B, T, H) and (B, S, H), and the slope."""
+        """The two terms of the sum a . [q; k], (B, T, H) and (B, S, H), and the slope."""
         _same_width(query_BTHK, key_BSGK)
         H, K = query_BTHK.shape[2:]
         vector_HA = vector_per_head("vector", self.vector, H, 2 * K, "of a query and a key")
@@ -168,16 +168,16 @@ class Graph:
         return target, source, check_number("slope", self.slope)
 
     def product(self, ops: Ops, query_BTHK: np.ndarray, key_BSGK: np.ndarray) -> Product:
-        """As a bias of nothing, for keys that are no graph's neighbours."""
+        """The score as a bias of empty products, where keys are not a graph's neighbours."""
         target_BTH, source_BSH, slope = self.terms(ops, query_BTHK, key_BSGK)
         (B, T, H), S = target_BTH.shape, source_BSH.shape[1]
         bias_BHTS, lower_TS = np.empty((B, H, T, S), np.float32), np.empty((T, S), np.float32)
-        choose = np.maximum if slope <= 1 else np.minimum  # which of x and slope x is the LeakyReLU
+        choose = np.maximum if slope <= 1 else np.minimum  # of x and slope x: the LeakyReLU
         for b, h in np.ndindex(B, H):
             bias_TS = np.add(target_BTH[b, :, h, None], source_BSH[b, :, h], out=bias_BHTS[b, h])
             choose(bias_TS, np.multiply(bias_TS, np.float32(slope), out=lower_TS), out=bias_TS)
-        no_query, no_key = (np.zeros((*x.shape[:3], 1), np.float32) for x in (query_BTHK, key_BSGK))
-        return Product(no_query, no_key, bias=bias_BHTS)
+        empty_query, empty_key = (np.zeros((*x.shape[:3], 1), np.float32) for x in (query_BTHK, key_BSGK))
+        return Product(empty_query, empty_key, bias=bias_BHTS)
 
 
 Score: TypeAlias = Dot | ScaledDot | Content | General | Location | Additive | Graph

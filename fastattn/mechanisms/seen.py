@@ -1,6 +1,6 @@
-"""Which keys a query sees. Each is a small frozen object that ``attend`` takes as ``seen``, or several in a tuple.
+"""Which keys a query sees: small frozen objects, of which ``attend`` takes one or a tuple as ``seen``.
 
-Of several, a key is seen that all of them show. Query t of a sentence is its t-th; positions count from 0.
+With a tuple, a query sees the keys that all its parts show. Positions t of queries and s of keys count from 0.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ MAX_NODES = 1 << 30
 
 @dataclass(frozen=True)
 class View:
-    """What the queries of a call see, as numbers of kernels; None: no such limit.
+    """What the queries of a call see, in the terms of kernels; None: no such limit.
 
     lengths_B  keys at or past it are padding
     causal     keys s <= t + offset
@@ -45,7 +45,6 @@ class View:
         return array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim < 4 else array
 
     def options(self) -> dict[str, Any]:
-        """As ``fastattn.attention`` takes it."""
         return {
             "lengths": self.lengths_B,
             "causal": self.causal,
@@ -55,7 +54,7 @@ class View:
         }
 
     def ranges(self) -> np.ndarray:
-        """[B, T, 2] int64: the first key and the stop of what a query sees, the mask aside."""
+        """[B, T, 2] int64: the first key that a query sees and the key behind the last, without the mask."""
         B, _, T, S = self.shape
         lengths_B = np.full(B, S) if self.lengths_B is None else self.lengths_B
         offset_B = np.zeros(B, np.int64) if self.offset_B is None else self.offset_B
@@ -82,27 +81,23 @@ class Everything:
 
 @dataclass(frozen=True)
 class Padded:
-    """The first keys of each sentence, the others are padding.
+    """The first keys of each sentence; the others are padding.
 
-    lengths  an integer for all sentences or one each, 0 to S
+    lengths  an integer for all sentences, or one for each, 0 to S
     """
 
     lengths: Any
 
     def limit(self, view: View) -> View:
         lengths_B = check_integers("lengths", self.lengths, view.shape[:1], 0, view.shape[3])
-        return replace(view, lengths_B=_lesser(view.lengths_B, lengths_B))
-
-
-def _lesser(one: np.ndarray | None, other: np.ndarray) -> np.ndarray:
-    return other if one is None else np.minimum(one, other)
+        return replace(view, lengths_B=lengths_B if view.lengths_B is None else np.minimum(view.lengths_B, lengths_B))
 
 
 @dataclass(frozen=True)
 class Causal:
-    """Keys s <= t + offset: none of those to come (Vaswani 2017, section 3.2.3).
+    """Keys s <= t + offset, no later ones (Vaswani 2017, section 3.2.3).
 
-    offset  an integer, or one a sentence: how many keys come before the first query's own
+    offset  an integer for all sentences, or one for each: how many keys come before the first query's own
     """
 
     offset: Any = 0
@@ -144,7 +139,7 @@ def _narrowed(view: View, left: int, right: int) -> View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Any mask: bool, broadcast to (B, H, T, S), or (B, T, S) where queries have no heads; True is seen."""
+    """Any mask: bool, broadcast to (B, H, T, S), or to (B, T, S) where queries have no heads; True is seen."""
 
     mask: np.ndarray
 
@@ -161,7 +156,7 @@ class Mask:
 class Neighbours:
     """The neighbours of a graph's nodes: node t sees keys indices[starts[t]:starts[t + 1]] (CSR).
 
-    starts   integers [T + 1], from 0 to the number of indices, none less than the one before
+    starts   integers [T + 1], ascending from 0 to the number of indices
     indices  integers, 0 to S - 1
     """
 
@@ -170,7 +165,7 @@ class Neighbours:
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: int, self_loops: bool = True) -> "Neighbours":
-        """Of an undirected graph's edges, pairs of node numbers; ``self_loops``: each node is its own neighbour too."""
+        """The neighbours in an undirected graph of edges, pairs of nodes; ``self_loops`` adds each node to its own."""
         nodes = check_count("nodes", nodes)
         if nodes > MAX_NODES:
             raise InputError(f"nodes: expected at most {MAX_NODES}, got {described(nodes)}")
@@ -187,7 +182,7 @@ class Neighbours:
         return cls(starts, np.ascontiguousarray(pairs_E2[:, 1]))
 
     def checked(self, nodes: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
-        """(starts, indices), int64; InputError unless they are a graph of so many nodes and keys."""
+        """(starts, indices), int64; InputError unless they are a graph of ``nodes`` nodes and ``keys`` keys."""
         indices_E = check_integers("indices", self.indices, shape_of("indices", self.indices), 0, keys - 1)
         if indices_E.ndim != 1:
             raise InputError(f"indices: expected one axis, got shape {indices_E.shape}")
@@ -210,8 +205,8 @@ class Neighbours:
 class LocalPredictive:
     """Keys within ``distance`` D of a position p that the query predicts: local-p (Luong 2015, equations 9 and 10).
 
-    p = S sigmoid(v . tanh(W q)), S the sentence's number of keys. After the softmax over the window its weights are
-    multiplied by exp(-(s - p)**2 / (2 sigma**2)), sigma = D / 2.
+    p = S sigmoid(v . tanh(W q)), where S is the sentence's number of keys. The weights of the softmax over the window
+    are multiplied by exp(-(s - p)**2 / (2 sigma**2)), sigma = D / 2.
     weight  W (D', K), or (H, D', K);  vector  v (D',), or (H, D')
     """
 
@@ -224,32 +219,30 @@ class LocalPredictive:
         B, H, _, S = view.shape
         hidden_BTHD = project(view.ops, query_BTHK, "weight", self.weight, "tanh")
         vector_HD = vector_per_head("vector", self.vector, H, hidden_BTHD.shape[3])
-        share_BTH = project(view.ops, hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")[
-            ..., 0
-        ]
+        share_BTH1 = project(view.ops, hidden_BTHD, "vector", np.ascontiguousarray(vector_HD[:, None]), "sigmoid")
         lengths_B = np.full(B, S) if view.lengths_B is None else view.lengths_B
-        return share_BTH * lengths_B[:, None, None].astype(np.float32)
+        return share_BTH1[..., 0] * lengths_B[:, None, None].astype(np.float32)
 
     def windows(self, centre_BTH: np.ndarray, view: View) -> np.ndarray:
-        """[B, T, H, 2] int64: the first key within the distance and the stop, of what the view's ranges show."""
+        """[B, T, H, 2] int64: the first key of the view's ranges within the distance, and the key behind the last."""
         distance = min(check_number("distance", self.distance, 0), float(FAR))
-        known = np.isfinite(centre_BTH)
-        centres = np.where(known, centre_BTH, 0).astype(np.float64)
-        first, stop = np.ceil(centres - distance).astype(np.int64), np.floor(centres + distance).astype(np.int64) + 1
+        is_finite_BTH = np.isfinite(centre_BTH)
+        centre = np.where(is_finite_BTH, centre_BTH, 0).astype(np.float64)
+        first, stop = np.ceil(centre - distance).astype(np.int64), np.floor(centre + distance).astype(np.int64) + 1
         ranges_BT2 = view.ranges()[:, :, None]
-        # an unknown position shows the first key, whose weight is NaN then
-        stop = np.minimum(np.where(known, stop, 1), ranges_BT2[..., 1])
+        # An unknown position shows the first key, whose weight becomes NaN.
+        stop = np.minimum(np.where(is_finite_BTH, stop, 1), ranges_BT2[..., 1])
         first = np.minimum(np.maximum(first, ranges_BT2[..., 0]), stop)
         return np.stack([first, stop], axis=-1)
 
     def spread(self) -> float:
-        """1 / (2 sigma**2), a float32 for any distance: at 0 only a key at the position itself has a weight."""
+        """1 / (2 sigma**2), within float32 for any distance: at 0 only a key at the position itself has a weight."""
         return 2.0 / min(max(float(self.distance), 1e-15), 1e15) ** 2
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences that lie end to end in one row of queries and keys (B is 1): each sees its own keys only.
+    """Sentences that lie end to end in one row of queries and keys (B is 1), each of which sees only its own keys.
 
     query_starts, key_starts  integers [sentences + 1], from 0 to T and to S; key_starts None: those of the queries
     """
@@ -258,20 +251,21 @@ class Sentences:
     key_starts: Any = None
 
     def spans(self, view: View) -> list[tuple[slice, slice]]:
-        """The queries and the keys of each sentence."""
         batch, _, queries, keys = view.shape
         if batch != 1:
             raise InputError(f"query: expected a batch of 1, in which the sentences lie end to end, got {batch}")
         key_starts: Sequence[int] = self.query_starts if self.key_starts is None else self.key_starts
-        both = []
+        slices = []
         for name, starts, rows in (("query_starts", self.query_starts, queries), ("key_starts", key_starts, keys)):
             starts = check_integers(name, starts, shape_of(name, starts), 0, rows)
             if starts.ndim != 1 or not len(starts) or starts[0] or starts[-1] != rows or (np.diff(starts) < 0).any():
                 raise InputError(f"{name}: expected to rise from 0 to {rows}")
-            both.append([slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:])])
-        if len(both[0]) != len(both[1]):
-            raise InputError(f"key_starts: expected {len(both[0])} sentences, as in query_starts, got {len(both[1])}")
-        return list(zip(*both))
+            slices.append([slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:])])
+        if len(slices[0]) != len(slices[1]):
+            raise InputError(
+                f"key_starts: expected {len(slices[0])} sentences, as in query_starts, got {len(slices[1])}"
+            )
+        return list(zip(*slices))
 
 
 Limit: TypeAlias = Everything | Padded | Causal | Restricted | LocalMonotonic | Mask | Neighbours

@@ -1,6 +1,6 @@
-"""A worker process: reads messages from its standard input, has a model do what they say, and answers.
+"""A worker process: reads messages from its standard input, has a model do the work, and answers.
 
-It ends when its input does, whatever it is at: when the program that started it ends it, or is no more.
+It ends at once when its input ends: when the program that started it closes the pipe, or ends itself.
 """
 
 import importlib
@@ -19,14 +19,14 @@ from fastattn.errors import FastattnError, OutOfMemoryError
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
 from fastattn.system.atomic_files import discard_unfinished
 
-BEAT = 5.0  # seconds between two signs of life, also during long work
+BEAT = 5.0  # seconds between two signs of life, which go on during long work
 
 
 def main() -> None:
     """Serve until the input ends.
 
-    The first message names a module and the arguments of its ``serve``, the last of them threads. That returns a
-    dictionary: what a message asks for -> function of a caller and the message's content that returns a Future.
+    The first message names a module and the arguments of its ``serve``, the last of which is the number of threads.
+    ``serve`` returns a dictionary: kind of request -> function of (caller, *content) that returns a Future.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = _own_streams()
@@ -43,32 +43,32 @@ def main() -> None:
     threading.Thread(target=_beat, args=(answer,), daemon=True).start()
     try:
         served: dict[str, Callable[..., Future]] = importlib.import_module(first[0]).serve(*first[1:])
-    except Exception as error:  # noqa: BLE001  the program's to see
-        answer(0, "unusable", _as_fastattn(error))
+    except Exception as error:  # noqa: BLE001  the program raises it
+        answer(0, "unusable", _fastattn_error(error))
         reader.join()
         return
     answer(0, "loaded", None)
     in_progress: dict[int, Future] = {}
     while True:
-        number, what, content, caller = messages.get()
-        if what == "cancel":
+        number, kind, content, caller = messages.get()
+        if kind == "cancel":
             if (dropped := in_progress.pop(number, None)) is not None:
                 dropped.cancel()
             continue
         try:
-            in_progress[number] = future = served[what](caller, *content)
-        except Exception as error:  # noqa: BLE001  the caller's
-            answer(number, "failed", _as_fastattn(error))
+            in_progress[number] = future = served[kind](caller, *content)
+        except Exception as error:  # noqa: BLE001  the caller raises it
+            answer(number, "failed", _fastattn_error(error))
         else:
             future.add_done_callback(partial(_finish, number, in_progress, answer))
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The two pipes, which nothing else reads or writes from now on: what is printed goes to the program's stderr."""
+    """The two pipes, which nothing else reads or writes from now on: printed text goes to the program's stderr."""
     requests, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
     os.dup2(2, 1)
     return open(requests, "rb", buffering=0), open(answers, "wb", buffering=0)
 
@@ -89,8 +89,8 @@ def _read_or_end(requests: BinaryIO, answer: "_Answers") -> list[Any]:
         return read_message(requests)
     except Closed:
         _end()
-    except Exception as error:  # noqa: BLE001  no message, or no memory: what comes next cannot be read either
-        answer(0, "unusable", _as_fastattn(error))
+    except Exception as error:  # noqa: BLE001  no message, or no memory: later messages cannot be read either
+        answer(0, "unusable", _fastattn_error(error))
         _end(1)
 
 
@@ -100,7 +100,7 @@ def _end(status: int = 0) -> NoReturn:
 
 
 class _Answers:
-    """Sends answers, of any threads, whole."""
+    """Sends the answers of all threads, each whole."""
 
     def __init__(self, stream: BinaryIO):
         self._stream, self._lock = stream, threading.Lock()
@@ -119,11 +119,11 @@ def _finish(number: int, in_progress: dict[int, Future], answer: _Answers, futur
         return
     try:
         answer(number, "done", future.result())
-    except Exception as error:  # noqa: BLE001  the caller's
-        answer(number, "failed", _as_fastattn(error))
+    except Exception as error:  # noqa: BLE001  the caller raises it
+        answer(number, "failed", _fastattn_error(error))
 
 
-def _as_fastattn(error: BaseException) -> FastattnError:
+def _fastattn_error(error: BaseException) -> FastattnError:
     if isinstance(error, FastattnError):
         return error
     if isinstance(error, MemoryError):

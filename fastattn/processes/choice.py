@@ -1,24 +1,25 @@
-"""How many worker processes a model's work is shared among, from how long its Python code holds the lock."""
+"""How many worker processes share a model's work, by how long its Python code holds the interpreter's lock."""
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-# Measured shares of one thread's time with the interpreter's lock held, batches of greedy search and of texts, by the
-# weights of the layers that a step goes through: `python -m bench lock`. At most so many -> share.
+from fastattn.system.cpus import can_start_python
+
+# (most weights of the layers that a step goes through, share of a thread's time with the lock held), measured with
+# batches of greedy search and of texts: `python -m bench lock`.
 LOCK_SHARES = ((4 << 20, 0.25), (float("inf"), 0.12))
-# Below this many threads a second process costs more (a second to start, 55 MB of its own) than it gives.
+# With fewer threads a second process costs more (a second to start, 55 MB of its own) than it gives.
 LEAST_THREADS = 8
-LEAST_TEXTS = 16  # of a call, for each process that is started because of it
-WANTED = 0.92  # of the threads' own speed, that those of one process should reach together
+LEAST_TEXTS = 16  # of a call, for each process that starts because of it
+WANTED = 0.92  # share of their speed without the lock that the threads of one process should keep
 
 
 def rate_under_lock(seconds: float, held: float, threads: int) -> float:
-    """Pieces of work a second of threads that share one lock.
+    """Pieces of work a second that threads with one lock do together.
 
-    seconds  of one thread for a piece; ``held`` of them with the lock
+    seconds  one thread's time for a piece, of which it holds the lock for ``held`` seconds
     Mean value analysis of a closed network (Reiser and Lavenberg 1980): each thread computes by itself, then queues for
-    the lock. The limit for many is 1 / held.
+    the lock. The limit for many threads is 1 / held.
     """
     waiting = rate = 0.0
     for n in range(1, threads + 1):
@@ -30,11 +31,11 @@ def rate_under_lock(seconds: float, held: float, threads: int) -> float:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How the work of a model is shared.
+    """How processes share the work of a model.
 
-    processes  1: this one alone
-    threads    of each
-    least      texts of a call that the others take; calls of fewer stay here
+    processes  1: this process alone
+    threads    of each process
+    least      texts of a call that goes to worker processes; this process computes calls of fewer texts
     """
 
     processes: int
@@ -43,10 +44,10 @@ class Sharing:
 
 
 def sharing(processes: int | None, threads: int | None, total: int, weights: int) -> Sharing:
-    """What a caller asks for, or for None what the model's weights and the number of threads suggest.
+    """The sharing that the caller's options request; None for an option lets the weights and threads decide.
 
-    processes, threads  the caller's
-    total               threads of a process that has no other; None of the caller's stands for all that there may be
+    processes, threads  the caller's options
+    total               threads of a process without others: the caller's, or for None all that there may be
     """
     if processes is None:
         processes = chosen_processes(total, weights)
@@ -55,14 +56,12 @@ def sharing(processes: int | None, threads: int | None, total: int, weights: int
 
 
 def chosen_processes(threads: int, weights: int) -> int:
-    """The fewest processes, of so many threads together, in each of which threads keep WANTED of their speed.
+    """The fewest processes with ``threads`` threads in all whose threads keep WANTED of their speed; 1: this one alone.
 
-    weights  of the layers that a step of the model goes through
-    1 where threads alone serve.
+    weights  number of weights of the layers that a step of the model goes through
     """
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
-    is_program = not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")
-    if threads < LEAST_THREADS or not has_lock or not is_program:
+    if threads < LEAST_THREADS or not has_lock or not can_start_python():
         return 1
     share = next(share for most, share in LOCK_SHARES if weights <= most)
     each = max(n for n in range(1, threads + 1) if rate_under_lock(1.0, share, n) >= WANTED * n)

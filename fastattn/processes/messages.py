@@ -1,8 +1,8 @@
 """Messages between a program and its worker processes: plain data as JSON, and the bytes of its arrays.
 
-A message is made of lists, texts, numbers, None, dictionaries by name, arrays, and results and errors of fastattn: no
-code travels. On the way it is a header (a magic word, this format's version, two lengths), a table of the arrays, their
-bytes, and the JSON, in which dictionaries with a single entry stand for what JSON has no word for.
+A message consists of lists, texts, numbers, None, dictionaries by name, arrays, and results and errors of fastattn, but
+never of code. It is sent as a header (a magic word, this format's version, two lengths), a table of the arrays, their
+bytes, and JSON, in which dictionaries with a single entry stand for types that JSON does not have.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 from fastattn import errors
 from fastattn.errors import FastattnError
 
-_RESULTS: dict[str, Any] = {}  # filled by the modules whose processes return them
+_RESULTS: dict[str, Any] = {}  # name -> class of a result; the modules whose processes return them add them
 _ERRORS: dict[str, type[FastattnError]] = {
     name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, FastattnError)
 }
@@ -25,16 +25,16 @@ _HEADER = struct.Struct("<8sIQQ")  # _MAGIC, VERSION, bytes of the table and of 
 
 
 def may_return(*classes: type) -> None:
-    """Let results of these dataclasses travel."""
-    _RESULTS.update({made.__name__: made for made in classes})
+    """Allow results of these dataclasses in messages."""
+    _RESULTS.update({result.__name__: result for result in classes})
 
 
 class Closed(Exception):
-    """The other side is gone."""
+    """The process at the other end of a pipe has ended."""
 
 
 def message_parts(message: list[Any]) -> list[Any]:
-    """The bytes of a message, a few buffers to be written one after the other. TypeError for what is no plain data."""
+    """The bytes of a message, in a few buffers to write in order. TypeError for what is no plain data."""
     arrays: list[np.ndarray] = []
 
     def mark(value: Any) -> Any:
@@ -44,8 +44,8 @@ def message_parts(message: list[Any]) -> list[Any]:
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, FastattnError):
-            known = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _ERRORS)
-            return {"error": [known, *map(str, value.args[:1])]}
+            error = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _ERRORS)
+            return {"error": [error, *map(str, value.args[:1])]}
         if is_dataclass(value) and type(value).__name__ in _RESULTS:
             return {"result": [type(value).__name__, *(getattr(value, field.name) for field in fields(value))]}
         raise TypeError(f"a {type(value).__name__} cannot be sent to another process")
@@ -54,23 +54,23 @@ def message_parts(message: list[Any]) -> list[Any]:
     table = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
     header = _HEADER.pack(_MAGIC, VERSION, len(table), len(text))
     data: list[Any] = [array.reshape(-1).view(np.uint8).data for array in arrays]
-    # What is short goes together: each write may wake the other side.
+    # Short buffers go together: each write may wake the reader.
     return [header + table, *data, text] if arrays else [header + table + text]
 
 
 def write_parts(stream: BinaryIO, parts: list[Any]) -> None:
-    """Write what ``message_parts`` gives to an unbuffered stream; Closed where nobody reads it."""
+    """Write the buffers of ``message_parts`` to an unbuffered stream; Closed where nobody reads it."""
     for part in parts:
-        left = memoryview(part)
-        while left:
+        unsent = memoryview(part)
+        while unsent:
             try:
-                left = left[stream.write(left) :]
-            except (OSError, ValueError) as error:  # a pipe that nobody reads, a stream that is closed
+                unsent = unsent[stream.write(unsent) :]
+            except (OSError, ValueError) as error:  # a pipe without a reader, a closed stream
                 raise Closed from error
 
 
 def read_message(stream: Any) -> list[Any]:
-    """The next message of a stream with ``readinto``; Closed where there is none, FastattnError for anything else."""
+    """The next message of a stream with ``readinto``; Closed at its end, FastattnError for anything but a message."""
     begin = bytes(_read_all(stream, bytearray(len(_MAGIC))))
     if begin != _MAGIC:
         raise FastattnError(f"something else than a message came: {begin!r}...")
@@ -86,7 +86,7 @@ def read_message(stream: Any) -> list[Any]:
         arrays.append(array_N.reshape(shape))
     text = _read_all(stream, bytearray(text_bytes))
 
-    def found(value: dict[str, Any]) -> Any:
+    def unmarked(value: dict[str, Any]) -> Any:
         if len(value) > 1:
             return value
         for mark, content in value.items():
@@ -98,19 +98,18 @@ def read_message(stream: Any) -> list[Any]:
                 return _RESULTS[content[0]](*content[1:])
         return value
 
-    message: list[Any] = json.loads(text, object_hook=found)
+    message: list[Any] = json.loads(text, object_hook=unmarked)
     return message
 
 
 def _read_all(stream: Any, room: Any) -> Any:
-    """Fill ``room``, and return it."""
-    left = memoryview(room)
-    while left:
+    empty = memoryview(room)
+    while empty:
         try:
-            count = stream.readinto(left)
+            count = stream.readinto(empty)
         except (OSError, ValueError) as error:
             raise Closed from error
         if not count:
             raise Closed
-        left = left[count:]
+        empty = empty[count:]
     return room

@@ -1,7 +1,7 @@
-"""A pool of worker processes, and the scheduler that hands them the work of any callers.
+"""A pool of worker processes, and the scheduler that gives them the work of all callers.
 
-Its jobs are chunks: a few texts, say, as plain data. A slot is a process, with up to a few chunks in progress, so that
-it never waits for the next; the rest stays in the queue, where callers take turns.
+Its jobs are chunks of plain data, such as a few texts. A worker slot is a process with a few chunks in progress, so
+that it never waits for the next one; other chunks stay in the queue, where callers take turns.
 """
 
 import os
@@ -21,15 +21,15 @@ from fastattn.scheduling.request import Plan, Ticket, read_ahead
 from fastattn.scheduling.scheduler import Scheduler
 from fastattn.scheduling.state import WorkerSlot
 
-# Of a process: it computes one chunk while the next ones wait beside it. Small ones, of many callers, share its steps.
+# In progress in a process: it computes one chunk while the next waits. Small chunks of many callers share its steps.
 CHUNKS, TEXTS = 2, 64
-_NEWS = ["news"]  # among the answers: tickets have come, or are over
-# Texts of a chunk, where there are enough: so that a process has rows for whole products, and none waits at the end.
+_NEWS = ["news"]  # among the answers: there are new tickets, or tickets that are over
+# Texts of a chunk, where there are enough: a process has rows for whole products, and none waits at the end.
 FEWEST, MOST = 16, 256
 CHUNKS_EACH = 4
-# Characters that a stream reads ahead: few at first, so that the first results come soon; then of each process.
+# Characters that a stream reads ahead: few at first, so that the first results come soon; at last for each process.
 FIRST_AHEAD, LAST_AHEAD = 4096, 32768
-SHORTEST = 32  # what a text counts as at least, or a stream of empty ones would be read without end
+SHORTEST = 32  # the least length that a text counts as: a stream of empty texts would be read without end
 
 _starting = threading.Lock()
 
@@ -38,11 +38,11 @@ _starting = threading.Lock()
 class Chunk:
     """Work for one process.
 
-    what      a name of what the module serves that the pool was made with
-    content   its arguments
-    texts     how many texts it has, or pairs
-    length    of them all, in any unit: longer chunks come first
-    done      called when it is
+    what      the kind of request: a key of what the module of the pool serves
+    content   arguments of the request
+    texts     number of texts or pairs
+    length    of all texts, in any unit: longer chunks come first
+    done      called when the chunk is done
     """
 
     what: str
@@ -55,11 +55,11 @@ class Chunk:
 
 
 class ProcessPool:
-    """Processes that are started when they are first needed, and replaced where they have ended.
+    """Processes that start when they are first needed, and are replaced when they have ended.
 
-    count      of processes
-    arguments  of ``child.main``, the same for all
-    They end with this object, when it is closed, and with this program.
+    count      number of processes
+    arguments  the first message of each: see ``child.main``
+    They end when this object is closed or deleted, and with this program.
     """
 
     def __init__(self, count: int, arguments: list[Any]):
@@ -69,7 +69,7 @@ class ProcessPool:
         self._end = weakref.finalize(self, _end, self._processes)
 
     def start(self) -> None:
-        """Start them all; they load side by side with whatever this program does."""
+        """Start all processes, which load while this program goes on."""
         for index in range(self.count):
             self.process(index)
 
@@ -88,13 +88,12 @@ class ProcessPool:
             raise FastattnError("the worker processes are closed")
 
     def close(self) -> None:
-        """End the processes, and start no more; they are gone when it returns."""
+        """End the processes, and start no more. They have ended when it returns."""
         with _starting:
             self._end.detach()
         _end(self._processes)
 
     def warn(self, text: str) -> None:
-        """Issue a warning of a process, the first time."""
         if text not in self._warned:
             self._warned.add(text)
             warn(text)
@@ -107,7 +106,7 @@ def pool_scheduler(pool: ProcessPool) -> Scheduler:
 
 def _after_fork_in_child() -> None:
     global _starting
-    _starting = threading.Lock()  # another thread may have held it, which is not here
+    _starting = threading.Lock()  # a thread of the parent may have held it
 
 
 if hasattr(os, "register_at_fork"):
@@ -124,8 +123,8 @@ def _end(processes: dict[int, WorkerProcess]) -> None:
 class _Dispatcher:
     """The worker of a scheduler's slot: sends chunks to its process, and takes the answers.
 
-    Chunks whose process is gone are done again, by whoever takes them, one at a time: only one that ends a second
-    process fails. A process that ended before it had loaded counts for none of them, but the slot can do nothing then.
+    The chunks of a process that ended are done again by any process, one at a time: only a chunk that ends a second
+    process fails. If a process ends before it has loaded, that counts against no chunk, but the slot fails.
     """
 
     def __init__(self, pool: ProcessPool, slot: WorkerSlot):
@@ -136,18 +135,18 @@ class _Dispatcher:
         self._take_process()
 
     def _take_process(self) -> None:
-        """Take the slot's process, a new one where the last is gone."""
+        """Take the slot's process, or a new one if it has ended."""
         self._process = self._pool.process(self._slot.key[1])
-        self._process.leave_all(self._slot.key)
-        self._answers = Answers()  # the last one may have said more than once that it has ended
-        self._answers.put(_NEWS)  # which may have come meanwhile
+        self._process.cancel_all(self._slot.key)
+        self._answers = Answers()  # the process before may have put ENDED several times
+        self._answers.put(_NEWS)  # tickets may have come meanwhile
 
     def advance(self) -> bool:
         if not self._sent and not self._process.is_usable:
             self._take_process()
         for ticket in self._slot.take(self._room()):
             job, caller = ticket.job, hash(ticket.request.caller)
-            number = self._process.ask(self._slot.key, self._answers, job.what, job.content, caller)
+            number = self._process.request(self._slot.key, self._answers, job.what, job.content, caller)
             self._sent[number] = ticket
         if not self._sent:
             return False
@@ -158,14 +157,14 @@ class _Dispatcher:
             number, kind, content = answer
             if kind == "warning":
                 self._pool.warn(content)
-            elif number in self._sent:  # not one that was cancelled meanwhile
+            elif number in self._sent:  # else it was cancelled meanwhile
                 ticket = self._sent.pop(number)
                 if kind == "failed":
                     self._fail(ticket, content)
-                    return True
-                if ticket.job.done is not None:
-                    ticket.job.done()
-                self._slot.finish(ticket, content)
+                else:
+                    if ticket.job.done is not None:
+                        ticket.job.done()
+                    self._slot.finish(ticket, content)
         return True
 
     def _room(self) -> Callable[[Ticket, bool], bool]:
@@ -184,7 +183,7 @@ class _Dispatcher:
 
     def drop(self) -> None:
         for number in [number for number, ticket in self._sent.items() if ticket.is_over]:
-            self._process.leave(number)
+            self._process.cancel(number)
             self._slot.release(self._sent.pop(number))
 
     def _lose(self) -> None:
@@ -205,8 +204,8 @@ class _Dispatcher:
         self._slot.release(ticket)
 
 
-def dealt(lengths: Sequence[int], processes: int) -> list[list[int]]:
-    """The numbers of texts in chunks that take about the same time each: each gets longer ones and shorter ones."""
+def chunk_numbers(lengths: Sequence[int], processes: int) -> list[list[int]]:
+    """The numbers of the texts of each chunk; all chunks get long and short texts, and take about the same time."""
     count = len(lengths)
     if not count:
         return []
@@ -216,27 +215,27 @@ def dealt(lengths: Sequence[int], processes: int) -> list[list[int]]:
     return [longest_first[chunk::chunks] for chunk in range(chunks)]
 
 
-def plan_dealt(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
-    """The list of the texts' results.
+def plan_chunks(lengths: Sequence[int], processes: int, make_chunk: Callable[[list[int]], Chunk]) -> Plan:
+    """A plan whose result is the list of the texts' results.
 
-    make_chunk  from the numbers of texts to what has them done, one after the other
+    make_chunk  numbers of texts -> the chunk that computes them in this order
     """
-    chunks = dealt(lengths, processes)
+    chunks = chunk_numbers(lengths, processes)
     results: list[Any] = [None] * len(lengths)
-    for numbers, found in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
-        for number, one in zip(numbers, found):
-            results[number] = one
+    for numbers, chunk_results in zip(chunks, (yield [make_chunk(numbers) for numbers in chunks])):
+        for number, result in zip(numbers, chunk_results):
+            results[number] = result
     return results
 
 
 def stream(
     scheduler: Scheduler, processes: int, source: Iterator[tuple[int, Any]], make_chunk: Callable[[list[Any]], Chunk]
 ) -> Iterator[Any]:
-    """Yield the results of what ``source`` gives, in order, with enough of it in progress for every process.
+    """Yield the results of the items of ``source`` in order, with enough items in progress for every process.
 
-    source  gives (length, item); an error that it raises is raised again after the results before it. An item that is
+    source  yields (length, item); an error that it raises is raised again after the results before it. An item that is
             a FastattnError is its own result
-    Closing the iterator drops what is in progress.
+    Closing the iterator cancels the items in progress.
     """
     in_progress: deque[tuple[Future, int]] = deque()
     ahead, most, failure = 0, FIRST_AHEAD, None
@@ -260,9 +259,9 @@ def stream(
 
 
 def _plan(items: list[Any], make_chunk: Callable[[list[Any]], Chunk]) -> Plan:
-    sent = [item for item in items if not isinstance(item, FastattnError)]
-    found: Iterator[Any] = iter(())
-    if sent:
-        (results,) = yield [make_chunk(sent)]
-        found = iter(results)
-    return [item if isinstance(item, FastattnError) else next(found) for item in items]
+    texts = [item for item in items if not isinstance(item, FastattnError)]
+    answers: Iterator[Any] = iter(())
+    if texts:
+        (results,) = yield [make_chunk(texts)]
+        answers = iter(results)
+    return [item if isinstance(item, FastattnError) else next(answers) for item in items]

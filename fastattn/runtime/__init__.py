@@ -1,3 +1,3 @@
 """Compilation, the code cache on disk, and threads: nothing about attention."""
 
-import fastattn.system.environment  # noqa: F401  before Numba: it looks at what that would read
+import fastattn.system.environment  # noqa: F401  before Numba: it checks the variables that Numba reads

@@ -14,10 +14,10 @@ LEAST = 1 << 18  # bytes that an arena grows by
 
 
 class Arena:
-    """An allocator for the arrays of programs that run one at a time: freed memory is used for the next arrays.
+    """An allocator for the arrays of programs that run one at a time: freed memory serves the next arrays.
 
-    When an array is dropped while a step is recorded, all that reads it has been recorded: as memory is used again by
-    the calls themselves, so it is by their recording.
+    When an array is dropped while a step is recorded, every call that reads it is recorded already. So a recording may
+    reuse memory just as the calls themselves do.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,10 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
         return sum(len(room) for room in self._rooms)
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
-        """``np.empty``; its memory is free again when nothing refers to it."""
+        """``np.empty``, of memory that is free again when nothing refers to the array."""
         dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else shape
         size = -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         if not size:
@@ -48,7 +47,7 @@ class Arena:
         return np.asarray(_Block(self, first, first + size, shape, dtype))
 
     def give_back(self, first: int, end: int, bisect_left: Any = bisect_left) -> None:
-        """Free a range of memory. ``bisect_left`` is bound, as the last arrays may go after the module's names."""
+        """Free a range of memory. ``bisect_left`` is bound: at the end of the process the module's names go first."""
         n = bisect_left(self._free, (first, end))
         if n < len(self._free) and self._free[n][0] == end:
             end = self._free.pop(n)[1]
@@ -59,7 +58,7 @@ class Arena:
 
 
 class _Block:
-    """A block of an arena's memory, which an array is a view of; it is given back with the last array."""
+    """A block of an arena's memory, the base of an array; it is freed with the last array."""
 
     def __init__(self, arena: Arena, first: int, end: int, shape: tuple[int, ...], dtype: np.dtype):
         self._arena, self._first, self._end = arena, first, end
@@ -70,7 +69,7 @@ class _Block:
 
 
 class _ThreadState(threading.local):
-    """While a thread records: where its arrays come from, and what notes its calls of kernels (``recording``)."""
+    """While a thread records: the arena of its arrays, and the program that notes its kernel calls (``recording``)."""
 
     arena: Arena | None = None
     program: Any = None
@@ -80,19 +79,16 @@ state = _ThreadState()
 
 
 def empty(shape: Any, dtype: Any = np.float32) -> np.ndarray:
-    """``np.empty``, from the arena of this thread if it has one."""
+    """``np.empty``, in the arena of this thread if it has one."""
     arena = state.arena
     return np.empty(shape, dtype) if arena is None else arena.empty(shape, dtype)
 
 
-def is_of_arena(base: Any) -> bool:
-    """Whether an array with this ``base`` is one of an arena, or a view of one."""
+def is_in_arena(base: Any) -> bool:
+    """Whether an array with this ``base`` lies in an arena, or is a view of one that does."""
     return type(base) is _Block or type(base) is np.ndarray and type(base.base) is _Block
 
 
 def make_scratch_parts(tasks: int, *shape: int, dtype: type = np.uint8) -> np.ndarray:
-    """Scratch memory [parts, *shape] for ``jit.take_part``, not cleared.
-
-    As many parts as the caller has threads, but no more than tasks.
-    """
+    """Scratch memory [parts, *shape] for ``jit.take_part``, not cleared: a part for each thread, at most one a task."""
     return empty((min(tasks, current_threads()), *shape), dtype)

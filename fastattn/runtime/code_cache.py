@@ -1,12 +1,12 @@
-"""The cache of compiled code: Numba's own keys a function on its file's mtime and misses a change in a file that it
-inlines; ours is a folder named after a hash of every source that kernels are made of and of the CPU.
+"""The cache of compiled code: a folder named after a hash of the CPU and of every source that kernels are made of.
 
-A file is a line that names the format, the SHA-256 of the rest, the length of a JSON object, that object, and an object
-file. Nothing in it is unpickled. It is believed only if nobody but this user or root may have written it.
+Numba's own cache keys a function on its file's mtime, and misses a change in a file that the function inlines.
 
-The sources are those of the kernels and of everything of fastattn that they import: a constant of any of them may be
-frozen into machine code. Imports are found in the text, since the files are read anyway: what Python's own parser would
-take for that, 0.1 s, every start would wait for.
+A file of the cache is a line that names the format, the SHA-256 of the rest, the length of a JSON object, that object,
+and an object file. Nothing in it is unpickled. It is loaded only if nobody but this user or root can have written it.
+
+The sources are those of the kernels and of everything of fastattn that they import: machine code may hold a constant of
+any of them. A regular expression finds the imports: Python's parser would take 0.1 s of every start.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import llvmlite
 
@@ -40,7 +40,7 @@ from fastattn.system.cache_folder import A_DAY, cache_root, mark_used, remove_un
 
 MAGIC = b"fastattn machine code 2\n"
 DIGEST = 32
-_FOLDERS = 2  # of the cache above a file: one for these sources and this CPU, and that of all kernels
+_FOLDERS = 2  # of the cache above a file: the folder of these sources and this CPU, and that of all kernels
 
 _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 
@@ -48,8 +48,8 @@ _SYMBOL = re.compile(r"[\w.$]+", re.ASCII)
 class Code(NamedTuple):
     """A compiled variant of a kernel.
 
-    exports  what the object file defines for others: role ("wrapper", ...) -> symbol
-    needs    symbols of the process that it calls
+    exports  role ("wrapper", ...) -> symbol that the object file defines
+    needs    symbols of the process that the object file calls
     """
 
     exports: dict[str, str]
@@ -71,7 +71,7 @@ class CodeFolder:
     def load(self, label: str, key: str) -> Code | None:
         """Load a variant by the kernel's label and key; None if it is missing or, with a warning, not trusted.
 
-        ValueError or KeyError for a file that is none of ours.
+        ValueError or KeyError for a file of another format.
         """
         file = self.path / _file_name(label, key)
         try:
@@ -87,10 +87,10 @@ class CodeFolder:
             warn_once(f"a compiled kernel in {self.path} is damaged; what is damaged there is compiled anew")
             return None
         end = start + 4 + int.from_bytes(data[start : start + 4], "little")
-        kept = json.loads(data[start + 4 : end])
-        if kept["key"] != key or not all(map(_SYMBOL.fullmatch, [*kept["exports"].values(), *kept["needs"]])):
+        header = json.loads(data[start + 4 : end])
+        if header["key"] != key or not all(map(_SYMBOL.fullmatch, [*header["exports"].values(), *header["needs"]])):
             raise ValueError(f"{file}: another variant")
-        return Code(kept["exports"], kept["needs"], data[end:])
+        return Code(header["exports"], header["needs"], data[end:])
 
     def save(self, label: str, key: str, code: Code) -> None:
         """Store a variant. Raises OSError where that fails."""
@@ -98,29 +98,25 @@ class CodeFolder:
         sweep(self.path)
         text = json.dumps({"key": key, "exports": code.exports, "needs": code.needs}).encode()
         data = len(text).to_bytes(4, "little") + text + code.object_file
-
-        def write(stream: BinaryIO) -> None:
-            stream.writelines([MAGIC, hashlib.sha256(data).digest(), data])
-
-        write_whole(self.path / _file_name(label, key), write)
+        parts = [MAGIC, hashlib.sha256(data).digest(), data]
+        write_whole(self.path / _file_name(label, key), lambda stream: stream.writelines(parts))
         if not self._swept:
             self._swept = True
-            remove_unused("kernels", self.path)  # another version's, or another CPU's
+            remove_unused("kernels", self.path)  # kernels of other versions or other CPUs
 
     @contextlib.contextmanager
     def claimed(self, label: str, key: str) -> Iterator[bool]:
-        """Whether no other process makes the same variant; true where files cannot be locked.
+        """Claim a variant while the block compiles it. Yields whether no other process has claimed it.
 
-        The claim of a process that ends goes with it.
+        The claim of a process ends with the process. True where files cannot be locked.
         """
-        if WINDOWS:  # which deletes no file that another process waits for
-            yield True
-            return
-        path = self.path / f"{_file_name(label, key)}.claim{PART}"  # what a killed process leaves is swept
-        try:
-            make_folder(self.path)
-            stream = open(path, "ab")
-        except OSError:
+        path = self.path / f"{_file_name(label, key)}.claim{PART}"  # ``sweep`` deletes the claim of a killed process
+        stream = None
+        with contextlib.suppress(OSError):
+            if not WINDOWS:  # it deletes no file that another process waits for
+                make_folder(self.path)
+                stream = open(path, "ab")
+        if stream is None:
             yield True
             return
         with stream:
@@ -134,41 +130,40 @@ class CodeFolder:
 
 
 def _file_name(label: str, key: str) -> str:
-    """The name of a variant's file, after its key: two processes that write at once write the same."""
+    """The name of a variant's file. It follows from the key: two processes that write at once write the same."""
     return f"{label}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import) +fastattn([\w.]*)(?: +import +(\([^)]*\)|[\w, ]+))?", re.MULTILINE)
-# Functions of users have types that are named by what rewrites them; of the runtime some is named where it is called.
+# Types of users' functions depend on user_functions; operations call some functions of runtime by their names.
 ROOTS = "kernels", "user_functions", "runtime"
-# Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are known by what they say.
+# Variables that change what Numba makes of a source; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES count by their values.
 _NUMBA = (
-    "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO", "ENABLE_PROFILING", "ENABLE_AVX",
-    "EXTEND_VARIABLE_LIFETIMES", "DEBUG_JIT", "DEBUG_NRT", "DISABLE_INTEL_SVML", "LLVM_REFPRUNE_PASS",
-    "LLVM_REFPRUNE_FLAGS",
-)  # fmt: skip
-SETTINGS = [f"NUMBA_{name}" for name in _NUMBA]
+    "OPT LOOP_VECTORIZE SLP_VECTORIZE BOUNDSCHECK DEBUGINFO ENABLE_PROFILING ENABLE_AVX EXTEND_VARIABLE_LIFETIMES "
+    "DEBUG_JIT DEBUG_NRT DISABLE_INTEL_SVML LLVM_REFPRUNE_PASS LLVM_REFPRUNE_FLAGS"
+)
+SETTINGS = [f"NUMBA_{name}" for name in _NUMBA.split()]
 _PACKAGE = Path(__file__).resolve().parent.parent
-_TICK = 20_000_000  # ns: what a file system's clock may be behind
+_TICK = 20_000_000  # ns by which a file system's clock may be behind
 
 
 def kernel_sources(package: Path) -> dict[str, bytes]:
-    """Path below the package -> contents, of every module below ROOTS and of what those import, in order."""
-    found: dict[str, bytes] = {}
+    """Path below the package -> contents, of every module below ROOTS and of all that it imports, by path."""
+    sources: dict[str, bytes] = {}
     imported: set[str] = set()
-    waiting = [path for root in ROOTS for path in (package / root).rglob("[!.]*.py")]
-    while waiting:
-        path = waiting.pop()
+    paths = [path for root in ROOTS for path in (package / root).rglob("[!.]*.py")]
+    while paths:
+        path = paths.pop()
         name = path.relative_to(package).as_posix()
-        if name not in found:
-            found[name] = path.read_bytes()
-            for module in _imports(found[name]) - imported:
+        if name not in sources:
+            sources[name] = path.read_bytes()
+            for module in _imports(sources[name]) - imported:
                 imported.add(module)
-                waiting += _files(package, module)
-    return dict(sorted(found.items()))
+                paths += _files(package, module)
+    return dict(sorted(sources.items()))
 
 
-class _Look(NamedTuple):
+class _Snapshot(NamedTuple):
     """A snapshot of the package's files.
 
     files  path -> status, of every source file
@@ -183,39 +178,41 @@ class _Look(NamedTuple):
 def code_digest() -> str:
     """A hash of everything that compiled code depends on: sources, versions, the CPU, settings of Numba.
 
-    Raise FastattnError if a source was changed while this process imported them.
+    FastattnError if a source was changed while this process imported the sources.
     """
-    files, now = _at_first()
+    files, now = _first_snapshot()
     begun = sys.modules["fastattn"]._imported_at - _TICK
-    _refuse(path for path, found in files.items() if begun <= found.st_ctime_ns <= now)
+    _refuse_changed(path for path, status in files.items() if begun <= status.st_ctime_ns <= now)
     versions = sys.version, _numba_version(), llvmlite.__version__
-    more = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
-    return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{more}".encode()).hexdigest()[:24]
+    settings_text = repr((versions, compiled_name(), sorted(compiled_features()), settings()))
+    return hashlib.sha256(f"{sources_digest(_PACKAGE, files)}{settings_text}".encode()).hexdigest()[:24]
 
 
 def check_sources() -> None:
     """Raise FastattnError if a source was changed since the first kernel was called.
 
-    Modules are imported when they are first needed: some are as they were then, some as they are now. What is compiled
-    of both may compute anything, and would be kept as if it were of the digest's sources.
+    Modules are imported when they are first needed, so that this process may have some old and some new ones. Code that
+    is compiled of both may compute anything, and would be stored under the digest of the old sources.
     """
-    first, now = _at_first().files, dict(_statuses(_PACKAGE))
-    _refuse(path for path in first.keys() | now.keys() if _written(first.get(path)) != _written(now.get(path)))
+    first, now = _first_snapshot().files, dict(_statuses(_PACKAGE))
+    _refuse_changed(
+        path for path in first.keys() | now.keys() if _file_stamp(first.get(path)) != _file_stamp(now.get(path))
+    )
 
 
 def check_kernels(file: str) -> None:
     """Raise FastattnError if a file of kernels was changed since the first kernel was called.
 
-    An operation that was imported later expects the changed kernel, but the process keeps the code of the earlier one.
+    An operation that is imported later expects the changed kernel, but this process has the code of the earlier kernel.
     """
     if code_digest.cache_info().currsize:
         path = os.path.join(_PACKAGE, "kernels", *file.split(".")) + ".py"
         now = os.stat(path) if os.path.exists(path) else None
-        _refuse([path] if _written(now) != _written(_at_first().files.get(path)) else [])
+        _refuse_changed([path] if _file_stamp(now) != _file_stamp(_first_snapshot().files.get(path)) else [])
 
 
-def _refuse(changed: Iterable[str]) -> None:
-    """Raise FastattnError if one of the changed files is among the sources, or gone."""
+def _refuse_changed(changed: Iterable[str]) -> None:
+    """Raise FastattnError if one of the changed files is a source, or was deleted."""
     names = {Path(path).relative_to(_PACKAGE).as_posix() for path in changed}
     names -= {name for name in names if (_PACKAGE / name).exists()} - set(kernel_sources(_PACKAGE) if names else ())
     if names:
@@ -223,29 +220,28 @@ def _refuse(changed: Iterable[str]) -> None:
 
 
 @functools.cache
-def _at_first() -> _Look:
-    """The snapshot of when the first kernel was called."""
-    return _Look(dict(_statuses(_PACKAGE)), time.time_ns())
+def _first_snapshot() -> _Snapshot:
+    return _Snapshot(dict(_statuses(_PACKAGE)), time.time_ns())
 
 
-def _written(file: os.stat_result | None) -> tuple[int, ...]:
-    """Size, time and inode, by which a written or replaced file is known, but not one that was only linked to."""
+def _file_stamp(file: os.stat_result | None) -> tuple[int, ...]:
+    """Size, time and inode, which change when a file is written or replaced, but not when a link to it is made."""
     return (file.st_size, file.st_mtime_ns, file.st_ino) if file else ()
 
 
 @functools.cache
 def settings() -> dict[str, str]:
-    """SETTINGS as they are set when the first kernel is called."""
+    """The values of SETTINGS at the call of the first kernel."""
     return {name: os.environ[name] for name in SETTINGS if name in os.environ}
 
 
 def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None) -> str:
     """The SHA-256 of the sources and their names, in hexadecimal.
 
-    Remembered in the cache folder for the package as it stands, every file's size and times: reading and hashing all
-    of them takes every start 15 ms, looking at them 1.
+    The cache folder remembers the digest with the sizes and times of all files: reading and hashing the sources would
+    take 15 ms of every start, and looking at the files takes 1.
 
-    files  as they were when that was last known, by default now
+    files  path -> status, by default as the files are now
     """
     files = dict(_statuses(package)) if files is None else files
     lines = [f"{path} {f.st_size} {f.st_mtime_ns} {f.st_ctime_ns} {f.st_ino}" for path, f in files.items()]
@@ -253,14 +249,15 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
     memory = cache_root() / "kernels" / f"{hashlib.sha256(os.fsencode(package)).hexdigest()[:24]}.sources"
     with contextlib.suppress(OSError, ValueError):
         with open_trusted(memory, 1) as stream:
-            known, digest = stream.readall().decode("ascii").split()
-        if known == stamp:
+            remembered, digest = stream.readall().decode("ascii").split()
+        if remembered == stamp:
             mark_used(memory, A_DAY)
             return digest
     total = hashlib.sha256()
     for name, contents in kernel_sources(package).items():
         total.update(name.encode() + b"\0" + contents)
-    if all(abs(time.time_ns() - found.st_ctime_ns) > _TICK for found in files.values()):  # else they may change unseen
+    # A file that was written just now may change unseen.
+    if all(abs(time.time_ns() - status.st_ctime_ns) > _TICK for status in files.values()):
         with contextlib.suppress(OSError):
             make_folder(memory.parent)
             write_whole(memory, lambda stream: stream.writelines([f"{stamp} {total.hexdigest()}".encode()]))
@@ -268,12 +265,11 @@ def sources_digest(package: Path, files: dict[str, os.stat_result] | None = None
 
 
 def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
-    """(path, status) of each source file."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
-                continue  # an editor's, perhaps a link to nowhere
-            with contextlib.suppress(FileNotFoundError):  # a link to nowhere, or what went meanwhile
+                continue  # a file of an editor, perhaps a link to nowhere
+            with contextlib.suppress(FileNotFoundError):  # a link to nowhere, or a file that was deleted meanwhile
                 if entry.name.endswith(".py"):
                     yield entry.path, entry.stat()
                 elif entry.is_dir() and entry.name != "__pycache__":
@@ -281,16 +277,16 @@ def _statuses(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _numba_version() -> bytes:
-    """Numba's file of its version, read without importing Numba."""
-    found = importlib.util.find_spec("numba")
-    for folder in (found and found.submodule_search_locations) or ():
+    """The file with Numba's version, read without importing Numba."""
+    spec = importlib.util.find_spec("numba")
+    for folder in (spec and spec.submodule_search_locations) or ():
         with contextlib.suppress(OSError):
             return Path(folder, "_version.py").read_bytes()
     return b""
 
 
 def _imports(contents: bytes) -> set[str]:
-    """``a.b`` for ``import fastattn.a.b``; of ``from fastattn.a import b``, where b may be a module, ``a`` as well."""
+    """``a.b`` for ``import fastattn.a.b``; ``a`` and ``a.b`` for ``from fastattn.a import b``: b may be a module."""
     modules: set[str] = set()
     for inside, several in _IMPORT.findall(contents):
         names = {f"{inside.decode()}.{name.decode()}" for name in re.findall(rb"(?:^|[(,])\s*(\w+)", several)}

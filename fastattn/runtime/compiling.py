@@ -1,6 +1,6 @@
-"""Around compiling, without a compiler: who is told, by whom and when it is done, a second process that helps.
+"""Around compiling, without a compiler: listeners, locks, a thread with a large stack, a second process that helps.
 
-Locks: one thread compiles at a time, none while the process forks, few while it ends.
+One thread compiles at a time; none compiles while the process forks, and few while it ends.
 """
 
 import contextlib
@@ -10,108 +10,108 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from fastattn.runtime.threads import thread_limit
 from fastattn.system.cache_folder import cache_root
+from fastattn.system.cpus import can_start_python
 from fastattn.system.worker_threads import start_thread
 
 _Result = TypeVar("_Result")
 
 _listeners: list[Callable[[str], None]] = []
-cache_faults: list[OSError] = []  # of this process, as they happened
+cache_faults: list[OSError] = []  # of this process, in the order in which they came
 
 SWITCH = "FASTATTN_COMPILE_AHEAD"  # 0: no second process
-# As a worker process begins: modules are looked for where this program finds them, not in the current folder first.
-# The process that was started ends at once, and is waited for: its child is nobody's to wait for but the system's.
-_BEGIN = """
+# Like a worker process it looks for modules where this program finds them, not in the current folder first. The process
+# that is started forks and ends at once, and this one waits for it: only the system has to wait for its child.
+_SECOND_PROCESS = """
 import os, sys
 if os.fork():
     os._exit(0)
 sys.path[:] = sys.argv[1:]
-from fastattn.runtime.second_process import main
-main()
+from fastattn.runtime.handle import compile_variants
+compile_variants()
 """
-_lifeline: list[int] = []  # of the second process: at its other end it sees that this process is gone
+_lifeline: list[int] = []  # the end of a pipe from which the second process sees that this process has ended
 
-compiling = threading.RLock()  # of whoever compiles: Numba's state and LLVM's
-linking = threading.RLock()  # of whoever loads, which takes no time; taken last
-AGAIN = object()
-_of_variants: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
-_held: list[Any] = []
+compiling = threading.RLock()  # held while a thread compiles, for the state of Numba and LLVM
+linking = threading.RLock()  # held while a thread loads code, which is quick; taken last
+RETRY = object()
+_variant_locks: dict[tuple[str, str, str], threading.RLock] = {}  # type: ignore[valid-type]
+_held_locks: list[Any] = []
 _LOOK = 0.02  # seconds
-_GRACE = 5.0  # seconds for which a process that ends is not held up by the threads that it had
+_GRACE = 5.0  # seconds for which the threads of an ending process begin no work
 _STACK = 16 << 20  # bytes
 _ended_at = 0.0  # on the monotonic clock, once the process ends
-_older: set[int | None] = set()  # the threads that there were then, but for the one in which it ends
+_threads_at_end: set[int | None] = set()  # the threads of that moment, without the thread in which the process ends
 
 
 def lock_of_variant(module: str, name: str, key: str) -> Any:
-    """Of who loads or compiles this variant, or waits for another process that does."""
-    return _of_variants.setdefault((module, name, key), threading.RLock())
+    """The lock of the thread that loads or compiles this variant, or waits for another process that does."""
+    return _variant_locks.setdefault((module, name, key), threading.RLock())
 
 
-def in_turn(lock: Any, work: Callable[[], Any]) -> Any:
-    """``work()`` under a lock, tried again as long as it returns AGAIN; others have the lock in between."""
+def retry_under_lock(lock: Any, work: Callable[[], Any]) -> Any:
+    """``work()`` under a lock, again as long as it returns RETRY; the lock is free in between."""
     while True:
         with lock:
-            result = AGAIN if _is_to_stay() else work()
-        if result is not AGAIN:
+            result = RETRY if _must_stay() else work()
+        if result is not RETRY:
             return result
         time.sleep(_LOOK)
 
 
-def _is_to_stay() -> bool:
-    """Whether the process ends, in another thread, and nobody knows that it waits for this one.
+def _must_stay() -> bool:
+    """Whether this thread must begin nothing because another thread ends the process.
 
-    What this thread began it would not finish: LLVM's own state goes with the process. But a handler of ``atexit`` may
-    wait for it, which is called after ours if it was there before: a process that still runs then is not about to end.
+    The thread could not finish its work: LLVM's own state goes with the process. But a handler of ``atexit`` that was
+    registered before ours is called after it, and may wait for this thread: after _GRACE the thread goes on.
     """
-    return threading.get_ident() in _older and time.monotonic() < _ended_at + _GRACE
+    return threading.get_ident() in _threads_at_end and time.monotonic() < _ended_at + _GRACE
 
 
 def end() -> None:
-    """Wait for the kernel that a daemon thread compiles or loads; begin none.
+    """Wait for the kernel that a daemon thread compiles or loads, and let no thread begin another.
 
-    What is compiled stays: who runs it is not waited for.
+    Threads that run compiled code are not waited for.
     """
     global _ended_at
     _ended_at = time.monotonic()
-    _older.update(thread.ident for thread in threading.enumerate() if thread is not threading.current_thread())
-    for lock in _all():
+    _threads_at_end.update(thread.ident for thread in threading.enumerate() if thread is not threading.current_thread())
+    for lock in _locks():
         with lock:
             pass
 
 
-def _all() -> list[Any]:
-    """In the order in which one thread takes them: Numba's, if that was imported, while it compiles."""
-    # None also while another thread imports the module: nobody compiles by it yet
+def _locks() -> list[Any]:
+    """All locks in the order in which a thread takes them: that of Numba, if it is imported, while it compiles."""
+    # There is no lock yet while another thread imports the module: then no thread compiles.
     numba_lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
     return [compiling, *([] if numba_lock is None else [numba_lock]), linking]
 
 
 def _before_fork() -> None:
-    """A child forked while another thread compiles or loads would inherit what that one left in the middle."""
-    global _held
+    """Take all locks: a child would inherit half of what another thread compiles or loads."""
+    global _held_locks
     compiling.acquire()
-    _held = _all()
-    for lock in _held[1:]:
+    _held_locks = _locks()
+    for lock in _held_locks[1:]:
         lock.acquire()
 
 
 def _after_fork() -> None:
-    for lock in reversed(_held):
+    for lock in reversed(_held_locks):
         lock.release()
 
 
 def _after_fork_in_child() -> None:
     _after_fork()
-    _of_variants.clear()  # whose threads are not here
+    _variant_locks.clear()  # the threads that hold them are not in the child
 
 
-def with_room(work: Callable[[], _Result]) -> _Result:
-    """``work()``, in a thread with the stack that Numba and LLVM need; the main thread has it, another may not."""
+def with_large_stack(work: Callable[[], _Result]) -> _Result:
+    """``work()`` in a thread with the stack that Numba and LLVM need; the main thread has one, others may not."""
     if threading.current_thread() is threading.main_thread():
         return work()
     results: list[_Result] = []
@@ -124,7 +124,7 @@ def with_room(work: Callable[[], _Result]) -> _Result:
             failures.append(error)
 
     thread = threading.Thread(target=run, name="fastattn compiling", daemon=True)
-    with linking:  # another thread that does this would take this size for that of before
+    with linking:  # another thread here would take this size for the size before
         before = threading.stack_size(_STACK)
         try:
             start_thread(thread)
@@ -132,7 +132,7 @@ def with_room(work: Callable[[], _Result]) -> _Result:
             thread = threading.current_thread()
         finally:
             threading.stack_size(before)
-    if thread is threading.current_thread():  # no more threads: as far as it goes here
+    if thread is threading.current_thread():  # the system gives no thread: work with the stack that there is
         return work()
     thread.join()
     if failures:
@@ -145,7 +145,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
-    """Call ``listener(name)`` before every kernel that is compiled from scratch, not when it is loaded."""
+    """Call ``listener(name)`` before a kernel is compiled, but not before one is loaded."""
     _listeners.append(listener)
 
 
@@ -163,15 +163,15 @@ def cache_fault() -> str:
 
 
 @functools.cache
-def begin_ahead() -> None:
-    """Start a second process, once, that compiles the slowest kernels beside this one, where the cache is still empty.
+def start_second_process() -> None:
+    """Start a second process, once, that compiles the slowest kernels, ``handle.VARIANTS``, beside this process.
 
-    Which: ``second_process``. Each process claims what it compiles, and waits for what the other has claimed.
-    Not on one CPU, nor where files cannot be locked.
+    Each process claims what it compiles, and waits for what the other has claimed. There is no second process on one
+    CPU or where files cannot be locked.
     """
-    if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not _is_python():
+    if os.environ.get(SWITCH) == "0" or thread_limit() < 2 or sys.platform == "win32" or not can_start_python():
         return
-    command = [sys.executable, "-c", _BEGIN, *map(os.path.abspath, sys.path)]
+    command = [sys.executable, "-c", _SECOND_PROCESS, *map(os.path.abspath, sys.path)]
     with contextlib.suppress(OSError):
         inside, outside = os.pipe()
         _lifeline.append(outside)
@@ -182,8 +182,3 @@ def begin_ahead() -> None:
         finally:
             os.close(inside)
         os.waitpid(process, 0)
-
-
-def _is_python() -> bool:
-    """Whether sys.executable is Python, not a frozen program or one that embeds it, which would run once more."""
-    return not getattr(sys, "frozen", False) and Path(sys.executable or "").stem.startswith("python")

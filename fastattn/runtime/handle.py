@@ -1,7 +1,7 @@
-"""Kernels as operations call them: by name, so that nothing that compiles is imported before it is needed.
+"""Kernels as operations call them: by name, so that no compiler is imported before it is needed.
 
-The machine code of every variant of a kernel, one for each ``signature_of`` its arguments, comes from the code cache,
-or is compiled by Numba, which is imported then. Either way it is loaded and called in the same way: ``machine_code``.
+A kernel has a variant for each ``signature_of`` its arguments. The machine code of a variant comes from the code cache,
+or Numba, which is imported then, compiles it. Either way ``machine_code`` loads and calls it.
 """
 
 import atexit
@@ -10,6 +10,8 @@ import functools
 import importlib
 import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,16 +22,16 @@ import numpy as np
 from fastattn.runtime.arena import state
 from fastattn.runtime.code_cache import Code, CodeFolder, check_kernels, check_sources, code_digest, settings
 from fastattn.runtime.compiling import (
-    AGAIN,
-    begin_ahead,
+    RETRY,
     cache_faults,
     compiling,
     end,
-    in_turn,
     linking,
     lock_of_variant,
     notify_of_compiling,
-    with_room,
+    retry_under_lock,
+    start_second_process,
+    with_large_stack,
 )
 from fastattn.runtime.machine_code import MISMATCH, load, signature_of
 from fastattn.runtime.threads import Pool, current_threads, setting, thread_limit
@@ -41,14 +43,14 @@ _KERNELS = "fastattn.kernels."
 
 
 class UnknownNumba(Exception):
-    """Numba is not as fastattn knows it: it compiles and runs kernels by itself."""
+    """fastattn does not know this version of Numba, which then compiles and runs kernels by itself."""
 
 
 class CompiledKernel(NamedTuple):
-    """A compiled variant of a kernel, or a function, in this process.
+    """A compiled variant of a kernel or a function in this process.
 
-    addresses  role -> address of a function of C
-    classes    to which its code refers
+    addresses  role -> address of a C function
+    classes    classes to which the code refers
     """
 
     wrapper: Callable[..., int]
@@ -57,7 +59,7 @@ class CompiledKernel(NamedTuple):
 
 
 class _Compiled:
-    """Base of kernels and compiled functions: loads their variants from the code cache, or compiles and stores them."""
+    """The base of kernels and compiled functions: loads variants from the code cache, or compiles and stores them."""
 
     def __init__(self, module: str, name: str, function: Callable | None = None):
         self.__module__, self.__name__, self._function = module, name, function
@@ -73,22 +75,22 @@ class _Compiled:
     def function(self) -> Callable:
         """The Python function; the module that defines it imports Numba."""
         if self._function is None:
-            found = getattr(importlib.import_module(self.__module__), self.__name__)
-            if self._function is None:  # else the import has told
-                self._function = found
+            function = getattr(importlib.import_module(self.__module__), self.__name__)
+            if self._function is None:  # else the import has set it: ``kernel_of``
+                self._function = function
         return self._function
 
     def _variant(self, key: str, classes: list[type]) -> CompiledKernel:
-        """The variant with this key: loaded, or compiled. UnknownNumba where it can be neither.
+        """The variant with this key, loaded or compiled.
 
-        FastattnError where a source was changed since the process began.
+        UnknownNumba where neither is possible, FastattnError where a source was changed since the process began.
         """
         with lock_of_variant(self.__module__, self.__name__, key):
-            made = self.variants.get(key) or in_turn(linking, lambda: self._load(key, classes))
-            made = made or self._make(key, classes)
+            compiled = self.variants.get(key) or retry_under_lock(linking, lambda: self._load(key, classes))
+            compiled = compiled or self._make(key, classes)
         with linking:  # another variant's thread may be here
-            self.wrappers = [one.wrapper for one in self.variants.values()]
-        return made
+            self.wrappers = [variant.wrapper for variant in self.variants.values()]
+        return compiled
 
     def _load(self, key: str, classes: list[type]) -> CompiledKernel | None:
         if not self._is_cached:
@@ -96,35 +98,35 @@ class _Compiled:
         try:
             code = _folder.load(self.label, key)
             return None if code is None else self._link(key, code, classes)
-        except Exception:  # noqa: BLE001  a foreign file may fail in any way; compiling replaces it
+        except Exception:  # noqa: BLE001  a damaged file may fail in any way; compiling replaces it
             return None
 
     def _link(self, key: str, code: Code, classes: list[type]) -> CompiledKernel:
         with linking:
-            made = self.variants[key] = CompiledKernel(*load(code, classes), classes)
-        return made
+            compiled = self.variants[key] = CompiledKernel(*load(code, classes), classes)
+        return compiled
 
     def _make(self, key: str, classes: list[type]) -> CompiledKernel:
-        """Compile it, or wait for another process that has begun to, for at most CLAIMED_FOR."""
+        """Compile the variant, or wait at most CLAIMED_FOR for another process that compiles it."""
         if self._is_cached:
             check_sources()
         end = time.monotonic() + CLAIMED_FOR
 
         def make() -> Any:
             if self._is_cached:
-                begin_ahead()
+                start_second_process()
             with _folder.claimed(self.label, key) if self._is_cached else contextlib.nullcontext(True) as is_ours:
                 if not is_ours and time.monotonic() < end:
-                    return AGAIN
+                    return RETRY
                 return self._load(key, classes) or self._link(key, self._compile_and_save(key, classes), classes)
 
-        return in_turn(compiling, make)
+        return retry_under_lock(compiling, make)
 
     def _compile_and_save(self, key: str, classes: list[type]) -> Code:
         notify_of_compiling(self.label)
-        code = with_room(lambda: self._compile(key, classes))
+        code = with_large_stack(lambda: self._compile(key, classes))
         if self._is_cached:
-            check_sources()  # again: some modules were imported for it
+            check_sources()  # again: compiling has imported modules
             from fastattn.runtime.internals import reads_settings
 
             try:
@@ -139,15 +141,14 @@ class _Compiled:
 
     @property
     def _is_cached(self) -> bool:
-        """The cache's folder is named after the sources of this package: no other's function is kept."""
+        """Whether the function is of this package, after whose sources the cache's folder is named."""
         return self.__module__.startswith("fastattn.")
 
 
 class Kernel(_Compiled):
-    """A compiled loop over tasks; a call shares them among the caller's threads. See ``jit.kernel``.
+    """A compiled loop over tasks, which a call shares among the caller's threads. See ``jit.kernel``.
 
-    What stands before the loop runs once a part: it writes nothing, and scratch that a task writes to is made inside
-    the loop.
+    Code before the loop runs once a part: it writes nothing, and a task's scratch memory is made inside the loop.
     """
 
     def __call__(self, *arguments: Any) -> None:
@@ -164,13 +165,13 @@ class Kernel(_Compiled):
                 lacking = wrapper(pool.address, 1 + pool.ensure(lacking, _launch.address()), *arguments)
             if lacking == 0:
                 return
-        self.compile(*arguments)  # also where another thread has changed an argument meanwhile
+        self.compile(*arguments)  # reached also where another thread has changed an argument meanwhile
         self(*arguments)
 
     def compile(self, *arguments: Any) -> None:
         """Load or compile the variant for these arguments.
 
-        TypeError for what no kernel takes; Numba's own errors where the kernel cannot be compiled for them.
+        TypeError for arguments that no kernel takes; Numba's own errors where the kernel cannot be compiled for them.
         """
         classes: list[type] = []
         key = signature_of(arguments, classes)
@@ -180,9 +181,9 @@ class Kernel(_Compiled):
             self._variant(key, classes)
 
     def record(self, *arguments: Any) -> tuple[int, np.ndarray] | None:
-        """(the address of ``entry``, the structure of the arguments): a call that compiled code can make later.
+        """(the address of ``entry``, the packed arguments): a call that compiled code can make later.
 
-        The arguments' arrays must live as long. None where only Numba's public interface compiles.
+        The caller keeps the arrays among the arguments alive. None where only Numba's public interface compiles.
         """
         for _ in range(2):
             for variant in list(self.variants.values()):  # another thread may add one meanwhile
@@ -197,7 +198,7 @@ class Kernel(_Compiled):
         return None
 
     def compile_ahead(self, key: str) -> None:
-        """Have the variant of this key in the code cache, for other processes; the classes that it names are tuples."""
+        """Compile the variant of this key into the code cache; the classes that the key names are named tuples."""
         named = re.findall(r"([\w.]+):(\w+)\(", key)
         self._variant(key, [getattr(importlib.import_module(module), name) for module, name in named])
 
@@ -221,32 +222,31 @@ class Kernel(_Compiled):
 
     @lazy
     def plain(self) -> Any:
-        """The function compiled by Numba's public interface alone."""
+        """The kernel compiled by Numba's public interface alone."""
         from fastattn.runtime.loop import compile_by_numba
 
         return compile_by_numba(self.function)
 
 
 class CompiledFunction(_Compiled):
-    """A compiled function of ``count`` int64, two at least, which returns one that is not MISMATCH."""
+    """A compiled function of ``count`` int64, at least two, whose result is an int64 other than MISMATCH."""
 
     def __init__(self, module: str, name: str, count: int):
         super().__init__(module, name)
         self.count = count
 
     def __call__(self, *arguments: int) -> int:
-        """Called without the GIL; TypeError for what is no int64."""
-        result = self._at_once().wrapper(*arguments)
+        """Call the function without the GIL; TypeError for an argument that is no int64."""
+        result = self._compiled().wrapper(*arguments)
         if result == MISMATCH:
             raise TypeError(f"{self.label} does not take {arguments}")
         return result
 
     def address(self) -> int:
-        """As a function of C."""
-        return self._at_once().addresses["plain"]
+        return self._compiled().addresses["plain"]
 
-    def _at_once(self) -> CompiledKernel:
-        """Its code; once there is some, without waiting for another thread that compiles something else."""
+    def _compiled(self) -> CompiledKernel:
+        """The compiled function; once there is one, no call waits for a thread that compiles something else."""
         key = str(self.count)
         return self.variants.get(key) or self._variant(key, [])
 
@@ -256,11 +256,39 @@ class CompiledFunction(_Compiled):
         return compile_function(self.function, self.label, self.count)
 
 
+_ROWS, _STEP_ROWS = "(f2C,f2C,f2C,f2C)", "(f2C,f2C,f2C,f2C,f2C)"
+_TYPES = "fastattn.kernels.attention.arguments:"
+_SCORES = f"{_TYPES}ScoreArguments(F,F,f1C,I,I,I,I,f1C,f2C,I,f1C,I,I,B2C)"
+_MASK = f"{_TYPES}MaskArguments(B1C,I,I,I,I,B1C,I,I,I,I,I,I)"
+_SHAPE, _OUTPUTS = f"{_TYPES}ShapeArguments(I,I,I,I,I)", f"{_TYPES}OutputArguments(f4C,f1C,I,I,I)"
+# (file, kernel, key) of variants that nearly every model needs, whatever its precision, in the order of need.
+VARIANTS = (
+    (
+        "attention.sentences",
+        "attend",
+        f"{_ROWS},({','.join('I' * 16)}),(l1C,l1C,l2C,I),{_SHAPE},{_MASK},{_SCORES},{_OUTPUTS},f2C,l1C",
+    ),
+    ("attention.step", "attend_rows", f"{_STEP_ROWS},(i2C,l1C,l1C,l1C,I),(I,I,I,I),(I,I,I),{_SCORES},f3C,f2C,I"),
+)
+
+
+def compile_variants() -> None:
+    """Compile all VARIANTS that are neither cached nor claimed, in the process that ``start_second_process`` starts.
+
+    It ends at once with the first process, or at Ctrl-C.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=lambda: os._exit(len(os.read(0, 1))), daemon=True).start()
+    for file, name, key in VARIANTS:
+        kernel_named(file, name).compile_ahead(key)
+
+
 _kernels: dict[tuple[str, str], Kernel] = {}
 
 
 def kernel_named(file: str, name: str) -> Kernel:
-    """The kernel ``name`` of fastattn.kernels.``file``: not imported as long as the code cache has its code.
+    """The kernel ``name`` of fastattn.kernels.``file``, which is not imported while the code cache has the code.
 
     FastattnError if the file was changed since the process began.
     """
@@ -269,17 +297,16 @@ def kernel_named(file: str, name: str) -> Kernel:
 
 
 def kernel_of(function: Callable) -> Kernel:
-    """The kernel of a function that was just defined."""
     module, name = function.__module__, function.__name__
     if not module.startswith(_KERNELS):
         return functools.update_wrapper(Kernel(module, name, function), function)  # type: ignore[return-value]
-    found = kernel_named(module[len(_KERNELS) :], name)
-    found._function = function
-    return functools.update_wrapper(found, function)  # type: ignore[return-value]
+    kernel = kernel_named(module[len(_KERNELS) :], name)
+    kernel._function = function
+    return functools.update_wrapper(kernel, function)  # type: ignore[return-value]
 
 
-def counted_on() -> tuple[int, int]:
-    """(the address of the pool, the threads that a kernel called here has), helpers among them that are there now."""
+def pool_and_threads() -> tuple[int, int]:
+    """(the address of the pool, how many threads a kernel that is called here has), with helpers that run now."""
     pool, threads = _pool, current_threads()
     return pool.address, threads if threads == 1 else 1 + pool.ensure(threads - 1, _launch.address())
 
@@ -295,7 +322,7 @@ def cache_folder() -> Path:
 def _after_fork_in_child() -> None:
     global _pool
     setting.after_fork()
-    _pool = Pool(_serve, thread_limit())  # the parent's helpers are not here
+    _pool = Pool(_serve, thread_limit())  # the parent's helpers are not in the child
 
 
 _folder = CodeFolder(cache_folder)

@@ -1,10 +1,10 @@
 """The decorators of all compiled code. Numba is imported by this module: operations call kernels by ``handle``.
 
-A kernel is an ordinary Numba function whose last statement is a loop over ``prange(0, tasks)``, compiled when first
-called, ``kernel(*arguments)``. It releases the GIL and shares the tasks among the threads that the caller may use:
-those of the pool, where one thread is a plain call, so whole sentences go to cores as well, each a Python thread's; or
-Numba's (``threads``). A task writes its own part of the output and no order depends on the number of threads; fast-math
-stays off.
+A kernel is an ordinary Numba function whose last statement is a loop over ``prange(0, tasks)``. It is compiled when it
+is first called, ``kernel(*arguments)``, releases the GIL, and shares its tasks among the threads that the caller may
+use: the pool's or Numba's (``threads``). With one thread of the pool it is a plain call, so that Python threads can
+also compute whole sentences side by side. A task writes its own part of the output, no order depends on the number of
+threads, and fast-math stays off.
 """
 
 import functools
@@ -18,7 +18,7 @@ from fastattn.runtime.handle import Kernel, kernel_of
 from fastattn.runtime.loop import FLAGS, check_loop
 from fastattn.runtime.threads import setting
 
-KNOWN = (0, 68)  # the version of Numba whose insides ``internals`` relies on; others have their public interface alone
+KNOWN = (0, 68)  # the version of Numba that ``internals`` is written for; others use their public interface alone
 
 if numba.version_info.short == KNOWN:
     from fastattn.runtime import internals
@@ -28,16 +28,16 @@ else:
 
 
 def kernel(function: Callable) -> Kernel:
-    """Compile a function that ends in a loop of independent tasks over prange(0, tasks); it must not raise.
+    """Compile a function that ends in a loop of independent tasks over prange(0, tasks), and never raises.
 
-    TypeError where it is none: here or, where one has to look closely, when it is compiled.
+    TypeError for any other function: at once, or when it is compiled, which reads its source.
     """
     check_loop(function)
     return kernel_of(function)
 
 
 def inner(function: Callable) -> Callable:
-    """Compile a helper that kernels call; it is inlined by LLVM into them and never called from Python."""
+    """Compile a helper that kernels call: LLVM inlines it, and Python never calls it."""
     return numba.njit(**FLAGS)(function) if internals is None else internals.compile_helper(function)
 
 
@@ -54,10 +54,10 @@ def inner_overload(choose: Callable) -> Callable:
 
 @inner
 def take_part(scratch_PB, part, tasks):
-    """(address of a part's scratch, its first task, the end of its tasks); parts are of even size.
+    """(address of a part's scratch memory, its first task, the end of its tasks); parts have about the same size.
 
-    For kernels that loop ``for part in prange(0, len(scratch_PB))``, one for each thread. How many parts there are
-    changes no result: a task depends on no other.
+    For kernels that loop ``for part in prange(0, len(scratch_PB))``, a part for each thread. The number of parts
+    changes no result: tasks are independent.
     """
     parts = len(scratch_PB)
     return scratch_PB.ctypes.data + part * scratch_PB.strides[0], tasks * part // parts, tasks * (part + 1) // parts

@@ -1,7 +1,7 @@
 """From a kernel's source to machine code that needs no Numba when it is called.
 
-Beside the kernel itself that is a wrapper: what unpacks the arguments of a call from Python, and shares the tasks among
-threads.
+The machine code is the kernel and a wrapper, which unpacks the arguments of a call from Python and shares the tasks
+among threads.
 """
 
 import functools
@@ -28,21 +28,22 @@ from fastattn.runtime.threads import READY
 def compile_kernel(function: Callable, name: str, key: str, classes: list[type]) -> Code:
     """A kernel for arguments of this key (``signature_of``): its wrapper, and ``entry(arguments, first, end)``.
 
-    entry  does the tasks from first to end with the arguments at an address, and returns how many tasks there are.
-    Raises Numba's errors where it cannot be compiled.
+    entry  does the tasks from first to end with the arguments at an address, and returns the number of all tasks
+    Raises Numba's errors where the kernel cannot be compiled.
     """
     expected = argument_types(key, classes)
-    result = _compiled(_cut(function), types.int64, types.int64, *(one.type for one in expected))
+    result = _compiled(_cut(function), types.int64, types.int64, *(argument.type for argument in expected))
     sharing = _compiled(share, *[types.int64] * 5)
     context, module, exports = target_context(), empty_module(name), _symbols(name, key, "wrapper", "entry")
-    kinds = ir.LiteralStructType([context.get_value_type(one.type) for one in expected])
+    kinds = ir.LiteralStructType([context.get_value_type(argument.type) for argument in expected])
     entry = _emit_entry(module, exports["entry"], result, kinds)
-    emit_wrapper(context, module, exports["wrapper"], expected, emit_shared(sharing, entry, kinds))
+    run = functools.partial(_emit_shared, sharing, entry, kinds)
+    emit_wrapper(context, module, exports["wrapper"], expected, run)
     return _code(module, [result, sharing], exports)
 
 
 def compile_function(function: Callable, name: str, count: int) -> Code:
-    """A function of ``count`` int64, two at least: its wrapper, and "plain", a function of C that returns an int64."""
+    """A function of ``count`` int64, at least two: its wrapper, and "plain", a C function that returns an int64."""
     result = _compiled(compile_helper(function), *[types.int64] * count)
     context, module = target_context(), empty_module(name)
     exports = _symbols(name, str(count), "wrapper", "plain")
@@ -50,7 +51,7 @@ def compile_function(function: Callable, name: str, count: int) -> Code:
     builder = ir.IRBuilder(plain.append_basic_block())
     builder.ret(call_compiled(builder, result, list(plain.args), types.int64))
     integers = [ArgumentType("I", types.int64)] * (count - 2)
-    emit_wrapper(context, module, exports["wrapper"], integers, emit_plain(plain))
+    emit_wrapper(context, module, exports["wrapper"], integers, functools.partial(_emit_plain, plain))
     return _code(module, [result], exports)
 
 
@@ -65,7 +66,7 @@ def _compiled(helper: Any, *kinds: Any) -> Any:
 
 
 def _symbols(name: str, key: str, *roles: str) -> dict[str, str]:
-    """Role -> symbol, of no other kernel's or types'."""
+    """Role -> symbol, which differs for every kernel and every key."""
     own = hashlib.sha256(key.encode()).hexdigest()[:16]
     return {role: f"fastattn.{name}.{own}.{role}" for role in roles}
 
@@ -76,9 +77,9 @@ def _code(module: Any, results: list, exports: dict[str, str]) -> Code:
 
 
 def _emit_entry(module: Any, name: str, result: Any, arguments_type: Any) -> Any:
-    """The tasks as a function of one type for all kernels, with its arguments as a structure in memory."""
+    """The tasks as a function of the same type for all kernels, whose arguments are a structure in memory."""
     entry = ir.Function(module, ir.FunctionType(I64, [I64] * 3), name)
-    entry.attributes.add("noinline")  # it is called in several places
+    entry.attributes.add("noinline")  # the wrapper calls it in several places
     builder = ir.IRBuilder(entry.append_basic_block())
     address, first, end = entry.args
     stored = builder.load(builder.inttoptr(address, arguments_type.as_pointer()))
@@ -88,23 +89,23 @@ def _emit_entry(module: Any, name: str, result: Any, arguments_type: Any) -> Any
 
 
 I8, I32, VOID, DOUBLE = ir.IntType(8), ir.IntType(32), ir.VoidType(), ir.DoubleType()
-WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # self, the address of the arguments, their number; an object
+WRAPPER = ir.FunctionType(I64, [I64, I64, I64])  # (self, address of the arguments, their number) -> object
 
 
 class ArgumentType(NamedTuple):
-    """An argument's type, as ``signature_of`` writes it, with Numba's.
+    """An argument's type as ``signature_of`` writes it, and Numba's type.
 
-    kind     "array", "tuple", "object", or the letter of a number or None
-    number   NumPy's of an array's dtype
-    items    the types in a tuple
-    named    whether a tuple or object is of a class that the table holds
+    kind       "array", "tuple", "object", or the letter of a number or None
+    number     NumPy's number of an array's dtype
+    items      the types in a tuple
+    has_class  whether the class of a tuple or object is in the table
     """
 
     kind: str
     type: types.Type
     number: int = 0
     items: tuple["ArgumentType", ...] = ()
-    named: bool = False
+    has_class: bool = False
 
 
 _SCALARS = {"I": types.int64, "B": types.boolean, "D": types.float64, "F": types.float32, "Z": types.none}
@@ -112,42 +113,41 @@ _TOKEN = re.compile(r"<[^>]*>|[^,()]*\(|[,)]|[^,()]+")
 
 
 def argument_types(key: str, classes: list[type]) -> list[ArgumentType]:
-    """The types of a call's arguments. classes: those that the key names, in its order."""
+    """The types of a call's arguments; ``classes`` are the classes that the key names, in order."""
     return _types(iter(_TOKEN.findall(key + ")")), iter(classes))
 
 
 def _types(tokens: Iterator[str], classes: Iterator[type]) -> list[ArgumentType]:
-    found: list[ArgumentType] = []
+    expected: list[ArgumentType] = []
     for token in tokens:
         if token == ")":
             break
         if token.endswith("("):
-            made = next(classes) if len(token) > 1 else None
+            class_ = next(classes) if len(token) > 1 else None
             items = tuple(_types(tokens, classes))
             kinds = [item.type for item in items]
-            kind = types.BaseTuple.from_types(kinds, made) if made else types.Tuple(tuple(kinds))
-            found.append(ArgumentType("tuple", kind, items=items, named=made is not None))
+            kind = types.BaseTuple.from_types(kinds, class_) if class_ else types.Tuple(tuple(kinds))
+            expected.append(ArgumentType("tuple", kind, items=items, has_class=class_ is not None))
         elif token[0] == "<":
-            found.append(ArgumentType("object", next(classes)._numba_type_, named=True))  # type: ignore[attr-defined]
+            expected.append(ArgumentType("object", next(classes)._numba_type_, has_class=True))  # type: ignore[attr-defined]
         elif token in _SCALARS:
-            found.append(ArgumentType(token, _SCALARS[token]))
+            expected.append(ArgumentType(token, _SCALARS[token]))
         elif token != ",":
             dtype = np.dtype(token[0])
             kind = types.Array(from_dtype(dtype), int(token[1:-1]), token[-1].upper(), aligned=token[-1].isupper())
-            found.append(ArgumentType("array", kind, dtype.num))
-    return found
+            expected.append(ArgumentType("array", kind, dtype.num))
+    return expected
 
 
 class _Unpacker:
-    """Emits code that takes Python objects apart; where one is of another type, it branches to ``wrong``."""
+    """Emits code that takes Python objects apart, and branches to ``mismatch`` where one has another type."""
 
     def __init__(self, context: Any, builder: Any, table: Any):
         self.context, self.builder, self.table = context, builder, table
-        self.wrong = builder.append_basic_block("wrong")
+        self.mismatch = builder.append_basic_block("wrong")
         self.classes = len(layout.FUNCTIONS) + len(layout.OBJECTS)
 
     def at(self, address: Any, offset: int = 0, kind: Any = I64) -> Any:
-        """The value at so many bytes from an address."""
         moved = self.builder.add(address, I64(offset)) if offset else address
         return self.builder.load(self.builder.inttoptr(moved, kind.as_pointer()))
 
@@ -166,21 +166,21 @@ class _Unpacker:
         return self.builder.icmp_signed("==", first, second if isinstance(second, ir.Value) else first.type(second))
 
     def require(self, condition: Any) -> None:
-        going_on = self.builder.append_basic_block("fits")
-        self.builder.cbranch(condition, going_on, self.wrong)
-        self.builder.position_at_end(going_on)
+        match = self.builder.append_basic_block("fits")
+        self.builder.cbranch(condition, match, self.mismatch)
+        self.builder.position_at_end(match)
 
     def is_a(self, kind: Any, value: Any) -> Any:
-        """Whether a type is that of ``value``, or below it."""
-        wanted = self.object(value)
-        found = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
-        with self.builder.if_then(self.builder.not_(self.equal(kind, wanted)), likely=False):
-            below = self.call("PyType_IsSubtype", kind, wanted, returns=I32)
-            self.builder.store(self.builder.icmp_signed("!=", below, I32(0)), found)
-        return self.builder.load(found)
+        """Whether the Python type ``kind`` is the class ``value`` or a subclass of it."""
+        base = self.object(value)
+        result = cgutils.alloca_once_value(self.builder, ir.IntType(1)(1))
+        with self.builder.if_then(self.builder.not_(self.equal(kind, base)), likely=False):
+            below = self.call("PyType_IsSubtype", kind, base, returns=I32)
+            self.builder.store(self.builder.icmp_signed("!=", below, I32(0)), result)
+        return self.builder.load(result)
 
     def number(self, value: Any) -> Any:
-        """A number that -1 stands for a failure of."""
+        """A number that a function of Python returned, where -1 may stand for a failure."""
         failed = cgutils.alloca_once_value(self.builder, ir.IntType(1)(0))
         with self.builder.if_then(self.equal(value, -1), likely=False):
             error = self.builder.icmp_signed("!=", self.call("PyErr_Occurred"), I64(0))
@@ -191,14 +191,14 @@ class _Unpacker:
         return value
 
     def integer(self, value: Any, kind: Any) -> Any:
-        found = cgutils.alloca_once_value(self.builder, I64(0))
-        with self.builder.if_else(self.equal(kind, self.object(int))) as (plain, other):
+        number = cgutils.alloca_once_value(self.builder, I64(0))
+        with self.builder.if_else(self.equal(kind, self.object(int))) as (plain, index):
             with plain:
-                self.builder.store(self.call("PyLong_AsLongLong", value), found)
-            with other:
+                self.builder.store(self.call("PyLong_AsLongLong", value), number)
+            with index:
                 self.require(self.builder.not_(self.equal(kind, self.object(bool))))
-                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), found)
-        return self.number(self.builder.load(found))
+                self.builder.store(self.call("PyNumber_AsSsize_t", value, self.object(OverflowError)), number)
+        return self.number(self.builder.load(number))
 
     def unpack(self, expected: ArgumentType, value: Any) -> Any:
         """The value in Numba's representation of the expected type."""
@@ -217,21 +217,21 @@ class _Unpacker:
         if expected.kind == "Z":
             self.require(self.equal(value, self.object(None)))
             return self.context.get_dummy_value()
-        if expected.named:
+        if expected.has_class:
             self.require(self.equal(kind, self.entry(self.classes)))
             self.classes += 1
         return {"tuple": self.tuple, "object": self.address, "array": self.array}[expected.kind](expected, value, kind)
 
     def address(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
-        """The attribute of an object with a Numba type of its own."""
+        """The attribute ``address`` of an object with a Numba type of its own."""
         name = self.context.insert_const_string(self.builder.module, "address")
-        found = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
-        number = self.call("PyLong_AsLongLong", found)
-        self.call("Py_DecRef", found, returns=VOID)
+        attribute = self.call("PyObject_GetAttrString", value, self.builder.ptrtoint(name, I64))
+        number = self.call("PyLong_AsLongLong", attribute)
+        self.call("Py_DecRef", attribute, returns=VOID)
         return number
 
     def tuple(self, expected: ArgumentType, value: Any, kind: Any) -> Any:
-        if not expected.named:
+        if not expected.has_class:
             self.require(self.equal(kind, self.object(tuple)))
         self.require(self.equal(self.call("PyTuple_Size", value), len(expected.items)))
         items = [
@@ -246,9 +246,9 @@ class _Unpacker:
         self.require(self.equal(self.at(dtype, layout.TYPE_NUMBER, I32), expected.number))
         self.require(self.builder.not_(self.equal(self.at(dtype, layout.BYTE_ORDER, I8), ord(">"))))
         self.require(self.equal(self.at(value, layout.NDIM, I32), array_type.ndim))
-        wanted = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
+        expected_flags = layout.C_CONTIGUOUS * (array_type.layout == "C") | layout.ALIGNED * array_type.aligned
         flags = self.builder.and_(self.at(value, layout.ARRAY_FLAGS, I32), I32(layout.C_CONTIGUOUS | layout.ALIGNED))
-        self.require(self.equal(flags, wanted))
+        self.require(self.equal(flags, expected_flags))
         array = self.context.make_array(array_type)(self.context, self.builder)
         shape, strides = (
             [self.at(address, 8 * axis) for axis in range(array_type.ndim)]
@@ -266,15 +266,16 @@ class _Unpacker:
 def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentType], run: Callable) -> None:
     """A function ``name`` of type WRAPPER for a kernel of these arguments, called with (pool, threads, *arguments).
 
-    It has all tasks done, by as many threads, and returns 0; or, where more helpers are wanted than the pool at that
-    address has, their number, with nothing done; or MISMATCH for arguments of other types. With ``threads`` 0 nothing
-    runs: the structure of the arguments is written to the address ``pool``, if that is not 0, and its size returned.
-    ``machine_code`` has the table that it finds Python's functions and classes in.
+    It has all tasks done by so many threads, and returns 0. Where that takes more helpers than the pool at the address
+    has, it does nothing and returns their number; for arguments of other types it returns MISMATCH. With ``threads`` 0
+    it only writes the structure of the arguments to the address ``pool``, if that is not 0, and returns its size.
+    It finds Python's functions and classes in the table of ``machine_code``.
 
-    run  run(builder, pool, threads, values, unpacker) emits what is done; its result is what the wrapper returns
+    run  run(builder, pool, threads, values, unpacker) emits the work; its result is what the wrapper returns
     """
     wrapper = ir.Function(module, WRAPPER, name)
-    wrapper.attributes.add("uwtable")  # Python unwinds a daemon thread that wants the GIL back while the process ends
+    # Python unwinds a daemon thread that takes the GIL again while the process ends.
+    wrapper.attributes.add("uwtable")
     builder = ir.IRBuilder(wrapper.append_basic_block())
     table = builder.add(wrapper.args[0], I64(layout.TABLE))
     unpacker = _Unpacker(context, builder, table)
@@ -287,46 +288,44 @@ def emit_wrapper(context: Any, module: Any, name: str, expected: list[ArgumentTy
     values = [unpacker.unpack(kind, argument(2 + n)) for n, kind in enumerate(expected)]
     result = run(builder, pool, threads, values, unpacker)
     builder.ret(unpacker.call("PyLong_FromLongLong", result))
-    builder.position_at_end(unpacker.wrong)
+    builder.position_at_end(unpacker.mismatch)
     builder.ret(unpacker.call("PyLong_FromLongLong", I64(layout.MISMATCH)))
 
 
-def emit_shared(share: Any, entry: Any, arguments_type: Any) -> Callable:
-    """``run`` of ``emit_wrapper`` for a kernel whose tasks ``entry(arguments, first, end)`` does.
+def _emit_shared(
+    share: Any,
+    entry: Any,
+    arguments_type: Any,
+    builder: Any,
+    pool: Any,
+    threads: Any,
+    values: list,
+    unpacker: _Unpacker,
+) -> Any:
+    """``run`` of ``emit_wrapper`` for a kernel: has ``entry`` do the tasks by the compiled ``pool_code.share``."""
+    arguments: Any = ir.Constant(arguments_type, ir.Undefined)
+    for n, value in enumerate(values):
+        arguments = builder.insert_value(arguments, value, n)
+    address = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
+    result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
+    size = I64(unpacker.context.get_abi_sizeof(arguments_type))
+    with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
+        with packing:
+            with builder.if_then(builder.icmp_signed("!=", pool, I64(0))):
+                builder.store(arguments, builder.inttoptr(pool, arguments_type.as_pointer()))
+            builder.store(size, result)
+        with running:
+            state = unpacker.call("PyEval_SaveThread")
+            ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
+            arguments_of_share = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
+            builder.store(call_compiled(builder, share, arguments_of_share, types.int64), result)
+            unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+    return builder.load(result)
 
-    share  the compiled ``pool_code.share``
-    """
 
-    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
-        arguments: Any = ir.Constant(arguments_type, ir.Undefined)
-        for n, value in enumerate(values):
-            arguments = builder.insert_value(arguments, value, n)
-        address = builder.ptrtoint(cgutils.alloca_once_value(builder, arguments), I64)
-        result = cgutils.alloca_once_value(builder, unpacker.context.get_constant(types.int64, 0))
-        size = I64(unpacker.context.get_abi_sizeof(arguments_type))
-        with builder.if_else(builder.icmp_signed("==", threads, I64(0))) as (packing, running):
-            with packing:
-                with builder.if_then(builder.icmp_signed("!=", pool, I64(0))):
-                    builder.store(arguments, builder.inttoptr(pool, arguments_type.as_pointer()))
-                builder.store(size, result)
-            with running:
-                state = unpacker.call("PyEval_SaveThread")
-                ready = builder.load_atomic(word(builder, builder.add(pool, I64(READY))), "seq_cst", 8)
-                given = [pool, threads, ready, builder.ptrtoint(entry, I64), address]
-                builder.store(call_compiled(builder, share, given, types.int64), result)
-                unpacker.call("PyEval_RestoreThread", state, returns=VOID)
-        return builder.load(result)
-
-    return run
-
-
-def emit_plain(function: Any) -> Callable:
-    """``run`` of ``emit_wrapper`` for a function of integers, of which it has none but those of its arguments."""
-
-    def run(builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
-        state = unpacker.call("PyEval_SaveThread")
-        result = builder.call(function, [pool, threads, *values])
-        unpacker.call("PyEval_RestoreThread", state, returns=VOID)
-        return result
-
-    return run
+def _emit_plain(function: Any, builder: Any, pool: Any, threads: Any, values: list, unpacker: _Unpacker) -> Any:
+    """``run`` of ``emit_wrapper`` for a function of integers: ``pool`` and ``threads`` are its first two arguments."""
+    state = unpacker.call("PyEval_SaveThread")
+    result = builder.call(function, [pool, threads, *values])
+    unpacker.call("PyEval_RestoreThread", state, returns=VOID)
+    return result

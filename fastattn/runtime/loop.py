@@ -1,7 +1,7 @@
 """A kernel's shared loop: ``for i in prange(0, tasks)``, the last statement of an ordinary Numba kernel.
 
-Numba's parallel compiler takes the function as it is. Threads that take runs of tasks call another function of the same
-source, which does the tasks from one to another; it is cut when it is compiled, so that loading it costs nothing.
+Numba's parallel compiler takes the function as it is. Threads of the pool call a second function of the same source,
+which does a range of tasks; ``cut_loop`` makes it when the kernel is compiled, so that loading a kernel costs nothing.
 """
 
 import ast
@@ -16,41 +16,41 @@ from fastattn.errors import warn_once
 from fastattn.runtime.code_cache import code_digest
 from fastattn.runtime.threads import setting
 
-# What numba.njit is given for everything that is compiled.
+# The options of numba.njit for all compiled code.
 FLAGS = {"error_model": "numpy", "nogil": True, "boundscheck": False}
-# No loop but that one: what else Numba would make parallel, a thread does as quickly by itself.
+# Numba makes only that loop parallel: a thread does anything else as quickly by itself.
 _NOT_PARALLEL = "comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil"
 _FIRST, _END, _TASKS = "_first_task", "_end_task", "_tasks"
 
 
 def check_loop(function: Callable) -> None:
-    """TypeError, when a kernel is defined, where it can have no shared loop; ``cut_loop`` looks closer."""
+    """TypeError for a function that can have no shared loop; ``cut_loop`` checks the rest when it is compiled."""
     if "prange" not in function.__code__.co_names:
-        raise _wrong(function, "is without one")
+        raise _loop_error(function, "is without one")
     if function.__code__.co_freevars:
         raise TypeError(f"{_location(function)}: expected a kernel that uses no variables of a function around it")
 
 
 def cut_loop(function: Callable) -> Callable:
-    """The kernel as ``cut(first, end, *arguments)``, which does those tasks from ``first`` to ``end`` that there are.
+    """The kernel as ``cut(first, end, *arguments)``, which does the tasks from ``first`` to ``end``, if they exist.
 
-    It returns the number of all tasks. Lines and names are the function's own. TypeError where
-    its last statement is not ``for i in prange(0, tasks)``, which is the only one.
+    It returns the number of all tasks. Lines and names are the function's own. TypeError unless the last statement is
+    ``for i in prange(0, tasks)``, and the only ``prange``.
     """
     lines, start = inspect.getsourcelines(function)
     tree = ast.parse("\n" * (start - 1) + inspect.cleandoc("\n" + "".join(lines)))
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
     loop = definition.body[-1]
-    if not isinstance(loop, ast.For) or not _is_prange(loop.iter) or loop.orelse:
-        raise _wrong(function, f"ends in line {loop.lineno}, which is none")
-    call = loop.iter
-    assert isinstance(call, ast.Call)
+    call = loop.iter if isinstance(loop, ast.For) and not loop.orelse else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "prange"):
+        raise _loop_error(function, f"ends in line {loop.lineno}, which is none")
+    assert isinstance(loop, ast.For)
     if len(call.args) != 2 or not isinstance(call.args[0], ast.Constant) or call.args[0].value != 0:
-        # with one argument Numba's index has no sign, and with an int64 it makes a float64
-        raise _wrong(function, f"has prange({', '.join(map(ast.unparse, call.args))}) in line {loop.lineno}")
+        # With one argument Numba's index is unsigned, and makes a float64 with an int64.
+        raise _loop_error(function, f"has prange({', '.join(map(ast.unparse, call.args))}) in line {loop.lineno}")
     if sum(isinstance(node, ast.Name) and node.id == "prange" for node in ast.walk(definition)) > 1:
-        raise _wrong(function, "has more than one")
+        raise _loop_error(function, "has more than one")
 
     definition.decorator_list = []
     definition.args.args[:0] = [ast.arg(_FIRST), ast.arg(_END)]
@@ -70,7 +70,7 @@ def cut_loop(function: Callable) -> Callable:
 def compile_by_numba(function: Callable) -> Any:
     """A kernel compiled by Numba's public interface alone, in Numba's own code cache.
 
-    That knows a function by its file and its name, so the name holds what else it is made of.
+    That cache keys a function on its file and name, so the name gets the digest of all sources.
     """
     warn_once(f"{setting.forced}: kernels are compiled, kept and shared among threads by Numba itself")
     function.__qualname__ = f"{function.__name__}_{code_digest()}"
@@ -78,13 +78,9 @@ def compile_by_numba(function: Callable) -> Any:
     return numba.njit(parallel=parallel, cache=True, **FLAGS)(function)
 
 
-def _is_prange(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "prange"
-
-
 def _location(function: Callable) -> str:
     return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}: kernel {function.__name__}"
 
 
-def _wrong(function: Callable, what: str) -> TypeError:
+def _loop_error(function: Callable, what: str) -> TypeError:
     return TypeError(f"{_location(function)}: expected one loop over prange(0, tasks), its last statement; it {what}")

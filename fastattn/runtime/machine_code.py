@@ -1,9 +1,9 @@
 """Machine code of kernels in this process: loaded by LLVM's own linker, called as functions of C. No Numba.
 
-A compiled kernel is an object file that exports a *wrapper*, a function that Python calls like any of its own: it
-unpacks its arguments into a structure in memory, lets go of the GIL, and has the kernel's tasks done. What a wrapper
-needs of Python and NumPy it finds in a table of addresses, which is bound to it as ``self``: so nothing in the object
-file is of one process.
+A compiled kernel is an object file that exports a *wrapper*, which Python calls like a built-in function: it unpacks
+its arguments into a structure in memory, releases the GIL, and has the kernel's tasks done. A wrapper finds functions
+and objects of Python and NumPy in a table of addresses, which is bound to it as ``self``: so the object file suits
+every process.
 """
 
 import ctypes
@@ -17,30 +17,19 @@ import numpy as np
 
 from fastattn.runtime.code_cache import Code
 
-# Functions of Python's C interface and objects whose addresses a wrapper's table holds, in this order; the classes that
-# the kernel's signature names come after them.
+# The functions of Python's C interface and the objects whose addresses a wrapper's table holds, in this order; the
+# classes that the kernel's signature names follow.
 FUNCTIONS = (
-    "PyLong_AsLongLong",
-    "PyLong_FromLongLong",
-    "PyFloat_AsDouble",
-    "PyErr_Occurred",
-    "PyErr_Clear",
-    "PyNumber_AsSsize_t",
-    "PyObject_IsTrue",
-    "PyTuple_Size",
-    "PyTuple_GetItem",
-    "PyType_IsSubtype",
-    "PyObject_GetAttrString",
-    "Py_DecRef",
-    "PyEval_SaveThread",
-    "PyEval_RestoreThread",
-)
+    "PyLong_AsLongLong PyLong_FromLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyNumber_AsSsize_t "
+    "PyObject_IsTrue PyTuple_Size PyTuple_GetItem PyType_IsSubtype PyObject_GetAttrString Py_DecRef "
+    "PyEval_SaveThread PyEval_RestoreThread"
+).split()
 OBJECTS = (int, bool, float, tuple, np.ndarray, np.float32, np.bool_, None, OverflowError)
-# Where the table lies in a bytes object, and the parts of an object: its type, and where its own part begins.
+# Offsets of the table in a bytes object, and of an object's type and its own part.
 TABLE = bytes.__basicsize__ - 1
 HEAD = object.__basicsize__
 TYPE = HEAD - 8
-# Of an array, and of its dtype: NumPy's C interface, the same in its versions 1 and 2.
+# Offsets in an array and in its dtype: NumPy's C interface, the same in versions 1 and 2.
 DATA, NDIM, SHAPE, STRIDES, DTYPE, ARRAY_FLAGS = HEAD, HEAD + 8, HEAD + 16, HEAD + 24, HEAD + 40, HEAD + 48
 BYTE_ORDER, TYPE_NUMBER = HEAD + 10, HEAD + 12
 C_CONTIGUOUS, ALIGNED = 0x1, 0x100
@@ -59,29 +48,30 @@ class _MethodDefinition(ctypes.Structure):
 
 
 class _Process:
-    """LLVM's linker, which all code of this process is loaded by, and the table's common part."""
+    """LLVM's linker, which loads all code of this process, and the common part of all tables."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine()
         self.linker = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        addresses = [_address(getattr(ctypes.pythonapi, name)) for name in FUNCTIONS]
+        functions = (getattr(ctypes.pythonapi, name) for name in FUNCTIONS)
+        addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
         self.table = struct.pack(f"{len(FUNCTIONS) + len(OBJECTS)}q", *addresses, *map(id, OBJECTS))
-        # For good, as the process ends too: threads of the pool may be in its code until the last moment.
+        # The linker is never deleted: threads of the pool may run its code until the process has ended.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.linker))
-        # Of the linker's code 45 MB come into memory with the first kernel, whatever of it runs: a system maps as much
-        # of a file around a page as it has read at once. To let it go after each kernel takes 0.3 ms.
-        self.linkers_code = code_of("libllvmlite")
+        # The first kernel brings 45 MB of the linker's code into memory, though little of it runs: a system maps as
+        # much of a file around a page as it has read at once. Releasing it after each kernel takes 0.3 ms.
+        self.linkers_code = code_ranges("libllvmlite")
         self.definitions: list[_MethodDefinition] = []
-        self.object_files: list[bytes] = []  # the linker may look at them later
+        self.object_files: list[bytes] = []  # the linker may read them later
 
 
 _process: _Process | None = None
 
 
-def code_of(library: str) -> list[tuple[int, int]]:
-    """(address, bytes) of the code of loaded libraries whose files' names begin so; none where Linux does not tell."""
+def code_ranges(library: str) -> list[tuple[int, int]]:
+    """(address, bytes) of the code of loaded libraries whose file names begin with ``library``; none outside Linux."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as stream:
             lines = [line.rstrip("\n").split(maxsplit=5) for line in stream]
@@ -95,24 +85,20 @@ def code_of(library: str) -> list[tuple[int, int]]:
     return [(begin, end - begin) for begin, end in ranges]
 
 
-def let_go_of_code(ranges: list[tuple[int, int]]) -> None:
-    """Have code leave this process's memory until it runs again: the system has it from its file, as it ever was."""
+def release_code(ranges: list[tuple[int, int]]) -> None:
+    """Drop code from this process's memory; the system reads it from its file when it runs again."""
     for address, size in ranges:
         ctypes.pythonapi.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
 def check_layout() -> None:
-    """ImportError where objects do not lie in memory as wrappers expect."""
+    """ImportError where the layout of objects in memory is not what wrappers expect."""
     array = np.zeros((2, 3), np.float32)[:, 1:]
 
     def word(address: int, kind: Any = ctypes.c_int64) -> int:
         return kind.from_address(address).value
 
-    found = (
+    layout = (
         word(id(array) + TYPE),
         word(id(array) + DATA),
         word(id(array) + NDIM, ctypes.c_int32),
@@ -123,16 +109,16 @@ def check_layout() -> None:
         word(id(array) + ARRAY_FLAGS, ctypes.c_int32) & (C_CONTIGUOUS | ALIGNED),
         ctypes.string_at(id(b"table") + TABLE, 5),
     )
-    wanted = (id(np.ndarray), array.ctypes.data, 2, [2, 2], [12, 4], array.dtype.num, b"=", ALIGNED, b"table")
-    if sys.maxsize != 2**63 - 1 or found != wanted:
+    expected = (id(np.ndarray), array.ctypes.data, 2, [2, 2], [12, 4], array.dtype.num, b"=", ALIGNED, b"table")
+    if sys.maxsize != 2**63 - 1 or layout != expected:
         raise ImportError(f"arrays of NumPy {np.__version__} lie in memory in another way")
 
 
 def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
-    """Link compiled code into this process: (its wrapper, role -> address). OSError where a symbol is missing.
+    """Link compiled code into this process: (wrapper, role -> address). OSError where a symbol is missing.
 
-    classes  those that its signature names
-    Not to be called by two threads at once.
+    classes  the classes that the signature names
+    Only one thread may call it at a time.
     """
     global _process
     if _process is None:
@@ -146,40 +132,40 @@ def load(code: Code, classes: list[type]) -> tuple[Any, dict[str, int]]:
     linker.add_object_file(llvm.ObjectFileRef.from_data(code.object_file))
     linker.finalize_object()
     addresses = {role: linker.get_function_address(symbol) for role, symbol in code.exports.items()}
-    let_go_of_code(_process.linkers_code)
+    release_code(_process.linkers_code)
     if not all(addresses.values()):
         raise OSError("the object file lacks what it should define")
     table = _process.table + struct.pack(f"{len(classes)}q", *map(id, classes))
-    return _function(code.exports["wrapper"], addresses["wrapper"], table), addresses
+    return _python_function(code.exports["wrapper"], addresses["wrapper"], table), addresses
 
 
-def _function(name: str, address: int, table: bytes) -> Any:
-    """A function of Python's own kind, from a C function of (self, arguments, their number)."""
+def _python_function(name: str, address: int, table: bytes) -> Any:
+    """A built-in function of Python, of the C function (self, arguments, their number) at an address."""
     assert _process is not None
     definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
-    _process.definitions.append(definition)  # which the function refers to, for good
+    _process.definitions.append(definition)  # the function refers to it
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.argtypes, make.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
     return make(ctypes.addressof(definition), table, None)
 
 
 def signature_of(arguments: tuple, classes: list[type]) -> str:
-    """The types of a call's arguments as text, the key of a compiled variant; TypeError for one that no kernel takes.
+    """The types of a call's arguments as text, the key of a variant; TypeError for a type that no kernel takes.
 
         f2C          an array: the character of its dtype, its dimensions, "C" where it is C-contiguous, "A" otherwise,
                      in small letters where it is not aligned
         I B D F Z    an integer, a truth value, a float64, a float32, None
-        (I,f2C)      a tuple;  module:Name(...)  a named one
+        (I,f2C)      a tuple;  module:Name(...)  a named tuple
         <name>       an object with a ``_numba_type_`` of that name, and an ``address``
 
-    Whether an array may be written to makes no other variant. Integers of NumPy are integers like any other.
+    Read-only and writable arrays have the same key, and so have integers of Python and of NumPy.
 
-    classes  gets the classes that the key names, in order: those of named tuples and of objects with a Numba type.
+    classes  receives the classes that the key names, in order: of named tuples and of objects with a Numba type
     """
-    return ",".join([_of(argument, classes) for argument in arguments])
+    return ",".join([_type_text(argument, classes) for argument in arguments])
 
 
-def _of(value: Any, classes: list[type]) -> str:
+def _type_text(value: Any, classes: list[type]) -> str:
     if isinstance(value, np.ndarray):
         layout = "C" if value.flags.c_contiguous else "A"
         return f"{value.dtype.char}{value.ndim}{layout if value.flags.aligned else layout.lower()}"

@@ -1,4 +1,4 @@
-"""The compiled side of the pool: what callers and helpers run; see ``threads.Pool``."""
+"""The compiled side of the pool, which callers and helpers run; see ``threads.Pool``."""
 
 import platform
 import sys
@@ -23,7 +23,7 @@ def word(builder, address):
 
 @intrinsic
 def load(typing_context, address):
-    """The int64 at an address; this and the others here are sequentially consistent."""
+    """The int64 at an address. All loads, stores and exchanges of this file are sequentially consistent."""
 
     def generate(context, builder, kind, values):
         (address,) = values
@@ -54,19 +54,19 @@ def add_one(typing_context, address):
 
 @intrinsic
 def exchange(typing_context, address, expected, value):
-    """Whether the word was as expected; if so, it is the new value now."""
+    """Whether the word had the expected value; if so, the new value replaces it."""
 
     def generate(context, builder, kind, values):
         address, expected, value = values
-        both = builder.cmpxchg(word(builder, address), expected, value, "seq_cst", "seq_cst")
-        return builder.extract_value(both, 1)
+        pair = builder.cmpxchg(word(builder, address), expected, value, "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 1)
 
     return types.boolean(types.int64, types.int64, types.int64), generate
 
 
 @intrinsic
 def pause(typing_context):
-    """Tell the CPU that this is a spin loop, where it has an instruction for that."""
+    """Tell the CPU that this is a spin loop, if it has an instruction for that."""
 
     def generate(context, builder, kind, values):
         if platform.machine() in ("x86_64", "AMD64"):
@@ -86,9 +86,9 @@ def call(typing_context, function, arguments):
 
     def generate(context, builder, signature, values):
         function, packed = values
-        given = [builder.extract_value(packed, i) for i in range(len(arguments))]
-        kind = ir.FunctionType(I64, [I64] * len(given))
-        return builder.call(builder.inttoptr(function, kind.as_pointer()), given)
+        integers = [builder.extract_value(packed, i) for i in range(len(arguments))]
+        kind = ir.FunctionType(I64, [I64] * len(integers))
+        return builder.call(builder.inttoptr(function, kind.as_pointer()), integers)
 
     return types.int64(types.int64, types.UniTuple(types.int64, len(arguments))), generate
 
@@ -106,10 +106,10 @@ sched_setaffinity = types.ExternalFunction("sched_setaffinity", types.int32(type
 
 @compile_helper
 def part_from(helper):
-    """Have a helper that sleeps on this CPU run on another.
+    """Have a helper that sleeps on this CPU run on another CPU.
 
-    Linux wakes it where it fell asleep, or on the caller's CPU, even where another is idle, if that is a virtual one;
-    there the two would take turns.
+    On virtual CPUs Linux wakes it where it fell asleep, or on the caller's CPU, even if another CPU is idle: caller and
+    helper would take turns.
     """
     cpu = np.int64(sched_getcpu())
     if cpu == load(helper + at.CPU) and cpu < 8 * at.CPUS_BYTES:
@@ -122,7 +122,7 @@ def part_from(helper):
 
 @compile_helper
 def take_parts(pool):
-    """Do parts of the job, one by one, until none is free."""
+    """Do free parts of the job, one by one, until there is none."""
     while True:
         ticket = load(pool + at.TICKET)
         part, parts = ticket & at.MOST_PARTS, (ticket >> at.PART_BITS) & at.MOST_PARTS
@@ -136,7 +136,7 @@ def take_parts(pool):
 
 
 def launch(pool, entry, arguments, tasks, parts):
-    """Do a job, one entry call for each of ``parts``, with helpers, or alone if another job has them."""
+    """Do a job, one call of ``entry`` for each part, with helpers, or alone if another job has the helpers."""
     if not exchange(pool + at.TAKEN, 0, 1):
         call(entry, (arguments, 0, tasks))
         return
@@ -164,7 +164,7 @@ def launch(pool, entry, arguments, tasks, parts):
 
 
 def serve(pool, helper):
-    """Help with jobs of more than ``helper`` + 1 parts, for ever."""
+    """Help with jobs of more than ``helper`` + 1 parts, forever."""
     mine = pool + at.HELPERS + helper * at.HELPER_BYTES
     looks = 0
     while True:
@@ -181,16 +181,16 @@ def serve(pool, helper):
             if LINUX:
                 store(mine + at.CPU, sched_getcpu())
             store(mine + at.SLEEPS, 1)
-            # What came between the last look and that word woke nobody; what came after it did, and is read.
+            # An earlier job woke nobody, so look again; a job after that word was set has written, which is read.
             if load(pool + at.TICKET) == ticket or not exchange(mine + at.SLEEPS, 1, 0):
                 read(load(mine + at.WAKING), mine + at.READ, 8)
 
 
 @compile_helper
 def share(pool, threads, ready, entry, arguments):
-    """Have all tasks of ``entry`` done, by at most so many threads: 0.
+    """Have all tasks of ``entry`` done by at most ``threads`` threads, and return 0.
 
-    Where that takes more helpers than ``ready``, nothing is done, and it returns how many.
+    Where that takes more helpers than ``ready``, do nothing and return their number.
     """
     if threads <= 1:
         call(entry, (arguments, 0, 1 << 62))
@@ -207,10 +207,10 @@ def share(pool, threads, ready, entry, arguments):
 
 
 def run_program(pool, threads, calls, count, most, stop):
-    """Make ``count`` calls, in order, up to ``most`` times: until the word at ``stop`` is not 0 after the last.
+    """Make ``count`` calls, in order, up to ``most`` times, until the word at ``stop`` is not 0 after the last call.
 
-    threads  for the tasks of each, of which the pool has all but one
-    calls    the address of (the address of ``entry``, the address of its arguments) of each, int64
+    threads  of each call: the caller and helpers of the pool
+    calls    the address of int64 pairs: the address of ``entry``, the address of its arguments
     """
     for turn in range(most):
         for n in range(count):
@@ -222,7 +222,7 @@ def run_program(pool, threads, calls, count, most, stop):
 
 @numba.njit(parallel=True, **FLAGS)
 def run_tasks(entry, arguments):
-    """All tasks of ``entry`` in Numba's own threads, cut into as many parts as the caller has of these."""
+    """Do all tasks of ``entry`` in Numba's own threads, a part for each thread that the caller has."""
     tasks = call(entry, (arguments, 0, 0))
     parts = min(tasks, np.int64(numba.get_num_threads()))
     for part in numba.prange(0, parts):

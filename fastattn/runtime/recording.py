@@ -1,7 +1,7 @@
-"""Recorded steps: the kernel calls of a function, kept with their arguments, to be made again without Python.
+"""Recorded steps: the kernel calls of a function with their arguments, which compiled code makes again without Python.
 
-While a function is recorded no kernel runs: only what it calls is noted. So it must decide nothing by what kernels
-compute, and all that changes from one run to the next must lie in arrays that stay where they are.
+While a function is recorded, its kernels do not run: their calls are noted. So the function must not depend on what
+kernels compute, and everything that changes between runs must lie in arrays that stay in place.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fastattn.runtime.arena import Arena, is_of_arena, state
-from fastattn.runtime.handle import counted_on, run_program
+from fastattn.runtime.arena import Arena, is_in_arena, state
+from fastattn.runtime.handle import pool_and_threads, run_program
 from fastattn.runtime.threads import setting
 
 
@@ -19,7 +19,7 @@ class Unrecordable(Exception):
 
 
 def unrecordable() -> None:
-    """Raise Unrecordable while the thread records: called by operations that compute in NumPy."""
+    """Raise Unrecordable while the thread records; operations that compute in NumPy call it."""
     if state.program is not None:
         raise Unrecordable
 
@@ -27,7 +27,7 @@ def unrecordable() -> None:
 class Program:
     """Recorded calls, as addresses of machine code and of its arguments.
 
-    arena  of arrays between kernels; other arrays are kept
+    arena  holds the arrays between kernels; the program keeps other arrays
     """
 
     def __init__(self, arena: Arena):
@@ -43,45 +43,44 @@ class Program:
             raise Unrecordable
         entry, packed = call
         self._kept.append(packed)
-        _keep(arguments, self._kept)
+        _keep_arrays(arguments, self._kept)
         self._calls.append((entry, packed.ctypes.data))
 
     def run(self, most: int, stop_1: np.ndarray) -> None:
-        """Make the calls, in order, up to ``most`` times: until ``stop_1[0]``, int64, is not 0 after the last."""
+        """Make the calls, in order, up to ``most`` times, until ``stop_1[0]``, int64, is not 0 after the last call."""
         if len(self._calls_C2) != len(self._calls):
             self._calls_C2 = np.array(self._calls, np.int64)
-        pool, threads = counted_on()
+        pool, threads = pool_and_threads()
         run_program(pool, threads, self._calls_C2.ctypes.data, len(self._calls_C2), most, stop_1.ctypes.data)
 
 
-def _keep(arguments: tuple, kept: list[np.ndarray]) -> None:
-    """Add the arrays among the arguments that are not of an arena."""
-    for one in arguments:
-        kind = type(one)
+def _keep_arrays(arguments: tuple, arrays: list[np.ndarray]) -> None:
+    """Add the arrays among the arguments that are in no arena."""
+    for argument in arguments:
+        kind = type(argument)
         if kind is np.ndarray:
-            base = one.base
-            if base is None or not is_of_arena(base):
-                kept.append(one)
+            base = argument.base
+            if base is None or not is_in_arena(base):
+                arrays.append(argument)
         elif kind is not int and kind is not bool and kind is not float:
-            if isinstance(one, tuple):
-                _keep(one, kept)
-            elif isinstance(one, np.ndarray):
-                kept.append(one)
+            if isinstance(argument, tuple):
+                _keep_arrays(argument, arrays)
+            elif isinstance(argument, np.ndarray):
+                arrays.append(argument)
 
 
 class StepRecorder:
-    """Records functions as programs that share an arena, so that one of them runs at a time."""
+    """Records functions as programs that share an arena, so that only one of them may run at a time."""
 
     def __init__(self) -> None:
         self.arena = Arena()
 
     @property
     def size(self) -> int:
-        """About its bytes."""
         return self.arena.size
 
     def record(self, function: Callable[[], Any]) -> Program | None:
-        """The kernel calls of the function; None if it computes outside of kernels too."""
+        """The kernel calls of the function; None if it also computes outside of kernels."""
         program = Program(self.arena)
         state.program, state.arena = program, self.arena
         try:

@@ -23,7 +23,7 @@ _state = _ThreadSettings()
 
 
 def thread_limit() -> int:
-    """How many threads this process may use; with Numba's threads at most as many as Numba started with."""
+    """How many threads this process may use; with Numba's threads, at most as many as Numba started."""
     if not setting.by_numba:
         return default_threads()
     from numba import config
@@ -32,7 +32,7 @@ def thread_limit() -> int:
 
 
 class NumbaTeam:
-    """Numba's threading layer: TBB, OpenMP or its workqueue, whichever NUMBA_THREADING_LAYER and the machine give."""
+    """Numba's threading layer: TBB, OpenMP or workqueue, as NUMBA_THREADING_LAYER and the machine decide."""
 
     def __init__(self) -> None:
         self._alone = threading.Lock()
@@ -41,7 +41,7 @@ class NumbaTeam:
     def call(self, function: Callable, arguments: tuple) -> None:
         """Call a function that Numba compiled in parallel.
 
-        The workqueue ends the process when two Python threads enter it at once: there they do so one by one.
+        Two Python threads that enter the workqueue at once would end the process: there they enter one by one.
         """
         import numba
 
@@ -54,7 +54,7 @@ class NumbaTeam:
 
 
 class _Setting:
-    """The process's choice of threads; ``forced`` says why they can only be Numba's, "" if there is a choice."""
+    """The process's choice of threads; ``forced`` says why only Numba's are possible, "" if there is a choice."""
 
     def __init__(self) -> None:
         self.by_numba = os.environ.get("FASTATTN_THREADING") == "numba"
@@ -62,16 +62,16 @@ class _Setting:
         self.team = NumbaTeam()
 
     def force(self, reason: str) -> None:
-        """From now on kernels can only be compiled, and shared among threads, by Numba itself."""
+        """From now on only Numba itself can compile kernels and share them among threads."""
         self.forced, self.by_numba = reason, True
 
     def after_fork(self) -> None:
-        """In a forked child, use the pool: GNU's OpenMP would end the process at its first loop."""
-        self.team = NumbaTeam()  # another thread may have been inside, which is not here
+        """Use the pool in a forked child, whose first loop in GNU's OpenMP would end the process."""
+        self.team = NumbaTeam()  # a thread of the parent may have held its lock
         if self.by_numba and not self.forced and sys.platform == "linux":
             import numba
 
-            with contextlib.suppress(ValueError):  # nothing was run in parallel yet
+            with contextlib.suppress(ValueError):  # nothing has run in parallel yet
                 self.by_numba = numba.threading_layer() != "omp"
 
 
@@ -81,10 +81,10 @@ setting = _Setting()
 def set_threading(name: str) -> None:
     """Choose the threads of kernels in this process from now on: "pool" or "numba"; default: FASTATTN_THREADING.
 
-    pool   fastattn's own: a thread that the system does not let run is waited for by nobody.
-    numba  the team of Numba's threading layer, for programs that keep it busy already. In a child forked after OpenMP
-           ran, the pool works in its place.
-    Results have the same bits. Not while a ``use_threads`` is open. InputError for another name.
+    pool   fastattn's own threads: none waits for a thread that the system does not let run
+    numba  the threads of Numba's threading layer, for programs that keep it busy already; in a child that is forked
+           after OpenMP ran, the pool takes their place
+    Results have the same bits. Do not call it inside ``use_threads``. InputError for another name.
     """
     if name not in THREADING:
         raise InputError(f"threading should be {' or '.join(map(repr, THREADING))}, is {name!r}")
@@ -95,28 +95,28 @@ def set_threading(name: str) -> None:
 
 @contextlib.contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Kernels that this Python thread calls inside use ``count`` threads; InputError for less than one.
+    """Kernels that this Python thread calls inside the block use ``count`` threads; InputError for less than one.
 
-    More than the limit, NUMBA_NUM_THREADS or the CPUs that the process may use, count as that many. Translator and
-    Encoder have a number of their own, ``threads``. Any number of Python threads may compute at once: of the pool one
-    has the help of others, the rest work alone. With Numba's threads this is ``numba.set_num_threads``.
+    The limit is NUMBA_NUM_THREADS, by default the CPUs that the process may use; a greater number counts as the limit.
+    Translator and Encoder have an option ``threads`` of their own. Any number of Python threads may compute at once:
+    one has the pool's helpers, the others work alone. With Numba's threads this is ``numba.set_num_threads``.
     """
     count = min(check_count("threads", count), thread_limit())
     before = _state.threads
-    masked = _numba_threads() if setting.by_numba else 0
+    numba_threads = _numba_threads() if setting.by_numba else 0
     _state.threads = count
     try:
-        if masked:
+        if numba_threads:
             _set_numba_threads(count)
         yield
     finally:
         _state.threads = before
-        if masked:
-            _set_numba_threads(masked)
+        if numba_threads:
+            _set_numba_threads(numba_threads)
 
 
 def current_threads() -> int:
-    """The number of threads of kernels called here: that of use_threads, by default all."""
+    """The number of threads of a kernel that is called here: that of ``use_threads``, by default all."""
     count = _state.threads
     if count is not None:
         return count
@@ -124,7 +124,7 @@ def current_threads() -> int:
 
 
 def _numba_threads() -> int:
-    import numba  # only where its threads are asked for: a start need not wait for it
+    import numba  # slow to import, and needed only for Numba's threads
 
     return numba.get_num_threads()
 
@@ -135,58 +135,58 @@ def _set_numba_threads(count: int) -> None:
     numba.set_num_threads(count)
 
 
-# Where the words of a pool lie, in bytes: on cache lines of their own where they change at different times.
+# Offsets of a pool's words, in bytes; words that change at different times have cache lines of their own.
 TICKET, DONE, JOB_ENTRY, JOB_ARGUMENTS, JOB_TASKS, TAKEN = 0, 128, 256, 264, 272, 280
 # How many helpers a kernel may count on, and the address of ``launch`` as a C function.
 READY, LAUNCHER = 288, 296
-# Of each helper: whether it sleeps, what it reads from and is written to, a one, room; the CPU that it fell asleep on,
-# its thread, and the CPUs that it may run on, a bit each.
+# Of each helper: whether it sleeps, the descriptors that it reads from and that wake it, a 1 to write, room to read
+# into; the CPU that it fell asleep on, its thread, and the CPUs that it may run on, a bit each.
 HELPERS, HELPER_BYTES = 384, 256
 SLEEPS, WAKING, WAKER, ONE, READ, CPU, THREAD, CPUS, CPUS_BYTES = 0, 8, 16, 24, 32, 40, 48, 128, 128
 PART_BITS = 12
 MOST_PARTS = (1 << PART_BITS) - 1
-SPINS = 40_000  # looks for work before a helper sleeps: about a millisecond
-PATIENCE = 1_000  # looks at parts that others have begun before the caller offers them its CPU
+SPINS = 40_000  # times that a helper looks for work before it sleeps: about a millisecond
+PATIENCE = 1_000  # times that the caller looks at parts that helpers have begun before it offers them its CPU
 LINUX = sys.platform == "linux"
 
 
 class Pool:
-    """Helper threads, for one job at a time; a caller that finds them taken works alone.
+    """Helper threads for one job at a time; a caller that finds them taken works alone.
 
-    A job is cut into parts, and free threads take them one by one, the caller too, who waits only for those that others
-    have begun: a thread that the system does not let run costs nothing but its help, where a team that meets at a
-    barrier would wait for it after every kernel, on a busy machine for milliseconds.
+    A job is cut into parts, which free threads take one by one. The caller takes parts too, and waits only for parts
+    that helpers have begun: a thread that the system does not let run costs nothing but its help. Threads that meet at
+    a barrier would wait for it after every kernel, on a busy machine for milliseconds.
 
-    All state is a few words of memory, which only compiled code changes while a job runs: no exception in a Python
-    thread, an interrupt say, can come between taking the pool and leaving it. The ticket holds the job's number, its
-    parts and the next part that is free in one word, so that a part is taken by one compare-and-exchange, which fails
-    where any of them has changed; the rest of a job stays as it is until all its parts are done.
+    All state is a few words of memory, which only compiled code changes while a job runs: no exception of a Python
+    thread, such as an interrupt, can come between taking the pool and leaving it. One word, the ticket, holds the job's
+    number, the number of its parts and the next free part: a compare-and-exchange takes a part, and fails where any of
+    the three has changed. The other words of a job stay the same until all its parts are done.
 
-    Helpers look for work for a while, then sleep; nobody waits for them to wake up. They never hold the GIL, nor wait
-    for it: they sleep in compiled code, reading from an eventfd or a pipe, and end with the process: nothing waits for
-    them, nor for a job that a daemon thread is at.
+    Helpers look for work for a while, then sleep; nobody waits for them to wake up. They neither hold the GIL nor wait
+    for it: they sleep in compiled code, reading from an eventfd or a pipe, and end with the process. Nothing waits for
+    them, nor for the job of a daemon thread.
 
     serve  the compiled ``serve``
-    most   helpers that there may be
+    most   the greatest number of helpers
     """
 
     def __init__(self, serve, most: int):
         room = np.zeros((HELPERS + most * HELPER_BYTES + 128) // 8, np.int64)
-        # For good: a helper that an interrupt lost may look at it as long as it likes, and all do while Python ends.
+        # The memory is never freed: a helper that an interrupt lost may read it, and all do while Python ends.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(room))
         first = -room.ctypes.data % 128 // 8
         self._words, self.address = room[first:], room.ctypes.data + 8 * first
         self._serve = serve
         self._wanted = most
-        # Of the thread that starts helpers; where an interrupt kept it from being released, that thread may go on.
+        # Held by the thread that starts helpers; where an interrupt leaves it held, that thread goes on.
         self._starting = threading.RLock()
         self._helpers: list[threading.Thread] = []
 
     def ensure(self, count: int, launcher: int) -> int:
-        """Start up to ``count`` helpers; one warning if the system gives fewer.
+        """Start up to ``count`` helpers, with one warning if the system gives fewer.
 
         launcher  the address of the compiled ``launch``
-        Returns how many a kernel may count on now: not ``count`` while another Python thread is at this.
+        Returns how many helpers a kernel may count on: 0 while another Python thread starts helpers.
         """
         self._words[LAUNCHER // 8] = launcher
         if not self._starting.acquire(blocking=False):
@@ -204,8 +204,8 @@ class Pool:
         return count
 
     def _start(self, helper: int) -> threading.Thread:
-        """A thread that serves. Should an interrupt lose it, another one serves beside it, which does no harm."""
-        offset = self._offset(helper)
+        """Start the thread of a helper. If an interrupt loses it, a second thread serves beside it, without harm."""
+        offset = (HELPERS + helper * HELPER_BYTES) // 8
         if not self._words[offset + ONE // 8]:
             ends = (os.eventfd(0),) * 2 if hasattr(os, "eventfd") else os.pipe()
             self._words[offset + WAKING // 8], self._words[offset + WAKER // 8] = ends
@@ -220,7 +220,3 @@ class Pool:
                     bits[cpu // 64] |= np.uint64(1 << cpu % 64)
             self._words[offset + CPU // 8], self._words[offset + THREAD // 8] = -1, thread.native_id or 0
         return thread
-
-    @staticmethod
-    def _offset(helper: int) -> int:
-        return (HELPERS + helper * HELPER_BYTES) // 8

@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all: written under another name first, and renamed once they are on disk.
+"""Files that appear whole or not at all: each is written under another name, and renamed once it is on disk.
 
-Their writer holds a lock on them, so that ``sweep`` knows what a killed one left. A file of the cache folder is trusted
-only where nobody else may have written it.
+The writer holds a lock on its unfinished file, so that ``sweep`` recognizes what a killed writer left. A file of the
+cache folder is trusted only if no other user can have written it.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 PART = ".part"
-WINDOWS = sys.platform == "win32"  # which neither deletes nor renames a file that a process has open
+WINDOWS = sys.platform == "win32"  # it neither deletes nor renames a file that a process has open
 
 _unfinished: set[str] = set()
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder, and those above it; nobody else may write to it, whatever the umask.
+    """Make a folder and its parents, to which no other user may write, whatever the umask.
 
-    Nor read it, but for root's: root may make files ahead for others, who trust them.
+    No other user may read it either, unless root makes it: root may prepare files for users, who trust them.
     """
     if path.is_dir():
         return
@@ -35,17 +35,17 @@ def make_folder(path: Path) -> None:
 
 
 class NotTrusted(OSError):
-    """Others may have written a file of the cache folder, or have put it there."""
+    """Another user may have written a file of the cache folder, or have put it there."""
 
 
 def open_trusted(path: str | Path, folders: int) -> io.FileIO:
-    """Open a file of the cache folder, which is this user's or root's, and no link; nobody else may write to it.
+    """Open a regular file of the cache folder that only this user or root owns and may write to.
 
-    folders  as many above it are to be so too; the uppermost may be a link
-    What is looked at is what was opened, and what lies in a folder is opened from there: whoever may write further up
-    can exchange names, but not what is read. Raises NotTrusted, and OSError where there is no such file.
+    folders  how many folders above the file are checked in the same way; the uppermost may be a link
+    Each name is opened inside the folder that was opened and checked before it: whoever may write further up can
+    exchange names, but not what is read. Raises NotTrusted, and OSError where there is no such file.
     """
-    if os.open not in os.supports_dir_fd:  # Windows, where the user's folders are the user's
+    if os.open not in os.supports_dir_fd:  # Windows, where nobody else may write to a user's folders
         return io.FileIO(os.fspath(path))
     parts = os.fspath(path).rsplit(os.sep, folders)
     above = _open_checked(parts[0], None, stat.S_ISDIR)
@@ -59,7 +59,8 @@ def open_trusted(path: str | Path, folders: int) -> io.FileIO:
 
 
 def _open_checked(name: str, folder: int | None, is_expected: Callable[[int], bool]) -> int:
-    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if folder is None else os.O_NOFOLLOW)  # of a FIFO, wait for no writer
+    # A FIFO opens at once, without a writer.
+    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if folder is None else os.O_NOFOLLOW)
     try:
         descriptor = os.open(name, flags, dir_fd=folder)
     except OSError as error:
@@ -67,8 +68,8 @@ def _open_checked(name: str, folder: int | None, is_expected: Callable[[int], bo
             raise NotTrusted(error.errno, "a link", name) from None
         raise
     status = os.fstat(descriptor)
-    theirs = status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if theirs or not is_expected(status.st_mode):
+    is_foreign = status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if is_foreign or not is_expected(status.st_mode):
         os.close(descriptor)
         raise NotTrusted(errno.EPERM, "others may have written it", name)
     return descriptor
@@ -85,10 +86,13 @@ def write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 
 def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
-    """Open a new file, for ``finish`` or ``abandon``: (file, path: ``start``, random digits, PART). Raises OSError."""
+    """Open a new file: (stream, path of ``start``, random digits and PART), for ``finish`` or ``abandon``.
+
+    Raises OSError.
+    """
     while True:
         part = _new_name(start)
-        # Not tempfile: its files are private, and this one is to have the permissions of any new file.
+        # Not tempfile: its files are private, and this file gets the permissions of any new file.
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
         stream = open(part, "wb", opener=lambda name, _: os.open(name, flags, mode))  # noqa: B023  called at once
         if WINDOWS or (try_lock(stream) is not None and os.path.exists(part)):
@@ -97,7 +101,7 @@ def begin(start: str, mode: int) -> tuple[BinaryIO, str]:
 
 
 def finish(stream: BinaryIO, part: str, path: str) -> None:
-    """Write it to disk, then rename it to ``path``. Raises OSError."""
+    """Write the file to disk, then rename it to ``path``. Raises OSError."""
     stream.flush()
     os.fsync(stream.fileno())
     if WINDOWS:
@@ -106,21 +110,21 @@ def finish(stream: BinaryIO, part: str, path: str) -> None:
 
 
 def _new_name(start: str) -> str:
-    """``start``, random digits, PART: the name of something that is unfinished from now on."""
+    """The path of a new file or folder, which counts as unfinished from now on: ``start``, random digits, PART."""
     part = f"{start}{os.urandom(4).hex()}{PART}"
     _unfinished.add(part)
     return part
 
 
 def abandon(stream: BinaryIO, part: str) -> None:
-    """Close the file and delete it, unless it has its name already."""
+    """Close the file and delete it, unless ``finish`` has renamed it."""
     with contextlib.suppress(OSError):
         stream.close()
     discard(part)
 
 
 def begin_folder(start: str) -> tuple[int, str]:
-    """Make a new folder, named as ``begin`` names files: (descriptor that holds its lock, or -1, path)."""
+    """Make a new folder, named as ``begin`` names files: (descriptor that holds the folder's lock, or -1, path)."""
     while True:
         part = _new_name(start)
         os.mkdir(part)
@@ -152,15 +156,15 @@ def discard_unfinished() -> None:
 
 
 def sweep(folder: str | Path, prefix: str = "") -> None:
-    """Delete unfinished files whose writers are gone; with a prefix only those of such names, and folders too."""
+    """Delete unfinished files whose writers are gone; with a prefix only names that begin so, folders included."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             if name.startswith(prefix) and name.endswith(PART):
                 with contextlib.suppress(OSError):
-                    _delete_if_left(os.path.join(folder, name), folders=bool(prefix))
+                    _delete_if_abandoned(os.path.join(folder, name), folders=bool(prefix))
 
 
-def _delete_if_left(part: str, folders: bool) -> None:
+def _delete_if_abandoned(part: str, folders: bool) -> None:
     status = os.lstat(part)
     is_folder = folders and stat.S_ISDIR(status.st_mode)
     if WINDOWS:
@@ -180,34 +184,26 @@ def _delete_if_left(part: str, folders: bool) -> None:
 if sys.platform == "win32":
     import msvcrt
 
-    def try_lock(file: "IO[bytes] | int") -> bool | None:
-        """True: locked, until ``unlock`` or the end. None: another holds it. False: there are no locks here."""
+    def _lock(file: "IO[bytes] | int", locks: bool) -> None:
         descriptor = file if isinstance(file, int) else file.fileno()
-        try:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return None
-        except OSError:
-            return False
-        return True
-
-    def unlock(file: IO[bytes]) -> None:
-        os.lseek(file.fileno(), 0, os.SEEK_SET)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK if locks else msvcrt.LK_UNLCK, 1)
 
 else:
     import fcntl
 
-    def try_lock(file: "IO[bytes] | int") -> bool | None:
-        """True: locked, until ``unlock`` or the end. None: another holds it. False: there are no locks here."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return False
-        return True
+    def _lock(file: "IO[bytes] | int", locks: bool) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if locks else fcntl.LOCK_UN)
 
-    def unlock(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+
+def try_lock(file: "IO[bytes] | int") -> bool | None:
+    """True: locked, until ``unlock`` or the end. None: another process holds it. False: there are no locks here."""
+    try:
+        _lock(file, True)
+    except OSError as error:
+        return None if isinstance(error, PermissionError if WINDOWS else BlockingIOError) else False
+    return True
+
+
+def unlock(file: IO[bytes]) -> None:
+    _lock(file, False)

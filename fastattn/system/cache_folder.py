@@ -1,8 +1,7 @@
-"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again;
-beside kernels a digest of their sources, beside packed weights what loading has found out.
+"""The cache folder: compiled kernels, packed weights and pulled checkpoints, all of which can be made or fetched again.
 
-An entry is known by its place, its name and its type; anything else in the folder is left alone, and so is what a link
-leads to.
+Kernels come with a digest of their sources, packed weights with what loading found out. The place, the name and the
+type of a file make it an entry; everything else in the folder stays untouched, and so does the target of a link.
 """
 
 import contextlib
@@ -19,23 +18,23 @@ from fastattn.system.records import dataclass
 
 NOWHERE = Path(os.devnull) / "fastattn"
 A_DAY = 86_400  # seconds
-UNUSED_DAYS = 30  # after which what can be made again goes, when something else of its kind is made
+UNUSED_DAYS = 30  # an entry that was not used for so long is deleted when another entry of its kind is made
 KINDS = ("kernels", "packed", "checkpoints")
-_HALF_MADE_FOR = 3600  # seconds without a change after which nobody is still at work on it
-_CLEARED = ".cleared-"
+_HALF_MADE_FOR = 3600  # seconds without a change after which no process is still at work on an entry
+_REMOVED = ".cleared-"
 
 
 def cache_root() -> Path:
     """FASTATTN_CACHE, else ``fastattn`` in the platform's folder for caches. It may not exist yet.
 
-    A relative FASTATTN_CACHE is made absolute in the environment when it is first looked at, so that this process after
-    a change of folder, and those that it starts, mean the same place.
-    For a user without a home folder it is NOWHERE: below a file, where nothing can be made, so that nothing is kept.
-    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none, or with a folder that is gone.
+    The first call makes a relative FASTATTN_CACHE absolute in the environment, so that this process means the same
+    place after a change of folder, and so do processes that it starts. A user without a home folder has NOWHERE: a
+    path below a file, where nothing can be made, so that nothing is kept.
+    Raises InputError where FASTATTN_CACHE begins with the home of a user who has none, or the current folder is gone.
     """
-    chosen = os.environ.get("FASTATTN_CACHE")
-    if chosen:
-        return _chosen_root(chosen)
+    setting = os.environ.get("FASTATTN_CACHE")
+    if setting:
+        return _chosen_root(setting)
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -43,29 +42,30 @@ def cache_root() -> Path:
         base = os.path.join(home, "Library", "Caches")
     else:
         base = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(base):  # which its specification has ignored
+        if not os.path.isabs(base):  # the specification of XDG_CACHE_HOME ignores a relative path
             base = os.path.join(home, ".cache")
     return Path(base) / "fastattn" if os.path.isabs(base) else NOWHERE
 
 
-def _chosen_root(chosen: str) -> Path:
-    path = os.path.expanduser(chosen)
+def _chosen_root(setting: str) -> Path:
+    path = os.path.expanduser(setting)
     if path.startswith("~"):
-        raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {chosen}, and no such user has a home")
+        raise InputError(f"FASTATTN_CACHE should be the path of a folder, is {setting}, and no such user has a home")
     if not os.path.isabs(path):
         try:
             path = os.environ["FASTATTN_CACHE"] = os.path.abspath(path)
         except FileNotFoundError:
             raise InputError(
-                f"FASTATTN_CACHE should be an absolute path, is {chosen}, and the current folder is gone"
+                f"FASTATTN_CACHE should be an absolute path, is {setting}, and the current folder is gone"
             ) from None
     return Path(path)
 
 
 def mark_used(path: Path, every: float = 0) -> None:
-    """Set an entry's modification time to now: it was loaded. One that this user may not touch keeps its time.
+    """Set the modification time of an entry that was loaded to now; an entry that this user may not touch keeps its
+    time.
 
-    every  seconds; a time less far back is left
+    every  seconds; a time that is less far back stays
     """
     with contextlib.suppress(OSError):
         if not every or time.time() - path.stat().st_mtime > every:
@@ -75,12 +75,12 @@ def mark_used(path: Path, every: float = 0) -> None:
 @dataclass(frozen=True)
 class CacheEntry:
     """An entry of the cache folder: a machine's compiled kernels or the digest of their sources, a file of packed
-    weights or of what loading them has found out, a pulled checkpoint.
+    weights or of what loading them found out, a pulled checkpoint.
 
-    size       bytes of its files.
-    last_used  seconds since 1970: when it was made, or last loaded if ``mark_used`` could note it; of a half-made one,
-               when anything in it last changed.
-    half_made  a process is still making it, or was stopped while it did.
+    size       bytes of its files
+    last_used  seconds since 1970 at which it was made, or last loaded if ``mark_used`` could note that; for a half-made
+               entry, at which anything in it last changed
+    half_made  a process is still making it, or was stopped while it did
     """
 
     kind: str
@@ -91,98 +91,98 @@ class CacheEntry:
 
     @property
     def in_progress(self) -> bool:
-        """Whether a process may still be at work on it."""
+        """Whether a process may still be making it."""
         return self.half_made and time.time() - self.last_used < _HALF_MADE_FOR
 
     def remove(self) -> None:
-        """Delete it; raises OSError where that fails. Processes that have its files mapped keep them.
+        """Delete the entry; raises OSError. Processes that have mapped its files keep them.
 
-        A folder takes another name first: no process finds half of it, nor writes into it meanwhile.
+        A folder is renamed first, so that no process finds half of it or writes into it meanwhile.
         """
         with contextlib.suppress(FileNotFoundError):  # another process was first
             if not stat.S_ISDIR(self.path.lstat().st_mode):
                 self.path.unlink()
                 return
-            cleared = self.path.with_name(_CLEARED + os.urandom(4).hex())
+            cleared = self.path.with_name(_REMOVED + os.urandom(4).hex())
             os.rename(self.path, cleared)
             import shutil  # slow to import, and rarely needed
 
             shutil.rmtree(cleared)
 
 
-# Kind -> names of what is whole and of what is half made; a folder's ends in a slash.
-# Compiled when they are used: few processes look into the folder.
+# Kind -> names of whole and of half-made entries; the name of a folder ends in a slash.
+# The patterns are compiled when they are used: few processes look into the folder.
 _WHOLE = {
     "kernels": r"[0-9a-f]{24}(/|\.sources)",
     "packed": r"[0-9a-f]{40}-\S+\.(packed|checkpoint)",
     "checkpoints": r"[\w.-]+-[0-9a-f]{8}/",
 }
 _HALF = {
-    "kernels": rf"\{_CLEARED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
+    "kernels": rf"\{_REMOVED}[0-9a-f]{{8}}/|[0-9a-f]{{24}}\.[0-9a-f]{{8}}\.part",
     "packed": r"[0-9a-f]{40}-\S+\.[0-9a-f]{8}\.part",
-    "checkpoints": rf"(\.pull-[^~]+~.+|\{_CLEARED}[0-9a-f]{{8}})/",
+    "checkpoints": rf"(\.pull-[^~]+~.+|\{_REMOVED}[0-9a-f]{{8}})/",
 }
-_LOCK = ".lock-"  # of a pull: empty, and never deleted, since a process may be waiting for it
+_LOCK = ".lock-"  # begins the name of a pull's lock: an empty file, never deleted, since a process may wait for it
 
 
 def cache_contents() -> tuple[list[CacheEntry], list[Path]]:
     """(entries by kind and name, paths of everything else in the folder). Raises OSError where it cannot be read."""
-    root, entries, others = cache_root(), [], []
-    for found in [] if root == NOWHERE else _listed(root):
-        if found.name not in KINDS or not found.is_dir(follow_symlinks=False):
-            others.append(Path(found))
+    root, entries, foreign = cache_root(), [], []
+    for folder in [] if root == NOWHERE else _items_of(root):
+        if folder.name not in KINDS or not folder.is_dir(follow_symlinks=False):
+            foreign.append(Path(folder))
             continue
-        for inside in _listed(found):
-            entry = _entry(found.name, inside)
+        for item in _items_of(folder):
+            entry = _entry(folder.name, item)
             if entry is not None:
                 entries.append(entry)
-            elif not inside.name.startswith(_LOCK):
-                others.append(Path(inside))
-    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(others)
+            elif not item.name.startswith(_LOCK):
+                foreign.append(Path(item))
+    return sorted(entries, key=lambda entry: (KINDS.index(entry.kind), entry.path.name)), sorted(foreign)
 
 
 def remove_unused(kind: str, current: Path) -> None:
     """Delete the entries of a kind that were not used for UNUSED_DAYS, but never ``current``; failures are ignored.
 
-    Reading a file of theirs is use too, where the file system notes it: a user who may not mark an entry can do that.
+    Where the file system notes it, reading a file counts as use: a user who may not mark an entry can still read it.
     """
     folder, oldest = cache_root() / kind, time.time() - UNUSED_DAYS * A_DAY
     with contextlib.suppress(OSError):
-        for found in [] if folder.is_symlink() else _listed(folder):
-            entry = _entry(kind, found)
+        for item in [] if folder.is_symlink() else _items_of(folder):
+            entry = _entry(kind, item)
             if entry is None or entry.path == current:
                 continue
             with contextlib.suppress(OSError):
-                read = max((status.st_atime for status in _stats(found)), default=0.0)
+                read = max((status.st_atime for status in _stats(item)), default=0.0)
                 if max(entry.last_used, read) < oldest:
                     entry.remove()
 
 
-def _listed(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
+def _items_of(folder: "Path | os.DirEntry[str]") -> "list[os.DirEntry[str]]":
     try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except FileNotFoundError:  # nothing was kept yet, or it went meanwhile
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:  # nothing is cached yet, or the folder was deleted meanwhile
         return []
 
 
-def _entry(kind: str, found: "os.DirEntry[str]") -> CacheEntry | None:
-    is_folder = found.is_dir(follow_symlinks=False)
-    name = found.name + "/" * is_folder
+def _entry(kind: str, item: "os.DirEntry[str]") -> CacheEntry | None:
+    is_folder = item.is_dir(follow_symlinks=False)
+    name = item.name + "/" * is_folder
     half_made = bool(re.fullmatch(_HALF[kind], name))
-    is_plain = is_folder or found.is_file(follow_symlinks=False)
+    is_plain = is_folder or item.is_file(follow_symlinks=False)
     if not is_plain or not (half_made or re.fullmatch(_WHOLE[kind], name)):
         return None
-    if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(found, "SOURCE.txt")):
-        return None  # a folder that somebody put there: a pull leaves that file in its own
+    if kind == "checkpoints" and not half_made and not os.path.isfile(os.path.join(item, "SOURCE.txt")):
+        return None  # not a pulled checkpoint: a pull leaves SOURCE.txt in its folder
     try:
-        status = found.stat(follow_symlinks=False)
-        inside = list(_stats(found))
+        status = item.stat(follow_symlinks=False)
+        statuses = list(_stats(item))
     except FileNotFoundError:
         return None
-    last_used = max(entry.st_mtime for entry in [status, *inside]) if half_made else status.st_mtime
-    size = sum(file.st_size for file in inside if stat.S_ISREG(file.st_mode))
-    return CacheEntry(kind, Path(found), size, last_used, half_made)
+    last_used = max(each.st_mtime for each in [status, *statuses]) if half_made else status.st_mtime
+    size = sum(each.st_size for each in statuses if stat.S_ISREG(each.st_mode))
+    return CacheEntry(kind, Path(item), size, last_used, half_made)
 
 
 def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
@@ -190,7 +190,7 @@ def _stats(entry: "os.DirEntry[str]") -> Iterator[os.stat_result]:
     if not entry.is_dir(follow_symlinks=False):
         yield entry.stat(follow_symlinks=False)
         return
-    for found in _listed(entry):
-        if found.is_dir(follow_symlinks=False):
-            yield found.stat(follow_symlinks=False)
-        yield from _stats(found)
+    for item in _items_of(entry):
+        if item.is_dir(follow_symlinks=False):
+            yield item.stat(follow_symlinks=False)
+        yield from _stats(item)

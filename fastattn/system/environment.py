@@ -1,7 +1,7 @@
 """Checks the environment variables that Numba reads when it is imported; import this module first.
 
-Numba itself would warn over several lines, or fail at the first call of a kernel. Raises InputError for values that
-kernels cannot run with.
+Numba itself would warn over several lines, or fail at the first call of a kernel. The import raises InputError for
+values with which kernels cannot run.
 """
 
 import os

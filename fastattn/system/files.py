@@ -14,9 +14,9 @@ LONGEST_LINE = 1 << 26
 
 
 class OutputFile:
-    """A byte stream whose errors name its file. A closed pipe is a BrokenPipeError.
+    """A byte stream whose errors name its file. A closed pipe raises BrokenPipeError.
 
-    ``rewritable``  whether ``rewrite_start`` works: in a new file, not in a pipe or after what others have written.
+    rewritable  whether ``rewrite_start`` works: in a new file, but not in a pipe or behind earlier contents
     """
 
     def __init__(self, file: BinaryIO, name: str, rewritable: bool = False):
@@ -25,58 +25,51 @@ class OutputFile:
         self._name = name
 
     def write(self, data: bytes) -> None:
-        """Write all bytes, perhaps only to a buffer."""
-        with _naming(self._name):
+        """Write all bytes, perhaps into a buffer."""
+        with _naming_errors(self._name):
             self._file.write(data)
 
     def flush(self) -> None:
-        """Hand everything written so far to the system."""
-        with _naming(self._name):
+        with _naming_errors(self._name):
             self._file.flush()
 
     def rewrite_start(self, data: bytes) -> None:
-        """Replace the first bytes, once nothing more is to be written."""
-        with _naming(self._name):
+        """Replace the first bytes; called last."""
+        with _naming_errors(self._name):
             self._file.seek(0)
             self._file.write(data)
 
     def is_terminal(self) -> bool:
-        """Whether the output is a terminal."""
         return self._file.isatty()
 
 
 @contextlib.contextmanager
 def open_file(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
-    """A sibling of ``path`` that takes its name when the block succeeds; a device or a FIFO is written as it is.
+    """Open a sibling of ``path`` that is renamed to ``path`` when the block succeeds; open a device or a FIFO itself.
 
-    Raises InputError at once where its folder does not exist, FastattnError where the place cannot be written.
+    Raises InputError at once where the folder does not exist, FastattnError where the file cannot be written.
     """
     path = checked_path(path)
     target = _target(path)
-    special = os.path.lexists(target) and not os.path.isfile(target)  # a device, a FIFO; a folder fails to open
-    if special:
-        with _naming(path):
-            file = open(target, "wb")
+    if os.path.lexists(target) and not os.path.isfile(target):  # a device, a FIFO; a folder fails to open
+        with _naming_errors(path):
+            special = open(target, "wb")
         try:
-            output = OutputFile(file, path)
+            output = OutputFile(special, path)
             yield output
             output.flush()
         finally:
-            with contextlib.suppress(OSError):  # the flush has told
-                file.close()
+            with contextlib.suppress(OSError):  # the flush has raised it
+                special.close()
         return
     if os.path.exists(target):
-        with _naming(path):
-            open(target, "r+b").close()  # it could be replaced even if it is read-only; that would surprise
-    yield from _replace_on_success(target, path)
-
-
-def _replace_on_success(target: str, name: str) -> Iterator[OutputFile]:
-    with _naming(name):
+        with _naming_errors(path):
+            open(target, "r+b").close()  # refuses a read-only file, which a rename would replace
+    with _naming_errors(path):
         file, sibling = begin(_start_of_sibling(target), 0o666)
     try:
-        yield OutputFile(file, name, rewritable=True)
-        with _naming(name):
+        yield OutputFile(file, path, rewritable=True)
+        with _naming_errors(path):
             if os.path.exists(target):
                 import shutil  # slow to import, and rarely needed
 
@@ -88,23 +81,23 @@ def _replace_on_success(target: str, name: str) -> Iterator[OutputFile]:
 
 @contextlib.contextmanager
 def open_folder(path: str) -> Iterator[str]:
-    """A new sibling folder of ``path``, to be filled, which takes its name when the block succeeds.
+    """Make a sibling folder of ``path`` for the block to fill, which is renamed to ``path`` when the block succeeds.
 
-    Raises InputError where ``path`` is there already, but for an empty folder, or its own folder is not; FastattnError
-    where it cannot be made.
+    Raises InputError where ``path`` exists and is no empty folder, or its parent does not exist; FastattnError where
+    the folder cannot be made.
     """
     target = _target(checked_path(path))
     empty = os.path.isdir(target) and not os.listdir(target)
     if os.path.lexists(target) and (not empty or os.path.samefile(target, os.curdir)):
         raise InputError(f"{path} exists already; name a folder that does not")
-    with _naming(path):
+    with _naming_errors(path):
         lock, sibling = begin_folder(_start_of_sibling(target))
     try:
-        with _naming(path):
+        with _naming_errors(path):
             yield sibling
             _sync_folder(sibling)
             if os.path.isdir(target):
-                os.rmdir(target)  # not on every system does a folder replace another
+                os.rmdir(target)  # not every system renames a folder over another one
             os.rename(sibling, target)
             _sync_folder(os.path.dirname(target))
     finally:
@@ -125,12 +118,11 @@ def _target(path: str) -> str:
         lacking = folder if os.path.exists(named or os.curdir) else named  # of a link the folder that it leads to
         raise InputError(f"cannot write {path}: the folder {lacking} does not exist") from None
     except OSError:
-        pass  # what comes next tells
+        pass  # opening the file raises it again
     return target
 
 
 def _sync_folder(path: str) -> None:
-    """fsync a folder, where the system supports it."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -140,8 +132,8 @@ def _sync_folder(path: str) -> None:
 
 
 def _start_of_sibling(target: str) -> str:
-    """The prefix of unfinished siblings' paths; deletes those that killed runs for the same name left."""
-    import hashlib  # likewise
+    """The prefix of the paths of unfinished siblings; deletes siblings that killed runs for the same name left."""
+    import hashlib  # slow to import, and rarely needed
 
     folder, name = os.path.split(target)
     prefix = f".fastattn-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
@@ -150,8 +142,8 @@ def _start_of_sibling(target: str) -> str:
 
 
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Turn an OSError inside into an error that names the file; a BrokenPipeError is raised as it is."""
+def _naming_errors(name: str) -> Iterator[None]:
+    """Turn an OSError of the block into an error that names the file; a BrokenPipeError passes."""
     try:
         yield
     except BrokenPipeError:
@@ -162,14 +154,14 @@ def _naming(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
-    """The lines of a text file, read as they are asked for. Raises InputError where it cannot be opened."""
+    """Open a text file whose lines are read one at a time. Raises InputError where it cannot be opened."""
     path = checked_path(path)
     with open_bytes(path) as file:
         yield (as_text(line, number, path) for number, line in enumerate(raw_lines(file, path), start=1))
 
 
 def checked_path(path: str | os.PathLike[str]) -> str:
-    """The path as a str; InputError for anything else."""
+    """The path as a str; InputError for what is no path."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"a file's path should be a str or a path, got {type(path).__name__}")
     if not os.fspath(path):
@@ -188,28 +180,24 @@ def open_bytes(path: str) -> BinaryIO:
 def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     """Yield lines with their ends, cut after LONGEST_LINE. Raises FastattnError where reading fails.
 
-    The rest of a cut line is skipped only when the next line is asked for: it may have no end.
+    The rest of a cut line, which may never end, is skipped only when the next line is read.
     """
-    while line := _read_line(file, name):
-        yield line
-        while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
-            line = _read_line(file, name)
-
-
-def _read_line(file: BinaryIO, name: str) -> bytes:
     try:
-        return file.readline(LONGEST_LINE + 1)
+        while line := file.readline(LONGEST_LINE + 1):
+            yield line
+            while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                line = file.readline(LONGEST_LINE + 1)
     except OSError as error:
         raise FastattnError(f"cannot read {name}: {error.strerror}") from error
 
 
 def as_text(line: bytes, number: int, name: str) -> str:
-    """Line ``number`` (from 1) of ``name`` without its end; InputError that says so where it is not text."""
+    """Line ``number`` (from 1) of ``name`` without its end; InputError with the location where it is not text."""
     return text_of(line, f"{name}, line {number}", first=number == 1)
 
 
 def text_of(line: bytes, location: str, first: bool) -> str:
-    """A line, perhaps a file's first, without its end; InputError that names its location where it is not text."""
+    """A line without its end, and a file's ``first`` without its byte order mark; InputError where it is not text."""
     if len(line) > LONGEST_LINE:
         raise InputError(f"{location}: longer than {LONGEST_LINE:,} bytes, so this is not text")
     if first:
@@ -226,5 +214,5 @@ def text_of(line: bytes, location: str, first: bool) -> str:
 
 
 def one_line(text: str) -> str:
-    """A hypothesis on one line, even if the vocabulary has line ends."""
+    """A hypothesis on one line, even if tokens of the vocabulary have line ends."""
     return text.replace("\r", " ").replace("\n", " ")

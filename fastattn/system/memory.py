@@ -1,4 +1,4 @@
-"""The system's memory: what it has left, and what this process needs no more without its knowing."""
+"""The system's memory: how much is available, and how this process returns memory that it no longer needs."""
 
 import ctypes
 import math
@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 
 
-def give_back_freed() -> None:
-    """Have glibc return to the system what it keeps for later, in some ms; other libraries return it by themselves.
+def return_freed_memory() -> None:
+    """Have glibc return its freed memory to the system, in some ms; other C libraries do so by themselves.
 
-    Reading a vocabulary of 150,000 tokens leaves 80 MB of that below what stays.
+    Reading a vocabulary of 150,000 tokens leaves 80 MB of freed memory below memory that is in use.
     """
     trim = getattr(ctypes.pythonapi, "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
-def let_go(data: "memoryview | np.ndarray") -> None:
-    """Have the whole pages of a mapped file's bytes leave this process's memory; what reads them again finds them.
+def release_pages(data: "memoryview | np.ndarray") -> None:
+    """Drop the whole pages of a mapped file's bytes from this process's memory; the next read brings them back.
 
-    Of a file mapped copy on write what was written there is lost.
+    A file that is mapped copy on write loses what was written to it.
     """
-    owner = mapped_by(data)
+    owner = mapping_of(data)
     if owner is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
         return
     bytes_N = np.asarray(data)
@@ -36,8 +36,8 @@ def let_go(data: "memoryview | np.ndarray") -> None:
         owner.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
-def mapped_by(data: "memoryview | np.ndarray") -> mmap.mmap | None:
-    """The mapping that the bytes lie in, where it is the view's or the array's own base."""
+def mapping_of(data: "memoryview | np.ndarray") -> mmap.mmap | None:
+    """The mapping that is the base of a view or an array; None where its bytes are not mapped."""
     owner: Any = data
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
@@ -45,12 +45,12 @@ def mapped_by(data: "memoryview | np.ndarray") -> mmap.mmap | None:
 
 
 def available_memory() -> float:
-    """Bytes that processes may still take, of the machine and of a container's limit; infinite where no Linux tells."""
-    left = [math.inf]
+    """Bytes that processes may still take, by the machine and a container's limit; infinite outside Linux."""
+    limits = [math.inf]
     with suppress(OSError, ValueError, AttributeError):
         stated = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-        left.append(1024 * int(stated[1]))  # type: ignore[index]
-    with suppress(OSError, ValueError):  # "max" where there is no limit
+        limits.append(1024 * int(stated[1]))  # type: ignore[index]
+    with suppress(OSError, ValueError):  # memory.max says "max" where there is no limit
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        left.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    return min(left)
+        limits.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    return min(limits)

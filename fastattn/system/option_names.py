@@ -11,174 +11,141 @@ from fastattn.errors import InputError, described
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack
-else:  # that of a TypedDict in annotations, which are strings; before Python 3.11 something stands for it
+else:  # only strings of annotations use it; before Python 3.11 dict stands for it
     Unpack = getattr(typing, "Unpack", dict)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 NONE: Mapping[str, str] = MappingProxyType({})
+
+
+def _by_option(meanings: dict[str, str]) -> dict[str, str]:
+    """Another library's option -> what to write here; ``meanings`` is the inverse, with spaces between options."""
+    return {option: meaning for meaning, options in meanings.items() for option in options.split()}
+
+
 _OF_CLASS = {"device": "device, an option of the class"}
-_NO_BATCHES = dict.fromkeys(
-    ("max_batch_size", "batch_type", "chunk_size", "max_queued_batches"), "left out: batches are made for you"
+_NO_BATCHES = _by_option(
+    {"left out: batches are made for you": "max_batch_size batch_type chunk_size max_queued_batches"}
 )
-# What CTranslate2, sentence-transformers and transformers call the options of a model's class, of a search, and of
-# calls with texts: what to write here.
-MODEL = {
-    "device_index": "left out: all CPUs are one device",
-    "compute_type": "precision",
-    "torch_dtype": "precision",
-    "dtype": "precision",
-    "inter_threads": "threads, the total; processes shares the work among processes",
-    "intra_threads": "threads, the total",
-    "max_queued_batches": "left out: nothing waits in a queue of batches",
-    "model_path": "path",
-    "model_name_or_path": "path",
-    "model": "path",
-    "backend": "left out: there is one",
-    "trust_remote_code": "left out: nothing in a checkpoint is run",
-    "token": "the environment's HF_TOKEN",
-    "cache_folder": "the environment's FASTATTN_CACHE, and HF_HOME for models of the hub",
-    "local_files_only": "the environment's FASTATTN_OFFLINE=1",
-    "prompts": "prompt, of each call",
-    "default_prompt_name": "prompt_name, of each call",
-    "truncate_dim": "truncate_dim of each call",
-    "activation_fn": "activation_fn of each call",
-}
+# What to write here for options of CTranslate2, sentence-transformers and transformers: of a model's class, of a
+# search, and of calls with texts.
+MODEL = _by_option(
+    {
+        "left out: all CPUs are one device": "device_index",
+        "precision": "compute_type torch_dtype dtype",
+        "threads, the total; processes shares the work among processes": "inter_threads",
+        "threads, the total": "intra_threads",
+        "left out: nothing waits in a queue of batches": "max_queued_batches",
+        "path": "model_path model_name_or_path model",
+        "left out: there is one": "backend",
+        "left out: nothing in a checkpoint is run": "trust_remote_code",
+        "the environment's HF_TOKEN": "token",
+        "the environment's FASTATTN_CACHE, and HF_HOME for models of the hub": "cache_folder",
+        "the environment's FASTATTN_OFFLINE=1": "local_files_only",
+        "prompt, of each call": "prompts",
+        "prompt_name, of each call": "default_prompt_name",
+        "truncate_dim of each call": "truncate_dim",
+        "activation_fn of each call": "activation_fn",
+    }
+)
 SEARCH = (
     _OF_CLASS
     | _NO_BATCHES
-    | {
-        "batch_size": "left out: batches are made for you",
-        "asynchronous": "submit, or translate_async",
-        "num_beams": "beam_size",
-        "beam": "beam_size",
-        "num_return_sequences": "num_hypotheses",
-        "n_best": "num_hypotheses",
-        "max_new_tokens": "max_decoding_length",
-        "max_length": "max_decoding_length",
-        "min_new_tokens": "min_decoding_length",
-        "min_length": "min_decoding_length",
-        "do_sample": "sampling_topk=0, or from how many tokens to sample",
-        **{name: f"sampling_{name.replace('_', '')}" for name in ("top_k", "top_p", "min_p", "temperature")},
-        "src_lang": "source_lang",
-        "tgt_lang": "target_lang",
-        "use_vmap": "shortlist",
-        "output_scores": "return_scores, with details=True",
-        "output_attentions": "return_attention, with details=True",
+    | _by_option(
+        {
+            "left out: batches are made for you": "batch_size",
+            "submit, or translate_async": "asynchronous",
+            "beam_size": "num_beams beam",
+            "num_hypotheses": "num_return_sequences n_best",
+            "max_decoding_length": "max_new_tokens max_length",
+            "min_decoding_length": "min_new_tokens min_length",
+            "sampling_topk=0, or from how many tokens to sample": "do_sample",
+            **{f"sampling_{name.replace('_', '')}": name for name in ("top_k", "top_p", "min_p", "temperature")},
+            "source_lang": "src_lang",
+            "target_lang": "tgt_lang",
+            "shortlist": "use_vmap",
+            "return_scores, with details=True": "output_scores",
+            "return_attention, with details=True": "output_attentions",
+        }
+    )
+)
+GENERATION = {option: meaning for option, meaning in SEARCH.items() if not option.endswith("_new_tokens")} | _by_option(
+    {
+        "submit, or generate_async": "asynchronous",
+        "sampling_temperature, or another option of sampling": "do_sample",
+        "max_new_tokens": "max_decoding_length max_tokens n_predict",
+        "max_new_tokens, which counts the answer alone": "max_length",
+        "min_new_tokens": "min_decoding_length min_length",
+        "stop": "stop_strings",
+        "end_token": "stop_token_ids eos_token_id",
+        "suppress_sequences": "bad_words_ids",
+        "repetition_penalty": "repeat_penalty",
+        "special_tokens": "add_special_tokens",
+        'context="cut"': "truncate",
+        "return_log_probs": "logprobs",
+        "speculate, a Generator": "assistant_model draft_model",
+        'speculate="prompt"': "prompt_lookup_num_tokens",
+        "stream, a method": "stream streamer",
     }
 )
-GENERATION = {name: meant for name, meant in SEARCH.items() if name not in ("max_new_tokens", "min_new_tokens")} | {
-    "asynchronous": "submit, or generate_async",
-    "do_sample": "sampling_temperature, or another option of sampling",
-    "max_decoding_length": "max_new_tokens",
-    "max_length": "max_new_tokens, which counts the answer alone",
-    "max_tokens": "max_new_tokens",
-    "n_predict": "max_new_tokens",
-    "min_decoding_length": "min_new_tokens",
-    "min_length": "min_new_tokens",
-    "stop_strings": "stop",
-    "stop_token_ids": "end_token",
-    "eos_token_id": "end_token",
-    "bad_words_ids": "suppress_sequences",
-    "repeat_penalty": "repetition_penalty",
-    "add_special_tokens": "special_tokens",
-    "truncate": 'context="cut"',
-    "logprobs": "return_log_probs",
-    "assistant_model": "speculate, a Generator",
-    "draft_model": "speculate, a Generator",
-    "prompt_lookup_num_tokens": 'speculate="prompt"',
-    "stream": "stream, a method",
-    "streamer": "stream, a method",
-}
 TEXTS = (
     _OF_CLASS
     | _NO_BATCHES
-    | {
-        "sentences": "texts",
-        "inputs": "texts",
-        "normalize": "normalize_embeddings",
-        "precision": "output_dtype; the computation's precision is an option of the class",
-        "dimensions": "truncate_dim",
-        "truncate": "long",
-        "truncation": "long",
-        "max_length": "left out: the checkpoint's own",
-        "convert_to_tensor": "left out: vectors are NumPy arrays",
-        "output_value": "left out: a vector of each text is all there is",
-        "pool": "processes, an option of the class",
-        "show_progress": "show_progress_bar",
-        "aggregation_strategy": "aggregation",
-        "return_all_scores": "top_k=None",
-        "activation_fct": "activation_fn",
-    }
+    | _by_option(
+        {
+            "texts": "sentences inputs",
+            "normalize_embeddings": "normalize",
+            "output_dtype; the computation's precision is an option of the class": "precision",
+            "truncate_dim": "dimensions",
+            "long": "truncate truncation",
+            "left out: the checkpoint's own": "max_length",
+            "left out: vectors are NumPy arrays": "convert_to_tensor",
+            "left out: a vector of each text is all there is": "output_value",
+            "processes, an option of the class": "pool",
+            "show_progress_bar": "show_progress",
+            "aggregation": "aggregation_strategy",
+            "top_k=None": "return_all_scores",
+            "activation_fn": "activation_fct",
+        }
+    )
 )
 QUANTIZE = {"precision": "output_dtype", "embeddings": "vectors", "calibration_embeddings": "calibration"}
-# What PyTorch, flash-attention, xformers, FlashInfer, Hugging Face, JAX and ONNX call the options of attention.
-_WINDOW, _MASK = (
-    "window=(left, right), None for no bound",
-    "mask where it is bool, True is seen; bias where it is float",
+# The same for options of attention in PyTorch, flash-attention, xformers, FlashInfer, Hugging Face, JAX and ONNX.
+ATTENTION = _by_option(
+    {
+        "causal": "is_causal",
+        "mask where it is bool, True is seen; bias where it is float": "attn_mask attention_mask",
+        "bias, or causal=True": "attn_bias",
+        "mask=~key_padding_mask[:, None, None], or lengths": "key_padding_mask",
+        "a score_mod: score - slopes[h] * abs(t - s)": "alibi_slopes",
+        "scale": "softmax_scale sm_scale scaling",
+        "softcap": "logits_soft_cap soft_cap",
+        "window=(left, right), None for no bound": (
+            "window_size sliding_window local_window_size left_window_size right_window_size"
+        ),
+        "sinks": "s_aux learnable_sink",
+        "query_starts of attention_ragged": "cu_seqlens_q",
+        "key_starts of attention_ragged": "cu_seqlens_k",
+        'lengths, with causal also offset="end"': "cache_seqlens nonpad_kv_seqlen",
+        "lengths": "key_value_seq_lengths",
+        "KVCache, which keeps its own": "block_table",
+        "KVCache": "past_key past_value",
+        "left out: the shapes show it": "max_seqlen_q max_seqlen_k enable_gqa q_num_heads kv_num_heads",
+        "return_weights": "return_attn_probs need_weights output_attentions",
+        "return_weights, then weights.mean(axis=1)": "average_attn_weights",
+        "return_logsumexp": "return_lse return_softmax_lse return_aux",
+        "left out: nothing is dropped": "dropout dropout_p p",
+        "left out: it always is": "deterministic",
+        "left out": "kernel_options num_splits backend",
+        "left out: it is the arrays' own, computed in float32": "dtype compute_type softmax_precision precision",
+        "threads": "num_threads intra_threads",
+    }
 )
-_TYPE = "left out: it is the arrays' own, computed in float32"
-_WEIGHTS, _LOGARITHM, _SHAPES = "return_weights", "return_logsumexp", "left out: the shapes show it"
-
-ATTENTION = {
-    "is_causal": "causal",
-    "attn_mask": _MASK,
-    "attention_mask": _MASK,
-    "attn_bias": "bias, or causal=True",
-    "key_padding_mask": "mask=~key_padding_mask[:, None, None], or lengths",
-    "alibi_slopes": "a score_mod: score - slopes[h] * abs(t - s)",
-    "softmax_scale": "scale",
-    "sm_scale": "scale",
-    "scaling": "scale",
-    "logits_soft_cap": "softcap",
-    "soft_cap": "softcap",
-    "window_size": _WINDOW,
-    "sliding_window": _WINDOW,
-    "local_window_size": _WINDOW,
-    "left_window_size": _WINDOW,
-    "right_window_size": _WINDOW,
-    "s_aux": "sinks",
-    "learnable_sink": "sinks",
-    "cu_seqlens_q": "query_starts of attention_ragged",
-    "cu_seqlens_k": "key_starts of attention_ragged",
-    "max_seqlen_q": _SHAPES,
-    "max_seqlen_k": _SHAPES,
-    "cache_seqlens": 'lengths, with causal also offset="end"',
-    "nonpad_kv_seqlen": 'lengths, with causal also offset="end"',
-    "key_value_seq_lengths": "lengths",
-    "block_table": "KVCache, which keeps its own",
-    "past_key": "KVCache",
-    "past_value": "KVCache",
-    "enable_gqa": _SHAPES,
-    "q_num_heads": _SHAPES,
-    "kv_num_heads": _SHAPES,
-    "return_attn_probs": _WEIGHTS,
-    "need_weights": _WEIGHTS,
-    "output_attentions": _WEIGHTS,
-    "average_attn_weights": "return_weights, then weights.mean(axis=1)",
-    "return_lse": _LOGARITHM,
-    "return_softmax_lse": _LOGARITHM,
-    "return_aux": _LOGARITHM,
-    "dropout": "left out: nothing is dropped",
-    "dropout_p": "left out: nothing is dropped",
-    "p": "left out: nothing is dropped",
-    "deterministic": "left out: it always is",
-    "kernel_options": "left out",
-    "num_splits": "left out",
-    "backend": "left out",
-    "dtype": _TYPE,
-    "compute_type": _TYPE,
-    "softmax_precision": _TYPE,
-    "precision": _TYPE,
-    "num_threads": "threads",
-    "intra_threads": "threads",
-}
 LAYER = ATTENTION | _OF_CLASS
-ALWAYS_CAUSAL = "left out: steps always are"
 STEPS = LAYER | {
-    "causal": ALWAYS_CAUSAL,
-    "is_causal": ALWAYS_CAUSAL,
+    **_by_option({"left out: steps always are": "causal is_causal"}),
     "offset": "left out: queries are the last positions",
     "cache_seqlens": "left out: the cache knows its lengths",
     "mask": "bias, -inf where a key is hidden",
@@ -189,65 +156,57 @@ class UnknownOptionError(InputError, TypeError):
     """A keyword argument that a function does not have."""
 
 
-def what_was_meant(name: str, known: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
-    """What to add to the message about an unknown name, or "".
+def what_was_meant(name: str, names: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
+    """The end of a message about an unknown name: what was probably meant, or "".
 
-    foreign   by other libraries' names, what to write here, such as {"is_causal": "causal=True"}
+    foreign  other libraries' names -> what to write here, such as {"is_causal": "causal=True"}
     """
     if name in foreign:
         return f"; here it is {foreign[name]}"
     import difflib  # only here: it takes half a millisecond
 
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def unknown_option(function: str, name: str, known: Iterable[str], foreign: Mapping[str, str] = NONE) -> str:
-    """The message of the TypeError for a keyword argument ``name``.
-
-    function  as the caller wrote it, without parentheses
-    known     the names of its options
-    """
-    return f"{function}() got an unexpected keyword argument {described(name)}{what_was_meant(name, known, foreign)}"
 
 
 def explains_options(
     foreign: Mapping[str, str], options: type | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator of functions: a keyword argument that is unknown raises UnknownOptionError.
+    """A decorator of functions whose unknown keyword arguments raise UnknownOptionError.
 
-    options  the TypedDict of what a function with ``**options`` takes beside its parameters; ``help`` shows them too
+    options  the TypedDict of the options that a function takes as ``**options``; ``help`` shows them too
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code = function.__code__  # type: ignore[attr-defined]  # of a function in Python
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        known = dict.fromkeys(name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self")
+        options_of_function = dict.fromkeys(
+            name for name in (*names, *getattr(options, "__annotations__", ())) if name != "self"
+        )
 
         @wraps(function)
-        def checked(*arguments: P.args, **given: P.kwargs) -> R:
-            for name in given:
-                if name not in known:
+        def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+            for name in keywords:
+                if name not in options_of_function:
                     of_class = function.__name__ in ("__init__", "__call__")
                     called = type(arguments[0]).__name__ if of_class else function.__name__
-                    raise UnknownOptionError(unknown_option(called, name, known, foreign))
-            return function(*arguments, **given)
+                    meant = what_was_meant(name, options_of_function, foreign)
+                    unexpected = f"got an unexpected keyword argument {described(name)}"
+                    raise UnknownOptionError(f"{called}() {unexpected}{meant}")
+            return function(*arguments, **keywords)
 
         if options is not None:
-            _show(checked, function, options)
+            # ``help`` and ``get_type_hints`` read the options in place of ``**``.
+            shown, kinds = signature(function), options.__annotations__
+            *parameters, rest = shown.parameters.values()
+            parameters += [
+                Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=getattr(kind, "__forward_arg__", kind))
+                for name, kind in kinds.items()
+            ]
+            checked.__signature__ = shown.replace(parameters=parameters)  # type: ignore[attr-defined]
+            checked.__annotations__ = {
+                n: kind for n, kind in function.__annotations__.items() if n != rest.name
+            } | kinds
         return checked
 
     return decorate
-
-
-def _show(checked: Callable, function: Callable, options: type) -> None:
-    """Name the options in place of ``**`` in what ``help`` and ``get_type_hints`` read."""
-    shown = signature(function)
-    *parameters, rest = shown.parameters.values()
-    kinds = options.__annotations__
-    named = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=getattr(kind, "__forward_arg__", kind))
-        for name, kind in kinds.items()
-    ]
-    checked.__signature__ = shown.replace(parameters=[*parameters, *named])  # type: ignore[attr-defined]
-    checked.__annotations__ = {n: kind for n, kind in function.__annotations__.items() if n != rest.name} | kinds

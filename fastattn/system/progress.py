@@ -15,15 +15,15 @@ _EVERY_LOGGED = 60.0
 class Progress:
     """One line, redrawn in place at most ten times a second; silent where stderr is no terminal.
 
-    log  there a line a minute at most, for what goes on for hours
+    log  write a line a minute at most where stderr is no terminal, for work of hours
     """
 
     def __init__(self, enabled: bool = True, log: bool = False):
         self.enabled = enabled and sys.stderr is not None and sys.stderr.isatty()
         self._logged = log and enabled and sys.stderr is not None and not self.enabled
         self._next = time.monotonic() + (_EVERY_LOGGED if self._logged else _FIRST_AFTER)
-        self._lock = threading.RLock()  # so that one that an interrupt left held stops not its own thread
-        self._drawn = 0  # columns that hold something
+        self._lock = threading.RLock()  # an interrupt may leave it held: then its own thread goes on
+        self._drawn = 0  # columns that are not empty
 
     def show(self, text: str, at_once: bool = False) -> None:
         """Draw ``text``, unless the last drawing is too recent."""
@@ -31,13 +31,15 @@ class Progress:
             now = time.monotonic()
             if self._logged and now >= self._next:
                 self._next = now + _EVERY_LOGGED
-                with contextlib.suppress(OSError):  # a log that takes no more is no reason to stop
+                with contextlib.suppress(OSError):  # a full log is no reason to stop
                     self._write(f"fastattn: {printable(text)}\n")
             if not self.enabled or (now < self._next and not at_once):
                 return
             self._next = now + _EVERY
-            text = printable(text)[: self._width()]
-            self._write("\r" + text.ljust(self._drawn))  # spaces, since not every terminal knows how to erase
+            import shutil  # only for terminals
+
+            text = printable(text)[: max(20, shutil.get_terminal_size().columns - 1)]
+            self._write("\r" + text.ljust(self._drawn))  # spaces, since not every terminal can erase
             self._drawn = len(text)
 
     def clear(self) -> None:
@@ -52,12 +54,6 @@ class Progress:
 
     def __exit__(self, *failure: object) -> None:
         self.clear()
-
-    @staticmethod
-    def _width() -> int:
-        import shutil
-
-        return max(20, shutil.get_terminal_size().columns - 1)
 
     @staticmethod
     def _write(text: str) -> None:

@@ -1,7 +1,7 @@
-"""``dataclass`` and ``lazy``, the cached property, for many small classes: no method is compiled at an import.
+"""``dataclass`` and ``lazy``, the cached property, for many small classes: an import compiles no method.
 
-Python writes the source of six methods for each class, and compiles it, when the class is imported: 0.3 ms. 35 classes
-that every start imports took 10 ms, and take one; to make an object of one takes 2 us instead of 0.5.
+Python's own dataclass writes and compiles the source of six methods for each class, 0.3 ms at import. The 35 classes
+that every start imports took 10 ms and now take 1; making an object takes 2 us instead of 0.5.
 """
 
 import dataclasses
@@ -18,16 +18,16 @@ else:
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq)
         names = tuple(cls.__annotations__)
-        given = {name: vars(cls)[name] for name in names if name in vars(cls)}
-        fields = {name: value for name, value in given.items() if isinstance(value, dataclasses.Field)}
-        defaults = given | {name: field.default for name, field in fields.items()}
+        values = {name: vars(cls)[name] for name in names if name in vars(cls)}
+        fields = {name: value for name, value in values.items() if isinstance(value, dataclasses.Field)}
+        defaults = values | {name: field.default for name, field in fields.items()}
         for name, field in fields.items():
             delattr(cls, name)
             if field.default is not dataclasses.MISSING:
                 setattr(cls, name, field.default)
         cls.__match_args__ = tuple(name for name in names if name not in fields or fields[name].kw_only is not True)
         cls.__fields__ = names
-        cls.__dataclass_fields__ = _Fields(cls, given, frozen, eq)
+        cls.__dataclass_fields__ = _Fields(cls, values, frozen, eq)
         cls.__init__ = _initializer(
             names,
             cls.__match_args__,
@@ -38,7 +38,7 @@ else:
         cls.__repr__ = _represented
         if eq:
             cls.__eq__ = _is_equal
-            cls.__hash__ = _hashed if frozen else None
+            cls.__hash__ = (lambda self: hash(_values(self))) if frozen else None
         if frozen:
             cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
         return cls
@@ -46,9 +46,8 @@ else:
     class lazy:
         """functools.cached_property without its lock.
 
-        Before Python 3.12 that is one for all instances, held while any value is computed: a child that is forked
-        meanwhile would wait for it for ever. Two threads that ask at once may both compute; each gets a value that is
-        right.
+        Before Python 3.12 one lock serves all instances, and is held while any value is computed: a child that is
+        forked meanwhile would wait for it forever. Two threads may compute a value at once; both get a right value.
         """
 
         def __init__(self, compute: Any):
@@ -57,23 +56,23 @@ else:
         def __get__(self, instance: Any, owner: type) -> Any:
             if instance is None:
                 return self
-            # In the instance's own dictionary, where it is found before this: past what a frozen dataclass forbids.
+            # Python looks into the instance's dictionary first; a frozen dataclass does not guard it.
             value = instance.__dict__[self._name] = self._compute(instance)
             return value
 
 
 class _Fields:
-    """What ``dataclasses.fields``, ``replace`` and ``asdict`` ask of a class: made when they do."""
+    """The ``__dataclass_fields__`` that ``dataclasses.fields``, ``replace`` and ``asdict`` read; made at first use."""
 
-    def __init__(self, cls: type, given: dict[str, Any], frozen: bool, eq: bool):
-        self._cls, self._given, self._options = cls, given, {"frozen": frozen, "eq": eq}
+    def __init__(self, cls: type, values: dict[str, Any], frozen: bool, eq: bool):
+        self._cls, self._values, self._options = cls, values, {"frozen": frozen, "eq": eq}
 
     def __get__(self, instance: object, owner: type) -> dict[str, Any]:
-        cls: Any = self._cls  # not ``owner``, which may inherit from it
-        contents = {"__annotations__": dict(cls.__annotations__), "__module__": cls.__module__, **self._given}
-        made: Any = dataclasses.dataclass(**self._options)(type(cls.__name__, (), contents))
-        cls.__dataclass_fields__ = made.__dataclass_fields__
-        fields: dict[str, Any] = made.__dataclass_fields__
+        cls: Any = self._cls  # not ``owner``, which may be a subclass
+        contents = {"__annotations__": dict(cls.__annotations__), "__module__": cls.__module__, **self._values}
+        record: Any = dataclasses.dataclass(**self._options)(type(cls.__name__, (), contents))
+        cls.__dataclass_fields__ = record.__dataclass_fields__
+        fields: dict[str, Any] = record.__dataclass_fields__
         return fields
 
 
@@ -114,10 +113,6 @@ def _values(record: Any) -> tuple[Any, ...]:
 
 def _is_equal(self: object, other: object) -> bool:
     return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
-
-
-def _hashed(self: object) -> int:
-    return hash(_values(self))
 
 
 def _represented(self: Any) -> str:

@@ -1,4 +1,4 @@
-"""Maps a function in Python threads that end with the call, so that a process forked later has none to wait for."""
+"""Maps a function in Python threads that end with the call, so that a process that is forked later waits for none."""
 
 import threading
 from collections import deque
@@ -12,10 +12,10 @@ _Result = TypeVar("_Result")
 
 
 def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> list[_Result]:
-    """[function(item) for item in items], by ``workers`` threads, of which this is one, that take the items one by one.
+    """[function(item) for item in items], by ``workers`` threads, this one included, that take the items one by one.
 
-    Where one raises, or an interrupt comes, no more items are taken; the threads are joined, and the first error is
-    raised here. Where the system gives no more threads, those that there are do it all.
+    After an error or an interrupt no thread takes another item; the threads are joined, and the first error is raised
+    here. Where the system gives no more threads, the existing threads do all the work.
     """
     results: dict[int, _Result] = {}
     waiting = deque(enumerate(items))
@@ -26,7 +26,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
             while waiting:
                 try:
                     index, item = waiting.popleft()
-                except IndexError:  # another was quicker
+                except IndexError:  # another thread was quicker
                     return
                 results[index] = function(item)
         except BaseException as error:  # noqa: BLE001  raised again below
@@ -40,7 +40,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
             threads.append(thread)
             try:
                 start_thread(thread)
-            except (RuntimeError, MemoryError) as error:  # no more threads, or none because Python is ending
+            except (RuntimeError, MemoryError) as error:  # no more threads, or Python is ending
                 threads.pop()
                 warn_of_fewer_threads(error)
                 break
@@ -50,7 +50,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
         raise
     finally:
         for thread in threads:
-            if thread.is_alive():  # an interrupt may have come before it was
+            if thread.is_alive():  # an interrupt may have come before it started
                 thread.join()
     if failures:
         raise failures[0]
@@ -60,7 +60,7 @@ def map_in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item],
 def start_thread(thread: threading.Thread) -> None:
     """Start a thread; RuntimeError or MemoryError where the system gives none.
 
-    An interrupt is raised as such, even where Python hides it behind the RuntimeError of a lock that it left untaken.
+    An interrupt is raised as itself, even where Python hides it behind the RuntimeError of a lock that is not held.
     """
     try:
         thread.start()
@@ -71,9 +71,9 @@ def start_thread(thread: threading.Thread) -> None:
 
 
 def warn_of_fewer_threads(error: BaseException) -> None:
-    """Warn, once a process, that the system gives no more threads and the existing ones do all the work.
+    """Warn, once a process, that the system gives no more threads and the existing threads do all the work.
 
-    Not where Python refuses one because the process ends: nobody can do anything about that.
+    There is no warning where Python refuses a thread because the process ends: nobody can act on that.
     """
     global _warned
     if not _warned and "interpreter shutdown" not in str(error):

@@ -11,7 +11,7 @@ from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import FastattnError
 from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
-from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
+from fastattn.processes.pool import Chunk, ProcessPool, plan_chunks, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
 from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
@@ -38,7 +38,7 @@ class TranslationProcesses:
         def make_chunk(numbers: list[int]) -> Chunk:
             return _text_chunk([(texts[b], besides[b]) for b in numbers], call)
 
-        return plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
+        return plan_chunks([len(text) for text in texts], self._pool.count, make_chunk)
 
     def translate(
         self,
@@ -63,7 +63,7 @@ class TranslationProcesses:
             given = [sources[b] for b in numbers], [prefixes[b] for b in numbers]
             return _chunk("tokens", [*given, _plain(options)], given[0])
 
-        return plan_dealt([len(source) for source in sources], self._pool.count, make_chunk)
+        return plan_chunks([len(source) for source in sources], self._pool.count, make_chunk)
 
     def plan_scores(self, sources: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
         """The Score of each target."""
@@ -76,7 +76,7 @@ class TranslationProcesses:
             )
             return _chunk("scores", [*given], given[1])
 
-        return plan_dealt([len(target) for target in targets], self._pool.count, make_chunk)
+        return plan_chunks([len(target) for target in targets], self._pool.count, make_chunk)
 
 
 def _text_chunk(pairs: list[tuple[str, Beside]], call: TextCall) -> Chunk:

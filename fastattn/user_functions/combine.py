@@ -1,4 +1,4 @@
-"""Masks made of masks: plain functions, which kernels compile with the masks that they are made of."""
+"""Masks made of masks: plain functions, which kernels compile together with the masks that they call."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -7,20 +7,20 @@ from fastattn.errors import InputError
 
 
 def and_masks(*masks: Callable) -> Callable:
-    """The ``mask_mod(b, h, t, s)`` that shows a key where all masks do; with none, every key."""
-    return _combined(masks, "and_masks", _both, _everything)
+    """The ``mask_mod(b, h, t, s)`` that shows the keys that all masks show; without masks, every key."""
+    return _combined(masks, "and_masks", _both, lambda b, h, t, s: True)
 
 
 def or_masks(*masks: Callable) -> Callable:
-    """The ``mask_mod(b, h, t, s)`` that shows a key where any mask does; with none, no key."""
-    return _combined(masks, "or_masks", _either, _nothing)
+    """The ``mask_mod(b, h, t, s)`` that shows the keys that any mask shows; without masks, no key."""
+    return _combined(masks, "or_masks", _either, lambda b, h, t, s: False)
 
 
-def _combined(masks: tuple[Callable, ...], name: str, join: Callable, nothing: Callable) -> Callable:
+def _combined(masks: tuple[Callable, ...], name: str, join: Callable, empty: Callable) -> Callable:
     for mask in masks:
         if not callable(mask):
             raise InputError(f"{name}: expected functions (b, h, t, s), got a {type(mask).__name__}")
-    return reduce(join, masks) if masks else nothing
+    return reduce(join, masks) if masks else empty
 
 
 def _both(first: Callable, second: Callable) -> Callable:
@@ -35,11 +35,3 @@ def _either(first: Callable, second: Callable) -> Callable:
         return first(b, h, t, s) | second(b, h, t, s)
 
     return mask
-
-
-def _everything(b, h, t, s):
-    return True
-
-
-def _nothing(b, h, t, s):
-    return False

@@ -1,7 +1,8 @@
 """The Numba type of a user's function, and the variants in which kernels call it.
 
-A variant is the rewritten source compiled for other types: keys in lanes, one key, or ranges of queries and keys. Types
-decide which there is, so nothing is said of it in the function's type, and code in the cache needs no typing.
+A variant is the rewritten source compiled for one set of types: keys in lanes, one key, or ranges of queries and keys.
+The types of the values decide which variants exist, so that the function's type does not name them, and cached code
+needs no typing.
 """
 
 import ast
@@ -48,19 +49,17 @@ _float, _truth = OPERATIONS["to_float"], OPERATIONS["truth"]
 
 
 class Variants:
-    """The variants of a rewritten function for captured values of some types."""
-
     def __init__(self, kind: str, rewritten: Rewritten, captured: tuple):
         self.kind, self.rewritten, self.captured = kind, rewritten, captured
         self._reasons: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without compiled code: Numba's own cache writes the types of arguments."""
+        """The state without compiled code: Numba's own cache pickles the types of arguments."""
         return {"kind": self.kind, "rewritten": self.rewritten, "captured": self.captured, "_reasons": {}}
 
     @lazy
     def compiled(self) -> Any:
-        """The compiled function, for kernels, in the variants that ``why_not`` allows."""
+        """The compiled function for kernels, in the variants that ``why_not`` allows."""
         return compiled_of(self.rewritten)
 
     def why_not(self, variant: str) -> str:
@@ -97,8 +96,6 @@ class Variants:
 
 @intrinsic
 def captured_of(typing_context, function):
-    """A tuple of the function's captured values."""
-
     def generate(context, builder, signature, arguments):
         (address,) = arguments
         kinds = zip(function.variants.captured, function.offsets)
@@ -118,17 +115,16 @@ def _load(context, builder, kind, address):
 
 
 class UserFunctionType(types.Type):
-    """A user's function by its content: source, constants, and the types of what it captures.
+    """A user's function by its content: source, constants, and the types of its captured values.
 
-    As a value it is the address of the captured values, which lie at these ``offsets``, in bytes.
+    Its values are addresses, from which the captured values lie at these ``offsets``, in bytes.
     """
 
     def __init__(self, digest: str, variants: Variants, offsets: tuple[int, ...]):
         super().__init__(name=f"Function({digest})")
         self.variants, self.offsets = variants, offsets
 
-    # The loops over a row's keys that call it, a vector of keys at a time, or key by key.
-    # Every kernel of attention asks for them by these names.
+    # The loops over a row's keys that call it, by vectors of keys or key by key. Kernels of attention use these names.
 
     def modify_loop(self) -> Callable:
         """The implementation of ``modify_scores``."""
@@ -180,25 +176,25 @@ class UserFunctionType(types.Type):
 
 
 class Handle:
-    """A function with its captured values as they are now, for a kernel; an array of ctypes, which holds them.
+    """A function with its present captured values, for a kernel; subclasses are arrays of ctypes that hold the values.
 
-    Numba tells arguments of kernels apart by their Python types where they are buffers, in a tenth of a microsecond.
+    Numba tells buffers apart by their Python types, in a tenth of a microsecond.
     """
 
     _numba_type_: UserFunctionType
     address: int
-    kept: tuple  # arrays whose addresses it holds
+    arrays: tuple  # keeps the captured arrays alive, whose addresses the handle holds
 
 
-# Digest -> the class of its handles. None may ever go: Numba knows them by their addresses, and code stays loaded.
+# Digest -> the class of its handles. No class is ever deleted: Numba keys on their addresses, and code stays loaded.
 _classes: dict[str, type[Handle]] = {}
-MOST_CLASSES = 1000  # of which each takes 0.2 MB, or 9 MB where this process compiles it
+MOST_CLASSES = 1000  # each takes 0.2 MB, or 9 MB where this process compiles it
 
 
 def handle_class(digest: str, variants: Variants, offsets: tuple[int, ...], size: int) -> type[Handle]:
     """The class of handles for functions of this content. ``size``: bytes of their captured values, a multiple of 8.
 
-    InputError where there have been too many.
+    InputError for more than MOST_CLASSES.
     """
     if digest not in _classes:
         if len(_classes) >= MOST_CLASSES:
@@ -207,8 +203,8 @@ def handle_class(digest: str, variants: Variants, offsets: tuple[int, ...], size
                 "be variables outside, for which nothing is compiled anew"
             )
         content = {"_numba_type_": UserFunctionType(digest, variants, offsets)}
-        made = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
-        _classes.setdefault(digest, made)  # another thread may have been quicker
+        class_ = type("Handle", (Handle, ctypes.c_int64 * max(size // 8, 1)), content)
+        _classes.setdefault(digest, class_)  # another thread may have been quicker
     return _classes[digest]
 
 
@@ -218,7 +214,7 @@ def _typeof_handle(handle, context):
 
 
 def type_of(name: str) -> Any:
-    """The Numba type of a captured value, as ``type_name_of`` names it."""
+    """The Numba type of a captured value, by its name from ``type_name_of``."""
     if name in _NUMBERS:
         return _NUMBERS[name]
     element, ndim = name.split()
@@ -237,42 +233,42 @@ def _unbox_function(kind, value, c):
 
 
 def compiled_of(rewritten: Rewritten) -> Any:
-    """Compile the rewritten function, and those that it calls, for kernels."""
+    """Compile the rewritten function, and the functions that it calls, for kernels."""
     names: dict[str, Any] = {f"_{name}": operation for name, operation in OPERATIONS.items()}
     names |= {"_look_up": look_up, "_extent": extent, "_range": range, "__name__": __name__}
     names |= {name: compiled_of(call) for name, call in rewritten.calls.items()}
-    names |= {name: function for name, (_, function) in rewritten.passed.items()}
+    names |= {name: function for name, (_, function) in rewritten.scalar_functions.items()}
     module = ast.Module([rewritten.definition], [])
     code = compile(module, rewritten.file, "exec", dont_inherit=True)
-    (inside,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return inner(FunctionType(inside, names, "user_function"))
+    (function_code,) = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return inner(FunctionType(function_code, names, "user_function"))
 
 
 _LOCATION = re.compile(r'File "([^"\n]*)", line (\d+)')
 
 
 def _reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """Why it cannot be compiled, in one line, with the innermost location in the user's code."""
-    what = FAILURES[-1] if FAILURES else _guessed(rewritten, error)
+    """Why the function cannot be compiled, in one line, with the innermost location in the user's code."""
+    what = FAILURES[-1] if FAILURES else _numba_reason(rewritten, error)
     if rewritten.not_straight and "if or while" in what:
         what = f"{what} ({rewritten.not_straight})"
-    files = {os.path.basename(known.file): known.file for known in _all(rewritten)}
+    files = {os.path.basename(function.file): function.file for function in _with_callees(rewritten)}
     for file, line in _LOCATION.findall(str(error)):  # innermost first
         if os.path.basename(file) in files:
             return f"{files[os.path.basename(file)]}:{line}: {what}"
     return f"{rewritten.location}: {what}"
 
 
-def _guessed(rewritten: Rewritten, error: errors.NumbaError) -> str:
-    """The reason for an error that no operation reported, in words for users rather than Numba's."""
-    for known in _all(rewritten):
-        for name, (given, function) in known.passed.items():
+def _numba_reason(rewritten: Rewritten, error: errors.NumbaError) -> str:
+    """The reason for an error that no operation reported, in words for users."""
+    for caller in _with_callees(rewritten):
+        for name, (called, function) in caller.scalar_functions.items():
             if f"'{name}'" in str(error) or f"Function({function!r})" in str(error):
-                return f"a call of {given}, which is not supported here"
+                return f"a call of {called}, which is not supported here"
     if "unify" in str(error):
         return "a variable is of another kind on another path"
     return f"Numba cannot compile it ({type(error).__name__})"
 
 
-def _all(rewritten: Rewritten) -> list[Rewritten]:
-    return [rewritten, *(inside for call in rewritten.calls.values() for inside in _all(call))]
+def _with_callees(rewritten: Rewritten) -> list[Rewritten]:
+    return [rewritten, *(callee for call in rewritten.calls.values() for callee in _with_callees(call))]

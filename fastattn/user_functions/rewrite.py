@@ -1,22 +1,494 @@
 """A user's function as source that Numba compiles for lanes, for scalars and for ranges alike.
 
-Operators and known functions become operations (simd/operations.py), ``and``, ``or``, ``not``, ``x if c else y`` and
-chained comparisons those that need no branch; what the function reads beside its parameters becomes parameters, and
-so does what the functions read that it calls. Branches become choices between values: both sides are computed, which is
-harmless, since nothing in such a function raises or lasts. The rest of Python is refused, with its line.
+Operators and known functions become operations (simd/operations.py); ``and``, ``or``, ``not``, ``x if c else y`` and
+chained comparisons become operations without branches. Variables that the function or the functions that it calls read
+beside their parameters become parameters. Branches become choices between values: both sides are computed, which is
+harmless, since nothing in such a function raises or has effects. Other Python is refused, with its line.
 """
 
 import ast
 import copy
-from types import FunctionType
-from typing import Any
+import math
+from functools import reduce
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import FunctionType, ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
 
 from fastattn.errors import InputError
-from fastattn.user_functions.expressions import Expressions, Parts, named_kind, number_of
-from fastattn.user_functions.source import Captured, Path, definition_of, function_of, location_of
+from fastattn.simd.operations import MOST_EXPONENT
+from fastattn.user_functions.source import Captured, Path, definition_of, follow, function_of, location_of, unwrapped
 
-CHOOSE = "_where"
-MOST_VALUES = 200
+# Operation of simd/operations.py -> the functions of Python, math and NumPy that become this operation
+_NAMES: dict[str, tuple[Any, ...]] = {
+    "power": (math.pow, np.power, pow),
+    "floor_whole": (math.floor,),
+    "ceil_whole": (math.ceil,),
+    "round": (np.rint, np.round, np.around),
+    "round_whole": (round,),
+    "is_nan": (math.isnan, np.isnan),
+    "absolute": (abs, np.abs, np.fabs, math.fabs),
+    "maximum": (max, np.maximum, np.fmax),
+    "minimum": (min, np.minimum, np.fmin),
+    "to_float": (float, np.float32, np.float64),
+    "to_whole": (int, np.int32, np.int64, math.trunc),
+    "truth": (bool, np.bool_),
+    "bit_and": (np.bitwise_and,),
+    "bit_or": (np.bitwise_or,),
+    "bit_xor": (np.bitwise_xor,),
+    "shift_left": (np.left_shift,),
+    "shift_right": (np.right_shift,),
+}
+for _name in ("exp", "exp2", "log", "log2", "tanh", "erf", "sqrt"):
+    _NAMES[_name] = getattr(math, _name, None), getattr(np, _name, None)  # before Python 3.11 math has no exp2
+_SAME = (  # NumPy's names of the same operations
+    "floor", "ceil", "clip", "where", "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative",
+    "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "invert", "logical_and", "logical_or",
+    "logical_xor", "logical_not",
+)  # fmt: skip
+_NAMES |= {name: (getattr(np, name),) for name in _SAME}
+# By identity: not every function can be hashed or compared.
+KNOWN = {id(function): name for name, functions in _NAMES.items() for function in functions if function is not None}
+ARITY = dict.fromkeys(KNOWN.values(), 2) | dict.fromkeys(
+    (
+        "exp", "exp2", "log", "log2", "tanh", "erf", "sqrt", "floor", "ceil", "floor_whole", "ceil_whole", "round",
+        "round_whole", "is_nan", "absolute", "to_float", "to_whole", "truth", "negative", "invert", "logical_not",
+    ),
+    1,
+) | {"where": 3, "clip": 3}  # fmt: skip
+
+
+_BINARY = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide", ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder", ast.Pow: "power", ast.BitAnd: "bit_and", ast.BitOr: "bit_or", ast.BitXor: "bit_xor",
+    ast.LShift: "shift_left", ast.RShift: "shift_right",
+}  # fmt: skip
+_UNARY = {ast.USub: "negative", ast.Invert: "invert", ast.Not: "logical_not"}
+_COMPARED = {
+    ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal", ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+}  # fmt: skip
+_SYMBOLS = {"MatMult": "@", "Is": "is", "IsNot": "is not"}
+
+
+class Parts:
+    """What a plan depends on: the code of the user's functions, and other values, modules and functions themselves."""
+
+    def __init__(self) -> None:
+        self.functions: list[tuple[Path, Any]] = []
+        self.constants: list[tuple[Path, Any]] = []
+        self.stack: list[Any] = []
+
+
+class Rewritten:
+    """A function's new source, and what it needs.
+
+    definition        its tree; the parameters are the function's own, then the captured variables
+    calls             name in the source -> the Rewritten of a function that it calls
+    scalar_functions  name in the source -> (name, function) of NumPy or math, which Numba compiles for scalars
+    captured          the captured variables, in the order of the parameters
+    not_straight      why branches stay in it; "" if there are none
+    overridden        the parameters that are passed though they have defaults
+    """
+
+    def __init__(self, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str] = frozenset()):
+        self.function_name, self.file = function.__name__, function.__code__.co_filename
+        self.location, self.path, self.overridden = location_of(function.__code__), path, overridden
+        self.calls: dict[str, Rewritten] = {}
+        self.scalar_functions: dict[str, tuple[str, Any]] = {}
+        self.captured: list[Captured] = []
+        self.not_straight = ""
+        parts.functions.append((path, function.__code__))
+        self.definition = _Rewriter(self, function, path, parts, overridden).definition()
+
+    def text(self) -> str:
+        """All that its code depends on, as text without line numbers."""
+        calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
+        scalar_functions = "".join(f"{name}: {called}\n" for name, (called, _) in self.scalar_functions.items())
+        return f"{calls}{scalar_functions}{ast.unparse(self.definition)}"
+
+
+class _Rewriter:
+    """Rewrites the function at ``path``, and adds what it needs to ``rewritten`` and ``parts``.
+
+    overridden  the names of parameters that are passed though they have defaults
+    """
+
+    def __init__(
+        self, rewritten: Rewritten, function: FunctionType, path: Path, parts: Parts, overridden: frozenset[str]
+    ):
+        self.rewritten, self.function, self.path, self.parts = rewritten, function, path, parts
+        self.file, self.code = rewritten.file, function.__code__
+        count = self.code.co_argcount + self.code.co_kwonlyargcount
+        self.defaults = {name: step for name, step in defaults_of(function).items() if name not in overridden}
+        self.parameters = [name for name in self.code.co_varnames[:count] if name not in self.defaults]
+        self.own = set(self.parameters)
+        self.line = self.code.co_firstlineno
+
+    def definition(self) -> ast.FunctionDef:
+        if any(function is self.function for function in self.parts.stack):
+            raise InputError(f"{self.rewritten.location}: it calls itself")
+        self.parts.stack.append(self.function)
+        source = definition_of(self.function)
+        self.own |= {n.id for n in ast.walk(source) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if isinstance(source, ast.Lambda):
+            body: list[ast.stmt] = [ast.copy_location(ast.Return(self.value(source.body)), source.body)]
+        else:
+            body = self.statements(source.body)
+        parameters = [f"v_{name}" for name in self.parameters]
+        body = self.straight(body, parameters, source)
+        parameters += [f"_c{i}" for i in range(len(self.rewritten.captured))]
+        result = function_of("user_function", parameters, body)
+        self.parts.stack.pop()
+        return ast.fix_missing_locations(ast.copy_location(result, source))
+
+    def straight(self, body: list[ast.stmt], parameters: list[str], source: ast.AST) -> list[ast.stmt]:
+        if not body:
+            self.refuse(source, "a function without a return")
+        try:
+            return straighten(body, parameters)
+        except NotStraight as reason:
+            self.rewritten.not_straight = str(reason)
+            if not _returns(body):
+                self.refuse(body[-1], "a path without a return")
+            return [_ScalarConditions().visit(statement) for statement in body]
+
+    def statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return [
+            ast.fix_missing_locations(ast.copy_location(statement, node))
+            for node in body
+            for statement in self.statement(node)
+        ]
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, ast.Return):
+            if node.value is None:
+                self.refuse(node, "a return without a value")
+            return [ast.Return(self.value(node.value))]
+        if isinstance(node, ast.Assign):
+            first, *copies = [self.target(target) for target in node.targets]
+            assignments: list[ast.stmt] = [ast.Assign([first], self.value(node.value))]
+            return assignments + [ast.Assign([copy_target], ast.Name(first.id, ast.Load())) for copy_target in copies]
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            return [ast.Assign([self.target(node.target)], self.value(node.value))]
+        if isinstance(node, ast.AugAssign):
+            target = self.target(node.target)
+            old = ast.copy_location(ast.Name(target.id, ast.Load()), node)
+            return [ast.Assign([target], self.binary(node, node.op, old, self.value(node.value), node.value))]
+        if isinstance(node, ast.If):
+            return [ast.If(self.value(node.test), self.block(node.body), self.block(node.orelse))]
+        if isinstance(node, ast.While) and not node.orelse:
+            return [ast.While(self.value(node.test), self.block(node.body), [])]
+        if isinstance(node, ast.For) and not node.orelse:
+            return [ast.For(self.target(node.target), self.range_call(node.iter), self.block(node.body), [])]
+        if isinstance(node, (ast.Pass, ast.Break, ast.Continue)):
+            return [copy.copy(node)]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            return []  # a docstring
+        return self.refuse(node, kind_name(type(node).__name__))
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return self.statements(body) or [ast.Pass()]
+
+    def target(self, node: ast.expr) -> ast.Name:
+        if not isinstance(node, ast.Name):
+            self.refuse(node, "an assignment to something other than a variable", "assign one at a time")
+        if node.id in self.defaults:
+            self.refuse(node, f"an assignment to {node.id}, a parameter with a default")
+        return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)
+
+    def range_call(self, node: ast.expr) -> ast.expr:
+        """``range`` of whole numbers, which never raises: its step is a literal number."""
+        if not (isinstance(node, ast.Call) and self.value_of_name(node.func) is range and not node.keywords):
+            self.refuse(node, "a loop over something other than a range")
+        numbers = [self.value(argument) for argument in node.args]
+        step = constant_number(node.args[2]) if len(numbers) == 3 else 1
+        if not 1 <= len(numbers) <= 3 or type(step) is not int or step == 0:
+            self.refuse(node, "a range whose step is no number other than 0")
+        first = [self.call("count", number) for number in numbers[:2]]
+        return ast.Call(ast.Name("_range", ast.Load()), first + copy.deepcopy(node.args[2:]), [])
+
+    def refuse(self, node: ast.AST, what: str, instead: str = "") -> NoReturn:
+        line, name = getattr(node, "lineno", self.line), self.rewritten.function_name
+        fault = f"{what}, which is not supported here{instead and f': {instead}'}"
+        raise InputError(f"{self.file}:{line}: {name} has {fault}")
+
+    def value(self, node: ast.expr) -> ast.expr:
+        rewritten = self.make_value(node)
+        return ast.fix_missing_locations(ast.copy_location(rewritten, node))
+
+    def make_value(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Constant):
+            return self.constant(node)
+        if isinstance(node, ast.BinOp):
+            written = constant_power(node)
+            if written is not None:
+                return written
+            return self.binary(node, node.op, self.value(node.left), self.value(node.right), node.right)
+        if isinstance(node, ast.UnaryOp):
+            if isinstance(node.op, ast.UAdd):
+                return self.value(node.operand)
+            if isinstance(node.operand, ast.Constant) and isinstance(node.op, ast.USub):
+                return ast.UnaryOp(ast.USub(), self.value(node.operand))
+            return self.call(_UNARY[type(node.op)], self.value(node.operand))
+        if isinstance(node, ast.BoolOp):
+            name = "and" if isinstance(node.op, ast.And) else "or"
+            return self.chained(name, list(map(self.value, node.values)))
+        if isinstance(node, ast.Compare):
+            return self.comparison(node)
+        if isinstance(node, ast.IfExp):
+            return self.call("where", *map(self.value, (node.test, node.body, node.orelse)))
+        if isinstance(node, ast.Call):
+            return self.call_expression(node)
+        if isinstance(node, ast.Subscript):
+            return self.subscript(node)
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self.name(node)
+        return self.refuse(node, kind_name(type(node).__name__))
+
+    def call(self, name: str, *operands: ast.expr) -> ast.Call:
+        return ast.Call(ast.Name(f"_{name}", ast.Load()), list(operands), [])
+
+    def chained(self, name: str, values: list[ast.expr]) -> ast.expr:
+        return reduce(lambda result, value: ast.copy_location(self.call(name, result, value), value), values)
+
+    def constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, (bool, int, float)):
+            self.refuse(node, f"the constant {node.value!r}")
+        if isinstance(node.value, int) and node.value >= 2**63:
+            self.refuse(node, "a number of more than 64 bits")
+        return copy.copy(node)
+
+    def binary(self, node: ast.AST, op: ast.operator, first: ast.expr, second: ast.expr, written: ast.expr) -> ast.expr:
+        if type(op) not in _BINARY:
+            self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
+        if isinstance(op, ast.Pow):
+            return self.power(first, second, constant_number(written))
+        return self.call(_BINARY[type(op)], first, second)
+
+    def power(self, base: ast.expr, exponent: ast.expr, number: float | None) -> ast.expr:
+        """Multiplications where the exponent is a small literal whole number; ``number`` is the literal, if any."""
+        if number is None or number != int(number) or not 1 <= abs(number) <= MOST_EXPONENT:
+            return self.call("sqrt", base) if number == 0.5 else self.call("power", base, exponent)
+        if isinstance(number, float) and number > 0:
+            base = self.call("to_float", base)
+        result = base if abs(number) == 1 else self.call(f"power_{abs(int(number))}", base)
+        return result if number > 0 else self.call("divide", ast.Constant(1.0), result)
+
+    def comparison(self, node: ast.Compare) -> ast.expr:
+        operands = [node.left, *node.comparators]
+        parts: list[ast.expr] = []
+        for op, left, right in zip(node.ops, operands, operands[1:]):
+            if isinstance(op, (ast.In, ast.NotIn)):
+                parts.append(self.membership(node, left, right, isinstance(op, ast.NotIn)))
+            elif type(op) not in _COMPARED:
+                self.refuse(node, f"the operator {_SYMBOLS[type(op).__name__]}")
+            else:
+                comparison = self.call(_COMPARED[type(op)], self.value(left), self.value(right))
+                parts.append(ast.copy_location(comparison, left))
+        return self.chained("logical_and", parts)
+
+    def membership(self, node: ast.AST, left: ast.expr, right: ast.expr, negated: bool) -> ast.expr:
+        """``left in (1, 3)``, or ``not in``."""
+        if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
+            self.refuse(node, "an in", "write it out, x in (1, 3)")
+        equal: list[ast.expr] = [
+            ast.copy_location(self.call("equal", self.value(left), self.value(element)), left) for element in right.elts
+        ]
+        is_element = self.chained("logical_or", equal)
+        return ast.copy_location(self.call("logical_not", is_element), left) if negated else is_element
+
+    def subscript(self, node: ast.Subscript) -> ast.expr:
+        array = node.value
+        if isinstance(array, ast.Attribute) and array.attr == "shape":
+            return self.call("extent", self.value(array.value), self.value(node.slice))
+        index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not index:  # [()] of an array without axes: a number
+            return self.value(array)
+        if any(isinstance(axis, ast.Slice) for axis in index):
+            self.refuse(node, "a slice")
+        return self.call("look_up", self.value(array), *map(self.value, index))
+
+    def call_expression(self, node: ast.Call) -> ast.expr:
+        starred = any(isinstance(argument, ast.Starred) for argument in node.args)
+        if starred or any(keyword.arg is None for keyword in node.keywords):
+            self.refuse(node, "a call with * or **")
+        function, path = self.find(node.func)
+        text = ast.unparse(node.func)
+        name = KNOWN.get(id(function))
+        if name is None and isinstance(unwrapped(function), FunctionType):
+            return self.function_call(node, unwrapped(function), path)
+        self.parts.constants.append((path, function))
+        infinite = constant_float(node) if name == "to_float" else None
+        if infinite is not None:
+            return ast.Constant(infinite)
+        if node.keywords:
+            self.refuse(node, f"a call of {text} with names of arguments", "give them in order")
+        values = [self.value(argument) for argument in node.args]
+        if function is len and len(values) == 1:
+            return self.call("extent", values[0], ast.Constant(0))
+        if name is None:
+            return self.scalar_call(node, function, text, values)
+        if name in ("maximum", "minimum") and function in (max, min) and len(values) > 2:
+            return self.chained(name, values)
+        if len(values) != ARITY[name]:
+            self.refuse(node, f"a call of {text} with {len(values)} arguments")
+        if name == "clip":
+            return self.call("minimum", ast.copy_location(self.call("maximum", *values[:2]), node), values[2])
+        return self.call(name, *values)
+
+    def scalar_call(self, node: ast.Call, function: Any, text: str, values: list[ast.expr]) -> ast.expr:
+        """The call of a function of NumPy or math that is no operation: Numba may know it for scalars."""
+        home = "numpy" if isinstance(function, np.ufunc) else getattr(function, "__module__", None)
+        if not isinstance(function, np.ufunc) and (home != "math" or isinstance(function, type)):
+            name = str(getattr(function, "__name__", ""))
+            is_operation = id(getattr(np, name, None)) in KNOWN and function is not getattr(np, name)
+            self.refuse(node, f"a call of {text}", f"write np.{name}" if is_operation else "")
+        name = f"_p{len(self.rewritten.scalar_functions)}"
+        self.rewritten.scalar_functions[name] = f"{home}.{function.__name__}", function
+        scalars = [self.call("scalar", value) for value in values]
+        return ast.Call(ast.Name(name, ast.Load()), list(scalars), [])
+
+    def function_call(self, node: ast.Call, function: FunctionType, path: Path) -> ast.expr:
+        arguments = self.bound_arguments(node, function)
+        overridden = frozenset(arguments) & defaults_of(function).keys()
+        calls = self.rewritten.calls
+        key = next((name for name, call in calls.items() if (call.path, call.overridden) == (path, overridden)), None)
+        if key is None:
+            key = f"_f{len(calls)}"
+            calls[key] = Rewritten(function, path, self.parts, overridden)
+        values = [*arguments.values(), *map(self.parameter, self.rewritten.calls[key].captured)]
+        return ast.Call(ast.Name(key, ast.Load()), values, [])
+
+    def bound_arguments(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
+        """The arguments of a call by name, in the order of the parameters, without those that take their defaults."""
+        code = function.__code__
+        if code.co_posonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
+            self.refuse(node, f"a call of {function.__name__}, which takes / or *")
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        arguments = dict(zip(names[: code.co_argcount], node.args))
+        arguments |= {str(keyword.arg): keyword.value for keyword in node.keywords}
+        required = set(names) - defaults_of(function).keys()
+        if not required <= arguments.keys() <= set(names) or len(arguments) != len(node.args) + len(node.keywords):
+            self.refuse(node, f"a call of {function.__name__} with other arguments than {', '.join(names)}")
+        return {name: self.value(arguments[name]) for name in names if name in arguments}
+
+    def name(self, node: ast.Name | ast.Attribute) -> ast.expr:
+        if isinstance(node, ast.Name) and node.id in self.own:
+            return ast.Name(f"v_{node.id}", ast.Load())
+        value, path = self.find(node)
+        if isinstance(value, (FunctionType, ModuleType, type)) or callable(value):
+            self.refuse(node, f"{ast.unparse(node)} as a value")
+        return self.parameter(Captured(path, ast.unparse(node), f"{self.file}:{node.lineno}"))
+
+    def parameter(self, captured: Captured) -> ast.expr:
+        paths = [variable.path for variable in self.rewritten.captured]
+        if captured.path not in paths:
+            self.rewritten.captured.append(captured)
+            paths.append(captured.path)
+        return ast.Name(f"_c{paths.index(captured.path)}", ast.Load())
+
+    def value_of_name(self, node: ast.expr) -> Any:
+        """The value of a name outside the function, which the plan does not depend on."""
+        return self.find(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+    def find(self, node: ast.expr) -> tuple[Any, Path]:
+        """(value, path) of a variable outside the function, or of a module's attribute."""
+        if isinstance(node, ast.Attribute):
+            value, path = self.find(node.value)
+            if not isinstance(value, ModuleType):
+                self.refuse(node, f"the attribute {ast.unparse(node)}", "give its value a name outside the function")
+            self.parts.constants.append((path, value))
+            if not hasattr(value, node.attr):
+                raise InputError(f"{self.file}:{node.lineno}: module {value.__name__} has no {node.attr}")
+            return getattr(value, node.attr), (*path, ("attribute", node.attr))
+        if not isinstance(node, ast.Name) or node.id in self.own:
+            self.refuse(node, f"{ast.unparse(node)} used as a function or a module", "numbers have no methods")
+        return self.outer_variable(node)
+
+    def outer_variable(self, node: ast.Name) -> tuple[Any, Path]:
+        if node.id in self.defaults:
+            step = self.defaults[node.id]
+        elif node.id in self.code.co_freevars:
+            step = "cell", self.code.co_freevars.index(node.id)
+        else:
+            step = "global", node.id
+        try:
+            return follow(self.function, (step,)), (*self.path, step)
+        except (LookupError, ValueError):
+            raise InputError(f"{self.file}:{node.lineno}: the name {node.id} is not defined") from None
+
+
+def defaults_of(function: FunctionType) -> dict[str, tuple[str, Any]]:
+    """Parameter with a default -> the step of a path to the default, which is captured if no argument is passed."""
+    code, values = function.__code__, function.__defaults__ or ()
+    first = code.co_argcount - len(values)
+    steps: dict[str, tuple[str, Any]] = {code.co_varnames[first + i]: ("default", i) for i in range(len(values))}
+    return steps | {name: ("keyword default", name) for name in function.__kwdefaults__ or ()}
+
+
+def constant_number(node: ast.expr) -> float | None:
+    """A literal finite number, with its sign; None for any other expression."""
+    inside = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    number = inside.value if isinstance(inside, ast.Constant) else None
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or number > 1e300:
+        return None
+    return number if inside is node else -number
+
+
+def constant_float(node: ast.Call) -> float | None:
+    """The value of float("inf") and the like; None for any other call."""
+    text = node.args[0].value if len(node.args) == 1 and isinstance(node.args[0], ast.Constant) else None
+    try:
+        return float(text) if isinstance(text, str) and not node.keywords else None
+    except ValueError:
+        return None
+
+
+def constant_power(node: ast.BinOp) -> ast.expr | None:
+    """2**20 and the like as a whole number, if it fits in 64 bits."""
+    base, exponent = constant_number(node.left), constant_number(node.right)
+    if not isinstance(node.op, ast.Pow) or not isinstance(base, int) or not isinstance(exponent, int):
+        return None
+    if not 0 <= exponent < 64 or abs(base**exponent) >= 2**63:
+        return None
+    constant = ast.Constant(abs(base**exponent))
+    return ast.UnaryOp(ast.USub(), constant) if base**exponent < 0 else constant
+
+
+_KIND_NAMES = {
+    "Expr": "statement without effect", "JoinedStr": "string", "FunctionDef": "function inside it", "NamedExpr": ":=",
+    "ListComp": "comprehension", "GeneratorExp": "comprehension", "For": "for with else", "While": "while with else",
+}  # fmt: skip
+
+
+def kind_name(kind: str) -> str:
+    words = _KIND_NAMES.get(kind, kind.lower())
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _returns(body: list[ast.stmt]) -> bool:
+    """Whether every path through a block ends in a return; the path out of an endless loop does not."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.If):
+        return _returns(last.body) and _returns(last.orelse)
+    return isinstance(last, ast.Return)
+
+
+class _ScalarConditions(ast.NodeTransformer):
+    """Turns the conditions of remaining branches into scalars."""
+
+    def visit_If(self, node: Any) -> Any:
+        self.generic_visit(node)
+        call = ast.Call(ast.Name("_decide", ast.Load()), [node.test], [])
+        node.test = ast.fix_missing_locations(ast.copy_location(call, node.test))
+        return node
+
+    visit_While = visit_If
+
+
+MOST_VALUES = 200  # of a function without branches
 
 
 class NotStraight(Exception):
@@ -25,22 +497,19 @@ class NotStraight(Exception):
 
 def straighten(body: list[ast.stmt], parameters: list[str]) -> list[ast.stmt]:
     """Rewrite a body as assignments, each to a new name, and one ``return``. NotStraight for loops and the like."""
-    return _Straight(parameters).whole(body)
+    straight = _Straight()
+    result = straight.run(body, {name: name for name in parameters})
+    if result is None:
+        raise NotStraight(f"line {body[-1].lineno}: a path without a return")
+    return [*straight.assignments, ast.copy_location(ast.Return(result), result)]
 
 
 class _Straight:
-    def __init__(self, parameters: list[str]):
-        self.parameters = parameters
-        self.made: list[ast.stmt] = []
-
-    def whole(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        result = self.run(body, {name: name for name in self.parameters})
-        if result is None:
-            raise NotStraight(f"line {body[-1].lineno}: a path without a return")
-        return [*self.made, ast.copy_location(ast.Return(result), result)]
+    def __init__(self) -> None:
+        self.assignments: list[ast.stmt] = []
 
     def run(self, body: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
-        """What is returned; None if nothing is. ``names`` has the name of each variable's present value."""
+        """The value that the body returns; None without a return. ``names``: variable -> name of its present value."""
         for n, statement in enumerate(body):
             if isinstance(statement, ast.Return):
                 assert statement.value is not None
@@ -57,41 +526,41 @@ class _Straight:
                 raise NotStraight(f"line {statement.lineno}: a loop")
         return None
 
-    def branch(self, statement: ast.If, rest: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
-        if len(self.made) > MOST_VALUES:
+    def branch(self, statement: ast.If, following: list[ast.stmt], names: dict[str, str]) -> ast.expr | None:
+        if len(self.assignments) > MOST_VALUES:
             raise NotStraight(f"line {statement.lineno}: too many branches with a return")
         test = self.keep("test", self.use(statement.test, names))
-        inside, outside = dict(names), dict(names)
+        then_names, else_names = dict(names), dict(names)
         if not (_has_return(statement.body) or _has_return(statement.orelse)):
-            self.run(statement.body, inside)
-            self.run(statement.orelse, outside)
-            self.merge(statement, test, names, inside, outside)
+            self.run(statement.body, then_names)
+            self.run(statement.orelse, else_names)
+            self.merge(statement, test, names, then_names, else_names)
             return None
-        # each side goes on with its own copy of the rest
-        first = self.run([*statement.body, *rest], inside)
-        second = self.run([*statement.orelse, *rest], outside)
+        # Each side goes on with its own copy of the statements that follow.
+        first = self.run([*statement.body, *following], then_names)
+        second = self.run([*statement.orelse, *following], else_names)
         if first is None or second is None:
             raise NotStraight(f"line {statement.lineno}: a path without a return")
         return self.choice(statement, test, first, second)
 
     def merge(self, statement: ast.If, test: str, names: dict[str, str], *sides: dict[str, str]) -> None:
-        inside, outside = sides
-        for name in {**inside, **outside}:
-            if name not in inside or name not in outside:
+        then_names, else_names = sides
+        for name in {**then_names, **else_names}:
+            if name not in then_names or name not in else_names:
                 names.pop(name, None)
-            elif inside[name] != outside[name]:
+            elif then_names[name] != else_names[name]:
                 values = (ast.Name(side[name], ast.Load()) for side in sides)
                 names[name] = self.keep(name, self.choice(statement, test, *values))
 
     def choice(self, statement: ast.If, test: str, first: ast.expr, second: ast.expr) -> ast.expr:
         operands: list[ast.expr] = [ast.Name(test, ast.Load()), first, second]
-        call = ast.Call(ast.Name(CHOOSE, ast.Load()), operands, [])
+        call = ast.Call(ast.Name("_where", ast.Load()), operands, [])
         return ast.fix_missing_locations(ast.copy_location(call, statement.test))
 
     def keep(self, name: str, value: ast.expr) -> str:
-        target = f"{name}_{len(self.made)}_"
-        made = ast.Assign([ast.Name(target, ast.Store())], value)
-        self.made.append(ast.fix_missing_locations(ast.copy_location(made, value)))
+        target = f"{name}_{len(self.assignments)}_"
+        assignment = ast.Assign([ast.Name(target, ast.Store())], value)
+        self.assignments.append(ast.fix_missing_locations(ast.copy_location(assignment, value)))
         return target
 
     def use(self, value: ast.expr, names: dict[str, str]) -> ast.expr:
@@ -107,152 +576,8 @@ class _Renamed(ast.NodeTransformer):
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        if node.id.startswith("_"):  # none of the function's own variables
+        if node.id.startswith("_"):  # no variable of the function
             return node
         if node.id not in self.names:
             raise NotStraight(f"line {node.lineno}: {node.id} may have no value")
         return ast.copy_location(ast.Name(self.names[node.id], node.ctx), node)
-
-
-class Rewritten:
-    """A function's new source, and what it needs.
-
-    definition  its tree; the parameters are the function's own, then the captured ones
-    calls       name in the source -> the Rewritten of a function that it calls
-    passed      name in the source -> (name, function) of NumPy's or math's that is left to Numba, for scalars
-    captured    what is read, in the order of the parameters
-    not_straight  why branches are left in it; "" if there are none
-    given       the parameters with a default that are passed nevertheless
-    """
-
-    def __init__(self, function: FunctionType, path: Path, parts: Parts, given: frozenset[str] = frozenset()):
-        self.function_name, self.file = function.__name__, function.__code__.co_filename
-        self.location, self.path, self.given = location_of(function.__code__), path, given
-        self.calls: dict[str, Rewritten] = {}
-        self.passed: dict[str, tuple[str, Any]] = {}
-        self.captured: list[Captured] = []
-        self.not_straight = ""
-        parts.functions.append((path, function.__code__))
-        self.definition = _Rewriter(self, function, path, parts, given).definition()
-
-    def text(self) -> str:
-        """The text of all that its code depends on, without line numbers."""
-        calls = "".join(f"{name}:\n{call.text()}\n" for name, call in self.calls.items())
-        passed = "".join(f"{name}: {given}\n" for name, (given, _) in self.passed.items())
-        return f"{calls}{passed}{ast.unparse(self.definition)}"
-
-
-class _Rewriter(Expressions):
-    """Rewrites a function's statements, and so the whole."""
-
-    def rewrite(self, function: FunctionType, path: Path, given: frozenset[str]) -> Rewritten:
-        return Rewritten(function, path, self.parts, given)
-
-    def definition(self) -> ast.FunctionDef:
-        if any(function is self.function for function in self.parts.stack):
-            raise InputError(f"{self.rewritten.location}: it calls itself")
-        self.parts.stack.append(self.function)
-        source = definition_of(self.function)
-        self.own |= {n.id for n in ast.walk(source) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if isinstance(source, ast.Lambda):
-            body: list[ast.stmt] = [ast.copy_location(ast.Return(self.value(source.body)), source.body)]
-        else:
-            body = [made for statement in source.body for made in self.statement(statement)]
-        parameters = [f"v_{name}" for name in self.parameters]
-        body = self.straight(body, parameters, source)
-        parameters += [f"_c{i}" for i in range(len(self.rewritten.captured))]
-        arguments = ast.arguments(
-            posonlyargs=[], args=[ast.arg(name) for name in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
-        )
-        result = function_of("user_function", arguments, body)
-        self.parts.stack.pop()
-        return ast.fix_missing_locations(ast.copy_location(result, source))
-
-    def straight(self, body: list[ast.stmt], parameters: list[str], source: ast.AST) -> list[ast.stmt]:
-        if not body:
-            self.refuse(source, "a function without a return")
-        try:
-            return straighten(body, parameters)
-        except NotStraight as reason:
-            self.rewritten.not_straight = str(reason)
-            if not _returns(body):
-                self.refuse(body[-1], "a path without a return")
-            return [_Deciding().visit(statement) for statement in body]
-
-    # Statements.
-
-    def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        made = self.make_statement(node)
-        return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
-
-    def make_statement(self, node: ast.stmt) -> list[ast.stmt]:
-        if isinstance(node, ast.Return):
-            if node.value is None:
-                self.refuse(node, "a return without a value")
-            return [ast.Return(self.value(node.value))]
-        if isinstance(node, ast.Assign):
-            first, *others = [self.target(target) for target in node.targets]
-            made: list[ast.stmt] = [ast.Assign([first], self.value(node.value))]
-            return made + [ast.Assign([other], ast.Name(first.id, ast.Load())) for other in others]
-        if isinstance(node, ast.AnnAssign) and node.value is not None:
-            return [ast.Assign([self.target(node.target)], self.value(node.value))]
-        if isinstance(node, ast.AugAssign):
-            target = self.target(node.target)
-            old = ast.copy_location(ast.Name(target.id, ast.Load()), node)
-            return [ast.Assign([target], self.binary(node, node.op, old, self.value(node.value), node.value))]
-        if isinstance(node, ast.If):
-            return [ast.If(self.value(node.test), self.block(node.body), self.block(node.orelse))]
-        if isinstance(node, ast.While) and not node.orelse:
-            return [ast.While(self.value(node.test), self.block(node.body), [])]
-        if isinstance(node, ast.For) and not node.orelse:
-            return [ast.For(self.target(node.target), self.steps(node.iter), self.block(node.body), [])]
-        if isinstance(node, (ast.Pass, ast.Break, ast.Continue)):
-            return [copy.copy(node)]
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            return []  # a docstring
-        return self.refuse(node, named_kind(type(node).__name__))
-
-    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        return [made for statement in body for made in self.statement(statement)] or [ast.Pass()]
-
-    def target(self, node: ast.expr) -> ast.Name:
-        if not isinstance(node, ast.Name):
-            self.refuse(node, "an assignment to something other than a variable", "assign one at a time")
-        if node.id in self.defaults:
-            self.refuse(node, f"an assignment to {node.id}, a parameter with a default")
-        return ast.copy_location(ast.Name(f"v_{node.id}", ast.Store()), node)
-
-    def steps(self, node: ast.expr) -> ast.expr:
-        """``range`` of whole numbers, which never raises: its step is a number that is written out."""
-        if not (isinstance(node, ast.Call) and self.named(node.func) is range and not node.keywords):
-            self.refuse(node, "a loop over something other than a range")
-        numbers = [self.value(one) for one in node.args]
-        if not 1 <= len(numbers) <= 3 or (len(numbers) == 3 and not _is_step(node.args[2])):
-            self.refuse(node, "a range whose step is no number other than 0")
-        first = [self.call("count", number) for number in numbers[:2]]
-        return ast.Call(ast.Name("_range", ast.Load()), first + copy.deepcopy(node.args[2:]), [])
-
-
-def _returns(body: list[ast.stmt]) -> bool:
-    """Whether every path through a block returns; one out of an endless loop counts as one that does not."""
-    last = body[-1] if body else None
-    if isinstance(last, ast.If):
-        return _returns(last.body) and _returns(last.orelse)
-    return isinstance(last, ast.Return)
-
-
-def _is_step(node: ast.expr) -> bool:
-    number = number_of(node)
-    return type(number) is int and number != 0
-
-
-class _Deciding(ast.NodeTransformer):
-    """Turns the conditions of branches that stay into scalars."""
-
-    def visit_If(self, node: Any) -> Any:
-        self.generic_visit(node)
-        call = ast.Call(ast.Name("_decide", ast.Load()), [node.test], [])
-        node.test = ast.fix_missing_locations(ast.copy_location(call, node.test))
-        return node
-
-    visit_While = visit_If

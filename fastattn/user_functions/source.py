@@ -1,10 +1,10 @@
-"""What a user's function is made of: its source as a syntax tree, and the variables that it captures.
+"""The source of a user's function as a syntax tree, and the variables that the function captures.
 
-A file may have changed since it was loaded, and a line may hold several lambdas, so a tree is believed only if it
-compiles to the function's own code.
+A file may have changed since it was loaded, and a line may hold several lambdas, so a tree counts only if it compiles
+to the function's own code.
 
-A path says how to get from a function to a captured value: by cells, globals, defaults, attributes of modules, and on
-through the functions that it calls. It keeps nothing alive.
+A path leads from a function to a captured value: by cells, globals, defaults, attributes of modules, and on through the
+functions that it calls. It keeps nothing alive.
 """
 
 import ast
@@ -12,7 +12,8 @@ import builtins
 import copy
 import linecache
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple, TypeAlias
@@ -25,12 +26,11 @@ Definition: TypeAlias = ast.FunctionDef | ast.Lambda
 
 
 def location_of(code: CodeType) -> str:
-    """A function's name, file and line, for messages."""
     return f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def definition_of(function: FunctionType) -> Definition:
-    """The tree of a function's definition; InputError if its source cannot be read. Not to be changed."""
+    """The tree of a function's definition, which callers do not change; InputError if its source cannot be read."""
     code = function.__code__
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
@@ -47,14 +47,15 @@ def _find(code: CodeType, file: str, text: str) -> Definition:
     """The definition with this code in the text. ``file`` is part of the key: codes of different files may be equal."""
     definitions, imports = _read(text)
     for node in definitions:
-        if _first_line(node) == code.co_firstlineno and _is_code_of(node, code, imports):
+        first_line = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+        if first_line == code.co_firstlineno and _is_code_of(node, code, imports):
             return node
     raise InputError(f"{location_of(code)}: its source has changed since it was loaded, or is no plain function")
 
 
 @lru_cache(8)
 def _read(text: str) -> tuple[list[Definition], list[ast.stmt]]:
-    """A file's functions, and the imports of the module itself: Python compiles what they name differently."""
+    """(functions of a file, imports of the module itself): Python compiles names that are imported differently."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -74,11 +75,6 @@ def _imports(node: ast.AST) -> Iterator[ast.stmt]:
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def _first_line(node: Definition) -> int:
-    decorators = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
-
-
 def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
     if getattr(node, "name", "<lambda>") != code.co_name:
         return False
@@ -91,26 +87,24 @@ def _is_code_of(node: Definition, code: CodeType, imports: list[ast.stmt]) -> bo
     if isinstance(node, ast.Lambda):
         inside = ast.Return(ast.Lambda(bare, node.body))
     else:
-        # by another name: its own would be a variable of the function around it
-        inside = function_of("inside", bare, node.body)
-    outer_arguments = ast.arguments(
-        posonlyargs=[], args=[ast.arg(name) for name in code.co_freevars], kwonlyargs=[], kw_defaults=[], defaults=[]
-    )
-    outer = function_of("around", outer_arguments, [inside])
-    module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
+        # Under another name: its own name would be a variable of the function around it.
+        inside = function_of("inside", (), node.body)
+        inside.args = bare
     try:
+        outer = function_of("around", code.co_freevars, [inside])
+        module = ast.fix_missing_locations(ast.Module([*imports, outer], []))
         compiled = compile(module, "<around>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return False
     (around,) = _codes_in(compiled)
-    return any(_content(found) == _content(code) for found in _codes_in(around))
+    return any(_content(candidate) == _content(code) for candidate in _codes_in(around))
 
 
-def function_of(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
-    """A definition's tree, whose fields depend on Python's version."""
-    definition = ast.parse(f"def {name}(): pass").body[0]
+def function_of(name: str, parameters: Iterable[str], body: list[ast.stmt]) -> ast.FunctionDef:
+    """The tree of a definition; its fields depend on Python's version."""
+    definition = ast.parse(f"def {name}({', '.join(parameters)}): pass").body[0]
     assert isinstance(definition, ast.FunctionDef)
-    definition.args, definition.body = arguments, body
+    definition.body = body
     return definition
 
 
@@ -130,15 +124,15 @@ Path: TypeAlias = tuple[tuple[str, Any], ...]
 
 
 class Captured(NamedTuple):
-    """A variable that is passed when the function is called: its path and where it is read."""
+    """A variable that each call of the function passes: its path, name and the location where it is read."""
 
     path: Path
     name: str
     location: str
 
 
-def plain(value: Any) -> Any:
-    """The Python function of a compiled one; any other value as it is."""
+def unwrapped(value: Any) -> Any:
+    """The Python function of a compiled function; any other value itself."""
     inside = getattr(value, "py_func", None)
     return inside if isinstance(inside, FunctionType) else value
 
@@ -147,28 +141,26 @@ ABSENT = LookupError, AttributeError, ValueError
 
 
 def follow(function: FunctionType, path: Path) -> Any:
-    """The value at a path now; one of ABSENT where there is none."""
+    """The present value at a path; raises one of ABSENT where there is none."""
     value: Any = function
     for kind, key in path:
         if kind == "attribute":
             value = getattr(value, key)
             continue
-        value = plain(value)
+        value = unwrapped(value)
         if kind == "cell":
             value = value.__closure__[key].cell_contents
         elif kind == "default":
             value = value.__defaults__[key]
         elif kind == "keyword default":
             value = value.__kwdefaults__[key]
-        elif key in value.__globals__:
-            value = value.__globals__[key]
         else:
-            value = builtins.__dict__[key]
+            value = value.__globals__[key] if key in value.__globals__ else builtins.__dict__[key]
     return value
 
 
 def value_of(function: FunctionType, captured: Captured) -> Any:
-    """The captured value now; InputError where the variable is gone."""
+    """The present value of a captured variable; InputError where the variable is gone."""
     try:
         return follow(function, captured.path)
     except ABSENT:
@@ -180,7 +172,7 @@ _NUMBERS = {"bool": "q", "int": "q", "long": "q", "float": "fxxxx"}
 
 
 def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
-    """(its type's name, what to pack): "bool", "int", "long" beyond 32 bits, "float", a table's element and axes."""
+    """(name of type, value to pack): "bool", "int", "long" beyond 32 bits, "float", or element and axes of a table."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (bool, np.bool_)):
@@ -191,18 +183,20 @@ def type_name_of(captured: Captured, value: Any) -> tuple[str, Any]:
         return "int" if -(2**31) <= value < 2**31 else "long", int(value)
     if isinstance(value, (float, np.floating)):
         return "float", float(np.clip(value, -_LARGEST, _LARGEST)) if np.isfinite(value) else float(value)
-    if isinstance(value, (tuple, list)):
-        value = _array_of(value)
+    if isinstance(value, (tuple, list)) and len(value):
+        with suppress(ValueError, OverflowError):
+            value = np.asarray(value)
     if isinstance(value, np.ndarray):
         table = _as_table(value)
         if table is not None:
-            lost = _lost(value, table)
-            if lost:
-                raise InputError(f"{captured.location}: {captured.name} has {lost}")
+            fault = _rounding_fault(value, table)
+            if fault:
+                raise InputError(f"{captured.location}: {captured.name} has {fault}")
             return f"{_NAMES[table.dtype]} {table.ndim}", table
+    kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     raise InputError(
         f"{captured.location}: expected {captured.name} to be a number, an array of numbers or a function, "
-        f"got {_kind_of(value)}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
+        f"got {kind}{'; pass its .numpy()' if hasattr(value, 'numpy') else ''}"
     )
 
 
@@ -210,44 +204,29 @@ _LARGEST = 3.4028234663852886e38  # of float32
 _NAMES = {np.dtype(name): name for name in ("float32", "int32", "int64", "bool")}
 
 
-def _kind_of(value: Any) -> str:
-    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-
-
-def _array_of(value: tuple | list) -> Any:
-    try:
-        return np.asarray(value) if len(value) else value
-    except (ValueError, OverflowError):
-        return value
-
-
 def _as_table(array: np.ndarray) -> np.ndarray | None:
-    """C-contiguous, of float32, int32, int64 or bool: the array itself where it is that, so that changes in it count.
+    """The array as a C-contiguous table of float32, int32, int64 or bool: itself if it is one, so that changes count.
 
-    Of an empty array all axes become empty, and one zero is there to be read.
+    All axes of an empty array become empty; its memory holds one zero to read.
     """
     if array.dtype in _NAMES and array.size and array.flags.c_contiguous and array.flags.aligned:
         return array
     kind, size = array.dtype.kind, array.dtype.itemsize
-    if kind == "f":
-        wanted: np.dtype = np.dtype(np.float32)
-    elif kind in "iu":
-        wanted = np.dtype(np.int32 if size < 4 or (kind, size) == ("i", 4) else np.int64)
-    elif kind == "b":
-        wanted = np.dtype(bool)
-    else:
+    if kind not in "fiub":
         return None
+    whole = "int32" if size < 4 or (kind, size) == ("i", 4) else "int64"
+    dtype = np.dtype({"f": "float32", "b": "bool"}.get(kind, whole))
     if not array.size:
-        return np.zeros((1,) * array.ndim, wanted)[(slice(0),) * array.ndim]
+        return np.zeros((1,) * array.ndim, dtype)[(slice(0),) * array.ndim]
     with np.errstate(over="ignore"):
-        return np.require(array, wanted, ["C", "A"])
+        return np.require(array, dtype, ["C", "A"])
 
 
-def _lost(array: np.ndarray, table: np.ndarray) -> str:
-    """What an array has whose numbers are others in its table; "" where floats are but rounded, as floats are."""
+def _rounding_fault(array: np.ndarray, table: np.ndarray) -> str:
+    """Which numbers of an array its table cannot represent; "" if there are none, or floats are only rounded."""
     if array.dtype.kind == "u" and array.itemsize == 8 and (table < 0).any():
         return "numbers from 2**63 on; to tell whether they are equal, pass .view(np.int64)"
-    # the sum of squares is of no use but to be quick: below it no number is beyond 2**24
+    # The sum of squares is a quick test: below 2**48 no number is beyond 2**24.
     if array.dtype.kind == "f" and array.itemsize > 4 and not np.vdot(table, table) < 2.0**48:
         with np.errstate(all="ignore"):
             if ((np.abs(table - array) >= 1) & (np.abs(array) < 2.0**53)).any():
@@ -256,7 +235,7 @@ def _lost(array: np.ndarray, table: np.ndarray) -> str:
 
 
 def packing_of(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
-    """(how values of these types are packed, the offset of each in bytes)."""
+    """(how to pack values of these types, offset of each in bytes)."""
     offsets, code = [], "<"
     for name in names:
         offsets.append(struct.calcsize(code))
@@ -265,7 +244,7 @@ def packing_of(names: tuple[str, ...]) -> tuple[struct.Struct, list[int]]:
 
 
 def words_of(value: Any) -> tuple:
-    """What is packed of a value: an array's address and shape."""
+    """The packed words of a value: an array's address and shape, or the value itself."""
     if isinstance(value, np.ndarray):
         return value.__array_interface__["data"][0], *value.shape
     return (value,)

@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow", reason="jobs over files need the extra fastattn[r
 
 from fastattn import Encoder, Translator
 from fastattn.distributed import block_worker, datasets, driver
-from fastattn.distributed.block_worker import FIRST_FAULTS, BlockEncoder, BlockTranslator, _record, make_in_actor
+from fastattn.distributed.block_worker import FIRST_FAULTS, BlockEncoder, BlockTranslator, _record, make_model
 from fastattn.distributed.cluster import ActorPool, ClusterOptions, Host, pool_of
 from fastattn.distributed.formats.blocks import CorpusBlock, StringRows
 from fastattn.distributed.model_source import ModelSource
@@ -81,7 +81,7 @@ def test_a_models_own_options_arrive(translator, encoder, monkeypatch):
     """And the rest of the process has no more threads."""
     made = []
     monkeypatch.setenv("RAYON_NUM_THREADS", "1")
-    monkeypatch.setattr(block_worker, "on_this_host", lambda source: Path(source.path))
+    monkeypatch.setattr(block_worker, "local_path", lambda source: Path(source.path))
     monkeypatch.setattr(block_worker, "check_device", lambda device: None)
     for kind, real, path in (("translate", Translator, translator), ("encode", Encoder, encoder)):
         init = real.__init__
@@ -92,7 +92,7 @@ def test_a_models_own_options_arrive(translator, encoder, monkeypatch):
 
         monkeypatch.setattr(real, "__init__", noting)
         source = ModelSource("name", str(path), "digest", "path", is_folder=True)
-        model = make_in_actor(kind, source, "int8", 3, "out", {"device": "auto"})
+        model = make_model(kind, source, "int8", 3, "out", {"device": "auto"})
         assert made.pop() == (path, "int8", 3, 1, "auto") and model.precision == "int8"
         assert block_worker.os.environ["RAYON_NUM_THREADS"] == "3"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastattn.distributed import model_source
-from fastattn.distributed.model_source import ModelSource, contents, digest_of, on_this_host
+from fastattn.distributed.model_source import ModelSource, digest_of, local_path, mapped_files
 from fastattn.errors import CheckpointError
 from tests.messages import refused
 
@@ -29,7 +29,7 @@ def shipped(monkeypatch, tmp_path):
     monkeypatch.setattr(model_source, "import_ray", lambda: SimpleNamespace(get=lambda stored: stored))
 
     def source(path, absent=None, **changed):
-        stored = contents(path)
+        stored = mapped_files(path)
         given = {"name": path.name, "path": str(absent or path), "digest": digest_of(path), "reach": "store"}
         return ModelSource(**given | {"is_folder": path.is_dir(), "stored": stored} | changed)
 
@@ -50,12 +50,12 @@ def test_a_digest_is_of_names_and_contents(model):
 
 def test_what_is_shipped_is_unpacked_once_and_is_the_same(model, shipped):
     source = shipped(model)
-    found = on_this_host(source)
+    found = local_path(source)
     assert found != model
     assert (found / "sub" / "weights.bin").read_bytes() == bytes(range(256))
     assert (found / "SOURCE.txt").read_text() == "model, shipped to this host\n"
     stamp = (found / "config.json").stat().st_ino
-    assert on_this_host(source) == found
+    assert local_path(source) == found
     assert (found / "config.json").stat().st_ino == stamp
     assert [entry.name for entry in found.parent.iterdir()] == [found.name]
 
@@ -64,29 +64,29 @@ def test_a_single_file_that_was_shipped_under_another_name_is_found(tmp_path, sh
     paths = [tmp_path / name for name in (".first.argosmodel", "second.argosmodel")]
     for path in paths:
         path.write_bytes(b"model")
-        found = on_this_host(shipped(path))
+        found = local_path(shipped(path))
         assert (found.name, found.read_bytes()) == (paths[0].name, b"model")
     assert digest_of(paths[0]) == digest_of(paths[1])
 
 
 def test_another_model_in_its_place_is_an_error(model, shipped, tmp_path):
-    found = on_this_host(shipped(model))
+    found = local_path(shipped(model))
     (found / "config.json").write_text("[]")
     with refused(CheckpointError, str(found)):
-        on_this_host(shipped(model))
+        local_path(shipped(model))
     by_path = shipped(model, reach="path", stored=None)
-    assert on_this_host(by_path) == model
+    assert local_path(by_path) == model
     (model / "config.json").write_text("[1]")
     with pytest.raises(CheckpointError, match="on host .* is another model"):
-        on_this_host(by_path)
+        local_path(by_path)
     with pytest.raises(CheckpointError, match="on host .*no checkpoint"):
-        on_this_host(shipped(model, reach="path", absent=tmp_path / "gone"))
+        local_path(shipped(model, reach="path", absent=tmp_path / "gone"))
 
 
 def test_nothing_is_written_outside_the_folder(model, shipped, tmp_path):
     stored = {"../../outside": np.zeros(1, np.uint8)}
     with refused(CheckpointError):
-        on_this_host(shipped(model, stored=stored))
+        local_path(shipped(model, stored=stored))
     assert not list((tmp_path / "cache").rglob("outside"))
 
 

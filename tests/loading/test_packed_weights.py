@@ -19,7 +19,7 @@ from fastattn.loading.model_cache import PackedWeights, content_hash
 from fastattn.ops import cpu as operations
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.system.cache_folder import cache_root
-from fastattn.system.memory import mapped_by
+from fastattn.system.memory import mapping_of
 from tests.loading.caches import empty_cache
 
 
@@ -285,7 +285,7 @@ def test_arrays_of_one_file_share_its_mappings(tmp_path):
     arrays, path = cache_file.CachedArrays(), tmp_path / "some.packed"
     made = [np.full((n, 7), n, np.int32) for n in range(1, 40)]
     kept = [arrays.keep(array.shape, array.dtype, [array], path) for array in made]
-    assert len({id(mapped_by(array)) for array in kept}) == 1
+    assert len({id(mapping_of(array)) for array in kept}) == 1
     contents = arrays.pickled(kept)
     arrays.write(path, "here", contents)
     for found in (kept, cache_file.read(path).load()):

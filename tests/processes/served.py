@@ -107,7 +107,7 @@ def echoes(count):
 @contextmanager
 def pool_of(count, monkeypatch, begin=BEGIN):
     """Processes that serve the above."""
-    monkeypatch.setattr(worker_process, "_BEGIN", begin)
+    monkeypatch.setattr(worker_process, "_CHILD", begin)
     pool = ProcessPool(count, [__name__, 1])
     try:
         yield pool, pool_scheduler(pool)

@@ -17,7 +17,7 @@ import pytest
 from fastattn.errors import FastattnError, OutOfMemoryError
 from fastattn.processes import worker_process
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
-from fastattn.processes.worker_process import ENDED, SILENCE, _Heard
+from fastattn.processes.worker_process import ENDED, SILENCE, _Inbox
 from tests.processes import served
 from tests.processes.served import BEGIN, KILL, STOP, chunk, dispatching, echoes, plan_of, pool_of
 
@@ -127,9 +127,9 @@ class OneThatEnds:
     def __init__(self, ends):
         self.ends = ends
 
-    def leave_all(self, asker): ...
+    def cancel_all(self, owner): ...
 
-    def ask(self, asker, answers, *question):
+    def request(self, owner, answers, *question):
         for answer in [ENDED, ENDED] if self.ends else [[1, "done", ["again"]]]:
             answers.put(answer)
         return 1
@@ -166,7 +166,7 @@ class Looks:
 def test_silence_is_of_several_looks_and_longer_before_the_first_sign():
     command = [sys.executable, "-c", "import sys; sys.stdout.write('ab'); sys.stdout.flush(); sys.stdin.read()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
-        heard, room = _Heard(process), memoryview(bytearray(1))
+        heard, room = _Inbox(process), memoryview(bytearray(1))
         heard._poll = looks = Looks(4, 4, 9)  # a program that was stopped itself, with its processes, looks in vain
         assert heard.readinto(room) == 1 and looks.waited == 10 * SILENCE
         assert heard.readinto(room) == 1 and looks.waited == 11 * SILENCE

@@ -15,7 +15,7 @@ from fastattn.errors import FastattnError
 from fastattn.processes import choice
 from fastattn.processes.choice import LEAST_THREADS, chosen_processes, rate_under_lock, sharing
 from fastattn.processes.messages import Closed, message_parts, read_message, write_parts
-from fastattn.processes.pool import CHUNKS, TEXTS, Chunk, dealt, stream
+from fastattn.processes.pool import CHUNKS, TEXTS, Chunk, chunk_numbers, stream
 from fastattn.scheduling.request import Request
 from tests.messages import refused
 from tests.processes.served import chunk, dispatching, plan_of, pool_of
@@ -83,12 +83,12 @@ def test_chunks_hold_every_text_once():
     """Chunks of 16 texts or more where that gives every process one, of 256 at most, and some for each process."""
     numbers = {0: 0, 1: 1, 2: 2, 8: 8, 15: 8, 128: 8, 160: 10, 500: 32, 8192: 32, 8193: 33, 20_000: 79}
     for texts, number in numbers.items():
-        chunks = dealt([n % 50 for n in range(texts)], 8)
+        chunks = chunk_numbers([n % 50 for n in range(texts)], 8)
         assert sorted(place for chunk in chunks for place in chunk) == list(range(texts))
         assert len(chunks) == number, texts
         sizes = [len(chunk) for chunk in chunks]
         assert not sizes or max(sizes) - min(sizes) <= 1
-    first, second = dealt([5, 1, 4, 2], 2)
+    first, second = chunk_numbers([5, 1, 4, 2], 2)
     assert (first, second) == ([0, 3], [2, 1]), "each has longer ones and shorter ones"
 
 
@@ -122,9 +122,9 @@ class Asked:
 
     def __init__(self):
         self.asked, self.left, self.askers_left, self.answers = {}, [], [], None
-        self.leave, self.leave_all = self.left.append, self.askers_left.append
+        self.cancel, self.cancel_all = self.left.append, self.askers_left.append
 
-    def ask(self, asker, answers, what, content, caller):
+    def request(self, owner, answers, what, content, caller):
         self.answers = answers
         self.asked[number := len(self.asked) + 1] = [what, *content]
         return number

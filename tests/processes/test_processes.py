@@ -160,12 +160,12 @@ HELLO = "print('hello from a start-up file of this machine', flush=True)\n"
 )
 def test_a_process_that_is_of_no_use_before_it_is_asked_says_so(begins, reason, tmp_path, monkeypatch):
     paths = "import sys; sys.path[:] = sys.argv[1:]\n"
-    monkeypatch.setattr(worker_process, "_BEGIN", paths + begins + worker_process._BEGIN)
+    monkeypatch.setattr(worker_process, "_CHILD", paths + begins + worker_process._CHILD)
     process = WorkerProcess(["fastattn.translation.child", str(tmp_path / "none"), "float32", "cpu", 1])
     while process.is_usable:
         time.sleep(0.01)
     answers = Answers()
-    process.ask((0, 0), answers, "texts", [], 1)
+    process.request((0, 0), answers, "texts", [], 1)
     assert answers.get(timeout=20) is ENDED
     error = process.fail()
     said = str(error)
@@ -234,7 +234,7 @@ if os.fork() == 0:
     os._exit(0)
 
 def tell():
-    while not any(process._heard.routes for process in processes):
+    while not any(process._inbox.routes for process in processes):
         time.sleep(0.01)
     print("under way", flush=True)
 

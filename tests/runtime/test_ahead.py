@@ -14,8 +14,7 @@ import pytest
 
 from fastattn import Translator
 from fastattn.runtime import compiling
-from fastattn.runtime.handle import kernel_named
-from fastattn.runtime.second_process import VARIANTS
+from fastattn.runtime.handle import VARIANTS, kernel_named
 from tests import ROOT
 from tests.children import run_child
 from tests.models.tiny_models import random_checkpoint
@@ -42,7 +41,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_it_imports_nothing_of_the_current_folder(begun: list[list[str]], tmp_path: Path) -> None:
     with mock.patch.object(os, "waitpid"):
-        compiling.begin_ahead.__wrapped__()
+        compiling.start_second_process.__wrapped__()
     (tmp_path / "fastattn.py").write_text("raise SystemExit(7)")
     ((python, option, code, *more),) = begun
     command = [python, option, code.replace("os.fork()", "False").replace("\nmain()", ""), *more]
@@ -58,7 +57,7 @@ def test_no_program_but_python_is_started_nor_one_where_it_is_of_no_use(begun: l
         (os, "environ", {**os.environ, compiling.SWITCH: "0"}),
     ):
         with mock.patch.object(holder, name, value, create=True):
-            compiling.begin_ahead.__wrapped__()
+            compiling.start_second_process.__wrapped__()
     assert begun == []
 
 
@@ -81,7 +80,7 @@ import os, select, signal, time
 from pathlib import Path
 from fastattn.runtime import compiling
 signal.signal(signal.SIGINT, lambda *more: None)
-compiling.begin_ahead()
+compiling.start_second_process()
 try:
     print(os.waitpid(-1, os.WNOHANG), flush=True)
 except ChildProcessError:

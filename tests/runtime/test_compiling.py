@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from fastattn.runtime import compiling, handle
-from fastattn.runtime.compiling import with_room
+from fastattn.runtime.compiling import with_large_stack
 from fastattn.runtime.handle import _Compiled
 from tests.children import run_child
 
@@ -34,7 +34,7 @@ def test_threads_that_compile_at_once_leave_the_size_of_stacks_as_it_was(monkeyp
     def ask(number: int) -> None:
         if number == 2:
             helping.wait()
-        results[number] = with_room(lambda: number)
+        results[number] = with_large_stack(lambda: number)
 
     results: dict[int, int] = {}
     helping, inside = threading.Event(), threading.Event()
@@ -56,7 +56,7 @@ def test_where_no_thread_is_to_be_had_work_is_done_here(monkeypatch: pytest.Monk
     with ThreadPoolExecutor() as pool:
         caller = pool.submit(threading.current_thread).result()
         monkeypatch.setattr(compiling, "start_thread", Mock(side_effect=RuntimeError("can't start new thread")))
-        assert pool.submit(with_room, threading.current_thread).result() is caller
+        assert pool.submit(with_large_stack, threading.current_thread).result() is caller
     assert threading.stack_size(before) == 1 << 18
 
 
@@ -65,7 +65,7 @@ def test_what_fails_fails_in_the_thread_that_asked() -> None:
         raise KeyError(threading.current_thread().name)
 
     with ThreadPoolExecutor() as pool, pytest.raises(KeyError, match="fastattn compiling"):
-        pool.submit(with_room, fail).result()
+        pool.submit(with_large_stack, fail).result()
 
 
 def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_the_second_process_is_begun_by_the_one_thread_that_compiles(monkeypatch
             raise ArithmeticError
 
     began: list[bool] = []
-    monkeypatch.setattr(handle, "begin_ahead", lambda: began.append(compiling.compiling._is_owned()))
+    monkeypatch.setattr(handle, "start_second_process", lambda: began.append(compiling.compiling._is_owned()))
     with pytest.raises(ArithmeticError):
         Failing("fastattn.kernels.none", "none")._variant("key", [])
     with pytest.raises(ArithmeticError):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bench.kernel_clock import kernel_seconds
 from fastattn.ops import cpu as operations
 from fastattn.ops.cpu.rows import scale_rows
-from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_of_arena
+from fastattn.runtime.arena import ALIGNMENT, LEAST, Arena, empty, is_in_arena
 from fastattn.runtime.recording import StepRecorder
 from fastattn.runtime.threads import use_threads
 from tests.children import run_child
@@ -83,7 +83,7 @@ def test_what_numpy_computes_is_not_recorded():
 def test_an_error_ends_the_recording():
     with pytest.raises(ZeroDivisionError):
         StepRecorder().record(lambda: 1 // 0)
-    assert not is_of_arena(empty((3, 3)).base)
+    assert not is_in_arena(empty((3, 3)).base)
 
 
 def test_programs_share_the_memory_between_their_kernels():
@@ -101,7 +101,7 @@ def test_a_view_keeps_memory_of_an_arena():
     one = arena.empty((8, 8), np.float32)
     view, place = one.reshape(64)[3:], one.ctypes.data
     del one
-    assert is_of_arena(view.base) and arena.empty(64, np.float32).ctypes.data != place
+    assert is_in_arena(view.base) and arena.empty(64, np.float32).ctypes.data != place
     del view
     assert arena.empty(64, np.float32).ctypes.data == place
 

@@ -136,8 +136,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(code_cache, "_TICK", 0)
     monkeypatch.setattr(fastattn, "_imported_at", time.time_ns())
     time.sleep(0.05)
-    look = code_cache._Look(dict(code_cache._statuses(package)), time.time_ns())
-    monkeypatch.setattr(code_cache, "_at_first", lambda: look)
+    look = code_cache._Snapshot(dict(code_cache._statuses(package)), time.time_ns())
+    monkeypatch.setattr(code_cache, "_first_snapshot", lambda: look)
     return package
 
 
@@ -166,7 +166,7 @@ def test_nothing_is_made_of_sources_that_change(package: Path, monkeypatch: pyte
     folder = SimpleNamespace(save=lambda *given: saved.append(given), load=lambda *form: None)
     folder.claimed = lambda *form: contextlib.nullcontext(True)
     monkeypatch.setattr(handle, "_folder", folder)
-    monkeypatch.setattr(handle, "begin_ahead", lambda: None)
+    monkeypatch.setattr(handle, "start_second_process", lambda: None)
     kernel = Kernel("fastattn.made_up", "kernel")
     monkeypatch.setattr(kernel, "_compile", compile_kernel)
     monkeypatch.setattr(kernel, "_link", Mock(side_effect=AssertionError))
@@ -188,8 +188,8 @@ def test_who_asks_for_a_kernel_that_was_changed_gets_none(package: Path) -> None
 def test_a_source_that_was_changed_while_they_were_imported(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code_cache.code_digest.__wrapped__()
     change(package / "spec" / "architecture.py", "changed back")
-    look = code_cache._Look(dict(code_cache._statuses(package)), time.time_ns() + 10**9)
-    monkeypatch.setattr(code_cache, "_at_first", lambda: look)
+    look = code_cache._Snapshot(dict(code_cache._statuses(package)), time.time_ns() + 10**9)
+    monkeypatch.setattr(code_cache, "_first_snapshot", lambda: look)
     with refused(FastattnError, "spec/architecture.py"):
         code_cache.code_digest.__wrapped__()
 

@@ -12,8 +12,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from fastattn.runtime.machine_code import code_of, let_go_of_code
-from fastattn.system.memory import available_memory, let_go
+from fastattn.runtime.machine_code import code_ranges, release_code
+from fastattn.system.memory import available_memory, release_pages
 from fastattn.weights.folder import map_file
 from tests.children import run_child
 from tests.weights.ctranslate2.writer import (
@@ -77,19 +77,19 @@ def test_pages_of_a_file_are_let_go_and_found_again(tmp_path: Path) -> None:
     path.write_bytes(bytes(range(256)) * (page // 64))
     data = map_file(path)
     data[:] = bytes(len(data))
-    let_go(data[page - 1 : 3 * page + 1])
+    release_pages(data[page - 1 : 3 * page + 1])
     found = np.frombuffer(data, np.uint8)
     assert found[page : 3 * page].tobytes() == path.read_bytes()[page : 3 * page]
     assert not found[:page].any() and not found[3 * page :].any()
-    let_go(found[3 * page :].reshape(2, -1)[1:])
+    release_pages(found[3 * page :].reshape(2, -1)[1:])
     assert not found[3 * page :].any()
     for nothing in (memoryview(b"abc"), np.zeros(9), data[:0]):
-        let_go(nothing)
+        release_pages(nothing)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux tells")
 def test_the_code_of_a_library_is_let_go_and_runs_again() -> None:
-    (code,) = code_of("libllvmlite")
+    (code,) = code_ranges("libllvmlite")
 
     def resident() -> int:
         text = Path("/proc/self/smaps").read_text()
@@ -97,10 +97,10 @@ def test_the_code_of_a_library_is_let_go_and_runs_again() -> None:
         return int(found)
 
     before = llvm.get_process_triple(), resident()
-    let_go_of_code([code])
+    release_code([code])
     assert resident() < before[1]
     assert llvm.get_process_triple() == before[0]
-    assert not code_of("no such library")
+    assert not code_ranges("no such library")
 
 
 # Objects lie below one that stays, so that the heap does not shrink by itself.

@@ -197,13 +197,13 @@ def test_options_through_worker_processes(served, monkeypatch):
 def test_what_is_of_texts_through_worker_processes(served, monkeypatch):
     given = {"source_lang": ["en", "zh"], "target_lang": ["fr", "en"], "target_prefix": ["a", None]}
     texts, words = ["Some words. Other words.", "b c d e f"], served[0]._tokenizer.text.target_vocabulary
-    monkeypatch.setattr(worker_processes, "plan_dealt", lambda lengths, count, make: iter([make([0, 1])]))
+    monkeypatch.setattr(worker_processes, "plan_chunks", lambda lengths, count, make: iter([make([0, 1])]))
     jobs = through_a_process(served, monkeypatch, Translator.translate, texts, split="sentences", **given)
     assert [words[job.source[0]] for job in jobs] == ["eng_Latn", "eng_Latn", "zho_Hans"]
     begun = [" ".join(words[index] for index in job.prefix) for job in jobs]
     assert begun == ["fra_Latn a", "fra_Latn", "eng_Latn"]
     assert not jobs[0].options.return_scores
-    monkeypatch.setattr(worker_processes, "plan_dealt", lambda lengths, count, make: iter([make([1, 0])]))
+    monkeypatch.setattr(worker_processes, "plan_chunks", lambda lengths, count, make: iter([make([1, 0])]))
     jobs = through_a_process(served, monkeypatch, Translator.translate_tokens, [["a"], ["b"]], [["c"], ["d"]])
     assert [[words[index] for index in (*job.source, *job.prefix)] for job in jobs] == [["b", "d"], ["a", "c"]]
 

@@ -44,7 +44,7 @@ def handle_of(function, kind, variant="best"):
         variants = Variants(kind, own.variants.rewritten, own.variants.captured)
         variants._reasons["lanes"] = "forced"
         alone = handle_class(f"{own.name} alone", variants, own.offsets, len(handle) * 8)()
-        alone[:], alone.address, alone.kept = handle[:], ctypes.addressof(alone), handle
+        alone[:], alone.address, alone.arrays = handle[:], ctypes.addressof(alone), handle
         return alone
     return handle
 

@@ -14,7 +14,7 @@ from fastattn.ops import cpu
 from fastattn.spec import quantized
 from fastattn.spec.quantized import Tensor, UnreadTensor, as_float32, form_of, unread
 from fastattn.spec.rounding import quantize, quantize_groups, rounded
-from fastattn.system.memory import mapped_by
+from fastattn.system.memory import mapping_of
 from fastattn.weights import read
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.native import convert
@@ -146,7 +146,7 @@ def test_a_table_of_float16_is_mapped_as_float32(tmp_path: Path, monkeypatch: py
     for _ in range(3):
         translator = Translator(folder, "int8")
         table_VD = translator._loaded.model.encoder.stack.embedding.table
-        assert table_VD.dtype == np.float32 and mapped_by(table_VD) is not None
+        assert table_VD.dtype == np.float32 and mapping_of(table_VD) is not None
         assert translator.translate(["The bridge crosses the river."]) == expected
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, Tensor, UnreadTensor, in_memory
-from fastattn.system.memory import let_go
+from fastattn.system.memory import release_pages
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.folder import Folder
@@ -156,7 +156,7 @@ class BlockTensor:
             return rows._four_bits() if form == "int4" else rows.float32()
 
         def forget(first: int, last: int) -> None:
-            let_go(self.data[first * row : last * row])
+            release_pages(self.data[first * row : last * row])
 
         form = "int4" if self._is_of_four_bits() else "blocks" if self.dtype in BLOCKS else "float32"
         return UnreadTensor(self.shape, read, form, forget)
@@ -189,7 +189,7 @@ class BlockTensor:
             return False
         blocks = self.blocks()
         scales = np.ascontiguousarray(blocks[:, :4] if self.dtype != "Q4_0" else blocks[:, :2]).view("<f2")
-        let_go(self.data)
+        release_pages(self.data)
         most = {"Q4_0": 8, "Q4_1": 1, "Q4_K": 63}[self.dtype]
         if (np.abs(scales.astype(np.float32)) * np.float32(most) <= GREATEST_HALF).all():
             return True

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import UnreadTensor
-from fastattn.system.memory import let_go
+from fastattn.system.memory import release_pages
 from fastattn.weights.containers.json_file import JsonObject, parse_json, shorten
 from fastattn.weights.folder import Folder
 
@@ -80,7 +80,7 @@ class StoredTensor:
         return UnreadTensor(
             self.shape,
             lambda first, last: self.part(first, last).float32(),
-            forget=lambda first, last: let_go(self.data[first * row : last * row]),
+            forget=lambda first, last: release_pages(self.data[first * row : last * row]),
         )
 
     def part(self, first: int, last: int) -> "StoredTensor":

@@ -24,7 +24,7 @@ from fastattn.printable import counted
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, UnreadTensor, as_float32, unread
 from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText, GeneratorText
-from fastattn.system.memory import let_go
+from fastattn.system.memory import release_pages
 from fastattn.weights.containers.json_file import is_text, read_json, shorten
 from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
 from fastattn.weights.containers.shortlist import check_shortlist
@@ -194,7 +194,7 @@ class SavedTensor:
         def forget(first: int, last: int) -> None:
             for tensor in kept:
                 if len(tensor.shape) == 2:
-                    let_go(tensor.part(first, last).data)
+                    release_pages(tensor.part(first, last).data)
 
         return replace(unread(found), forget=forget)
 

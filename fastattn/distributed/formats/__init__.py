@@ -1,4 +1,4 @@
-"""Formats of input, a module each, and blocks: the parts of the inputs that are computed and written as one."""
+"""Input formats, a module each, and blocks: the parts of the inputs that are computed and written as one."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -12,10 +12,10 @@ from fastattn.system.worker_threads import map_in_threads
 
 
 class FileFormat(Protocol):
-    """What the module of a format has."""
+    """The functions of a format's module."""
 
     def cut(self, file: InputFile, column: str, block_bytes: int) -> Iterable[tuple[int, int, int]]:
-        """Start, stop and size of each part, as in a CorpusBlock; InputError for a column that is no text."""
+        """Start, stop and size of each part, as in a CorpusBlock; InputError for a column without texts."""
 
     def read(self, block: CorpusBlock, column: str) -> BlockRows:
         """The rows of a part."""
@@ -23,24 +23,24 @@ class FileFormat(Protocol):
 
 FORMATS: dict[str, FileFormat] = {"text": text, "jsonl": json_lines, "csv": csv, "parquet": parquet}
 
-# Some 200 actors have something to do, unless the job is small: then its start would take longer than the work.
-# Half a minute to some minutes of translation on two threads is what a lost machine costs at most.
+# Some 200 actors have work, unless the job is small: then its start would take longer than the work. A lost machine
+# costs half a minute to some minutes of translation on two threads at most.
 _PARTS = 200
-_READERS = 16  # files looked into at a time: an object store answers each after some 20 ms
+_READERS = 16  # files read at a time: an object store answers each after some 20 ms
 _LEAST, _MOST = 128 << 10, 4 << 20  # bytes
 _MOST_BLOCKS = 1_000_000  # each has two files, and a place in the driver's memory
 
 
 def block_bytes(files: Sequence[InputFile]) -> int:
-    """How many bytes of text a block has, unless the caller says it."""
+    """The default size of a block, in bytes of text."""
     return min(max(sum(file.size for file in files) // _PARTS, _LEAST), _MOST)
 
 
 def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[CorpusBlock]:
-    """The blocks of all files, none of them for an empty one.
+    """The blocks of all files; an empty file has none.
 
     A row that is longer than ``block_bytes`` is a block, or the greater part of one.
-    Raises InputError where a file cannot be read or lacks the column, or it holds no text, and for too many blocks.
+    Raises InputError where a file cannot be read or has no such column of texts, and for too many blocks.
     """
     check_count("block_bytes", block_bytes)
     with_texts = sum(file.size > 0 for file in files)
@@ -63,5 +63,5 @@ def cut(files: Sequence[InputFile], column: str, block_bytes: int) -> list[Corpu
 
 
 def read_block(block: CorpusBlock, column: str) -> BlockRows:
-    """Read a block's rows, as ``cut`` has checked the column; InputError or FastattnError where it cannot be read."""
+    """Read a block's rows; ``cut`` has checked the column. InputError or FastattnError where they cannot be read."""
     return FORMATS[block.form].read(block, column)

@@ -1,4 +1,4 @@
-"""Blocks of files and the rows that they hold: the texts to compute, all columns to carry through, and their lines."""
+"""Blocks of files and their rows: the texts to compute, and all columns, which the output keeps; lines of files."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ class CorpusBlock:
     """A part of a file.
 
     number       from 0, over all files
-    start, stop  bytes of text, JSON lines and CSV: the rows that begin there are the block's; rows of Parquet
+    start, stop  rows of Parquet; else bytes: the block has the rows that begin between them
     size         bytes of text, estimated
     """
 
@@ -35,7 +35,7 @@ class CorpusBlock:
 
     @property
     def location(self) -> dict[str, Any]:
-        """Where its rows are, as a record has it."""
+        """Where its rows are, as fields of a record."""
         return {"url": public(self.url), "start": self.start, "stop": self.stop}
 
 
@@ -44,9 +44,9 @@ class BlockRows(ABC):
     """The rows of a block, in order.
 
     texts   of the column, None where it is null or the row is faulty
-    faults  row in the block -> what is wrong with it, and where in the file
-    starts  where each begins: the byte of the file; of Parquet the number of the row
-    digest  SHA-256 of what was read, hexadecimal
+    faults  row in the block -> what is wrong with the row, and where in the file
+    starts  the byte of the file at which each row begins; for Parquet the number of the row
+    digest  SHA-256 of the bytes or table that was read, hexadecimal
     """
 
     texts: list[str | None]
@@ -60,11 +60,11 @@ class BlockRows(ABC):
 
     @abstractmethod
     def table(self) -> "pyarrow.Table":
-        """All input columns in order, with their types; of a faulty row what could be read, else null."""
+        """All input columns in order, with their types; values of a faulty row that cannot be read are null."""
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """The same as JSON's types, a dictionary a row."""
+        """The rows as dictionaries of JSON's types."""
 
     def objects(self) -> list[str]:
         return list(map(json_line, self.records()))
@@ -72,7 +72,7 @@ class BlockRows(ABC):
 
 @dataclass
 class StringRows(BlockRows):
-    """Rows whose columns are all strings: of text and of CSV."""
+    """Rows whose columns are all strings, of text and CSV."""
 
     columns: dict[str, list[str | None]]
 
@@ -84,8 +84,8 @@ class StringRows(BlockRows):
         return [dict(zip(self.columns, values)) for values in zip(*self.columns.values())]
 
 
-def checked(text: str, location: str) -> str:
-    """A text from a field that is no line; InputError where it is none that a line could be."""
+def checked_text(text: str, location: str) -> str:
+    """The text of a field; InputError where it is longer than a line may be, or has a NUL byte."""
     if len(text) > files.LONGEST_LINE:
         raise InputError(f"{location}: longer than {files.LONGEST_LINE:,} characters, so this is not text")
     if "\0" in text:
@@ -94,33 +94,32 @@ def checked(text: str, location: str) -> str:
 
 
 def no_column(url: str, column: str, names: list[str]) -> InputError:
-    """The error for a file without the column."""
     return InputError(f"{public(url)} has no column {column!r}; found: {', '.join(first_of(names, 'columns'))}")
 
 
-_MOST_COUNTED = 1 << 30  # bytes, which take a second on a disk
-_BUFFER = 1 << 18  # bytes that are read at once: an object store answers each request in some 20 ms
+_MOST_COUNTED = 1 << 30  # bytes, which take a second to read from a disk
+_BUFFER = 1 << 18  # bytes read at once: an object store answers each request in some 20 ms
 
 
 class ByteLines:
-    """Iterates over the lines, with their ends, that begin in [start, stop); one over LONGEST_LINE is cut after it.
+    """Iterates over the lines, with their ends, that begin in [start, stop); a longer line is cut at LONGEST_LINE.
 
-    position  the byte where the line that came last begins
-    next      the byte where the one after it begins, but for a line that was cut
+    position  the byte where the last line begins
+    next      the byte where the line after it begins, except after a line that was cut
     """
 
     def __init__(self, file: Any, url: str, start: int, stop: int, digest: Any = None):
-        """``file`` is a NativeFile, which stays the caller's to close; ``start`` may be inside a line.
+        """``file`` is a NativeFile, which the caller closes; ``start`` may lie inside a line.
 
-        digest  of hashlib, is given each line that comes
+        digest  of hashlib; each line updates it
         """
         self._digest = digest
-        self._file, self._name, self._stop = io.BufferedReader(_Borrowed(file), _BUFFER), public(url), stop
+        self._file, self._name, self._stop = io.BufferedReader(_UnclosedFile(file), _BUFFER), public(url), stop
         self._cut = False
         size = file.size()
         if size < stop:
-            had = f"had at least {stop:,} when it was cut into blocks"
-            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {had}")
+            was = f"had at least {stop:,} when it was cut into blocks"
+            raise FastattnError(f"{self._name} has {counted(size, 'byte')}, and {was}")
         self.position = self.next = max(start - 1, 0)
         self._file.seek(self.next)
         if start > 0:
@@ -144,31 +143,31 @@ class ByteLines:
         return line
 
     def is_blank(self, line: bytes) -> bool:
-        """Whether the last line has nothing but white space and, in front of the file, a byte order mark."""
+        """Whether the last line has only white space and, at the beginning of the file, a byte order mark."""
         return not (line if self.position else line.removeprefix(files.BYTE_ORDER_MARK)).strip()
 
     def location(self, position: int | None = None) -> str:
-        """The location of a line, by default that of the last, for messages."""
+        """The location of a line, by default of the last line, for messages."""
         return f"{self._name}, byte {self.position if position is None else position}"
 
     def _skip_line(self) -> None:
         while self.next < self._stop:
-            rest = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
-            self.next += len(rest)
-            if not rest or rest.endswith(b"\n"):
+            part = self._file.readline(min(files.LONGEST_LINE, self._stop - self.next))
+            self.next += len(part)
+            if not part or part.endswith(b"\n"):
                 break
         self._cut = False
 
 
 @contextlib.contextmanager
 def lines_of(block: CorpusBlock, digest: Any) -> Iterator[ByteLines]:
-    """The lines of a block, each of which goes into ``digest``."""
+    """Open the lines of a block, each of which updates ``digest``."""
     with open_input(block.url) as file:
         yield ByteLines(file, block.url, block.start, block.stop, digest)
 
 
 def line_number(url: str, position: int) -> int | None:
-    """The number, from 1, of the line that begins at a byte; None where that would take long to find."""
+    """The number, from 1, of the line that begins at a byte; None where counting would take long."""
     if position > _MOST_COUNTED:
         return None
     count = 1
@@ -179,8 +178,8 @@ def line_number(url: str, position: int) -> int | None:
     return count
 
 
-class _Borrowed(io.RawIOBase):
-    """A NativeFile that a buffer reads from and does not close."""
+class _UnclosedFile(io.RawIOBase):
+    """A NativeFile that a buffered reader reads and does not close."""
 
     def __init__(self, file: Any):
         self._file = file
@@ -199,7 +198,7 @@ class _Borrowed(io.RawIOBase):
 
 
 def even_parts(size: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """A file's bytes in parts of equal size, as few as there can be of at most ``block_bytes``."""
+    """A file's bytes in equal parts, as few as possible, of at most ``block_bytes`` each."""
     count = -(-size // block_bytes)
     for number in range(count):
         start, stop = number * size // count, (number + 1) * size // count

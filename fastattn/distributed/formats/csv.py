@@ -1,8 +1,8 @@
-"""CSV and TSV with a header. Every column is text, exactly as it is: 007 stays.
+"""CSV and TSV with a header. Every column is text, unchanged: 007 stays 007.
 
-Quoted fields may hold line ends, so that a byte in the middle does not say where a record begins: the cut reads the
-whole file, with the parser that reads the blocks, so that they agree about every stray quote. Both read bytes as
-Latin-1, in which each is a character: the parser's own signs are ASCII, and a record that is not UTF-8 spoils no other.
+Quoted fields may hold line ends, so that no byte in the middle shows where a record begins: the cut reads the whole
+file, with the parser that reads the blocks, so that both agree about every stray quote. Both read bytes as Latin-1, in
+which each byte is a character: the parser's own signs are ASCII, and a record that is not UTF-8 does not damage others.
 """
 
 import csv
@@ -17,11 +17,11 @@ from fastattn.errors import InputError
 from fastattn.printable import printable
 from fastattn.system import files
 
-_CHUNK = 1 << 20  # bytes that are searched for a quote at once
+_CHUNK = 1 << 20  # bytes searched for a quote at once
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts that begin with a record, the first at least ``block_bytes`` after the part before."""
+    """Parts that begin with a record: the first one at least ``block_bytes`` behind the beginning of the last part."""
     with open_input(file.url) as stream:
         names, start = _header(stream, file.url, file.size)
         if not names:
@@ -83,7 +83,7 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
 
 
 def _decoded(fields: list[str]) -> tuple[list[str | None], str]:
-    """The fields as text, None for one that is none, and what is wrong with the last of them."""
+    """(fields as text, None for a field that is not UTF-8; what is wrong with the last wrong field)."""
     values: list[str | None] = []
     reason = ""
     for field in fields:
@@ -99,7 +99,7 @@ def _decoded(fields: list[str]) -> tuple[list[str | None], str]:
 
 
 def _header(stream: Any, url: str, size: int) -> tuple[list[str], int]:
-    """The columns' names and the byte after them; none of a file that has only blank lines.
+    """(names of the columns, the byte behind the header); no names for a file of blank lines.
 
     Raises InputError where the first record cannot be a header.
     """
@@ -108,8 +108,8 @@ def _header(stream: Any, url: str, size: int) -> tuple[list[str], int]:
         if not fields and not fault:
             continue
         names, reason = _decoded(fields)
-        twice = next((name for name in names if names.count(name) > 1), None)
-        reason = fault or reason or (f"two columns have the name {twice!r}" if twice is not None else "")
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        reason = fault or reason or (f"two columns have the name {duplicate!r}" if duplicate is not None else "")
         if reason:
             raise InputError(f"{public(url)}: the first line should be the columns' names: {reason}")
         return [name or "" for name in names], lines.next
@@ -117,14 +117,14 @@ def _header(stream: Any, url: str, size: int) -> tuple[list[str], int]:
 
 
 class _TooLong(Exception):
-    """A record has more bytes than a line may have; raised through the parser, which then begins another."""
+    """A record has more bytes than a line may have; raised through the parser, which then begins a new record."""
 
 
-class _Source:
-    """The lines as the parser takes them: characters, of one record after the other.
+class _RecordLines:
+    """The lines for the parser, as characters, record by record.
 
     begin       the byte where the record begins
-    length      its bytes so far; 0: what comes next is its first line
+    length      its bytes so far; 0: the next line is its first
     unfinished  whether the lines end inside a quoted field
     """
 
@@ -133,13 +133,13 @@ class _Source:
         self.length = self.begin = 0
         self.unfinished = False
 
-    def __iter__(self) -> "_Source":
+    def __iter__(self) -> "_RecordLines":
         return self
 
     def __next__(self) -> str:
         line = next(self._lines, None)
         if line is None:
-            self.unfinished = self.length > 0  # the parser asks for more of a record only inside quotes
+            self.unfinished = self.length > 0  # the parser takes another line of a record only inside quotes
             raise StopIteration
         self.begin = self.begin if self.length else self._lines.position
         self.length += len(line)
@@ -151,11 +151,11 @@ class _Source:
 
 
 def _records(lines: ByteLines, url: str) -> Iterator[tuple[int, list[str], str]]:
-    """The byte where it begins, the fields (Latin-1) and what is wrong, of each record; a blank line has no fields."""
-    # The limit is one of the process, and only ever raised: to put it back would cut the fields of another thread.
+    """Yield (first byte, fields in Latin-1, fault or "") of each record; a blank line has no fields."""
+    # The limit is the process's, and is only raised: lowering it again would cut the fields of another thread.
     if csv.field_size_limit() < 2 * files.LONGEST_LINE:
         csv.field_size_limit(2 * files.LONGEST_LINE)
-    source = _Source(lines)
+    source = _RecordLines(lines)
     parser = csv.reader(source, delimiter="\t" if re.search(r"\.tsv(\?|$)", url.lower()) else ",")
     while True:
         source.length = 0

@@ -1,4 +1,4 @@
-"""JSON lines: an object a line, which is carried through as it came."""
+"""JSON lines: an object a line, which the output keeps as it is."""
 
 import base64
 import datetime
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, checked, even_parts, lines_of
+from fastattn.distributed.formats.blocks import BlockRows, ByteLines, CorpusBlock, checked_text, even_parts, lines_of
 from fastattn.distributed.storage import InputFile, open_input, public
 from fastattn.errors import InputError, described
 from fastattn.printable import first_of, json_escaped
@@ -23,22 +23,22 @@ from fastattn.system.files import text_of
 if TYPE_CHECKING:
     import pyarrow
 
-WHOLE = "json"  # the column of a table that has the objects
-_LOOKED_AT = 100  # lines, for the column
+WHOLE = "json"  # the column of the objects in a table
+_SAMPLE = 100  # lines that are searched for the column
 _STRING_OR_WORD = re.compile(r'"(?:[^"\\]+|\\.)*"|-?Infinity|NaN')
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of equal size; of a file only the first lines are read, one of which must have the column.
+    """Parts of equal size. Only the first lines of a file are read, at least one of which must have the column.
 
-    The InputError that none has names the fields there are.
+    If none has it, the InputError names the fields that they have.
     """
     fields: dict[str, None] = {}
     first_fault = ""
     with open_input(file.url) as stream:
         lines = ByteLines(stream, file.url, 0, file.size)
         rows = 0
-        for line in itertools.islice(lines, _LOOKED_AT):
+        for line in itertools.islice(lines, _SAMPLE):
             if lines.is_blank(line):
                 continue
             rows += 1
@@ -47,15 +47,15 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
             except InputError as error:
                 first_fault = first_fault or f" ({error})"
     if rows and column not in fields:
-        found = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
-        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_LOOKED_AT} lines; found: {found}")
+        names = ", ".join(first_of(list(fields), "fields")) or f"none{first_fault}"
+        raise InputError(f"{public(file.url)}: no field {column!r} in the first {_SAMPLE} lines; found: {names}")
     return even_parts(file.size, block_bytes)
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
     """The objects whose lines begin in the block; blank lines are no rows."""
-    values: list[dict[str, Any]] = []
-    wholes: list[str | None] = []
+    records: list[dict[str, Any]] = []
+    sources: list[str | None] = []
     texts: list[str | None] = []
     faults: dict[int, str] = {}
     starts: list[int] = []
@@ -64,49 +64,49 @@ def read(block: CorpusBlock, column: str) -> BlockRows:
         for line in lines:
             if lines.is_blank(line):
                 continue
-            made: dict[str, Any] = {}
-            whole = text = None
+            record: dict[str, Any] = {}
+            object_source = text = None
             try:
-                given = _line(line, lines)
-                made, whole = _object(given, lines), given
-                text = _text(made.get(column), column, lines)
+                source = _line(line, lines)
+                record, object_source = _object(source, lines), source
+                text = _text(record.get(column), column, lines)
             except InputError as error:
                 faults[len(texts)] = str(error)
-            values.append(made)
-            wholes.append(whole)
+            records.append(record)
+            sources.append(object_source)
             texts.append(text)
             starts.append(lines.position)
-    return _Objects(texts, faults, starts, digest.hexdigest(), values, wholes, column)
+    return JsonRows(texts, faults, starts, digest.hexdigest(), records, sources, column)
 
 
 def _line(line: bytes, lines: ByteLines) -> str:
-    """The last line as a text, without its end; InputError where it is none."""
+    """The last line as text, without its end; InputError where it is not text."""
     return text_of(line, lines.location(), first=lines.position == 0)
 
 
 def _object(text: str, lines: ByteLines) -> dict[str, Any]:
-    """The object of the last line; InputError where it is none."""
+    """The object of the last line; InputError where the line is no JSON object."""
     try:
-        made = json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{lines.location()}: not JSON ({error.msg} at column {error.colno})") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         reason = "brackets too deep" if isinstance(error, RecursionError) else "a number with too many digits"
         raise InputError(f"{lines.location()}: JSON with {reason}") from None
-    if not isinstance(made, dict):
-        raise InputError(f"{lines.location()}: no JSON object but {described(made)}")
-    return made
+    if not isinstance(value, dict):
+        raise InputError(f"{lines.location()}: no JSON object but {described(value)}")
+    return value
 
 
 def _text(value: Any, column: str, lines: ByteLines) -> str | None:
-    """The column's value; InputError where it is neither a text nor null."""
+    """The column's value; InputError where it is neither text nor null."""
     if value is None:
         return None
     if not isinstance(value, str):
         raise InputError(f"{lines.location()}: the field {column!r} should be a string, and is {described(value)}")
     if not _is_unicode(value):
         raise InputError(f"{lines.location()}: half of a surrogate pair, so this is not text")
-    return checked(value, lines.location())
+    return checked_text(value, lines.location())
 
 
 def _is_unicode(text: str) -> bool:
@@ -115,54 +115,54 @@ def _is_unicode(text: str) -> bool:
 
 
 @dataclass
-class _Objects(BlockRows):
-    """Objects as they came; an empty one for a line that is none.
+class JsonRows(BlockRows):
+    """JSON objects, and an empty one for each line that is no object.
 
-    wholes  the line of each object, without its end; None for a line that is none
+    sources  the line of each object, without its end; None for a line that is no object
     """
 
-    values: list[dict[str, Any]]
-    wholes: list[str | None]
+    dictionaries: list[dict[str, Any]]
+    sources: list[str | None]
     column: str
 
     def table(self) -> "pyarrow.Table":
-        """The column as strings, null for what is none, and beside it "json": the whole object as it came.
+        """The column as strings, null for other values, and the column "json" of the objects' lines.
 
-        The values' types are not looked for: they may differ from block to block. Raises InputError where the column
-        has the name "json" itself.
+        Other fields have no columns: their types may differ from block to block. Raises InputError where the column is
+        itself named "json".
         """
         if self.column == WHOLE:
             raise InputError(f"the column {WHOLE!r} of Parquet has the whole lines of JSON; use --format jsonl")
         pa = import_pyarrow()
-        values = [made.get(self.column) for made in self.values]
+        values = [record.get(self.column) for record in self.dictionaries]
         texts = [value if isinstance(value, str) and _is_unicode(value) else None for value in values]
-        return pa.table({self.column: pa.array(texts, pa.string()), WHOLE: pa.array(self.wholes, pa.string())})
+        return pa.table({self.column: pa.array(texts, pa.string()), WHOLE: pa.array(self.sources, pa.string())})
 
     def records(self) -> list[dict[str, Any]]:
-        """The objects with their own fields; an empty one for a line that is none."""
-        return self.values
+        """The objects, and an empty one for each line that is no object."""
+        return self.dictionaries
 
     def objects(self) -> list[str]:
-        """The lines as they came: numbers of any size, names that come twice, halves of surrogate pairs as escapes."""
-        found = []
-        for whole in self.wholes:
-            if whole is not None and ("NaN" in whole or "Infinity" in whole):  # which JSON has not
-                whole = _STRING_OR_WORD.sub(lambda word: word[0] if word[0].startswith('"') else "null", whole)
-            found.append(json_escaped((whole or "{}").strip().replace("\t", " ").replace("\r", " ")))
-        return found
+        """The unchanged lines: numbers of any size, repeated names, halves of surrogate pairs as escapes."""
+        objects = []
+        for source in self.sources:
+            if source is not None and ("NaN" in source or "Infinity" in source):  # JSON has neither
+                source = _STRING_OR_WORD.sub(lambda word: word[0] if word[0].startswith('"') else "null", source)
+            objects.append(json_escaped((source or "{}").strip().replace("\t", " ").replace("\r", " ")))
+        return objects
 
 
 def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any]:
     """The values of a column: dates and times as ISO 8601, decimal numbers as strings, bytes as base64.
 
-    What JSON has no number for (infinity, and what is none) is null. Raises InputError where a type has no such form.
+    Infinity and NaN are null. Raises InputError where a type has no form in JSON.
     """
     pa = import_pyarrow()
     kind, types = column.type, pa.types
     try:
         if is_text(kind):
             return strings(column)
-        if types.is_timestamp(kind) or types.is_time(kind):  # Python's own know no nanoseconds
+        if types.is_timestamp(kind) or types.is_time(kind):  # Python's own types have no nanoseconds
             return [value and value.replace(" ", "T") for value in column.cast(pa.string()).to_pylist()]
         return [_json_value(value) for value in column.to_pylist()]
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -173,7 +173,7 @@ def json_values(column: "pyarrow.ChunkedArray", name: str, url: str) -> list[Any
 
 
 def is_text(kind: "pyarrow.DataType") -> bool:
-    """Whether a type is that of strings, of strings by their number, or of a column that has nulls alone."""
+    """Whether a type is strings, a dictionary of strings, or nulls alone."""
     types = import_pyarrow().types
     value = kind.value_type if types.is_dictionary(kind) else kind
     kinds = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
@@ -181,7 +181,7 @@ def is_text(kind: "pyarrow.DataType") -> bool:
 
 
 def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
-    """The values of a column of text, None for null and for what is not UTF-8."""
+    """The values of a column of text, None for null and for bytes that are not UTF-8."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
@@ -198,7 +198,7 @@ def strings(column: "pyarrow.ChunkedArray") -> list[str | None]:
 
 
 def _json_value(value: Any) -> Any:
-    """A value as JSON's types; TypeError for one that has no such form."""
+    """A value as a type of JSON; TypeError for a value that has no form in JSON."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -207,7 +207,7 @@ def _json_value(value: Any) -> Any:
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, dict):
         return {name: _json_value(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):  # a tuple is a key of a map with its value
+    if isinstance(value, list | tuple):  # a tuple is a key and its value in a map
         return [_json_value(inner) for inner in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()

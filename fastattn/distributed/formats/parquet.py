@@ -1,4 +1,4 @@
-"""Parquet: blocks of rows, cut by the footer and a few texts; a row group may be of any size."""
+"""Parquet: blocks of rows, cut by the footer and a few texts; row groups may have any size."""
 
 import bisect
 import hashlib
@@ -9,30 +9,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastattn.distributed.extra import import_pyarrow
-from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked, no_column
+from fastattn.distributed.formats.blocks import BlockRows, CorpusBlock, checked_text, no_column
 from fastattn.distributed.formats.json_lines import is_text, json_values, strings
-from fastattn.distributed.storage import InputFile, naming, open_input, public
+from fastattn.distributed.storage import InputFile, naming_file, open_input, public
 from fastattn.errors import FastattnError, InputError
 from fastattn.printable import counted
 
 if TYPE_CHECKING:
     import pyarrow
 
-_BATCH = 1024  # rows that are decoded at once, fewer where they are wide
+_BATCH = 1024  # rows decoded at once, fewer where they are wide
 _BATCH_BYTES = 16 << 20
-_BUFFER = 1 << 20  # bytes of each column that are read at once; by default a column of a row group is
+_BUFFER = 1 << 20  # bytes of each column read at once; by default pyarrow reads the whole column of a row group
 _SAMPLE = 64  # rows of each row group: a dictionary stores equal texts once, so that the footer may say too little
-_LEAST_TEXT = 32  # bytes that a text is taken to have at least
-_WIDEST = 32 << 20  # bytes of all columns of a block, as the footer says them
+_LEAST_TEXT = 32  # the fewest bytes that a text counts as
+_WIDEST = 32 << 20  # bytes of all columns of a block, by the footer
 _MOST_HELD = 1 << 28  # bytes of a block's columns in memory, whatever the footer says
-# A column of nulls has ten thousand rows a byte, and zstd makes as many bytes of one.
+# A column of nulls has ten thousand rows in a byte, and zstd expands a byte to as many.
 _MOST_EACH_BYTE = 1 << 16
 
 
 def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Parts of rows whose texts have about ``block_bytes``; a part may be of several row groups or in one.
+    """Parts of rows whose texts have about ``block_bytes``; a part may span several row groups, or lie in one.
 
-    A row costs a share of a block, by its text or, where the other columns are wide, by all of them.
+    The cost of a row is its share of a block: by its text or, where other columns are wide, by all columns.
     """
     start = stop = 0
     size = cost = 0.0
@@ -46,29 +46,29 @@ def cut(file: InputFile, column: str, block_bytes: int) -> Iterator[tuple[int, i
                 yield start, stop, int(size)
                 start, size, cost = stop, 0.0, 0.0
                 continue
-            taken = min(max(fitting, 1), group_stop - stop)
-            stop, size, cost = stop + taken, size + taken * text, cost + taken * share
+            count = min(max(fitting, 1), group_stop - stop)
+            stop, size, cost = stop + count, size + count * text, cost + count * share
     if stop > start:
         yield start, stop, int(size)
 
 
 def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
-    """Of each row group with rows: how many, bytes of the column and of all columns before compression.
+    """Yield (rows, bytes of the column, bytes of all columns) of each row group with rows, before compression.
 
-    The first texts are read before what the footer says of the column: where that is damaged, reading raises an error
-    and pyarrow's ``column`` ends the process.
+    The first texts are read before the footer's metadata of the column: where a file is damaged, reading raises an
+    error, but pyarrow's ``column`` would end the process.
     """
     with open_input(file.url) as stream:
-        opened = _opened(stream, file.url)
-        _check_column(opened.schema_arrow, file.url, column)
-        metadata, position = opened.metadata, opened.schema_arrow.get_field_index(column)
-        # By its position: the path of a field in a nested column before it may be the same.
-        index = sum(_leaves(opened.schema_arrow.field(before).type) for before in range(position))
+        parquet = _parquet_file(stream, file.url)
+        _check_column(parquet.schema_arrow, file.url, column)
+        metadata, position = parquet.metadata, parquet.schema_arrow.get_field_index(column)
+        # By position: a field in a nested column before it may have the same path.
+        index = sum(_leaves(parquet.schema_arrow.field(before).type) for before in range(position))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             if group.num_rows == 0:
                 continue
-            batches = opened.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
+            batches = parquet.iter_batches(_SAMPLE, row_groups=[number], columns=[column], use_threads=False)
             sample = next(batches, None)
             if sample is None:
                 raise InputError(f"{public(file.url)}: damaged, row group {number} has no rows")
@@ -76,36 +76,36 @@ def _groups(file: InputFile, column: str) -> Iterator[tuple[int, int, int]]:
             text_bytes = max(text_bytes, group.column(index).total_uncompressed_size)
             sizes = (group.num_rows, text_bytes, group.total_byte_size)
             if not all(0 <= size <= file.size * _MOST_EACH_BYTE for size in sizes):
-                said = f"{sizes[0]:,} rows of {max(sizes[1:]):,} bytes"
-                raise InputError(f"{public(file.url)}: its footer says {said}: damaged")
+                sizes_text = f"{sizes[0]:,} rows of {max(sizes[1:]):,} bytes"
+                raise InputError(f"{public(file.url)}: its footer says {sizes_text}: damaged")
             yield sizes
 
 
 def _leaves(kind: "pyarrow.DataType") -> int:
-    """How many columns of Parquet's own a column of a table is stored in."""
+    """How many columns of Parquet store a column of a table."""
     kind = getattr(kind, "storage_type", kind)
     return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) or 1
 
 
 def _bytes_of(values: "pyarrow.Array") -> int:
-    """Bytes of a text, on average."""
+    """The average bytes of a text."""
     pa = import_pyarrow()
     lengths = pa.compute.binary_length(values.cast(pa.large_string()).cast(pa.large_binary()))
     return int(sum(length or 0 for length in lengths.to_pylist()) / len(lengths))
 
 
-def _opened(stream: Any, url: str) -> Any:
-    """A ParquetFile, its footer read; InputError where that is none."""
-    with naming(url, InputError):
+def _parquet_file(stream: Any, url: str) -> Any:
+    """A ParquetFile with its footer; InputError where the footer cannot be read."""
+    with naming_file(url, InputError):
         parquet = import_pyarrow().parquet
         return parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
 
 
 def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
-    """Raise InputError unless there is the column, it is text, and no two have one name."""
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{public(url)}: two columns have the name {twice!r}")
+    """Raise InputError unless the column exists and is text, and no two columns have the same name."""
+    duplicate = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if duplicate is not None:
+        raise InputError(f"{public(url)}: two columns have the name {duplicate!r}")
     if column not in schema.names:
         raise no_column(url, column, schema.names)
     kind = schema.field(column).type
@@ -114,47 +114,47 @@ def _check_column(schema: "pyarrow.Schema", url: str, column: str) -> None:
 
 
 def read(block: CorpusBlock, column: str) -> BlockRows:
-    """The block's rows with all columns. What its first row group has before it is decoded too."""
+    """The block's rows with all columns. Rows before it in its first row group are decoded too."""
     with open_input(block.url) as stream:
-        opened = _opened(stream, block.url)
-        _check_column(opened.schema_arrow, block.url, column)
-        table = import_pyarrow().Table.from_batches(_batches(opened, block), opened.schema_arrow).combine_chunks()
+        parquet = _parquet_file(stream, block.url)
+        _check_column(parquet.schema_arrow, block.url, column)
+        table = import_pyarrow().Table.from_batches(_batches(parquet, block), parquet.schema_arrow).combine_chunks()
     texts, faults, name = strings(table.column(column)), {}, public(block.url)
     is_null = table.column(column).is_null().to_pylist()
     for row, text in enumerate(texts):
         location = f"{name}, row {block.start + row}"
         try:
             if text is not None:
-                checked(text, location)
+                checked_text(text, location)
             elif not is_null[row]:
                 raise InputError(f"{location}: not UTF-8")
         except InputError as error:
             faults[row] = str(error)
     digest = _digest(table)
-    if any(texts[row] is None for row in faults):  # what is not UTF-8 is no value of a string
+    if any(texts[row] is None for row in faults):  # bytes that are not UTF-8 become null
         field = table.schema.field(column).with_nullable(True)
         table = table.set_column(table.schema.get_field_index(column), field, import_pyarrow().array(texts, field.type))
     texts = [None if row in faults else text for row, text in enumerate(texts)]
-    return _Table(texts, faults, range(block.start, block.stop), digest, name, table)
+    return ParquetRows(texts, faults, range(block.start, block.stop), digest, name, table)
 
 
-def _batches(opened: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]":
-    groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
+def _batches(parquet: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]":
+    groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
     stops = list(itertools.accumulate(group.num_rows for group in groups))
     if not stops or stops[-1] < block.stop:
-        rows = counted(opened.metadata.num_rows, "row")
+        rows = counted(parquet.metadata.num_rows, "row")
         raise FastattnError(f"{public(block.url)} has {rows}, and had at least {block.stop:,} when it was cut")
     first, last = bisect.bisect_right(stops, block.start), bisect.bisect_left(stops, block.stop)
-    position = stops[first] - groups[first].num_rows  # where the batch that comes begins
-    held = 0
+    position = stops[first] - groups[first].num_rows  # the first row of the next batch
+    held_bytes = 0
     widest = max(group.total_byte_size // max(group.num_rows, 1) for group in groups[first : last + 1])
     size = max(min(_BATCH, _BATCH_BYTES // max(widest, 1)), 1)
-    for batch in opened.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
+    for batch in parquet.iter_batches(size, row_groups=list(range(first, last + 1)), use_threads=False):
         part = batch.slice(max(block.start - position, 0), block.stop - max(position, block.start))
         position += batch.num_rows
         if position > block.start:
-            held += part.nbytes
-            if held > _MOST_HELD:
+            held_bytes += part.nbytes
+            if held_bytes > _MOST_HELD:
                 rows = f"rows {block.start} to {block.stop}"
                 raise InputError(f"{public(block.url)}: {rows} hold more than {_MOST_HELD:,} bytes; cut smaller blocks")
             yield part
@@ -163,16 +163,15 @@ def _batches(opened: Any, block: CorpusBlock) -> "Iterator[pyarrow.RecordBatch]"
 
 
 def _digest(table: "pyarrow.Table") -> str:
-    """SHA-256 of a table as Arrow writes it."""
     pa = import_pyarrow()
-    sink = _Hashing()
+    sink = _HashingFile()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), table.schema) as writer:
         writer.write_table(table)
     return sink.digest.hexdigest()
 
 
-class _Hashing(io.RawIOBase):
-    """A file that keeps the digest of what is written."""
+class _HashingFile(io.RawIOBase):
+    """A file that only hashes what is written."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -186,7 +185,7 @@ class _Hashing(io.RawIOBase):
 
 
 @dataclass
-class _Table(BlockRows):
+class ParquetRows(BlockRows):
     name: str
     read: "pyarrow.Table"
 

@@ -1,4 +1,4 @@
-"""Plain text, a row a line: the lines that ``fastattn translate`` reads of the same file."""
+"""Plain text, whose rows are the lines that ``fastattn translate`` reads of the same file."""
 
 import hashlib
 from collections.abc import Iterator
