@@ -8,8 +8,6 @@ import numpy as np
 
 import fastattn
 from bench.checks import Absent, Data, Findings, check
-from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import as_float32
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.weights import read
 from fastattn.weights.ctranslate2 import convert as ctranslate2_convert
@@ -52,72 +50,6 @@ def nqo(findings: Findings, data: Data) -> None:
         texts = translator.translate([line.lower() for line in lines[:REFERENCES]])
         bleu = corpus_bleu(texts, [references[:REFERENCES]], tokenize="none").score
         findings.say(f"{size}: BLEU {bleu:.1f} of {REFERENCES} shipped references")
-
-
-def _opennmt(checkpoint: Checkpoint) -> bytes:
-    """A model of norms before each sublayer as OpenNMT-py would save it."""
-    from fastattn.spec.positions import sinusoid_table
-    from fastattn.weights.tensor_mapping import map_tensors
-    from fastattn.weights.trainers.opennmt import POSITIONS, _table
-    from tests.weights.recurrent.writer import opennmt_bytes
-
-    weights, tensors = {}, checkpoint.tensors
-    for name, part in map_tensors(_table({}), checkpoint.spec).items():
-        begin = 0
-        for theirs, rows in zip(part.names, part.row_counts):
-            cut = as_float32(tensors[name])[begin : begin + rows]
-            weights[str(theirs).removeprefix("model.")] = np.ascontiguousarray(cut)
-            begin += rows
-    encoder = checkpoint.spec.encoder
-    table = sinusoid_table(1024, encoder.width, start=encoder.positions.start)[:, None]
-    for stack in ("encoder", "decoder"):
-        weights[POSITIONS.replace("STACK", stack).removeprefix("model.")] = np.ascontiguousarray(table)
-    weights["generator.bias"] = np.zeros(checkpoint.spec.decoder.vocabulary, np.float32)
-    options = {
-        "encoder_type": "transformer", "decoder_type": "transformer", "enc_layers": encoder.layers,
-        "dec_layers": checkpoint.spec.decoder.layers, "enc_hid_size": encoder.width, "dec_hid_size": encoder.width,
-        "heads": encoder.attention.heads, "transformer_ff": encoder.feed_forward.inner_width,
-        "position_encoding": True, "norm_eps": encoder.norms.epsilon,
-    }  # fmt: skip
-    text = checkpoint.text
-    vocab = {"src": [*text.source_vocabulary], "tgt": [*text.target_vocabulary], "decoder_start_token": "</s>"}
-    return opennmt_bytes(weights, options, vocab)
-
-
-@check(
-    "trainers-rewritten",
-    f"the same tokens, greedy and beam 4, {LINES} lines: zh-en as Marian's Hugging Face folder and CTranslate2's, nqo "
-    "as OpenNMT-py's checkpoint and CTranslate2's folder",
-)
-def rewritten(findings: Findings, data: Data) -> None:
-    with tempfile.TemporaryDirectory() as top:
-        zh, nqo = read(_model("zh-en")), read(_model("nqo", f"latin2nqo_001.{SIZES[0]}"))
-        folders = {name: Path(top, name) for name in ("Marian", "CTranslate2", "OpenNMT-py", "nqo CTranslate2")}
-        for folder in folders.values():
-            folder.mkdir()
-        huggingface_convert.write(folders["Marian"], zh, "float32")
-        ctranslate2_convert.write(folders["CTranslate2"], zh, "float32")
-        ctranslate2_convert.write(folders["nqo CTranslate2"], nqo, "float32")
-        (folders["OpenNMT-py"] / "model_step_1.pt").write_bytes(_opennmt(nqo))
-        (folders["OpenNMT-py"] / "bpe.codes").write_bytes(nqo.text.codes)
-        latin = (
-            (_model("nqo", "test_data") / "diane_parallel_002.bam-g").read_text(encoding="utf-8").lower().split("\n")
-        )
-        for origin, lines, names in (
-            (_model("zh-en"), data.flores("zh")[:LINES], ("Marian", "CTranslate2")),
-            (_model("nqo", f"latin2nqo_001.{SIZES[0]}"), latin[:LINES], ("OpenNMT-py", "nqo CTranslate2")),
-        ):
-            tokenizer = TranslationTokenizer(read(origin).text)
-            sources = [tokenizer.source_tokens(line) for line in lines]
-            translator = fastattn.Translator(origin, "float32")
-            for name in names:
-                other = fastattn.Translator(folders[name], "float32")
-                given = [[*one, "</s>"] for one in sources] if name == "OpenNMT-py" else sources
-                for beam in (1, 4):
-                    expected = translator.translate_tokens(sources, beam_size=beam, suppress_sequences=[])
-                    found = other.translate_tokens(given, beam_size=beam, suppress_sequences=[])
-                    same = sum(a.hypotheses == b.hypotheses for a, b in zip(expected, found))
-                    findings.at_least(f"{name}, beam {beam}:", same, f"of {LINES} the same", LINES)
 
 
 @check(
