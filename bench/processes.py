@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,10 +58,3 @@ def marked(mark: str) -> list[Process]:
             if mark.encode() in Path(f"/proc/{process.number}/environ").read_bytes().split(b"\0"):
                 found.append(process)
     return found
-
-
-def kill(found: Iterable[Process]) -> None:
-    """End them as a power cut would: at once, without a word."""
-    for process in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.number, signal.SIGKILL)
