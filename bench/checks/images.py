@@ -1,7 +1,7 @@
-"""Images: convolutions, modules, what was trained, and ViT, against PyTorch, ONNX Runtime and OpenVINO."""
+"""Images: what was trained, and ViT, against PyTorch, ONNX Runtime and OpenVINO."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -13,128 +13,12 @@ from bench.case import OURS, Case, Side, largest_difference, same_directions
 from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, compare, milliseconds, plural
 from bench.checks.recurrent import trained_folder
-from bench.kernel_cases import case_of
-from bench.measure import peak_flops
-from bench.operations import OPERATIONS
-from bench.operations.table import Problem
 from bench.timing import library_threads
 from fastattn import Encoder, vision
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.array_attention.torch_state import torch_state
 from fastattn.ops import cpu
-from fastattn.ops.cpu import use_threads
 from fastattn.vision.module import StateReader
-
-PEERS = ("PyTorch", "ONNX Runtime")
-
-
-@check(
-    "images-convolution",
-    "one thread and two, float32: 3x3 of 64 channels of 56 x 56 and of 256 of 8 x 14 x 14, 1x1 of 256 of 8 x 28 x 28, "
-    "depthwise 3x3 of 256 of 8 x 28 x 28 and, stride 2, of 128 of 8 x 56 x 56: ahead of PyTorch and of ONNX Runtime; "
-    "7x7 of 3 channels of 224 x 224, stride 2: at least 80%",
-)
-def images_convolution(findings: Findings, data: Data) -> None:
-    """Rates are of the multiplications that the definition has: of a 3x3 convolution by patches, which does with 4 / 9
-    of them, they may be above the peak."""
-    problems = [
-        OPERATIONS[name].problem(size) for name in ("convolve", "convolve_depthwise") for size in OPERATIONS[name].large
-    ]
-    for threads in THREADS:
-        peak = peak_flops(threads) / 1e9
-        for problem in problems:
-            _against_peers(problem, threads, peak, findings)
-
-
-def _against_peers(problem: Problem, threads: int, peak: float, findings: Findings) -> None:
-    with use_threads(threads), library_threads(threads):
-        case = case_of(problem)
-        del case.sides["NumPy"]
-    sides = compare(case, threads, rounds=9, seconds=1.0)
-    share = f"{case.work / sides[OURS]['seconds'] / peak:.0%} of the peak"
-    wanted = 1.0 if problem.arrays["x"].shape[1] > 3 else 0.8
-    for peer in PEERS:
-        remark = f"{sides[OURS]['rate']}, {share}; theirs {sides[peer]['rate']} {sides[peer]['setting']}"
-        findings.at_least(f"{plural(threads)}, {case.name}:", sides[peer]["ratio"], f"x {peer}", wanted, remark)
-
-
-Made = tuple[type, Any, dict[str, Any], int, int]  # our class, the twin, settings, channels, the least side
-SIZES = 12  # random ones of each module
-
-
-def _twins(rng: np.random.Generator) -> Iterator[Made]:
-    from bench import torch_residual, torch_vision
-
-    def some(least: int, most: int) -> int:
-        return int(rng.integers(least, most + 1))
-
-    channels, inner = some(1, 40), some(1, 20)
-    yield vision.SqueezeExcitation, torch_residual.SqueezeExcitation(channels, inner), {}, channels, 1
-    yield vision.CBAM, torch_residual.Cbam(channels, inner), {}, channels, 1
-    paths, groups, split = some(2, 3), some(1, 3), bool(some(0, 1))
-    inputs = some(1, 5) * groups * (paths if split else 1)
-    settings = {"stride": some(1, 3), "groups": groups, "split": split}
-    kernels = torch_vision.SelectiveKernel(inputs, some(1, 6) * groups, paths, inner, **settings)
-    yield vision.SelectiveKernel, kernels, settings, inputs, 1
-    size = some(20, 33)
-    first, second = some(3, 7), some(2, 4)
-    left = ((size - first + 1) // 2 - second + 1) // 2
-    widths = [some(1, 4), some(2, 9), some(2, 9)]
-    out = {"size": (some(1, 40), some(1, 40))} if some(0, 1) else {}
-    spatial = torch_vision.SpatialTransformer(widths, [first, second], widths[-1] * left**2, inner, **out)
-    yield vision.SpatialTransformer, spatial, out, widths[0], -size
-    channels, width, patches, side = some(1, 4), some(4, 30), some(1, 12), 2 * some(1, 6) + 1
-    stride = some(1, 2)
-    capacity = torch_vision.dynamic_capacity(
-        [channels, some(3, 9), width], [channels, some(3, 9), width], some(2, 10), patches, side, stride
-    )
-    settings = {"patches": patches, "side": side, "fine_stride": stride}
-    yield vision.DynamicCapacity, capacity, settings, channels, 9
-    yield vision.ResidualAttention, torch_vision.ResidualAttention(width, some(1, 2), some(1, 3)), {}, width, 3
-    scales = (1.0, 0.5, 0.75)[: some(2, 3)]
-    scaled = torch_vision.MultiScaleAttention([channels, some(2, 9), some(1, 9)], inner, scales)
-    yield vision.MultiScaleAttention, scaled, {"scales": scales}, channels, 2
-    heads, patch = some(1, 4), some(0, 5)
-    width = heads * some(1, 9)
-    block = torch_vision.PatchAttention(width, heads, some(3, 40), channels, patch)
-    yield vision.PatchAttention, block, {"heads": heads}, channels if patch else width, max(1, patch)
-
-
-@check(
-    "images-modules",
-    f"every module of fastattn.vision equals its twin in PyTorch to 1e-4 of the largest number, {SIZES} random sizes",
-)
-def modules(findings: Findings, data: Data) -> None:
-    import torch
-
-    from bench.torch_residual import shake
-
-    worst: dict[str, float] = {}
-    for seed in range(SIZES):
-        torch.manual_seed(seed)
-        rng = np.random.default_rng([32, seed])
-        for ours, twin, settings, channels, least in _twins(rng):
-            shake(twin.eval(), seed)
-            count, size = (
-                int(rng.integers(1, 4)),
-                [-least] * 2 if least < 0 else (least + rng.integers(0, 24, 2)).tolist(),
-            )
-            x = rng.standard_normal((count, channels, *size), np.float32)
-            module = ours.from_torch({f"a.{name}": one for name, one in twin.state_dict().items()}, "a.", **settings)
-            pairs: list[tuple[Callable, Callable]] = [(module, twin)]
-            if hasattr(twin, "saliency"):
-                pairs.append((module.saliency, twin.saliency))
-                pairs.append((module.probabilities, lambda x, twin=twin: twin.answer(twin(x)).softmax(1)))
-            for mine, theirs in pairs:
-                with torch.no_grad():
-                    expected = theirs(torch.from_numpy(x)).numpy()
-                found = mine(x)
-                far = np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-30)
-                far = far if found.shape == expected.shape and found.dtype == np.float32 else np.inf
-                name = f"{ours.__name__}{'' if mine is module else '.' + mine.__name__}"
-                worst[name] = max(worst.get(name, 0.0), float(far))
-    for name, far in worst.items():
-        findings.at_most(f"{name}:", far, "of the largest", 1e-4)
 
 
 def _digits_here(state: Mapping[str, Any], images: np.ndarray) -> np.ndarray:
