@@ -1,4 +1,4 @@
-"""What surrounds a translation: alignment, terms, loops, the places between sentences.
+"""What surrounds a translation: alignment, terms, the places between sentences.
 
 Alignment is judged by the error rate of Och and Ney (2003), all links being sure.
 """
@@ -14,7 +14,6 @@ from fastattn import Translator
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import is_spaceless
 from fastattn.translation.alignment import WordLink, pharaoh, word_links
-from fastattn.translation.guarded import LOOP, GuardedTranslation, loops, what_is_wrong
 
 PAIRS = Path(__file__).parents[1] / "links.txt"
 MOST_ERRORS = 0.25
@@ -151,65 +150,6 @@ def _occurrences(term: str, text: str) -> int:
     return len(re.findall(rf"\b{term}\b", text, re.IGNORECASE))
 
 
-STRINGS = 500
-LETTERS = (
-    "?!.,;:-",
-    "aeiou",
-    "BCDFG",
-    "0123456789",
-    "\U0001f600\U0001f680\u2764",
-    "你好吗天",
-    "абвгд",
-    "αβγ",
-    "שלום",
-    "กขค",
-)
-
-
-def strings(count: int) -> list[str]:
-    """Punctuation, one word, emoji, capitals, other scripts: repeated, mixed, alone, from a fixed seed."""
-    rng, words = random.Random(3), ("hello", "NO", "ok", "the", "Wow!", "ha", "river", "42")
-    kinds = (
-        lambda: "".join(rng.choices(rng.choice(LETTERS), k=rng.randint(1, 40))),
-        lambda: " ".join([rng.choice(words)] * rng.randint(1, 12)),
-        lambda: " ".join(rng.choices(words, k=rng.randint(1, 12))).upper(),
-        lambda: " ".join(
-            "".join(rng.choices(rng.choice(LETTERS), k=rng.randint(1, 6))) for _ in range(rng.randint(1, 9))
-        ),
-    )
-    return [rng.choice(kinds)() for _ in range(count)]
-
-
-@check(
-    "loops",
-    f"en-pt and zh-en, FLORES dev and {STRINGS} strings that are no language, greedy and by beam: no 1 to 4 words more "
-    "than four times running that the text does not have so, BLEU as without the guard",
-)
-def loops_check(findings: Findings, data: Data) -> None:
-    import sacrebleu
-
-    for model, source, target in (("en-pt", "en", "pt"), ("zh-en", "zh", "en")):
-        texts = data.flores(source) + strings(STRINGS)
-        references, count = data.flores(target), len(data.flores(source))
-        with Translator(model) as translator:
-            for beam in (1, 2):
-                plain = translator.translate(texts, beam_size=beam)
-                found = translator.guarded().translate(texts, beam_size=beam, details=True)
-                left = [b for b, one in enumerate(found) if what_is_wrong(texts[b], one.text) == LOOP]
-                marked = sum(isinstance(one, GuardedTranslation) for one in found)
-                without = sum(what_is_wrong(text, one) == LOOP for text, one in zip(texts, plain, strict=True))
-                findings.at_most(
-                    f"{model}, beam {beam}: loops", len(left), "", 0, f"{without} without, {marked} marked"
-                )
-                for b in left[:2]:
-                    findings.say(f"{texts[b]!r}: {found[b].text[:80]!r} {loops(found[b].text)}")
-                guarded = [one.text for one in found[:count]]
-                lost = sacrebleu.corpus_bleu(plain[:count], [references]).score
-                lost -= sacrebleu.corpus_bleu(guarded, [references]).score
-                findings.at_most("BLEU lost", lost, "", 0.0)
-
-
-TABLE = Path(__file__).parents[2] / "tests" / "text" / "sentences.txt"
 MOST, WANTED = 6, 0.98  # items of a paragraph; a share of the places between them
 
 
@@ -267,26 +207,3 @@ def sentence_places(findings: Findings, data: Data) -> None:
         hits = sum(len(one & begins) for one, begins in found["own"]) / sum(len(begins) for _, begins in joined)
         findings.at_least(f"{language}: found", hits, "", WANTED)
         findings.at_least("F1", scores["own"], "", scores["pysbd"], "pysbd's")
-
-
-@check(
-    "sentences-table",
-    f"200 hard cases made by hand in nine languages: F1 of the places between sentences at least {WANTED}; pysbd "
-    "beside it, where it has the language",
-)
-def sentence_table(findings: Findings, data: Data) -> None:
-    import pysbd
-
-    own, peer, at_both = [], [], []
-    known = pysbd.languages.LANGUAGE_CODES
-    for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
-        language, written = line.split("\t")
-        text = written.replace("|", "")
-        wanted = begins_of(text, written.split("|"))
-        own.append((begins_of(text, split_sentences(text, language)), wanted))
-        if language in known:
-            at_both.append(own[-1])
-            peer.append((begins_of(text, pysbd.Segmenter(language=language, clean=False).segment(text)), wanted))
-    findings.at_least("cases", len(own), "", 200)
-    findings.at_least("F1", f1(own), "", WANTED)
-    findings.at_least(f"of the {len(peer)} in pysbd's languages", f1(at_both), "", f1(peer), "pysbd's")
