@@ -1,11 +1,9 @@
 """Matrix products against NumPy and the peak, in one run; two threads against one."""
 
 import json
-import math
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -17,8 +15,8 @@ from bench.checks.attention import TORCH_SHAPES
 from bench.checks.compare import THREADS, against, compare, milliseconds, pause, plural
 from bench.kernel_cases import attention, linear
 from bench.machine import ROOT
-from bench.measure import bare_tile, peak_flops
-from bench.timing import alternate, library_threads, once
+from bench.measure import bare_tile
+from bench.timing import alternate, library_threads
 from fastattn import Encoder, Translator
 from fastattn.ops import cpu as operations
 from fastattn.simd.target import TARGET, tiles_refusal
@@ -97,66 +95,6 @@ def amx_products(findings: Findings, data: Data) -> None:
                     remark = f"{sides[OURS]['rate']}, theirs {sides[engine]['rate']}"
                     what = f"{plural(threads)}, {precision}, {case.name}:"
                     findings.at_least(what, sides[engine]["ratio"], f"x {engine}", 1.0, remark)
-
-
-SIZES = (1, 2, 7, 17, 31, 64, 127, 129, 257)
-LARGE = 32**3  # from this m n k on, ours must not be slower
-ROUNDS, BLOCK = 5, 0.004  # seconds: calls are repeated for this long, overhead included
-Shape = tuple[int, int, int]
-
-
-@check(
-    "products-grid",
-    "one thread and two, m, n, k of 1, 2, 7, 17, 31, 64, 127, 129, 257: the mean, weighted by work, at least 60% of "
-    "the peak; at least NumPy's speed wherever m n k >= 32 cubed",
-)
-def products_grid(findings: Findings, data: Data) -> None:
-    for threads in THREADS:
-        with operations.use_threads(threads), library_threads(threads):
-            peak = peak_flops(threads)
-            times = {shape: pair for m in SIZES for shape, pair in _row_times(m, threads).items()}
-            peak = max(peak, peak_flops(threads))
-        work = {shape: 2.0 * math.prod(shape) for shape in times}
-        mean = sum(work[shape] ** 2 / ours for shape, (ours, _) in times.items()) / sum(work.values())
-        findings.at_least(f"{plural(threads)}:", mean / peak, f"of the peak of {peak / 1e9:.0f} GFLOP/s", 0.6)
-        ratios = {shape: numpy / ours for shape, (ours, numpy) in times.items() if math.prod(shape) >= LARGE}
-        slower = sorted((ratio, shape) for shape, ratio in ratios.items() if ratio < 1)
-        worst = min(ratios, key=ratios.__getitem__)
-        remark = f"worst {worst} at {ratios[worst]:.2f} x NumPy, median {np.median(list(ratios.values())):.2f} x"
-        findings.at_most("slower than NumPy", len(slower), f"of {len(ratios)}", 0, remark)
-
-
-def _row_times(m: int, threads: int) -> dict[Shape, tuple[float, float]]:
-    """Median seconds of a product of m x k by k x n for every n and k, ours and NumPy's.
-
-    The engines alternate after all shapes, not after each: the previous engine's threads then rarely disturb.
-    """
-    rng = np.random.default_rng(0)
-    shapes = [(m, n, k) for n in SIZES for k in SIZES]
-    calls: dict[str, list[Callable[[], object]]] = {"ours": [], "numpy": []}
-    for _, n, k in shapes:
-        x, weight = (rng.standard_normal(shape, np.float32) for shape in ((m, k), (n, k)))
-        packed, transposed = operations.pack_linear(weight), np.ascontiguousarray(weight.T)
-        calls["ours"].append(partial(operations.linear, x, packed))
-        calls["numpy"].append(partial(np.matmul, x, transposed))
-    for call in (call for mine in calls.values() for call in mine):
-        call()
-    counts = {engine: [max(1, int(BLOCK / once(call))) for call in mine] for engine, mine in calls.items()}
-    times: dict[str, list[list[float]]] = {engine: [] for engine in calls}
-    for _ in range(ROUNDS):
-        for engine, mine in calls.items():
-            time.sleep(pause(threads))
-            mine[-1]()
-            times[engine].append([_repeated(*pair) for pair in zip(mine, counts[engine], strict=True)])
-    ours, numpy = (np.median(times[engine], axis=0) for engine in ("ours", "numpy"))
-    return {shape: (float(ours[i]), float(numpy[i])) for i, shape in enumerate(shapes)}
-
-
-def _repeated(call: Callable[[], object], count: int) -> float:
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return (time.perf_counter() - start) / count
 
 
 LEAST = 1.8
