@@ -120,15 +120,3 @@ class ResidualNetwork(nn.Module):
         for stage in range(self.stages):
             x = getattr(self, f"layer{stage + 1}")(x)
         return x
-
-
-def shake(module: nn.Module, seed: int) -> None:
-    """Give batch norms statistics and weights that matter."""
-    generator = torch.Generator().manual_seed(seed)
-    for part in module.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            size = part.weight.shape
-            part.running_mean = torch.randn(size, generator=generator) * 0.3
-            part.running_var = torch.rand(size, generator=generator) + 0.5
-            part.weight.data = torch.rand(size, generator=generator) + 0.5
-            part.bias.data = torch.randn(size, generator=generator) * 0.3

@@ -67,7 +67,7 @@ class TranslateLocally:
         }
 
 
-LIBRARY = NAME = "fxtranslate"
+NAME = "fxtranslate"
 
 
 class FxTranslate:
