@@ -9,19 +9,16 @@ import numpy as np
 
 from bench import attention_cases
 from bench.attention_cases import SHAPES, Shape, inputs, ours, positions_first
-from bench.attention_floor import floor, rates
 from bench.case import OURS, largest_difference
 from bench.checks import Absent, Data, Findings, check
 from bench.checks.compare import THREADS, against, compare, in_child, milliseconds, plural, request, timed
 from bench.kernel_cases import attention
-from bench.measure import reader
 from bench.orchestra import MEMORY_LENGTHS
 from bench.resources import bytes_a_position
-from bench.timing import alternate, library_threads
+from bench.timing import library_threads
 from fastattn import BlockMask
 from fastattn.arguments.attention import Heads, PositionBias
 from fastattn.ops import cpu as operations
-from fastattn.ops.cpu import use_threads
 
 TORCH_SHAPES = ((8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32))
 
@@ -240,73 +237,6 @@ def _compiled(arrays: Any, form: Form) -> Callable:
     return call
 
 
-LONG_SHAPE: Shape = (1, 8, 8192, 64)
-CAUSAL_SHARE, WINDOW_SHARE = 0.55, 0.12
-
-
-def around(b: int, h: int, t: int, s: int) -> bool:
-    """Keys on both sides, as window=(WINDOW // 2, WINDOW // 2)."""
-    return (s - t <= WINDOW // 2) & (t - s <= WINDOW // 2)
-
-
-@check(
-    "attention-skipping",
-    "one thread and two, (1, 8, 8192, 64): causal at most 0.55 of the full time, a window of 256, to one side or both, "
-    "and block masks of it at most 0.12",
-)
-def skipping(findings: Findings, data: Data) -> None:
-    arrays, length = inputs(LONG_SHAPE), LONG_SHAPE[2]
-    attend = partial(ours, arrays)
-    calls = {"full": attend(), "causal": attend(causal=True)}
-    for name, window, function in (("window", (WINDOW, 0), within), ("both sides", (WINDOW // 2, WINDOW // 2), around)):
-        t_T1, s_S = np.arange(length)[:, None], np.arange(length)
-        blocks = {
-            "mask": BlockMask.from_mask(np.asarray(function(0, 0, t_T1, s_S))),
-            "function": BlockMask.from_function(function, 1, 1, length, length),
-        }
-        calls[name] = attend(window=window)
-        calls |= {f"{name}, block mask of {kind}": attend(block_mask=one) for kind, one in blocks.items()}
-        _agree({other: call for other, call in calls.items() if other.startswith(name)}, name)
-    for threads in THREADS:
-        times = timed(calls, threads, seconds=12.0)
-        for name, seconds in list(times.items())[1:]:
-            wanted = CAUSAL_SHARE if name == "causal" else WINDOW_SHARE
-            remark = milliseconds({"it": seconds, "full": times["full"]})
-            findings.at_most(f"{plural(threads)}, {name}:", seconds / times["full"], "of the full time", wanted, remark)
-
-
-FLOOR_SHARE = 0.85
-BANDWIDTH_SHARE = 0.85
-DECODED, CACHED = (32, 8, 1, 64), 4096  # queries, and keys of each
-
-
-@check(
-    "attention-floor",
-    "one thread and two, five shapes, causal and not: at least 85% of the speed of the tile's products and "
-    "exponentials alone",
-)
-def from_floor(findings: Findings, data: Data) -> None:
-    """The floor on two threads is half of that on one; its rates are the best of those measured before each shape."""
-    times: dict[tuple, dict[str, float]] = {}
-    speeds = []
-    for shape in SHAPES:
-        arrays = inputs(shape)
-        others = [positions_first(array) for array in arrays]
-        for causal in (False, True):
-            calls = {"": ours(arrays, causal=causal), "BTHK": ours(others, layout="BTHK", causal=causal)}
-            for threads in THREADS:
-                speeds.append(rates())
-                with use_threads(threads):
-                    times[threads, shape, causal] = alternate(calls, rounds=9, seconds=3.0)  # no other's threads
-    products, exponentials = (max(found) for found in zip(*speeds, strict=True))
-    findings.say(f"{products / 1e9:.0f} GFLOP/s and {exponentials / 1e9:.1f} G exponentials/s a core")
-    for (threads, shape, causal), found in sorted(times.items(), key=lambda item: item[0][0]):
-        least = floor(shape, causal, (products, exponentials)) / threads
-        remark = f"{1e3 * found['']:.4g} ms, floor {1e3 * least:.4g} ms, BTHK {least / found['BTHK']:.2f}"
-        what = f"{plural(threads)}, {attention_cases.name(shape, causal)}:"
-        findings.at_least(what, least / found[""], "of the floor", FLOOR_SHARE, remark)
-
-
 @check(
     "attention-ahead",
     "one thread and two, five shapes, causal and not: ahead of PyTorch's scaled_dot_product_attention and of the "
@@ -324,30 +254,3 @@ def ahead(findings: Findings, data: Data) -> None:
                 for peer in ("PyTorch", onnx):
                     remark = milliseconds({name: sides[name]["seconds"] for name in (OURS, peer)})
                     findings.at_least(what, sides[peer]["ratio"], f"x {peer}", 1.0, remark)
-
-
-@check(
-    "attention-cached",
-    f"one thread and two, one query over {CACHED} cached keys, {DECODED}: at least 85% of the bandwidth at which the "
-    "same two arrays are read",
-)
-def cached(findings: Findings, data: Data) -> None:
-    """The bandwidth is that of the faster of the benchmark's own reading (a streaming exclusive or) and torch.sum."""
-    query, key, value = inputs(DECODED, CACHED)
-    size = key.nbytes + value.nbytes
-    for threads in THREADS:
-        calls = {OURS: ours((query, key, value)), "reading": reader([key, value], threads), **_sums(key, value)}
-        times = timed(calls, threads)
-        fastest = min((name for name in times if name != OURS), key=lambda name: times[name])
-        rates_said = ", ".join(f"{name} {size / seconds / 1e9:.1f} GB/s" for name, seconds in times.items())
-        share = times[fastest] / times[OURS]
-        findings.at_least(f"{plural(threads)}:", share, f"of the bandwidth ({fastest})", BANDWIDTH_SHARE, rates_said)
-
-
-def _sums(key: np.ndarray, value: np.ndarray) -> dict:
-    try:
-        import torch
-    except ImportError:
-        return {}
-    tensors = torch.from_numpy(key), torch.from_numpy(value)
-    return {"torch.sum": lambda: [tensor.sum() for tensor in tensors]}
