@@ -1,7 +1,5 @@
-"""Language models beside llama.cpp, transformers and ONNX Runtime GenAI: tokens, processes, speed."""
+"""Language models beside llama.cpp, transformers and ONNX Runtime GenAI: tokens and speed."""
 
-import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +11,10 @@ import numpy as np
 
 from bench.case import OURS
 from bench.checks import Data, Findings, check, need
-from bench.checks.compare import pause, plural, python
+from bench.checks.compare import pause, plural
 from bench.decoder_peers import GenAI, LlamaCpp, Transformers, genai_folder, transformers_folder
 from bench.decoder_shapes import HY_MT, QWEN3, SMOLLM2, Shape
 from bench.measure import LEAST_BYTES, reader
-from bench.memory import peak_of_command
 from bench.timing import library_threads, once, sample
 from fastattn import Generator
 from fastattn.ops.cpu import use_threads
@@ -107,58 +104,7 @@ def cache(findings: Findings, data: Data) -> None:
         findings.at_most(f"{precision}:", 100 * abs(found / exact - 1), "% off float32", most, remark)
 
 
-PROCESS_SHAPES = (SMOLLM2, QWEN3, HY_MT)
-OUR_SCRIPT = """
-import sys
-from fastattn import Generator
-print(Generator(sys.argv[1], threads=2).generate("Once upon a time", max_new_tokens=int(sys.argv[2])))
-"""
-THEIR_SCRIPT = """
-import sys
-from llama_cpp import Llama
-model = Llama(sys.argv[1], n_ctx=512, n_threads=2, n_threads_batch=2, verbose=False)
-print(model("Once upon a time", max_tokens=int(sys.argv[2]), temperature=0.0)["choices"][0]["text"])
-"""
 LONG, BRIEF, TRIALS = 2000, 16, 7
-
-
-@check(
-    "generation-memory",
-    "a fresh process that answers with 32 tokens, smollm2 and the shapes of Qwen3-0.6B and Hy-MT-1.8B: at its peak at "
-    "most 1.15 x the file",
-)
-def memory(findings: Findings, data: Data) -> None:
-    need("llama_cpp", "gguf")
-    for shape in PROCESS_SHAPES:
-        size, arguments = shape.path.stat().st_size, [str(shape.path), "32"]
-        python("-c", OUR_SCRIPT, *arguments)  # packs the weights; the second has what the first read
-        python("-c", OUR_SCRIPT, *arguments)
-        peaks = [peak_of_command([sys.executable, "-c", script, *arguments]) for script in (OUR_SCRIPT, THEIR_SCRIPT)]
-        remark = f"{peaks[0] / 1e6:.0f} MB, llama.cpp {peaks[1] / 1e6:.0f} MB, {peaks[1] / size:.3g} x"
-        findings.at_most(f"{shape.name}:", peaks[0] / size, f"x {size / 1e6:.0f} MB", 1.15, remark)
-
-
-@check(
-    "generation-start",
-    "a process from its start to the first token behind a short prompt, kernels compiled and files read before, median "
-    "of 5, smollm2 and both shapes on two threads: at most 0.2 s longer than llama.cpp's",
-)
-def start(findings: Findings, data: Data) -> None:
-    need("llama_cpp", "gguf")
-    for shape in PROCESS_SHAPES:
-        commands = {
-            name: ("-c", script, str(shape.path), "1")
-            for name, script in (("ours", OUR_SCRIPT), ("llama.cpp", THEIR_SCRIPT))
-        }
-        for _ in range(2):
-            for command in commands.values():
-                python(*command)
-        times = {name: list[float]() for name in commands}
-        for _ in range(5):
-            for name, command in commands.items():
-                times[name].append(once(lambda command=command: python(*command)))
-        ours, theirs = map(statistics.median, times.values())
-        findings.at_most(f"{shape.name}:", ours - theirs, "s", 0.2, f"{ours:.2f} and {theirs:.2f} s")
 
 
 @check(
