@@ -94,7 +94,7 @@ def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
 NORMS = {"bart": (False, True), "mbart": (True, True), "pegasus": (True, False)}
 
 
-def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
+def converted(folder: Path, out: Path) -> Path:
     """The converter's folder of one that transformers has saved, which is completed for it."""
     from ctranslate2.converters import TransformersConverter
     from transformers import T5Tokenizer
@@ -108,7 +108,7 @@ def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
     )
     if kind == "T5Tokenizer":  # or UMT5's is not found
         T5Tokenizer.from_pretrained(folder).save_pretrained(folder)
-    TransformersConverter(str(folder)).convert(str(out), quantization=precision, force=True)
+    TransformersConverter(str(folder)).convert(str(out), force=True)
     return out
 
 
