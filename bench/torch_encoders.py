@@ -1,4 +1,4 @@
-"""Encoders as PyTorch modules that exporters take: (ids, mask) [B, T], int64 -> rows [B, T, D]; transformers' and jina's."""
+"""Encoders as PyTorch modules, which exporters take: (ids, mask) [B, T], int64 -> rows [B, T, D]."""
 
 from pathlib import Path
 from typing import Any
