@@ -1,13 +1,11 @@
 """ONNX Runtime's operations, each a side from a problem's arrays and form; BERT's encoder of its fused operators."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.attention_cases import positions_first
 from bench.case import Side
 from bench.onnx_session import session
 from bench.operations.table import Arrays
@@ -44,11 +42,11 @@ class Graph:
         self._nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
         return name
 
-    def model(self, output: str, opset: int = 20) -> bytes:
+    def model(self, output: str) -> bytes:
         """The graph that computes ``output``, as an .onnx file."""
         out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
         graph = helper.make_graph(self._nodes, "graph", self._inputs, [out], self._weights)
-        imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+        imports = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
         return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
 
 
@@ -168,41 +166,6 @@ def convolve(
 def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Window, activation: str) -> Side:
     form = {"grid": grid, "window": window, "groups": arrays["x"].shape[1], "activation": activation}
     return convolve(arrays | {"weight": arrays["weight"].T}, **form, precision="float32")
-
-
-# ONNX's own operator stores all scores, several times: beyond so many it takes gigabytes, and ten times as long as the
-# fused one.
-MOST_SCORES = 1 << 28
-
-
-def attention_operator(arrays: Sequence[np.ndarray], operator: str, causal: bool, threads: int) -> Side:
-    """One of OPERATORS on arrays [B, H, T, K], laid out beforehand, untimed, as it takes them.
-
-    MultiHeadAttention is the fused operator that ONNX Runtime's optimizer uses for transformers.
-    """
-    B, H, T, K = arrays[0].shape
-    name, are_rows, is_own = OPERATORS[operator]
-    if is_own and B * H * T * arrays[1].shape[2] > MOST_SCORES:
-        return Side(absent="scores too large")
-    given = [positions_first(one).reshape(B, one.shape[2], -1) for one in arrays] if are_rows else arrays
-    feeds, graph = dict(zip(("query", "key", "value"), given, strict=True)), Graph()
-    values = [graph.input(name, "float32", list(array.shape)) for name, array in feeds.items()]
-    if is_own:
-        heads = {"q_num_heads": H, "kv_num_heads": arrays[1].shape[1]} if are_rows else {}
-        output = graph.add(name, *values, is_causal=int(causal), **heads)
-    else:
-        output = graph.add(name, *values, domain=MICROSOFT, num_heads=H, unidirectional=int(causal))
-    runner = session(graph.model(output, opset=23), threads)  # the first with Attention
-    call = {"": lambda: runner.run(None, feeds)[0]}
-    return Side(call, view=lambda out: out.reshape(B, T, H, K).swapaxes(1, 2) if are_rows else out)
-
-
-# Name -> the operator's, whether it takes rows [B, T, H K], whether it is ONNX's own.
-OPERATORS = {
-    "MultiHeadAttention": ("MultiHeadAttention", True, False),
-    "Attention": ("Attention", False, True),
-    "Attention of rows": ("Attention", True, True),
-}
 
 
 def bert_model(folder: Path) -> bytes:

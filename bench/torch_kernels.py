@@ -3,8 +3,7 @@
 Inputs are first converted, untimed, to the form with which PyTorch is fastest.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -158,26 +157,3 @@ def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Windo
 
 def pool_windows(arrays: Arrays, grid: tuple[int, int, int], window: Window, mode: str) -> Side:
     return _image_side(lambda x: F.max_pool2d(x, *window), _images(arrays["x"], grid))
-
-
-def scaled(arrays: Sequence[np.ndarray], causal: bool) -> Side:
-    query, key, value = map(torch.from_numpy, arrays)
-
-    call = partial(F.scaled_dot_product_attention, query, key, value, is_causal=causal)
-    return _side(call, lambda out: out.numpy())
-
-
-def flex(
-    arrays: Sequence[np.ndarray], score_mod: Callable | None = None, mask_mod: Callable | None = None
-) -> Callable[[], Any]:
-    """A call of FlexAttention (Dong 2024), compiled when first called, for as many threads as PyTorch has now."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    query, key, value = map(torch.from_numpy, arrays)
-    torch.compiler.reset()
-    compiled = torch.compile(flex_attention, dynamic=False)
-    lengths = None, None, query.shape[2], key.shape[2]
-    with torch.inference_mode():
-        blocks = None if mask_mod is None else create_block_mask(mask_mod, *lengths, device="cpu")
-
-    return torch.inference_mode()(partial(compiled, query, key, value, score_mod=score_mod, block_mask=blocks))

@@ -5,7 +5,7 @@ from functools import partial
 
 from bench.case import OURS
 from bench.checks import Data, Findings, check
-from bench.checks.attention import TORCH_SHAPES
+from bench.checks.attention import SHAPES
 from bench.checks.compare import THREADS, milliseconds, pause
 from bench.kernel_cases import attention, linear
 from bench.timing import alternate, library_threads
@@ -26,7 +26,7 @@ def _scaling(findings: Findings, calls: dict[str, list[Callable[[], object]]], s
 
 @check("two-threads-kernels", "products and attention: two threads at least 1.8 x one")
 def kernels(findings: Findings, data: Data) -> None:
-    cases = [linear(*shape) for shape in SCALED_PRODUCTS] + [attention(*shape) for shape in TORCH_SHAPES]
+    cases = [linear(*shape) for shape in SCALED_PRODUCTS] + [attention(*shape) for shape in SHAPES]
 
     def limited(call: Callable[[], object], threads: int) -> None:
         with operations.use_threads(threads):

@@ -11,15 +11,13 @@ def test_functions_say_what_the_arguments_beside_them_say():
     heads, length = 3, 2 * WINDOW
     places = np.arange(length)
     h, t, s = np.arange(heads)[:, None, None], places[:, None], places
-    found = forms(heads, length)
-    alibi, capped, causal, window, documents = found.values()
-    np.testing.assert_allclose(alibi.function(0.0, 0, h, t, s), alibi.others["bias array"]["bias"], rtol=1e-6)
-    assert capped.function(1e6, 0, 0, 0, 0) == CAP and abs(capped.function(0.1, 0, 0, 0, 0) - 0.1) < 1e-5
-    assert (causal.function(0, 0, t, s).sum(axis=1) == places + 1).all()
-    assert window.others == {"window": {"window": (WINDOW, 0)}}
-    assert (window.function(0, 0, t, s).sum(axis=1) == np.minimum(places, WINDOW) + 1).all()
-    mask = documents.others["mask"]["mask"]
-    assert (documents.function(0, 0, t, s) == mask).all() and 0 < mask.mean() < 0.5
+    (alibi, bias), (capped, _), (causal, _), (window, argument), (documents, mask) = forms(heads, length).values()
+    np.testing.assert_allclose(alibi["score_mod"](0.0, 0, h, t, s), bias["bias"], rtol=1e-6)
+    assert capped["score_mod"](1e6, 0, 0, 0, 0) == CAP and abs(capped["score_mod"](0.1, 0, 0, 0, 0) - 0.1) < 1e-5
+    assert (causal["mask_mod"](0, 0, t, s).sum(axis=1) == places + 1).all()
+    assert argument == {"window": (WINDOW, 0)}
+    assert (window["mask_mod"](0, 0, t, s).sum(axis=1) == np.minimum(places, WINDOW) + 1).all()
+    assert (documents["mask_mod"](0, 0, t, s) == mask["mask"]).all() and 0 < mask["mask"].mean() < 0.5
 
 
 def test_memory_is_plotted_over_two_lengths_or_more():
