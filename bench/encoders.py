@@ -226,13 +226,13 @@ class _Ours:
 
 
 def ctranslate2_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
-    import ctranslate2_translator
+    import ctranslate2
     import sentencepiece
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
 
     def translators(inter: int, intra: int) -> dict[Setting, Translate]:
-        engine = ctranslate2_translator.Translator(
+        engine = ctranslate2.Translator(
             str(folder / "model"), compute_type=precision, inter_threads=inter, intra_threads=intra
         )
 

@@ -13,7 +13,7 @@ from bench.architecture_engines import ENGINES, Subject
 from bench.architectures import ARCHITECTURES, RERANKER, RERANKERS, Architecture, make_texts
 from bench.case import NOT_INSTALLED, OURS, Case, Side, installed, largest_difference, same_directions
 from bench.checks import Absent, Data, Findings, check
-from bench.checks.compare import THREADS, compare, plural
+from bench.checks.compare import THREADS, compare, fastest_peer, plural
 from bench.timing import library_threads
 
 WANTED = {"float32": 1.0, "int8": 1.2}
@@ -72,8 +72,7 @@ def _compare_all(findings: Findings, data: Data, architecture: Architecture, tex
             with library_threads(threads):
                 case, absent = make_case(subject, texts[tokens], tokens, threads, precision)
                 sides = compare(case, threads, rounds=7, seconds=10.0)
-            fastest = min((name for name in sides if name != OURS), key=lambda name: sides[name]["seconds"])
-            rates = [f"{name} {side['rate']} {side['setting']}".strip() for name, side in sides.items()]
+            fastest, rates = fastest_peer(sides)
             rates += [f"{name}: {reason}" for name, reason in absent.items()]
             what = f"{precision}, {tokens} tokens, {plural(threads)}:"
             findings.at_least(what, sides[fastest]["ratio"], f"x {fastest}", least, "; ".join(rates))

@@ -71,6 +71,12 @@ def compare(case: Case, threads: int, rounds: int = 9, seconds: float = 10.0) ->
     return sides
 
 
+def fastest_peer(sides: dict[str, dict[str, Any]]) -> tuple[str, list[str]]:
+    """(the fastest engine but ours of ``compare``'s results, the rate and the setting of each engine)."""
+    fastest = min((name for name in sides if name != OURS), key=lambda name: sides[name]["seconds"])
+    return fastest, [f"{name} {side['rate']} {side['setting']}".strip() for name, side in sides.items()]
+
+
 def timed(
     calls: dict[str, Callable[[], object]], threads: int, rounds: int = 9, seconds: float = 4.0
 ) -> dict[str, float]:
