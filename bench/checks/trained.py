@@ -1,18 +1,79 @@
-"""Networks for images that bench.train trained, against PyTorch."""
+"""What bench.train trained, as the product reads it and as PyTorch does."""
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.checks import Data, Findings, check
-from bench.checks.recurrent import trained_folder
-from fastattn import vision
+from bench.checks import Absent, Data, Findings, check
+from bench.train import hulls
+from fastattn import Translator, vision
 from fastattn.arguments.images import PixelGrid, Window
 from fastattn.array_attention.torch_state import torch_state
 from fastattn.ops import cpu
+from fastattn.translation.pointer import PointerNetwork
 from fastattn.vision.module import StateReader
+
+KINDS = ("attention", "plain")
+MOST = 60  # words of a translation
+BATCH = 64  # lines
+
+
+def trained_folder(data: Data, name: str, file: str = "model.pt") -> Path:
+    """What ``bench.train`` wrote; Absent where it has not."""
+    folder = data.root / "trained" / name
+    if not (folder / file).exists():
+        raise Absent(f"python -m bench.train {name} --into {folder}")
+    return folder
+
+
+def _by_torch(folder: Path, lines: list[str]) -> list[str]:
+    """Greedy translations by the tutorial's network with a folder's weights; lines of a batch are of like length."""
+    import torch
+
+    from bench.train import translation
+
+    source, words = ((folder / name).read_text(encoding="utf-8").split() for name in ("source.txt", "target.txt"))
+    model = translation.Translator(folder.name, len(source), len(words))
+    model.load_state_dict(torch.load(folder / "model.pt"))
+    numbers = {word: i for i, word in enumerate(source)}
+    order, results = sorted(range(len(lines)), key=lambda i: len(lines[i].split())), [""] * len(lines)
+    for start in range(0, len(lines), BATCH):
+        batch = order[start : start + BATCH]
+        sources = [torch.tensor(translation.ids(lines[i].split(), numbers)) for i in batch]
+        for i, ids in zip(batch, model.translate(sources, MOST), strict=True):
+            results[i] = " ".join(words[word] for word in ids)
+    return results
+
+
+@check("trained-greedy", "greedy translations of all held-out lines equal PyTorch's, with attention and without: 99.9%")
+def greedy(findings: Findings, data: Data) -> None:
+    for kind in KINDS:
+        folder = trained_folder(data, kind)
+        lines = [line.split("\t")[0] for line in (folder / "held-out.tsv").read_text(encoding="utf-8").splitlines()]
+        options = {"split": "never", "beam_size": 1, "max_decoding_length": MOST}
+        ours = Translator(folder, "float32", threads=1).translate(lines, **options)
+        share = 100 * sum(map(str.__eq__, ours, _by_torch(folder, lines))) / len(lines)
+        findings.at_least(f"{kind}:", share, f"% of {len(lines)} lines", 99.9)
+
+
+@check("trained-pointer", "hulls of 2,000 sets of points that were not learned, greedily: as many right as in PyTorch")
+def pointing(findings: Findings, data: Data) -> None:
+    folder, points = trained_folder(data, "pointer"), hulls.examples(2000, seed=0)  # training's seeds begin at 1
+    import torch
+
+    from bench.train import pointer
+
+    theirs = pointer.point(pointer.restored(torch.load(folder / "model.pt")), points, hulls.MOST + 1)
+    with PointerNetwork(folder, "float32", threads=1) as network:
+        ours = [one.rows for (one,) in network.point(points, beam_size=1)]
+    wanted = [hulls.hull(array) for array in points]
+    right = [sum(rows == hull for rows, hull in zip(found, wanted, strict=True)) for found in (ours, theirs)]
+    findings.at_least("right:", right[0], f"of {len(points)} hulls", right[1], "the bound is PyTorch's")
+    findings.at_most("right:", right[0], f"of {len(points)} hulls", right[1])
+    findings.at_least("same places:", sum(a == b for a, b in zip(ours, theirs)), "hulls", 0.999 * len(points))
 
 
 def _digits_here(state: Mapping[str, Any], images: np.ndarray) -> np.ndarray:
