@@ -3,7 +3,6 @@
 import argparse
 import sys
 
-import numpy as np
 import pytest
 
 from tests import ROOT
@@ -125,15 +124,3 @@ def test_the_peak_of_a_command_is_its_own():
     assert small < 50 << 20 and 100 << 20 < large < 200 << 20 < len(held) + 1
     with pytest.raises(RuntimeError, match="ended with 3"):
         peak_of_command([sys.executable, "-S", "-c", "import sys; sys.exit(3)"])
-
-
-def test_a_callsclocks_of_are_its_own_and_its_kernels():
-    from bench.checks.light import clocks_of
-    from fastattn.ops import cpu as operations
-
-    ones = np.ones((64, 64), np.float32)
-    packed = operations.pack_linear(ones)
-    operations.linear(ones, packed)
-    seconds, within = clocks_of(lambda: [operations.linear(ones, packed) for _ in range(20)])
-    assert 0 < within < seconds
-    assert clocks_of(lambda: sum(range(1000)))[1] == 0
