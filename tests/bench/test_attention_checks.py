@@ -22,11 +22,14 @@ def test_functions_say_what_the_arguments_beside_them_say():
 
 def test_memory_is_plotted_over_two_lengths_or_more():
     from bench.report import memory_plot
+    from bench.svg import plot
 
     runs = [
         {"part": "resources", "item": f"attention {engine} {n}", "length": n, "extra": extra}
         for engine, n, extra in (("fastattn", 1024, 0), ("fastattn", 4096, 500_000), ("NumPy", 4096, 90_000_000))
     ]
-    assert memory_plot(runs[:1]) is None
-    texts = [element.text for element in xml.etree.ElementTree.fromstring(memory_plot(runs)).findall(".//{*}text")]
+    assert memory_plot(runs[:1]) == []
+    texts = [
+        element.text for element in xml.etree.ElementTree.fromstring(plot(memory_plot(runs))).findall(".//{*}text")
+    ]
     assert {"fastattn", "NumPy", "inputs and result", "1024", "4096", "100"} <= set(texts)
