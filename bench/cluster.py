@@ -227,14 +227,7 @@ def measure(name: str, size: str, data: Path | None) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         cold = warm if size == "toy" else _start(name, {"FASTATTN_CACHE": folder})
     return Figures(
-        name,
-        len(texts) / seconds,
-        weights,
-        warm,
-        cold,
-        bytes_in,
-        len(rows) / len(texts),
-        _files(texts, rows, bytes_in),
+        name, len(texts) / seconds, weights, warm, cold, bytes_in, len(rows) / len(texts), _files(texts, rows, bytes_in)
     )
 
 
