@@ -20,7 +20,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 from bench.commits import installed
-from bench.load import running
+from bench.server import running
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GOLDEN_DECODERS
 from tests.architectures.goldens import write_golden

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from bench.load import SERVE, Server, running
+from bench.server import SERVE, Server, running
 
 CLIENTS = 8
 HUGE = 100 << 20  # bytes of a body

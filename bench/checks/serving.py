@@ -1,106 +1,18 @@
-"""The server: under load beside others, by its own description, asked by other people's clients."""
+"""The server by its own description, and asked by other people's clients."""
 
-import hashlib
-import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.checks import Absent, Data, Findings, check, need
+from bench.checks import Data, Findings, check, need
 from bench.decoder_shapes import SMOLLM2
-from bench.load import SERVE, Server, load, running
-from bench.machine import processors
+from bench.server import SERVE, running
 from fastattn import Encoder, Generator, Translator
-from fastattn.weights import download
-
-CLIENTS = (1, 8, 64)
-SECONDS = float(os.environ.get("FASTATTN_LOAD_SECONDS", "180"))
-LOAD_TEXTS, TOGETHER = 240, 4  # every fourth request is a paragraph of so many sentences
-SCALE = 5.0  # of the rate of 64 clients and that of one
-Ask = tuple[str, Callable[[str], Any]]  # a path, and the body for a text
-
-
-def mixed(sentences: list[str]) -> list[str]:
-    """Short sentences, and paragraphs of several, in an order that has nothing to do with their lengths."""
-    texts = sorted(sentences, key=len)[: 3 * LOAD_TEXTS // 4]
-    texts += [" ".join(sentences[at : at + TOGETHER]) for at in range(0, LOAD_TEXTS * TOGETHER // 4, TOGETHER)]
-    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
-
-
-def _under_load(
-    findings: Findings, texts: list[str], own: list[str], ask: Ask, peer: str, command: list[str], ask_peer: Ask
-) -> None:
-    if shutil.which("wrk") is None:
-        raise Absent("apt install wrk")
-    with running(own) as server, running(command) as other:
-        asked = {"fastattn": (server, requests(server, *ask, texts)), peer: (other, requests(other, *ask_peer, texts))}
-        for name, (one, _) in asked.items():
-            findings.say(f"{name} {one.memory() / 1e6:.0f} MB idle")
-        rates = []
-        for clients in CLIENTS:
-            ours, theirs = (load(*each, clients, SECONDS) for each in asked.values())
-            remark = f"{ours}; {peer} {theirs}, {theirs.failed} errors"
-            findings.at_least(f"{clients} clients:", ours.rate / theirs.rate, f"x {peer}", 1.0, remark)
-            findings.at_most("p99", ours.p99_ms / theirs.p99_ms, f"of {peer}'s", 1.0)
-            findings.at_most("errors", ours.failed, "", 0)
-            findings.at_most("answers that differ", ours.different, f"of {ours.compared}", 0)
-            rates.append(ours.rate)
-    findings.say(f"{CLIENTS[-1]} clients: {rates[-1] / rates[0]:.2f} x one")
-    with running([*own, "--processes", str(processors())]) as server:
-        asked_of_several = requests(server, *ask, texts)
-        one, *_, most = (load(server, asked_of_several, clients, SECONDS) for clients in (CLIENTS[0], CLIENTS[-1]))
-        memory = f"{one}; {most}; {server.memory() / 1e6:.0f} MB"
-    findings.at_least(f"{processors()} processes, {CLIENTS[-1]} clients:", most.rate / one.rate, "x one", SCALE, memory)
-
-
-def _beside_plain_server(findings: Findings, data: Data, model: str, ask: Ask, peer: str) -> None:
-    """The load of English texts, on ``bench.plain_server`` with the peer too."""
-    plain = [sys.executable, "-m", "bench.plain_server", peer, str(download.resolve(model)), "--port", "{port}"]
-    ask_peer = ("/", lambda text: {"texts": [text]})
-    _under_load(findings, mixed(data.flores("en")), [*SERVE, "-m", model], ask, peer, plain, ask_peer)
-
-
-def requests(server: Server, path: str, body: Callable[[str], Any], texts: list[str]) -> list[tuple[str, Any, bytes]]:
-    return [(path, body(text), server.ask(path, body(text))) for text in texts]
-
-
-@check(
-    "serve-load-firefox",
-    "en-pt, fastattn serve beside fxtranslate behind FastAPI, 1, 8 and 64 clients of wrk, sentences and paragraphs: "
-    f"ahead at every point, 64 clients at least {SCALE:g} x one, no answer differs from the one given alone",
-)
-def firefox(findings: Findings, data: Data) -> None:
-    need("fxtranslate", "fastapi")
-    ask = ("/translate", lambda text: {"q": text, "source": "en", "target": "pt"})
-    _beside_plain_server(findings, data, "en-pt", ask, "fxtranslate")
-
-
-@check(
-    "serve-load-libretranslate",
-    "zh-en, fastattn serve beside LibreTranslate with the same checkpoint, the program that FASTATTN_LIBRETRANSLATE "
-    "names: the same",
-)
-def libretranslate(findings: Findings, data: Data) -> None:
-    program = os.environ.get("FASTATTN_LIBRETRANSLATE") or shutil.which("libretranslate")
-    if not program:
-        raise Absent("libretranslate, the package of that name")
-    ask = ("/translate", lambda text: {"q": text, "source": "zh", "target": "en"})
-    command = [program, "--host", "127.0.0.1", "--port", "{port}", "--disable-web-ui", "--threads", "8"]
-    _under_load(findings, mixed(data.flores("zh")), [*SERVE, "-m", "zh-en"], ask, "LibreTranslate", command, ask)
-
-
-@check("serve-load-vectors", "minilm, fastattn serve beside sentence-transformers behind FastAPI: the same")
-def vectors(findings: Findings, data: Data) -> None:
-    need("sentence_transformers", "fastapi")
-    ask = ("/embed", lambda text: {"inputs": [text]})
-    _beside_plain_server(findings, data, "minilm", ask, "sentence-transformers")
-
 
 EXAMPLES = 100  # of each operation
 # A code that is no language fits the description, and is refused in LibreTranslate's way, by 400.

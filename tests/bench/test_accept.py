@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from tests import ROOT
-from tests.messages import refused
 
 
 def test_checks_have_names_of_their_own_and_are_listed_without_corpora(accepted):
@@ -91,28 +90,6 @@ grep -c "\\"shortName\\": \\"$2\\"" "$data/model_info.json" >> "$6"
     program.write_text("#!/bin/sh\necho no such model >&2\nexit 1\n")
     with pytest.raises(RuntimeError, match="no such model"):
         peer.translate("en-xx", source, target, 1)
-
-
-def test_fxtranslate_gets_the_files_of_a_model(monkeypatch, tmp_path):
-    from bench.translate_locally import FxTranslate
-
-    class Engine:
-        def __init__(self, *files):
-            self.files = b" ".join(files).decode()
-
-        def translate_long(self, text):
-            return f"{text}: {self.files}"
-
-    monkeypatch.setitem(sys.modules, "fxtranslate", argparse.Namespace(Translator=Engine))
-    for name in ("model.enxx.bin", "lex.50.50.enxx.s2t.bin", "vocab.enxx.spm", "config.yml"):
-        (tmp_path / name).write_bytes(name[:5].encode())
-    assert FxTranslate(tmp_path).translate("hello") == "hello: model vocab vocab lex.5"
-    (tmp_path / "vocab.enxx.spm").rename(tmp_path / "srcvocab.enxx.spm")
-    (tmp_path / "trgvocab.enxx.spm").write_bytes(b"other")
-    assert FxTranslate(tmp_path).translate("") == ": model vocab other lex.5"
-    (tmp_path / "lex.50.50.enxx.s2t.bin").unlink()
-    with refused(FileNotFoundError, "lex.*.bin"):
-        FxTranslate(tmp_path)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="in kB elsewhere, or not told")

@@ -1,15 +1,13 @@
-"""Many clients of a server at once, by wrk: requests a second, their waits, and answers that differ."""
+"""fastattn serve in a process of its own: its answers, its memory."""
 
 import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).with_name("load.lua")
 SERVE = [sys.executable, "-m", "fastattn", "serve", "--port", "{port}"]
 START = 180.0  # seconds, for loading and compiling
 
@@ -48,26 +45,6 @@ class Server:
         return found
 
 
-@dataclass(frozen=True)
-class Load:
-    """What wrk found; times in milliseconds."""
-
-    seconds: float
-    requests: int
-    p50_ms: float
-    p99_ms: float
-    failed: int
-    compared: int
-    different: int
-
-    @property
-    def rate(self) -> float:
-        return self.requests / self.seconds
-
-    def __str__(self) -> str:
-        return f"{self.rate:.1f}/s, p50 {self.p50_ms:.1f}, p99 {self.p99_ms:.1f} ms"
-
-
 @contextlib.contextmanager
 def running(command: Sequence[str], health: str = "/health") -> Iterator[Server]:
     """A command that serves at {port}, in a process of its own; yields once it answers."""
@@ -94,23 +71,3 @@ def running(command: Sequence[str], health: str = "/health") -> Iterator[Server]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def load(server: Server, requests: Sequence[tuple[str, Any, bytes]], clients: int, seconds: float) -> Load:
-    """What so many clients see, each of which asks again as soon as it has an answer.
-
-    requests  (path, JSON, the answer's bytes or b"") in turn; answers are compared where the server gives back the
-              id of a request
-    """
-    wrk = shutil.which("wrk")
-    if wrk is None:
-        raise FileNotFoundError("wrk, Debian's package wrk")
-    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as file:
-        for path, body, answer in requests:
-            file.write(f"{path}\t{json.dumps(body)}\t{answer.decode()}\n")
-        file.flush()
-        command = [wrk, "-t1", f"-c{clients}", f"-d{seconds:g}s", "--timeout", "60s", "-s", str(SCRIPT), server.address]
-        ended = subprocess.run(
-            command, env=os.environ | {"FASTATTN_LOAD": file.name}, capture_output=True, text=True, check=True
-        )
-    return Load(**json.loads(ended.stdout.splitlines()[-1]))
