@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from bench.checks import Data, Findings, check, need
-from bench.decoder_shapes import SMOLLM2
 from bench.server import SERVE, running
 from fastattn import Encoder, Generator, Translator
 
@@ -27,7 +26,7 @@ LEFT_OUT = "positive_data_acceptance"
 def schema(findings: Findings, data: Data) -> None:
     need("schemathesis", "fastapi")
     program = Path(sys.executable).with_name("schemathesis")
-    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}", "--timeout", "20"]) as server:
+    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", "lm=smollm2", "--timeout", "20"]) as server:
         ended = subprocess.run(
             [str(program), "run", f"{server.address}/openapi.json", "--max-examples", str(EXAMPLES), "--seed", "1",
              "-c", "all", "--exclude-checks", LEFT_OUT],
@@ -54,8 +53,8 @@ ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 def clients(findings: Findings, data: Data) -> None:
     need("openai", "deepl", "libretranslatepy", "langchain_openai", "llama_index", "fastapi", "py3langid")
     wanted = Translator("en-pt").translate(TEXTS), Encoder("minilm").encode(TEXTS)
-    answer = Generator(SMOLLM2.path).generate(messages=ASKED, max_new_tokens=24)
-    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", f"lm={SMOLLM2.path}"]) as server:
+    answer = Generator("smollm2").generate(messages=ASKED, max_new_tokens=24)
+    with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", "lm=smollm2"]) as server:
         for name, alike in _answers(server.address, *wanted, answer):
             findings.at_least(f"{name}:", int(alike), "", 1, "")
 

@@ -1,15 +1,12 @@
-"""Published shapes: files of them are read; every engine gets the same texts and gives our vectors and scores."""
+"""Published shapes: every engine gets the same texts and gives our vectors and scores."""
 
 import dataclasses
-from dataclasses import replace
 
 import pytest
 
-from bench import decoder_shapes
 from bench.architectures import ARCHITECTURES, RERANKER, Architecture, make_texts
 from bench.case import OURS
 from bench.checks.architectures import make_case
-from fastattn.weights import read
 
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
 
@@ -40,20 +37,3 @@ def test_engines_agree(kind, tmp_path):
         for name in set(results) - {OURS}:
             agrees, difference = case.agree(results[OURS], results[name])
             assert agrees, f"{precision}, {name}: {difference}"
-
-
-def test_tokens_are_distinct_and_made_by_their_merges():
-    tokens, merges = decoder_shapes._vocabulary(70_000)
-    assert len(set(tokens)) == len(tokens) == 70_000
-    known = set(tokens)
-    assert all(known.issuperset([*merge.split(" "), merge.replace(" ", "")]) for merge in merges)
-
-
-@pytest.mark.parametrize("shape", [decoder_shapes.QWEN3, decoder_shapes.HY_MT], ids=lambda shape: shape.name)
-def test_a_written_file_is_read(shape, tmp_path, monkeypatch):
-    pytest.importorskip("gguf")
-    monkeypatch.setattr(decoder_shapes, "cache_root", lambda: tmp_path)
-    small = replace(shape, layers=2, width=256, heads=2, key_heads=1, inner=256, words=300)
-    checkpoint = read(small.path)
-    assert checkpoint.precision == "int4" and checkpoint.spec.decoder.layers == 2
-    assert checkpoint.spec.decoder.vocabulary == 300
