@@ -15,8 +15,8 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from bench.server import SERVE, Server, running
+from bench.soak import run_threads
 
-CLIENTS = 8
 HUGE = 100 << 20  # bytes of a body
 TRANSLATED, ENCODED = "/translate", "/embed"
 
@@ -57,11 +57,9 @@ class Clients:
             else:
                 self._add(name, 0, False)
 
-    def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=120)
-
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        with contextlib.closing(self._connection()) as connection:
+        connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=120)
+        with contextlib.closing(connection):
             connection.request("POST", path, body, {"content-type": "application/json"})
             answer = connection.getresponse()
             return answer.status, answer.read()
@@ -125,19 +123,7 @@ def soak_server(
     minutes: float, seed: int, sentences: list[str], add: Callable[[str, int, bool], None]
 ) -> tuple[int, list[int]]:
     """(how many kinds of requests there are, the server's memory each second)."""
-    samples: list[int] = []
     with running([*SERVE, "-m", "en-pt", "-m", "minilm"]) as server:
         clients, over = Clients(server, sentences, add), threading.Event()
-        threads = [
-            threading.Thread(target=clients.run, args=(f"{seed} {n}", over), daemon=True) for n in range(CLIENTS)
-        ]
-        for thread in threads:
-            thread.start()
-        end = time.monotonic() + 60 * minutes
-        while time.monotonic() < end:
-            samples.append(server.memory())
-            time.sleep(min(1, max(0.0, end - time.monotonic())))
-        over.set()
-        for thread in threads:
-            thread.join()
+        samples = run_threads(lambda number: clients.run(f"{seed} {number}", over), over, minutes, server.memory)
     return len(clients.kinds), samples
