@@ -19,7 +19,7 @@ from fastattn.weights import read
 TOKENS = "tokens/s"
 
 
-def _calls(engines: dict[str, Engine[Any]], request: Request, arguments: tuple, warm_up: tuple) -> dict[str, Any]:
+def _calls(engines: dict[str, Engine], request: Request, arguments: tuple, warm_up: tuple) -> dict[str, Any]:
     """{engine: its calls by setting, each run once on a small input, or a str with the reason for none}."""
     found: dict[str, Any] = {}
     for name, engine in engines.items():
