@@ -38,14 +38,14 @@ def largest_difference(ours: Any, other: Any, precision: str = "float32") -> tup
     return difference <= ALLOWED[precision], f"{difference:.0e}"
 
 
-def same_directions(ours_BD: np.ndarray, other_BD: np.ndarray, wanted: float = 0.9) -> tuple[bool, str]:
+def same_directions(ours_BD: np.ndarray, other_BD: np.ndarray) -> tuple[bool, str]:
     """Compare vectors of engines that round differently, by the least cosine of a sentence's two.
 
     NNCF rounds with fixed scales: of 486 sentences the least is 0.951 to ours.
     """
     lengths_B = np.linalg.norm(ours_BD, axis=1) * np.linalg.norm(other_BD, axis=1)
     least = float(((ours_BD * other_BD).sum(1) / lengths_B).min())
-    return least >= wanted, f"cosine at least {least:.3f}"
+    return least >= 0.93, f"cosine at least {least:.3f}"
 
 
 @dataclass

@@ -80,7 +80,7 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
         flops = 2.0 * layer_weights(checkpoint, "encoder") * sum(lengths)
         stack, squares = checkpoint.spec.encoder, float(np.square(lengths, dtype=np.float64).sum())
         flops += 4.0 * stack.layers * stack.attention.query_width * squares
-        agree = largest_difference if request.precision == "float32" else partial(same_directions, wanted=0.93)
+        agree = largest_difference if request.precision == "float32" else same_directions
         return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, agree=agree, warm=True)
 
     yield partial(case, f"encode {len(texts)} sentences", texts, calls, False)

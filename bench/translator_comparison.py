@@ -18,11 +18,7 @@ FORCED = (5, 6, 7, 8)  # a target whose logits are compared
 
 
 class Agreement(NamedTuple):
-    """How many of the texts have the same on both sides.
-
-    logits  the largest difference, relative to the largest logit
-    lengths how many different lengths of the beams' translations there are
-    """
+    """How many of the texts have the same on both sides; of logits the largest difference, relative to the largest."""
 
     texts: int
     ids: int
@@ -30,7 +26,6 @@ class Agreement(NamedTuple):
     greedy: int
     beam: int
     joined: int
-    lengths: int
 
     @property
     def whole(self) -> bool:
@@ -66,7 +61,7 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
     here_TV, there_TV = logits_of(translator, theirs[0], target), log_softmax(logits_TV)
     is_finite = np.isfinite(there_TV)
     difference = float(np.abs(here_TV[is_finite] - there_TV[is_finite]).max() / np.abs(logits_TV[is_finite]).max())
-    same, joined, lengths = [], 0, set()
+    same, joined = [], 0
     for beams in (1, 4):
         found = translator.translate(list(texts), details=True, beam_size=beams, split="never", **languages)
         expected = oracle.generate(theirs, beams)
@@ -75,10 +70,7 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
         # what is of no text, special tokens and rows without one, is joined otherwise by slow tokenizers
         plain = [not any(not token or token.startswith(("__", "<")) for token in row) for row in tokens]
         joined = sum(not kept or one.text == oracle.text(row) for one, row, kept in zip(found, expected, plain))
-        lengths = {len(row) for row in expected}
-    return Agreement(
-        len(texts), sum(a == b for a, b in zip(ours, theirs)), difference, *same, joined=joined, lengths=len(lengths)
-    )
+    return Agreement(len(texts), sum(a == b for a, b in zip(ours, theirs)), difference, *same, joined=joined)
 
 
 LONGEST = 24

@@ -31,23 +31,24 @@ def plural(threads: int) -> str:
     return f"{threads} thread{'s'[: threads > 1]}"
 
 
+def folder_of(model: str) -> Path:
+    return download.resolve(model).absolute()
+
+
 def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
     peers = cache_root() / "bench"
     peers.mkdir(parents=True, exist_ok=True)
-    models = {
-        field: str(download.resolve(name).absolute())
-        for field, name in (("encoder", "minilm"), ("translator", "zh-en"))
-    }
+    models = {"encoder": str(folder_of("minilm")), "translator": str(folder_of("zh-en"))}
     return Request(part, threads, data=str(data.root.absolute()), cache=str(peers), **models, **fields)
 
 
-def in_child(wanted: Request, more: dict[str, str] | None = None) -> dict[str, Any]:
-    """The results of a new process; ``more`` has additional environment variables."""
+def in_child(request: Request) -> dict[str, Any]:
+    """The results of a new process."""
     with tempfile.TemporaryDirectory() as scratch:
-        found = run_child(wanted, Path(scratch), more)
-    if "failed" in found:
-        raise RuntimeError(found["failed"])
-    return found
+        results = run_child(request, Path(scratch))
+    if "failed" in results:
+        raise RuntimeError(results["failed"])
+    return results
 
 
 def against(case: Case, *engines: str) -> Case:
@@ -69,12 +70,6 @@ def compare(case: Case, threads: int, rounds: int = 9, seconds: float = 10.0) ->
         side["ratio"] = side["seconds"] / sides[OURS]["seconds"]
         side["rate"] = f"{case.work / side['seconds']:,.0f} {case.unit}"
     return sides
-
-
-def fastest_peer(sides: dict[str, dict[str, Any]]) -> tuple[str, list[str]]:
-    """(the fastest engine but ours of ``compare``'s results, the rate and the setting of each engine)."""
-    fastest = min((name for name in sides if name != OURS), key=lambda name: sides[name]["seconds"])
-    return fastest, [f"{name} {side['rate']} {side['setting']}".strip() for name, side in sides.items()]
 
 
 def timed(
@@ -102,7 +97,3 @@ def python(*arguments: str, cache: Path | None = None) -> str:
 def command_of(model: str, *options: str) -> list[str]:
     """The arguments of Python that translate as the checkpoint itself asks."""
     return ["-m", "fastattn.cli", "translate", "--model", str(folder_of(model)), *options]
-
-
-def folder_of(model: str) -> Path:
-    return download.resolve(model).absolute()

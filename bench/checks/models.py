@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.case import OURS
 from bench.checks import Absent, Data, Findings, check
-from bench.checks.compare import THREADS, against, compare, fastest_peer, milliseconds, pause, plural, request, timed
+from bench.checks.compare import THREADS, against, compare, milliseconds, pause, plural, request, timed
 from bench.encoders import TRANSLATORS, alone
 from bench.model_cases import encode_cases, translate_cases
 from bench.timing import alternate, library_threads
@@ -138,7 +138,8 @@ def _ahead(findings: Findings, data: Data, precisions: tuple[str, ...], engines:
                     raise Absent("; ".join(absent))
                 case = against(case, *present)
             sides = compare(case, threads, rounds=9, seconds=30.0)
-        fastest, rates = fastest_peer(sides)
+        fastest = min((name for name in sides if name != OURS), key=lambda name: sides[name]["seconds"])
+        rates = [f"{name} {side['rate']} {side['setting']}".strip() for name, side in sides.items()]
         what = f"{precision}, {plural(threads)}:"
         findings.at_least(what, sides[fastest]["ratio"], f"x {fastest}", least, "; ".join(rates + absent))
 
