@@ -1,17 +1,14 @@
-"""What surrounds a translation: alignment, terms, the places between sentences.
+"""What surrounds a translation: alignment and terms.
 
 Alignment is judged by the error rate of Och and Ney (2003), all links being sure.
 """
 
-import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.checks import Data, Findings, check
 from fastattn import Translator
-from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import is_spaceless
 from fastattn.translation.alignment import WordLink, pharaoh, word_links
 
@@ -148,62 +145,3 @@ def glossary(findings: Findings, data: Data) -> None:
 
 def _occurrences(term: str, text: str) -> int:
     return len(re.findall(rf"\b{term}\b", text, re.IGNORECASE))
-
-
-MOST, WANTED = 6, 0.98  # items of a paragraph; a share of the places between them
-
-
-def paragraphs(sentences: list[str], joint: str) -> list[tuple[str, set[int]]]:
-    """(a paragraph, where its sentences begin but for the first), from a fixed seed."""
-    rng, found, at = random.Random(5), [], 0
-    while at < len(sentences):
-        chosen = [one.strip() for one in sentences[at : at + rng.randint(2, MOST)]]
-        at += len(chosen)
-        begins, text = set[int](), chosen[0]
-        for one in chosen[1:]:
-            text += joint
-            begins.add(len(text))
-            text += one
-        found.append((text, begins))
-    return found
-
-
-def f1(found: list[tuple[set[int], set[int]]]) -> float:
-    common = sum(len(one & other) for one, other in found)
-    return 2 * common / max(1, sum(len(one) + len(other) for one, other in found))
-
-
-def begins_of(text: str, sentences: list[str]) -> set[int]:
-    """Where sentences but the first begin in a text, blanks before them left out."""
-    begins, at = set(), 0
-    for sentence in sentences:
-        core = sentence.strip()
-        if core and (place := text.find(core, at)) >= 0:
-            begins.add(place)
-            at = place + len(core)
-    return begins - {len(text) - len(text.lstrip())}
-
-
-@check(
-    "sentences-flores",
-    f"paragraphs of 2 to {MOST} items of FLORES dev, en, pt and zh: at least {WANTED} of the places found, "
-    "F1 not below pysbd's; every ninth item is of several sentences, which F1 takes for mistakes",
-)
-def sentence_places(findings: Findings, data: Data) -> None:
-    import pysbd
-
-    for language, theirs in (("en", "en"), ("pt", "es"), ("zh", "zh")):  # pysbd has no Portuguese: its nearest
-        joined = paragraphs(data.flores(language), "" if language == "zh" else " ")
-        peer = pysbd.Segmenter(language=theirs, clean=False)
-        splitters: dict[str, Callable[[str], list[str]]] = {
-            "own": lambda text, language=language: split_sentences(text, language),
-            "pysbd": peer.segment,
-        }
-        found = {
-            name: [(begins_of(text, split(text)), begins) for text, begins in joined]
-            for name, split in splitters.items()
-        }
-        scores = {name: f1(pairs) for name, pairs in found.items()}
-        hits = sum(len(one & begins) for one, begins in found["own"]) / sum(len(begins) for _, begins in joined)
-        findings.at_least(f"{language}: found", hits, "", WANTED)
-        findings.at_least("F1", scores["own"], "", scores["pysbd"], "pysbd's")
