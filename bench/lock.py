@@ -73,17 +73,10 @@ def lock_word() -> tuple[int, int]:
 class Sampled:
     """share    of the time that the lock was held
     seconds  of CPU that the process took, without the sampling thread's
-    wall     seconds
     """
 
     share: float = 0.0
     seconds: float = 0.0
-    wall: float = 0.0
-
-    @property
-    def held(self) -> float:
-        """Seconds of CPU with the lock held, of a process that has one thread at work at a time."""
-        return self.share * self.seconds
 
 
 @contextlib.contextmanager
@@ -102,12 +95,11 @@ def sampled_lock() -> Iterator[Sampled]:
     while not room_N[LOOKS // 8]:
         time.sleep(0.001)
     room_N[:2] = 0
-    wall, seconds = time.perf_counter(), time.process_time()
+    seconds = time.process_time()
     try:
         yield found
     finally:
         looks, held = room_N[0], room_N[1]
-        found.wall = time.perf_counter() - wall
         room_N[STOP // 8] = 1
         sampler.join()
         found.seconds = time.process_time() - seconds - own[0]

@@ -1,10 +1,11 @@
 """Attention over whole sentences, with rows of distances too, and over tables of cached keys."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
+from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of, with_weights
 from fastattn.arguments.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.spec.rounding import bfloat16_bits
 
@@ -76,16 +77,9 @@ def attention(
             seen = ops.seen_around(a["query_starts"], lengths, offset, *sides)
         common = {"position_bias": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
         batch = RaggedBatch(a["query_starts"], a["key_starts"], seen, sinks)
-        rows = a["query"], a["key"], a["value"], batch, laid_out
-
-        def call() -> tuple[np.ndarray, ...]:
-            plain = ops.attention(*rows, **common)
-            if not fused:
-                return (plain,)
-            weights = np.full((len(queries), heads, longest_query, longest_key), np.nan, a["query"].dtype)
-            return plain, ops.attention(*rows, **common, weights_BHTS=weights), weights
-
-        return call
+        call = partial(ops.attention, a["query"], a["key"], a["value"], batch, laid_out, **common)
+        shape = len(queries), heads, longest_query, longest_key
+        return with_weights(call, "weights_BHTS", *shape) if fused else lambda: (call(),)
 
     name = f"{queries}-{keys}-{heads}/{key_heads}x{head_width}-{causal}-{offset}-{bias}-{hidden}-{size}"
     if window or value_width or positions:
@@ -101,7 +95,7 @@ def attention(
         4.0 * width * sum(t * ((t + 1) / 2 if causal else t) for t in queries),
     )
     itself = queries == keys
-    return Problem(f"attention-{name}".replace(" ", ""), "attention", arrays, bind, form, work=work if itself else None)
+    return Problem(f"attention-{name}", "attention", arrays, bind, form, work=work if itself else None)
 
 
 def equal_lengths(
@@ -164,23 +158,11 @@ def attention_step(
 
     def bind(ops: Any, a: Arrays) -> Any:
         seen = KeyIndex(a["index"], a["stops"], a.get("rows"), a.get("firsts"))
-        inputs = a["query"], a["key_value"], a["key_value"], seen, laid_out
-        common = {
-            "bias_NHS": a.get("bias"),
-            "position_bias": _position_bias(a, positions),
-            "vector_HK": a.get("vector"),
-        }
+        more = {"position_bias": _position_bias(a, positions), "vector_HK": a.get("vector"), "bias_NHS": a.get("bias")}
+        call = partial(ops.attention_step, a["query"], a["key_value"], a["key_value"], seen, laid_out, **more)
+        return with_weights(call, "weights_NHS", rows * chunk, heads, longest) if shared else lambda: (call(),)
 
-        def call() -> tuple[np.ndarray, ...]:
-            plain = ops.attention_step(*inputs, **common)
-            if not shared:
-                return (plain,)
-            weights = np.full((rows * chunk, heads, longest), np.nan, a["query"].dtype)
-            return plain, ops.attention_step(*inputs, **common, weights_NHS=weights), weights
-
-        return call
-
-    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}".replace(" ", "")
+    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}"
     if chunk > 1 or window or value_width or positions:
         name += f"-{chunk}-{window}-{value_width}-{positions}"
     if softcap:
@@ -219,18 +201,11 @@ def disentangled_attention(
     def bind(ops: Any, a: Arrays) -> Any:
         distances = ops.pack_distances(a.get("keys"), a.get("queries"), laid_out)
         seen = ops.seen_around(a["starts"], np.diff(a["starts"]), np.zeros(1, np.int64), -1, 0) if causal else None
-        inputs = a["rows"], a["rows"], a["rows"], RaggedBatch(a["starts"], a["starts"], seen), laid_out
+        batch = RaggedBatch(a["starts"], a["starts"], seen)
+        call = partial(ops.attention, *[a["rows"]] * 3, batch, laid_out, distances=distances)
+        return with_weights(call, "weights_BHTS", len(lengths), heads, longest, longest) if fused else lambda: (call(),)
 
-        def call() -> tuple[np.ndarray, ...]:
-            plain = ops.attention(*inputs, distances=distances)
-            if not fused:
-                return (plain,)
-            weights = np.full((len(lengths), heads, longest, longest), np.nan, a["rows"].dtype)
-            return plain, ops.attention(*inputs, distances=distances, weights_BHTS=weights), weights
-
-        return call
-
-    name = f"disentangled-{lengths}-{heads}x{head_width}-{farthest}-{terms}-{causal}".replace(" ", "")
+    name = f"disentangled-{lengths}-{heads}x{head_width}-{farthest}-{terms}-{causal}"
     products = 2 * (2 + len(terms.split()))  # a column of distances for each key
     work = Work(
         f"pack_distances and attention ({len(lengths)}, {heads}, {longest}, {head_width})",

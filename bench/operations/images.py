@@ -23,7 +23,7 @@ Grid = tuple[int, int, int]
 
 
 def _name(*parts: Any) -> str:
-    return "-".join(str(part).replace(" ", "") for part in parts)
+    return "-".join(map(str, parts))
 
 
 def _pixels(rng: np.random.Generator, rows: int, channels: int) -> np.ndarray:

@@ -90,7 +90,7 @@ def project_peaks(lengths: tuple[int, ...], width: int, vocabulary: int) -> Prob
         FLOAT * (rows * width + (width + 1.0 + len(lengths)) * vocabulary),
         2.0 * rows * width * vocabulary,
     )
-    name = f"project_peaks-{lengths}x{width}x{vocabulary}".replace(" ", "")
+    name = f"project_peaks-{lengths}x{width}x{vocabulary}"
     return Problem(name, "project_peaks", arrays, bind, work=work)
 
 

@@ -68,7 +68,7 @@ def recur(
     products = directions * gates * units * (inputs + units)
     moved = WEIGHT_BYTES[precision] * products + FLOAT * rows * (inputs + states)
     return Problem(
-        f"recur-{cell}-{lengths}-{inputs}x{units}-{directions}-{goes_on}".replace(" ", ""),
+        f"recur-{cell}-{lengths}-{inputs}x{units}-{directions}-{goes_on}",
         "recur",
         arrays,
         bind,

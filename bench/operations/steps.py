@@ -81,7 +81,7 @@ def recurrence(operation: str, lengths: tuple[int, ...], width: int, size: float
 
         return call
 
-    return Problem(f"{operation}-{lengths}x{width}-{size}".replace(" ", ""), operation, arrays, bind)
+    return Problem(f"{operation}-{lengths}x{width}-{size}", operation, arrays, bind)
 
 
 AWKWARD = [

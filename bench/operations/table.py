@@ -47,6 +47,9 @@ class Problem:
     exact: tuple[int, ...] = ()
     work: Work | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.replace(" ", ""))
+
     def call(self, ops: Any, arrays: Arrays) -> Results:
         return self.bind(ops, arrays)()
 
@@ -94,6 +97,17 @@ class Operation:
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
+
+
+def with_weights(attend: Callable[..., np.ndarray], keyword: str, *shape: int) -> Callable[[], Results]:
+    """A call of attention that gives (its result, that of a second call which returns weights, the weights)."""
+
+    def call() -> Results:
+        plain = attend()
+        weights = np.full(shape, np.nan, plain.dtype)
+        return plain, attend(**{keyword: weights}), weights
+
+    return call
 
 
 def starts_of(lengths: tuple[int, ...]) -> np.ndarray:
