@@ -171,7 +171,7 @@ def _exported(module: nn.Module, given: tuple[Tensor, ...], threads: int) -> Cal
     return lambda *arrays: made.run(None, dict(zip(names, map(np.asarray, arrays), strict=True)))
 
 
-def transliterate(engine: Engine, checkpoint: Checkpoint, words: list[str], most: int) -> list[str]:
+def transliterate(engine: Engine, checkpoint: Checkpoint, most: int, words: list[str]) -> list[str]:
     """A batch of words; characters that the vocabulary lacks become its unknown one, or nothing."""
     text = checkpoint.text
     numbers = {character: i for i, character in enumerate(text.source_vocabulary)}

@@ -1,9 +1,10 @@
 """Documents of real life: structure, speed, and how surely languages are found."""
 
+import contextlib
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,12 @@ def speed(findings: Findings, data: Data) -> None:
     plain = "".join(f"<p>{text}</p>\n" for text in texts).encode()
     tagged = "".join(f"<p>{' '.join(['<b>' + text.split()[0] + '</b>', *text.split()[1:]])}</p>\n" for text in texts)
     with Translator("en-pt") as translator:
-        times = alternate(
-            {
-                "lines": lambda: list(translator.translate_iter(texts)),
-                "paragraphs": lambda: translate_document(translator, plain, "html"),
-                "tags": lambda: translate_document(translator, tagged.encode(), "html"),
-            },
-            rounds=7,
-            seconds=90.0,
-        )
+        calls: dict[str, Callable[[], object]] = {
+            "lines": lambda: list(translator.translate_iter(texts)),
+            "paragraphs": lambda: translate_document(translator, plain, "html"),
+            "tags": lambda: translate_document(translator, tagged.encode(), "html"),
+        }
+        times = alternate(calls, rounds=7, seconds=90.0)
     for name in ("paragraphs", "tags"):
         findings.at_least(name, times["lines"] / times[name], "of the speed of lines", SHARE, f"{times[name]:.2f} s")
 
@@ -100,8 +98,7 @@ def own_documents() -> list[Path]:
             form = form_of(path)
             if form in by_form and path.is_file() and not path.is_symlink() and 500 < path.stat().st_size < MOST_BYTES:
                 by_form[form].append(path)
-    chosen = [path for paths in by_form.values() for path in paths[:: max(1, len(paths) // DOCUMENTS)][:DOCUMENTS]]
-    return chosen
+    return [path for paths in by_form.values() for path in paths[:: max(1, len(paths) // DOCUMENTS)][:DOCUMENTS]]
 
 
 @check(
@@ -110,29 +107,22 @@ def own_documents() -> list[Path]:
     f"code and times as they were, one that changes nothing every byte, and so does en-pt in {BY_MODEL} short ones",
 )
 def documents_round(findings: Findings, data: Data) -> None:
-    documents = [path for path in own_documents() if _readable(path)]
+    unchanged: dict[Path, bytes] = {}
+    for path in own_documents():
+        with contextlib.suppress(InputError):
+            unchanged[path] = _translated(Unchanged(), path)
+    documents = [path for path, content in unchanged.items() if content]
     faults = [path.name for path in documents if not _same(Capitals(), path)]
-    changed = [
-        path.name
-        for path in documents
-        if form_of(path) not in ("po", "xliff") and _translated(Unchanged(), path) != path.read_bytes()
-    ]
+    pages = [path for path in documents if form_of(path) not in ("po", "xliff")]
+    changed = [path.name for path in pages if unchanged[path] != path.read_bytes()]
     findings.at_least("documents", len(documents), "", DOCUMENTS)
     findings.at_most("other structure", len(faults), ", ".join(faults[:5]), 0)
     findings.at_most("other bytes", len(changed), ", ".join(changed[:5]), 0)
     short = [path for path in documents if path.stat().st_size < SHORT]
+    short = short[:: max(1, len(short) // BY_MODEL)][:BY_MODEL]
     with Translator("en-pt") as translator:
-        wrong = [
-            path.name for path in short[:: max(1, len(short) // BY_MODEL)][:BY_MODEL] if not _same(translator, path)
-        ]
-    findings.at_most("other structure by en-pt", len(wrong), ", ".join(wrong[:5]), 0)
-
-
-def _readable(path: Path) -> bool:
-    try:
-        return bool(_translated(Unchanged(), path))
-    except InputError:
-        return False
+        faults = [path.name for path in short if not _same(translator, path)]
+    findings.at_most("other structure by en-pt", len(faults), ", ".join(faults[:5]), 0)
 
 
 class Unchanged(Capitals):

@@ -6,6 +6,8 @@ import random
 import re
 import zipfile
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -72,27 +74,21 @@ def _agree(ours: np.ndarray, other: np.ndarray) -> tuple[bool, str]:
 ENGLISH, THAI = 1000, 500
 BATCH, ALONE = 64, 8
 WANTED = {"PyTorch": 3.0, "ONNX Runtime": 1.5}
-Program = Callable[[str], str]
 
 
 def package(name: str) -> Path:
     """The folder of an installed package, which is not imported; raises Absent if it is missing."""
-    found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
         raise Absent(f"the package {name} is not installed")
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
-def agreement(findings: Findings, model: str, words: list[str], program: Program) -> None:
-    expected = [program(word) for word in words]
-    different = [
-        f"{word} {found!r}, not {theirs!r}"
-        for word, found, theirs in zip(words, Translator(model).translate(words), expected)
-        if found != theirs
-    ]
-    findings.at_least(
-        model, len(words) - len(different), f"of {len(words)} words", len(words), "; ".join(different[:3])
-    )
+def agreement(findings: Findings, model: str, words: list[str], program: Callable[[str], str]) -> None:
+    results = zip(words, Translator(model).translate(words), map(program, words))
+    different = [f"{word} {ours!r}, not {theirs!r}" for word, ours, theirs in results if ours != theirs]
+    same = len(words) - len(different)
+    findings.at_least(model, same, f"of {len(words)} words", len(words), "; ".join(different[:3]))
 
 
 @check("transliteration-e2k", f"e2k, {ENGLISH} English words of tatoeba.org: the katakana of its own package")
@@ -122,6 +118,10 @@ def thai(count: int) -> list[str]:
     return random.Random(3).sample(words, count)
 
 
+def _in_batches(call: Callable[[list[str]], list[str]], batches: list[list[str]]) -> list[str]:
+    return [word for batch in batches for word in call(batch)]
+
+
 @check(
     "transliteration-speed",
     f"e2k and thai2rom, float32, batches of {BATCH} words and one at a time, one thread and two: "
@@ -132,20 +132,18 @@ def transliteration_speed(findings: Findings, data: Data) -> None:
 
     for name, words, most in (("e2k", english(data, BATCH), 16), ("thai2rom", thai(BATCH), 100)):
         checkpoint = read(download.resolve(name))
-        for threads in THREADS:
-            peers = {"PyTorch": torch_engine(name, checkpoint), "ONNX Runtime": onnx_engine(name, checkpoint, threads)}
-            ours = Translator(name, "float32", threads=threads)
-            for some, size in ((words, BATCH), (words[::ALONE], 1)):
-                batches = [some[at : at + size] for at in range(0, len(some), size)]
-                sides: dict[str, Callable[[list[str]], list[str]]] = {OURS: ours.translate}
-                for peer, engine in peers.items():
-                    sides[peer] = lambda batch, engine=engine: transliterate(engine, checkpoint, batch, most)  # noqa: B023
-                found = {side: [word for batch in batches for word in call(batch)] for side, call in sides.items()}
-                calls = {side: lambda call=call: [call(batch) for batch in batches] for side, call in sides.items()}  # noqa: B023
-                rates = {side: len(some) / seconds for side, seconds in timed(calls, threads).items()}
-                what = f"{name}, {plural(threads)}, {'batches' if size > 1 else 'one at a time'}:"
-                findings.say(", ".join(f"{side} {rate:,.0f} words/s" for side, rate in rates.items()))
-                for peer, wanted in WANTED.items():
-                    same = sum(map(str.__eq__, found[peer], found[OURS]))
-                    findings.at_least(f"{what} the words of {peer}:", same, f"of {len(some)}", 0.98 * len(some))
-                    findings.at_least(what, rates[OURS] / rates[peer], f"x {peer}", wanted)
+        for threads, alone in product(THREADS, (False, True)):
+            ours: Any = Translator(name, "float32", threads=threads)
+            peers = torch_engine(name, checkpoint), onnx_engine(name, checkpoint, threads)
+            sides = {OURS: ours.translate}
+            sides |= {side: partial(transliterate, peer, checkpoint, most) for side, peer in zip(WANTED, peers)}
+            batches = [[word] for word in words[::ALONE]] if alone else [words]
+            calls = {side: partial(_in_batches, call, batches) for side, call in sides.items()}
+            results, times = {side: call() for side, call in calls.items()}, timed(calls, threads)
+            count = len(results[OURS])
+            findings.say(", ".join(f"{side} {count / seconds:,.0f} words/s" for side, seconds in times.items()))
+            what = f"{name}, {plural(threads)}, {'one at a time' if alone else 'batches'}:"
+            for peer, least in WANTED.items():
+                same = sum(map(str.__eq__, results[peer], results[OURS]))
+                findings.at_least(f"{what} the words of {peer}:", same, f"of {count}", 0.98 * count)
+                findings.at_least(what, times[peer] / times[OURS], f"x {peer}", least)

@@ -13,7 +13,7 @@ from fastattn import Encoder, Translator
 from fastattn.ops import cpu as operations
 
 LEAST = 1.8
-SCALED_PRODUCTS = ((1024, 1024, 1024), (96, 384, 1536))  # rows, inputs, outputs
+PRODUCTS = ((1024, 1024, 1024), (96, 384, 1536))  # rows, inputs, outputs
 
 
 def _scaling(findings: Findings, calls: dict[str, list[Callable[[], object]]], seconds: float) -> None:
@@ -26,12 +26,11 @@ def _scaling(findings: Findings, calls: dict[str, list[Callable[[], object]]], s
 
 @check("two-threads-kernels", "products and attention: two threads at least 1.8 x one")
 def kernels(findings: Findings, data: Data) -> None:
-    cases = [linear(*shape) for shape in SCALED_PRODUCTS] + [attention(*shape) for shape in SHAPES]
-
     def limited(call: Callable[[], object], threads: int) -> None:
         with operations.use_threads(threads):
             call()
 
+    cases = [linear(*shape) for shape in PRODUCTS] + [attention(*shape) for shape in SHAPES]
     calls = {case.name: case.sides[OURS].calls[""] for case in cases}
     _scaling(findings, {name: [partial(limited, call, n) for n in THREADS] for name, call in calls.items()}, 3.0)
 
