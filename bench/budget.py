@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.sentences import sentences
+from bench.timing import once
 
 WORDS = 22  # of the one sentence
 # Part -> functions whose own time it is: (module, class or "", name). What a checkpoint does not use is never called.
@@ -82,18 +83,15 @@ class Budget:
         for undo in self._undo:
             undo()
 
-    def _kernel_seconds(self) -> float:
-        return sum(self.kernels.values())
-
     def _timed(self, part: str, function: Callable) -> Callable:
         @functools.wraps(function)
         def timed(*arguments: Any, **options: Any) -> Any:
             self._inside.append([0.0, 0.0])
-            start, kernels = self.clock(), self._kernel_seconds()
+            start, kernels = self.clock(), sum(self.kernels.values())
             try:
                 return function(*arguments, **options)
             finally:
-                whole = [self.clock() - start, self._kernel_seconds() - kernels]
+                whole = [self.clock() - start, sum(self.kernels.values()) - kernels]
                 inside, own = self._inside.pop(), self.spent.setdefault(part, [0.0, 0.0])
                 for n in range(2):
                     own[n] += whole[n] - inside[n]
@@ -132,8 +130,12 @@ def run(size: str, model: str, threads: int, data: Path | None) -> int:
     _print_run(lambda: translator.translate(one), 10 * rounds, 1, 0.0)
     print("\n### A process that translates one line: importing\n")
     _print_imports(model, one)
-    print("\n### The same: loading, modules imported before\n")
-    _print_loading(model, threads, rounds)
+    print("\n### The same: loading, modules imported before\n\n| step | ms |\n| --- | ---: |")
+    command = [sys.executable, "-m", "bench.budget", model, str(threads)]  # each round in a process of its own
+    done = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
+    for step in done[0]:
+        values = sorted(seconds[step] for seconds in done)
+        print(f"| {step} | {1e3 * values[len(values) // 2]:.2f} |")
     return 0
 
 
@@ -151,38 +153,26 @@ def _reading(lines: list[str]) -> float:
 
 
 def _print_run(call: Callable[[], object], rounds: int, count: int, reading: float) -> None:
-    best: tuple[float, dict[str, list[float]]] | None = None
     with Budget(PARTS) as budget:
         call()
-        for _ in range(rounds):
-            seconds = budget.run(call)
-            if best is None or seconds < best[0]:
-                best = seconds, dict(budget.spent)
-    total, spent = best
+        total, spent = min(((budget.run(call), dict(budget.spent)) for _ in range(rounds)), key=lambda run: run[0])
     print("| part | ms | us a line | % | of it in kernels, ms |\n| --- | ---: | ---: | ---: | ---: |")
     rows = {"reading a file": [reading, 0.0]} if reading else {}
-    for part, (own, kernels) in (rows | spent).items():
-        _print_row(part, own, kernels, count, total)
-    _print_row("**all but reading**", total, sum(kernels for _, kernels in spent.values()), count, total)
-
-
-def _print_row(part: str, own: float, kernels: float, count: int, total: float) -> None:
-    inside = f"{1e3 * kernels:.3g}" if kernels else ""
-    print(f"| {part} | {1e3 * own:.4g} | {1e6 * own / count:.4g} | {100 * own / total:.1f} | {inside} |")
-
-
-def _command(model: str, line: str, *options: str) -> list[str]:
-    return [sys.executable, *options, "-m", "fastattn.cli", "translate", "-m", model, line]
+    rows |= spent | {"**all but reading**": [total, sum(kernels for _, kernels in spent.values())]}
+    for part, (own, kernels) in rows.items():
+        inside = f"{1e3 * kernels:.3g}" if kernels else ""
+        print(f"| {part} | {1e3 * own:.4g} | {1e6 * own / count:.4g} | {100 * own / total:.1f} | {inside} |")
 
 
 def _print_imports(model: str, line: str) -> None:
-    subprocess.run(_command(model, line), check=True, capture_output=True)
-    start = time.perf_counter()
-    subprocess.run(_command(model, line), check=True, capture_output=True)
-    whole = time.perf_counter() - start
-    done = subprocess.run(_command(model, line, "-X", "importtime"), check=True, capture_output=True, text=True)
+    def run(*options: str) -> str:
+        command = [sys.executable, *options, "-m", "fastattn.cli", "translate", "-m", model, line]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stderr
+
+    run()
+    whole, trace = once(run), run("-X", "importtime")
     spent: dict[str, int] = {}
-    for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", done.stderr, re.MULTILINE):
+    for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", trace, re.MULTILINE):
         group = next(
             (name for name, starts in GROUPS.items() if f"{module}.".startswith(tuple(f"{one}." for one in starts))),
             "Python's own",
@@ -194,16 +184,6 @@ def _print_imports(model: str, line: str) -> None:
     print(
         f"| **all imports** | {sum(spent.values()) / 1e3:.1f} |\n| **the process, not so traced** | {1e3 * whole:.0f} |"
     )
-
-
-def _print_loading(model: str, threads: int, rounds: int) -> None:
-    """Each round in a process of its own; the median of each step."""
-    command = [sys.executable, "-m", "bench.budget", model, str(threads)]
-    done = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
-    print("| step | ms |\n| --- | ---: |")
-    for step in done[0]:
-        values = sorted(one[step] for one in done)
-        print(f"| {step} | {1e3 * values[len(values) // 2]:.2f} |")
 
 
 def _load(model: str, threads: int) -> dict[str, float]:
