@@ -130,15 +130,6 @@ def cut(total: int, files: int, size: int, per_sentence: float) -> np.ndarray:
     return np.tile(np.array(blocks, np.float64), files) / per_sentence
 
 
-def storage_seconds(job: Job, cluster: Cluster, sentences: float) -> float:
-    """Seconds of an actor for reading a block of so many sentences and writing what becomes of it.
-
-    All actors of a machine share its bandwidth.
-    """
-    each = job.own_storage + job.moved * job.actors / cluster.bandwidth
-    return REQUESTS * cluster.latency + sentences * each
-
-
 def computed(job: Job, cluster: Cluster) -> Parts:
     """The parts of a job's time.
 
@@ -148,7 +139,9 @@ def computed(job: Job, cluster: Cluster) -> Parts:
     """
     blocks, n = len(job.sentences_B), cluster.machines
     mean, largest = float(job.sentences_B.mean()) / job.rate, float(job.sentences_B.max()) / job.rate
-    stored = storage_seconds(job, cluster, float(job.sentences_B.mean()))
+    # All actors of a machine share its bandwidth.
+    a_sentence = job.own_storage + job.moved * job.actors / cluster.bandwidth
+    stored = REQUESTS * cluster.latency + float(job.sentences_B.mean()) * a_sentence
     waiting = cluster.handing if cluster.held == cluster.at_once else 0.0
     hidden = max(0.0, (mean + stored + waiting) / cluster.at_once - mean)
     work = blocks * mean / (job.actors * (n - cluster.slow_machines / 2))
@@ -221,14 +214,14 @@ def measure(name: str, size: str, data: Path | None) -> Figures:
     call, weights = _model(name)
     results = call(texts)
     seconds = float(np.median([once(lambda: call(texts)) for _ in range(ROUNDS[size])]))
-    rows = _written(texts, results)
-    bytes_in = sum(len(text.encode()) + 1 for text in texts) / len(texts)
+    lines = "".join(f"{text}\n" for text in texts).encode()
+    outputs = results.tobytes() if isinstance(results, np.ndarray) else "\n".join([*results, ""]).encode()
     warm = float(np.median([_start(name, {}) for _ in range(ROUNDS[size])]))
     with tempfile.TemporaryDirectory() as folder:
         cold = warm if size == "toy" else _start(name, {"FASTATTN_CACHE": folder})
-    return Figures(
-        name, len(texts) / seconds, weights, warm, cold, bytes_in, len(rows) / len(texts), _files(texts, rows, bytes_in)
-    )
+    sizes = len(lines) / len(texts), len(lines + outputs) / len(texts)
+    own_storage = _files(lines, lines + outputs, len(texts))
+    return Figures(name, len(texts) / seconds, weights, warm, cold, *sizes, own_storage)
 
 
 def _model(name: str) -> tuple[Callable[[list[str]], Any], int]:
@@ -244,13 +237,6 @@ def _model(name: str) -> tuple[Callable[[list[str]], Any], int]:
     return translator.translate, translator._service.model.sizes.layer_weights
 
 
-def _written(texts: list[str], results: Any) -> bytes:
-    lines = "".join(f"{text}\n" for text in texts)
-    if isinstance(results, np.ndarray):
-        return lines.encode() + results.tobytes()
-    return (lines + "".join(f"{text}\n" for text in results)).encode()
-
-
 def _start(name: str, environment: dict[str, str]) -> float:
     from fastattn.weights import download
 
@@ -260,20 +246,18 @@ def _start(name: str, environment: dict[str, str]) -> float:
     return time.perf_counter() - begun
 
 
-def _files(texts: list[str], rows: bytes, bytes_in: float) -> float:
-    """Seconds a sentence: a block is read, split and decoded; its output is written to the disk."""
+def _files(lines: bytes, rows: bytes, count: int) -> float:
+    """Seconds for each of ``count`` sentences: a block is read, split and decoded; its output is written."""
     from fastattn.system.atomic_files import write_whole
 
-    count = int(LARGEST / bytes_in)
-    times = -(-count // len(texts))
-    block = "".join(f"{text}\n" for text in texts).encode() * times
+    times = -(-LARGEST // len(lines))
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "block.txt"), Path(folder, "part.txt")
-        source.write_bytes(block)
+        source.write_bytes(lines * times)
         begun = time.perf_counter()
         source.read_bytes().decode().splitlines()
         write_whole(target, lambda stream: stream.writelines([rows] * times))
-        return (time.perf_counter() - begun) / (times * len(texts))
+        return (time.perf_counter() - begun) / (times * count)
 
 
 SENTENCES, INPUTS = 10**9, 1000  # the latter are files
@@ -328,16 +312,8 @@ def duration(seconds: float) -> str:
 
 
 def measured_table(found: list[Figures]) -> str:
-    head = [
-        "model, int8",
-        f"{THREADS} threads",
-        "actors, threads",
-        "a machine",
-        "start, warm",
-        "cold",
-        "block",
-        "its files",
-    ]
+    head = ["model, int8", f"{THREADS} threads", "actors, threads", "a machine", "start, warm", "cold", "block"]
+    head.append("its files")
     lines = []
     for figures in found:
         job, (actors, threads) = job_of(figures), shared(figures)

@@ -43,19 +43,12 @@ def on_card(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
-    """(the call's result, ""), or (None, what it raises): whatever that is, the parts behind it still run."""
+def attempt(call: Callable[..., Any], *arguments: Any, what: str = "") -> Any:
+    """The call's result; None, and a line of what it raises, where it does: the parts behind it still run."""
     try:
-        return call(*arguments), ""
+        return call(*arguments)
     except Exception as error:  # noqa: BLE001 - a driver or a compiler may raise anything
-        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def measure(call: Callable[..., None], *arguments: Any) -> None:
-    """Make a call that prints its figures; what it raises is a line in their place."""
-    _, fault = attempt(call, *arguments)
-    if fault:
-        print(fault, flush=True)
+        print(f"{what}{type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
 
 
 def seconds_of(call: Callable[[], Any], rounds: int) -> float:
@@ -119,10 +112,10 @@ def failures(named: Iterable[tuple[str, Callable[[], bool]]], what: str) -> int:
     """How many comparisons are false or raise; prints a line for each of these, and one for all."""
     failed, listed = 0, list(named)
     for name, is_right in listed:
-        equal, fault = attempt(is_right)
-        if not equal:
-            failed += 1
-            print(f"{what}: {name}: {fault or 'differs'}", flush=True)
+        equal = attempt(is_right, what=f"{what}: {name}: ")
+        failed += not equal
+        if not equal and equal is not None:
+            print(f"{what}: {name}: differs", flush=True)
     print(f"{what}: {len(listed) - failed} of {len(listed)} equal", flush=True)
     return failed
 
@@ -245,7 +238,7 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
             for precision in filter("int4".__ne__, operation.precisions):  # which is the CPU's alone
                 problem = operation.problem(size, **{"precision": precision} if len(operation.precisions) > 1 else {})
                 if problem.work is not None:
-                    measure(time_problem, problem, precision)
+                    attempt(time_problem, problem, precision)
 
 
 def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) -> None:
@@ -330,12 +323,12 @@ def main() -> int:
         failed += CHECKS[part](options.only)
     torch = torch_on_card() if {"attention", "kernels", "speed"} & {*parts} else None
     for shape in SHAPES if "attention" in parts else ():
-        measure(time_attention, shape, options.rounds, torch)
+        attempt(time_attention, shape, options.rounds, torch)
     if "kernels" in parts:
         time_kernels(options.only, options.rounds, torch)
     if "speed" in parts:
-        measure(time_encoder, options.rounds, torch, options.data)
-        measure(time_translator, options.rounds, torch, options.data)
+        attempt(time_encoder, options.rounds, torch, options.data)
+        attempt(time_translator, options.rounds, torch, options.data)
     return 1 if failed else 0
 
 
