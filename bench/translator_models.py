@@ -1,7 +1,4 @@
-"""Small random encoder-decoders of every kind with tokenizers of their own, and what transformers makes of texts.
-
-``write_text_files`` needs no transformers; ``build`` does, and makes and saves the model.
-"""
+"""Small random encoder-decoders of every kind with tokenizers of their own, and what transformers makes of texts."""
 
 import io
 import json
@@ -71,19 +68,19 @@ class TranslatorCase:
 
 @dataclass(frozen=True)
 class TextFiles:
-    """What config.json and generation_config.json need to know of a tokenizer's files."""
+    """What config.json and generation_config.json need to know of a tokenizer's files, and tokenizer_config.json."""
 
+    settings: dict[str, Any]
     rows: int
-    ids: dict[str, int]
-    languages: dict[str, int]
+    ids: dict[str, int] = field(default_factory=lambda: {"bos": 0, "pad": 1, "eos": 2})
+    languages: dict[str, int] = field(default_factory=dict)
 
 
 def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
-def _metaspace() -> dict[str, Any]:
-    return {"replacement": "\u2581", "prepend_scheme": "always", "split": True}
+METASPACE: dict[str, Any] = {"replacement": "\u2581", "prepend_scheme": "always", "split": True}
 
 
 def _bart(folder: Path, case: TranslatorCase) -> TextFiles:
@@ -96,14 +93,13 @@ def _bart(folder: Path, case: TranslatorCase) -> TextFiles:
     tokenizer.add_special_tokens(["<mask>"])
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), True, False)
     tokenizer.save(str(folder / "tokenizer.json"))
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BartTokenizer"} | case.settings)
-    return TextFiles(tokenizer.get_vocab_size(), {"bos": 0, "pad": 1, "eos": 2}, {})
+    return TextFiles({"tokenizer_class": "BartTokenizer"}, tokenizer.get_vocab_size())
 
 
 def _nllb(folder: Path, case: TranslatorCase) -> TextFiles:
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(**_metaspace())
-    tokenizer.decoder = decoders.Metaspace(**_metaspace())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(**METASPACE)
+    tokenizer.decoder = decoders.Metaspace(**METASPACE)
     trainer = trainers.BpeTrainer(vocab_size=150, special_tokens=[*FIRST])
     tokenizer.train_from_iterator(make_texts(400, 7), trainer)
     tokenizer.add_special_tokens([*NLLB_LANGUAGES, "<mask>"])
@@ -111,9 +107,8 @@ def _nllb(folder: Path, case: TranslatorCase) -> TextFiles:
     special = [("</s>", 2), (case.source, languages[case.source])]
     tokenizer.post_processor = processors.TemplateProcessing(f"{case.source} $A </s>", None, special)
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "NllbTokenizer", "additional_special_tokens": [*NLLB_LANGUAGES]} | case.settings
-    write_json(folder / "tokenizer_config.json", settings)
-    return TextFiles(tokenizer.get_vocab_size(), {"bos": 0, "pad": 1, "eos": 2}, languages)
+    settings = {"tokenizer_class": "NllbTokenizer", "additional_special_tokens": [*NLLB_LANGUAGES]}
+    return TextFiles(settings, tokenizer.get_vocab_size(), languages=languages)
 
 
 def _m2m100(folder: Path, case: TranslatorCase) -> TextFiles:
@@ -122,27 +117,25 @@ def _m2m100(folder: Path, case: TranslatorCase) -> TextFiles:
     tokens = [*FIRST, *pieces_of(spm)[3:]]
     write_json(folder / "vocab.json", {token: i for i, token in enumerate(tokens)})
     special = [f"__{code}__" for code in LANGUAGES["m2m100"].split()]
-    settings = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": special} | case.settings
-    write_json(folder / "tokenizer_config.json", settings)
+    settings = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": special}
     languages = {code: len(tokens) + i for i, code in enumerate(LANGUAGES["m2m100"].split())}
-    return TextFiles(len(tokens) + len(languages) + 8, {"bos": 0, "pad": 1, "eos": 2}, languages)
+    return TextFiles(settings, len(tokens) + len(languages) + 8, languages=languages)
 
 
 def _mbart(folder: Path, case: TranslatorCase, kind: str = "MBartTokenizer", count: int = 25) -> TextFiles:
     spm = train_spm("unigram", 120)
     (folder / "sentencepiece.bpe.model").write_bytes(spm)
     pieces = len(pieces_of(spm)) + 1
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": kind, "bos_token": "<s>"} | case.settings)
     languages = {code: pieces + i for i, code in enumerate(MBART_LANGUAGES.split()[:count])}
-    return TextFiles(pieces + len(languages) + 1, {"bos": 0, "pad": 1, "eos": 2}, languages)
+    settings = {"tokenizer_class": kind, "bos_token": "<s>"}
+    return TextFiles(settings, pieces + len(languages) + 1, languages=languages)
 
 
 def _spiece(folder: Path, case: TranslatorCase, kind: str, more: int, **settings: Any) -> TextFiles:
     """Pegasus' or T5's tokenizer, and so many rows more than pieces."""
     spm = train_spm("unigram", 120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "spiece.model").write_bytes(spm)
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": kind} | settings | case.settings)
-    return TextFiles(len(pieces_of(spm)) + more, {"pad": 0, "eos": 1}, {})
+    return TextFiles({"tokenizer_class": kind} | settings, len(pieces_of(spm)) + more, {"pad": 0, "eos": 1})
 
 
 def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
@@ -151,9 +144,8 @@ def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
     spm = train_spm("unigram", 120, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, user_defined_symbols=told)
     (folder / "spiece.model").write_bytes(spm)
     settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "pad_token": "<s>", "bos_token": "<s>"}
-    write_json(folder / "tokenizer_config.json", settings | case.settings)
     pieces = pieces_of(spm)
-    return TextFiles(len(pieces), {"pad": 1, "eos": 2}, {token: pieces.index(token) for token in told})
+    return TextFiles(settings, len(pieces), {"pad": 1, "eos": 2}, {token: pieces.index(token) for token in told})
 
 
 def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
@@ -164,9 +156,8 @@ def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
     tokens = pieces_of(spm)[3:]
     tokens = ["<unk>", ">>fra<<", *tokens[:80], "</s>", *tokens[80:], "<pad>"]
     write_json(folder / "vocab.json", {token: i for i, token in enumerate(tokens)})
-    settings = {"tokenizer_class": "MarianTokenizer", "source_lang": "eng", "target_lang": "fra"} | case.settings
-    write_json(folder / "tokenizer_config.json", settings)
-    return TextFiles(len(tokens), {"bos": 0, "pad": len(tokens) - 1, "eos": 82}, {})
+    settings = {"tokenizer_class": "MarianTokenizer", "source_lang": "eng", "target_lang": "fra"}
+    return TextFiles(settings, len(tokens), {"bos": 0, "pad": len(tokens) - 1, "eos": 82})
 
 
 TOKENIZERS = {
@@ -180,12 +171,6 @@ TOKENIZERS = {
     "pegasus": partial(_spiece, kind="PegasusTokenizer", more=103),
     "t5": partial(_spiece, kind="T5Tokenizer", more=5, extra_ids=5),
 }
-
-
-def write_text_files(folder: Path, case: TranslatorCase) -> TextFiles:
-    found = TOKENIZERS[case.tokenizer](folder, case)
-    write_json(folder / "generation_config.json", ids_of(case, found) | case.generation)
-    return found
 
 
 def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
@@ -208,8 +193,8 @@ def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
 
     torch.manual_seed(seed)
     kind = getattr(transformers, case.model_class)
-    files = write_text_files(folder, case)
-    generation = (folder / "generation_config.json").read_bytes()
+    files = TOKENIZERS[case.tokenizer](folder, case)
+    write_json(folder / "tokenizer_config.json", files.settings | case.settings)
     sizes = {"vocab_size": max(files.rows, case.rows)} | ids_of(case, files) | case.config
     model = kind(kind.config_class(**sizes))
     if case.tokenizer in ("t5", "madlad") and not case.config.get("tie_word_embeddings", True):
@@ -221,7 +206,7 @@ def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
     calibrate(model, files.rows)
     model.generation_config = transformers.GenerationConfig()
     model.save_pretrained(folder)
-    (folder / "generation_config.json").write_bytes(generation)
+    write_json(folder / "generation_config.json", ids_of(case, files) | case.generation)
 
 
 def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
