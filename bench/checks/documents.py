@@ -1,15 +1,14 @@
-"""Documents of real life: structure, speed, and how surely languages are found."""
+"""Documents of real life: structure, and how surely languages are found."""
 
 import contextlib
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.checks import Data, Findings, check
-from bench.timing import alternate
 from fastattn import Translator, translate_document
 from fastattn.documents.forms import form_of
 from fastattn.documents.html import READ, SourceTokens
@@ -17,28 +16,6 @@ from fastattn.errors import InputError
 from fastattn.text.detecting import likely_languages
 from fastattn.text.kept import KEPT
 from fastattn.translation.calls import Translation
-
-SHARE = 0.9  # of the speed of lines
-
-
-@check(
-    "documents-speed",
-    f"500 sentences of FLORES, en-pt: as paragraphs of HTML, plain and with a tag in each, at least {SHARE} of the "
-    "speed of lines",
-)
-def speed(findings: Findings, data: Data) -> None:
-    texts = data.flores("en")[:500]
-    plain = "".join(f"<p>{text}</p>\n" for text in texts).encode()
-    tagged = "".join(f"<p>{' '.join(['<b>' + text.split()[0] + '</b>', *text.split()[1:]])}</p>\n" for text in texts)
-    with Translator("en-pt") as translator:
-        calls: dict[str, Callable[[], object]] = {
-            "lines": lambda: list(translator.translate_iter(texts)),
-            "paragraphs": lambda: translate_document(translator, plain, "html"),
-            "tags": lambda: translate_document(translator, tagged.encode(), "html"),
-        }
-        times = alternate(calls, rounds=7, seconds=90.0)
-    for name in ("paragraphs", "tags"):
-        findings.at_least(name, times["lines"] / times[name], "of the speed of lines", SHARE, f"{times[name]:.2f} s")
 
 
 @check("detection", "the language of each sentence of FLORES dev, en, pt and zh, among a hundred: at least 95% right")

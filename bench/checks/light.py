@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -95,10 +94,6 @@ def demo(findings: Findings, data: Data) -> None:
     findings.say(f"all {whole:.0f} s: {steps}")
 
 
-WORDS = 22  # of a short sentence
-SENTENCES = 7
-
-
 @check(
     "light-speed",
     "en-pt and pt-en, the 997 lines of FLORES dev, int8, one thread and two, as a whole process with kernels in the "
@@ -128,22 +123,3 @@ def speed(findings: Findings, data: Data) -> None:
                 ours, theirs = seconds["resident"], seconds["theirs"] - seconds["single line"]
                 remark = f"{words / ours:,.0f} and {words / theirs:,.0f} words/s"
                 findings.at_least(f"{what} resident:", theirs / ours, f"x {PEER}", 2.0, remark)
-
-
-@check(
-    "light-sentence",
-    f"a sentence of {WORDS} words with en-pt, int8, in a process that is there, one thread and two: at most 5 ms, the "
-    f"median of {SENTENCES} sentences",
-)
-def sentence(findings: Findings, data: Data) -> None:
-    translators = [Translator(folder_of("en-pt"), threads=threads) for threads in THREADS]
-    lines = [line for line in data.flores("en") if len(line.split()) == WORDS]
-    results = translators[0].translate(lines, details=True)
-    texts = [line for line, result in zip(lines, results, strict=True) if len(result.parts) == 1][:SENTENCES]
-    pairs = product(texts, zip(THREADS, translators, strict=True))
-    calls = {(threads, text): partial(translator.translate, text) for text, (threads, translator) in pairs}
-    seconds = alternate(calls, rounds=15, seconds=30.0)
-    for threads in THREADS:
-        times = [1e3 * seconds[threads, text] for text in texts]
-        spread = f"{min(times):.1f} to {max(times):.1f}"
-        findings.at_most(f"{plural(threads)}:", statistics.median(times), "ms", 5.0, spread)
