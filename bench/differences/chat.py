@@ -32,11 +32,8 @@ PARTS += [{"type": "image_url", "image_url": {"url": "http://a/b.png"}}, {"type"
 NUMBER, TEXT = {"type": "integer", "default": 3}, {"type": "string", "description": "Where, é", "enum": ["a", "b"]}
 FIELDS: dict[str, Any] = {"n": NUMBER, "place": TEXT, "all": {"type": "array", "items": {"type": ["string", "null"]}}}
 FIELDS["more"] = {"type": "object", "properties": {"x": NUMBER}, "required": ["x"]}
-FIND = {
-    "name": "find",
-    "description": "<it>",
-    "parameters": {"type": "object", "properties": FIELDS, "required": ["n"]},
-}
+PARAMETERS = {"type": "object", "properties": FIELDS, "required": ["n"]}
+FIND = {"name": "find", "description": "<it>", "parameters": PARAMETERS}
 TOOLS = [{"type": "function", "function": one} for one in (FIND, {"name": "now", "description": "", "return": None})]
 ARGUMENTS: list[Any] = [{}, {"n": 1, "place": "é<", "all": [None, True, 1.5e-7]}, '{"n": 1}']
 SETTINGS: dict[str, list[Any]] = {
@@ -102,12 +99,10 @@ def _messages(rng: random.Random, chosen: Any) -> list[dict[str, Any]]:
         if is_answer and "thinking" in chosen and rng.random() < 0.7:
             message[chosen["thinking"]] = rng.choice(TEXTS)
         if is_answer and "calls" in chosen and rng.random() < 0.7:
-            made = [
-                {"name": rng.choice(["find", "now"]), "arguments": rng.choice(ARGUMENTS)}
-                for _ in range(chosen["calls"])
-            ]
             message["tool_calls"] = [
-                {"id": f"abcdef12{n}", "type": "function", "function": one} for n, one in enumerate(made)
+                {"id": f"abcdef12{n}", "type": "function"}
+                | {"function": {"name": rng.choice(["find", "now"]), "arguments": rng.choice(ARGUMENTS)}}
+                for n in range(chosen["calls"])
             ]
         if is_answer and chosen.get("null") == "no content" and "tool_calls" in message:
             del message["content"]

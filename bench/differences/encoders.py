@@ -18,15 +18,8 @@ SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id
 SIZES |= {"eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 # Of model types whose settings have names of their own.
 OWN_SIZES: dict[str, dict[str, Any]] = {
-    "distilbert": {
-        "vocab_size": VOCABULARY,
-        "dim": 32,
-        "hidden_dim": 48,
-        "n_layers": 2,
-        "n_heads": 4,
-        "pad_token_id": 0,
-    }
-    | {"max_position_embeddings": 64},
+    "distilbert": {"vocab_size": VOCABULARY, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
+    | {"pad_token_id": 0, "max_position_embeddings": 64},
     "albert": SIZES | {"embedding_size": 16},
     **dict.fromkeys(
         ("t5", "mt5", "umt5"),

@@ -56,9 +56,8 @@ def compare(case: Case, folder: Path) -> str:
 
 def _blocks(case: Case, folder: Path) -> str:
     name, chosen = case.base.split()[0], case.chosen
-    data = random_blocks(
-        case.rng, name, chosen.get("rows", 2), chosen.get("columns", 256), float("scales" not in chosen)
-    )
+    shape = chosen.get("rows", 2), chosen.get("columns", 256)
+    data = random_blocks(case.rng, name, *shape, float("scales" not in chosen))
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     writer.add_tensor("it", data, raw_dtype=Types[name])
     finish(writer)

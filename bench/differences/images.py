@@ -93,9 +93,8 @@ def compare(case: Case, folder: Path) -> str:
             return said
     for text in make_texts(case) if case.base == "clip" else []:
         ids = torch.tensor([transformers.PreTrainedTokenizerFast.from_pretrained(folder)(text)["input_ids"]])
-        if said := difference(
-            "text's vector", encoder.encode(text), theirs.get_text_features(ids).pooler_output[0], 1e-4
-        ):
+        expected = theirs.get_text_features(ids).pooler_output[0]
+        if said := difference("text's vector", encoder.encode(text), expected, 1e-4):
             return said
     return ""
 
@@ -137,9 +136,8 @@ def _write_picture(case: Case, folder: Path, number: int) -> Path:
     picture, mode = Image.fromarray(values, "RGBA"), str(rng.choice(MODES[form]))
     exif = Image.Exif()
     exif[0x0112] = case.chosen.get(OPTION + "turned", 1)
-    picture = (
-        picture if mode == "RGBA" else picture.convert("RGB").convert(mode) if mode != "LA" else picture.convert("LA")
-    )
+    if mode != "RGBA":
+        picture = (picture if mode == "LA" else picture.convert("RGB")).convert(mode)
     path = folder / f"{number} {mode}.{form.lower()}"
     picture.save(path, form, **({"exif": exif} if form in ("JPEG", "PNG", "TIFF", "WEBP") else {}))
     return path

@@ -20,8 +20,8 @@ def seen_weights(seen: m.seen.Seen | tuple[m.seen.Seen, ...], T: int = N, S: int
     return weights_of(*even(T, S), seen=seen)
 
 
-def one(seen: m.seen.Seen) -> str:
-    return seen_picture([("", seen_weights(seen))])
+def alone(seen: m.seen.Seen, size: int = N) -> str:
+    return seen_picture([("", seen_weights(seen, size, size))])
 
 
 def padded() -> str:
@@ -31,17 +31,13 @@ def padded() -> str:
 
 
 def causal() -> str:
-    panels = [("offset 0", seen_weights(m.Causal(), 6, 6)), ("offset 4", seen_weights(m.Causal(offset=4), 6, 10))]
-    return seen_picture(panels)
+    return seen_picture([(f"offset {n}", seen_weights(m.Causal(offset=n), 6, 6 + n)) for n in (0, 4)])
 
 
 def sentences() -> str:
-    starts = [0, 3, 7, 12]
-    panels = [
-        ("sentences", seen_weights(m.Sentences(starts), 12, 12)),
-        ("and causal", seen_weights((m.Sentences(starts), m.Causal()), 12, 12)),
-    ]
-    return seen_picture(panels)
+    starts = m.Sentences([0, 3, 7, 12])
+    panels = {"sentences": starts, "and causal": (starts, m.Causal())}
+    return seen_picture([(name, seen_weights(seen, 12, 12)) for name, seen in panels.items()])
 
 
 def local_predictive() -> str:
@@ -53,7 +49,7 @@ def local_predictive() -> str:
 
 def any_mask() -> str:
     t, s = np.mgrid[:N, :N]
-    return one(m.Mask((t // 2 + s // 2) % 2 == 0))
+    return alone(m.Mask((t // 2 + s // 2) % 2 == 0))
 
 
 def graph_network() -> str:
@@ -128,21 +124,15 @@ def functions() -> str:
     return seen_picture(panels)
 
 
-def neighbours() -> str:
-    near = m.Neighbours.from_edges(EDGES, NODES)
-    query, key = (np.ascontiguousarray(x) for x in even(NODES, NODES))
-    return seen_picture([("", weights_of(query, key, seen=near))])
-
-
 PICTURES = {
-    "global": lambda: one(m.Everything()),
+    "global": lambda: alone(m.Everything()),
     "padded": padded,
     "causal": causal,
-    "restricted": lambda: one(m.Restricted(3)),
-    "local-m": lambda: one(m.LocalMonotonic(2)),
+    "restricted": lambda: alone(m.Restricted(3)),
+    "local-m": lambda: alone(m.LocalMonotonic(2)),
     "local-p": local_predictive,
     "sentences": sentences,
-    "neighbours": neighbours,
+    "neighbours": lambda: alone(m.Neighbours.from_edges(EDGES, NODES), NODES),
     "any-mask": any_mask,
     "functions": functions,
     "gat": graph_network,
