@@ -84,8 +84,8 @@ def feed(hash_: Any, value: Any) -> None:
         feed(hash_, list(value.items()))
     elif isinstance(value, (list, tuple)):
         hash_.update(f"[{len(value)}".encode())
-        for one in value:
-            feed(hash_, one)
+        for item in value:
+            feed(hash_, item)
     elif hasattr(value, "__dict__"):
         feed(hash_, list(vars(value).items()))
     else:
@@ -108,7 +108,7 @@ def near(b: Any, h: Any, t: Any, s: Any) -> Any:
 
 def attention_results() -> Iterator[Result]:
     for name, shape in SHAPES.items():
-        given = query, key, value = arrays(*shape)
+        inputs = query, key, value = arrays(*shape)
         (B, T, H), S, rng = query.shape[:3], key.shape[1], np.random.default_rng(1)
         options: dict[str, dict[str, Any]] = {
             "plain": {},
@@ -125,12 +125,12 @@ def attention_results() -> Iterator[Result]:
             "a mask function": {"mask_mod": near},
         }
         for title, chosen in options.items():
-            yield f"attention {name}, {title}", partial(fastattn.attention, *given, **chosen)
-        half = [one.astype(np.float16) for one in given]
+            yield f"attention {name}, {title}", partial(fastattn.attention, *inputs, **chosen)
+        half = [array.astype(np.float16) for array in inputs]
         yield f"attention {name}, float16", partial(fastattn.attention, *half)
-        heads_first = [np.ascontiguousarray(one.transpose(0, 2, 1, 3)) for one in given]
+        heads_first = [np.ascontiguousarray(array.transpose(0, 2, 1, 3)) for array in inputs]
         yield f"attention {name}, heads first", partial(fastattn.attention, *heads_first, layout="BHTK")
-    query, key, value = (one[0] for one in arrays(1, 60, 60, 4, 2, 32))
+    query, key, value = (array[0] for array in arrays(1, 60, 60, 4, 2, 32))
     starts = np.array([0, 7, 7, 40, 60])
     for causal in (False, True):
         ragged = partial(fastattn.attention_ragged, query, key, value, starts, starts, causal=causal)

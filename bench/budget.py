@@ -122,14 +122,14 @@ def run(size: str, model: str, threads: int, data: Path | None) -> int:
 
     lines = sentences("en", {"full": 997, "quick": 256, "toy": 2}[size], data)
     translator = Translator(model, threads=threads)
-    one = min(lines, key=lambda line: abs(len(line.split()) - WORDS))
+    sentence = min(lines, key=lambda line: abs(len(line.split()) - WORDS))
     rounds = {"full": 5, "quick": 3, "toy": 1}[size]
     print(f"### {model}, {len(lines)} lines, threads: {threads}\n")
     _print_run(lambda: translator.translate(lines), rounds, len(lines), _reading(lines))
-    print(f"\n### One sentence of {len(one.split())} words, resident\n")
-    _print_run(lambda: translator.translate(one), 10 * rounds, 1, 0.0)
+    print(f"\n### One sentence of {len(sentence.split())} words, resident\n")
+    _print_run(lambda: translator.translate(sentence), 10 * rounds, 1, 0.0)
     print("\n### A process that translates one line: importing\n")
-    _print_imports(model, one)
+    _print_imports(model, sentence)
     print("\n### The same: loading, modules imported before\n\n| step | ms |\n| --- | ---: |")
     command = [sys.executable, "-m", "bench.budget", model, str(threads)]  # each round in a process of its own
     done = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
@@ -173,10 +173,8 @@ def _print_imports(model: str, line: str) -> None:
     whole, trace = once(run), run("-X", "importtime")
     spent: dict[str, int] = {}
     for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", trace, re.MULTILINE):
-        group = next(
-            (name for name, starts in GROUPS.items() if f"{module}.".startswith(tuple(f"{one}." for one in starts))),
-            "Python's own",
-        )
+        groups = (name for name, starts in GROUPS.items() if f"{module}.".startswith(tuple(f"{s}." for s in starts)))
+        group = next(groups, "Python's own")
         spent[group] = spent.get(group, 0) + int(own)
     print("| modules | ms |\n| --- | ---: |")
     for group, microseconds in sorted(spent.items(), key=lambda item: -item[1]):

@@ -49,12 +49,12 @@ class Compiled(NamedTuple):
 def ptxas() -> str:
     import nvidia
 
-    found = [path for folder in nvidia.__path__ for path in Path(folder).glob("*/bin/ptxas")]
-    return str(found[0])
+    paths = [path for folder in nvidia.__path__ for path in Path(folder).glob("*/bin/ptxas")]
+    return str(paths[0])
 
 
 def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[int, int]) -> Compiled:
-    types = tuple(typeof(one) for one in arguments)
+    types = tuple(typeof(argument) for argument in arguments)
     device = SimpleNamespace(compute_capability=architecture)
     with mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device):
         bounds = kernel.targetoptions.get("launch_bounds")
@@ -64,10 +64,10 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx)
         command = [ptxas(), "-v", f"-arch={arch}", str(source), "-o", str(Path(folder, "kernel.cubin"))]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
     def number(pattern: str) -> int:
-        return max((int(found) for found in re.findall(pattern, said)), default=0)
+        return max((int(digits) for digits in re.findall(pattern, output)), default=0)
 
     return Compiled(
         f"{kernel.py_func.__module__.rpartition('.')[2]}.{kernel.py_func.__qualname__}",
@@ -88,13 +88,13 @@ def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Itera
     from fastattn.ops import cuda as operations
     from fastattn.ops.cuda import card
 
-    found: dict[tuple, Compiled] = {}
+    compiled: dict[tuple, Compiled] = {}
 
     def launch(kernel: Any, blocks: Any, *arguments: Any) -> None:
         for architecture in architectures:
-            key = kernel, tuple(typeof(one) for one in arguments), architecture
-            if key not in found:
-                found[key] = compile_kernel(kernel, arguments, architecture)
+            key = kernel, tuple(typeof(argument) for argument in arguments), architecture
+            if key not in compiled:
+                compiled[key] = compile_kernel(kernel, arguments, architecture)
 
     def parameter(array: np.ndarray | None, dimensions: int = 1) -> np.ndarray:
         return card.optional(array, dimensions)
@@ -102,7 +102,7 @@ def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Itera
     here = {"launch": launch, "empty": np.zeros, "upload": np.ascontiguousarray, "download": np.asarray}
     own = mock.patch.multiple(operations, empty=np.zeros, as_rows=np.ascontiguousarray)  # which are card's too
     with own, mock.patch.multiple(card, parameter=parameter, **here):
-        yield found
+        yield compiled
 
 
 def _above(b: int, h: int, t: int, s: int) -> bool:
@@ -158,12 +158,12 @@ def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
 def lines(text: str = "") -> Iterator[str]:
     from fastattn.ops import cuda as operations
 
-    with compiling() as found:
+    with compiling() as compiled:
         for call in every_call(operations):
             call()
-    for one in sorted(found.values()):
-        if text in one.name:
+    for kernel in sorted(compiled.values()):
+        if text in kernel.name:
             yield (
-                f"{one.name} {one.architecture}: {one.registers} registers, {one.shared} bytes shared, "
-                f"{one.spills} of spills, occupancy {one.occupancy:.2f}"
+                f"{kernel.name} {kernel.architecture}: {kernel.registers} registers, {kernel.shared} bytes shared, "
+                f"{kernel.spills} of spills, occupancy {kernel.occupancy:.2f}"
             )

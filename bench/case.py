@@ -31,10 +31,10 @@ class Side:
     view: Callable[[Any], Any] = np.asarray
 
 
-def largest_difference(ours: Any, other: Any, precision: str = "float32") -> tuple[bool, str]:
+def largest_difference(ours: Any, theirs: Any, precision: str = "float32") -> tuple[bool, str]:
     """(whether two arrays agree, their largest difference relative to the largest value)."""
     scale = float(np.abs(ours).max(initial=0.0))
-    difference = float(np.abs(ours - other).max(initial=0.0)) / (scale or 1.0)
+    difference = float(np.abs(ours - theirs).max(initial=0.0)) / (scale or 1.0)
     return difference <= ALLOWED[precision], f"{difference:.0e}"
 
 

@@ -311,11 +311,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
-def measured_table(found: list[Figures]) -> str:
+def measured_table(models: list[Figures]) -> str:
     head = ["model, int8", f"{THREADS} threads", "actors, threads", "a machine", "start, warm", "cold", "block"]
     head.append("its files")
     lines = []
-    for figures in found:
+    for figures in models:
         job, (actors, threads) = job_of(figures), shared(figures)
         count = float(job.sentences_B.max())
         lines.append([
@@ -331,10 +331,10 @@ def measured_table(found: list[Figures]) -> str:
     return markdown(head, lines)
 
 
-def cluster_table(found: list[Figures], price: float) -> str:
+def cluster_table(models: list[Figures], price: float) -> str:
     head = ["model, machines", "time", "cost", "start", "work", "storage", "lost", "last blocks", "limited by"]
     lines = []
-    for figures in found:
+    for figures in models:
         job = job_of(figures)
         for machines in MACHINES:
             parts = computed(job, Cluster(machines))
@@ -375,14 +375,14 @@ def disturbance_table(figures: Figures) -> str:
 
 
 def assumptions(price: float) -> str:
-    known = Cluster(1)
+    base = Cluster(1)
     return (
         f"Assumed: {CORES} cores a machine, each as fast as one here; {price:.2f} dollars a machine-hour; speeds of\n"
-        f"machines that differ by {known.spread:.0%} (log-normal), {known.slow:.0%} of them at half speed;\n"
-        f"{known.losses:g} losses a machine-hour, another machine in its place {duration(known.away)} later; storage\n"
-        f"of {known.bandwidth / 1e6:.0f} MB/s a machine, {1e3 * known.latency:.0f} ms for each of {REQUESTS} requests "
+        f"machines that differ by {base.spread:.0%} (log-normal), {base.slow:.0%} of them at half speed;\n"
+        f"{base.losses:g} losses a machine-hour, another machine in its place {duration(base.away)} later; storage\n"
+        f"of {base.bandwidth / 1e6:.0f} MB/s a machine, {1e3 * base.latency:.0f} ms for each of {REQUESTS} requests "
         f"a block, {WRITES} and {READS} dollars\na thousand writes and reads; {INPUTS} input files. "
-        f"Ray 2.60 lays out a block in {1e3 * known.laying:.2g} ms, as was measured with two cores."
+        f"Ray 2.60 lays out a block in {1e3 * base.laying:.2g} ms, as was measured with two cores."
     )
 
 
@@ -390,19 +390,19 @@ def run(size: str, only: str, data: Path | None, price: float, document: Path | 
     section = Section(document, "cluster")
     if section.is_missing():
         return 2
-    found = []
+    models = []
     for name in (name for name in MODELS if only in f"{name} int8"):
-        found.append(measure(name, size, data))
-        print(f"measured: {found[-1]}", file=sys.stderr)
-    if not found:
+        models.append(measure(name, size, data))
+        print(f"measured: {models[-1]}", file=sys.stderr)
+    if not models:
         print(f"no model's name contains {only!r}; there are {', '.join(MODELS)}", file=sys.stderr)
         return 2
     parts = [
         f"{SENTENCES:,} sentences. Measured on {describe()['machine']['cpu']}, {THREADS} threads:",
-        measured_table(found),
+        measured_table(models),
         assumptions(price),
-        cluster_table(found, price),
-        disturbance_table(found[0]),
+        cluster_table(models, price),
+        disturbance_table(models[0]),
     ]
     section.show("\n\n".join(parts) + "\n")
     return 0

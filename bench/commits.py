@@ -115,8 +115,8 @@ def alternate(calls: list[Callable[[], float]], rounds: int) -> list[tuple[float
     """(before, after) of each round; the first to run alternates. An extra first round is not counted."""
     pairs = []
     for turn in range(rounds + 1):
-        found = {i: calls[i]() for i in ((0, 1), (1, 0))[turn % 2]}
-        pairs.append((found[0], found[1]))
+        times = {i: calls[i]() for i in ((0, 1), (1, 0))[turn % 2]}
+        pairs.append((times[0], times[1]))
     return pairs[1:]
 
 

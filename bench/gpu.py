@@ -88,11 +88,11 @@ def torch_on_card() -> Any:
 
 def peaks(torch: Any, rounds: int) -> dict[str, float]:
     """Operations a second of cuBLAS in a product of 8,192 cubed, by precision; without PyTorch none is known."""
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for precision in ("float32", "bfloat16", "float16") if torch is not None else ():
         a_t = torch.randn(8192, 8192, device="cuda", dtype=getattr(torch, precision))
-        found[precision] = 2 * 8192**3 / seconds_of(lambda a_t=a_t: a_t @ a_t, rounds)
-    return found
+        rates[precision] = 2 * 8192**3 / seconds_of(lambda a_t=a_t: a_t @ a_t, rounds)
+    return rates
 
 
 def is_equal(problem: Problem) -> bool:
@@ -101,10 +101,10 @@ def is_equal(problem: Problem) -> bool:
 
     got = problem.call(cuda_on_host, problem.arrays)
     expected = problem.call(reference, problem.arrays)
-    scale = max((np.abs(one[np.isfinite(one)]).max(initial=1) for one in expected if one.dtype.kind == "f"), default=1)
+    scale = max((np.abs(x[np.isfinite(x)]).max(initial=1) for x in expected if x.dtype.kind == "f"), default=1)
     return all(
-        np.allclose(np.asarray(one), other, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
-        for one, other in zip(got, expected, strict=True)
+        np.allclose(np.asarray(array), oracle, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
+        for array, oracle in zip(got, expected, strict=True)
     )
 
 
@@ -122,14 +122,14 @@ def failures(named: Iterable[tuple[str, Callable[[], bool]]], what: str) -> int:
 
 def of_cards(only: str) -> dict[str, Operation]:
     """The operations named so that cards have: images are the CPU's alone."""
-    return {name: one for name, one in OPERATIONS.items() if only in name and not hasattr(ImageOps, name)}
+    return {name: operation for name, operation in OPERATIONS.items() if only in name and not hasattr(ImageOps, name)}
 
 
 def check(only: str) -> int:
     """The operations' table, against the reference; weights of 4 bits are the CPU's alone."""
-    problems = (problem for one in of_cards(only).values() for problem in map(one.problem, one.awkward))
-    named = ((one.name, lambda one=one: is_equal(one)) for one in problems if one.form.get("precision") != "int4")
-    return failures(named, "operations")
+    problems = [operation.problem(size) for operation in of_cards(only).values() for size in operation.awkward]
+    problems = [problem for problem in problems if problem.form.get("precision") != "int4"]
+    return failures(((problem.name, partial(is_equal, problem)) for problem in problems), "operations")
 
 
 def capped(score, b, h, q, k):  # type: ignore[no-untyped-def]
@@ -173,13 +173,13 @@ def check_arrays(only: str) -> int:
         import torch
 
         host = [torch.randn(2, 133, 4, 64, dtype=getattr(torch, dtype)) for _ in range(3)]
-        expected = attention(*(one.float().numpy() for one in host))
-        large, there = torch.randn(8192, 8192, device="cuda"), [one.cuda() for one in host]
+        expected = attention(*(array.float().numpy() for array in host))
+        large, there = torch.randn(8192, 8192, device="cuda"), [array.cuda() for array in host]
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(20):  # half a second of work, before which no array has its numbers
                 large = large @ large * 1e-4
-            arrays = [one + large[0, 0].to(one.dtype) * 0 for one in there]
+            arrays = [array + large[0, 0].to(array.dtype) * 0 for array in there]
             got = torch.as_tensor(attention(*arrays, device="cuda"), device="cuda")
         got_BTHV = got.view(arrays[0].dtype).float().cpu().numpy() if got.dtype == torch.uint16 else got.float().cpu()
         return np.allclose(got_BTHV, expected, rtol=0, atol=1e-5 if dtype == "float32" else 2e-2)
@@ -188,16 +188,16 @@ def check_arrays(only: str) -> int:
         import cupy
 
         host = [np.random.default_rng(n).standard_normal((2, 133, 4, 64), np.float32) for n in range(3)]
-        large, there = cupy.ones((8192, 8192), np.float32), [cupy.asarray(one) for one in host]
+        large, there = cupy.ones((8192, 8192), np.float32), [cupy.asarray(array) for array in host]
         cupy.cuda.Device().synchronize()
         with cupy.cuda.Stream(non_blocking=True):
             for _ in range(20):
                 large = large @ large * 1e-4
-            arrays = [one + 0 * large[0, 0].clip(0, 1) for one in there]
+            arrays = [array + 0 * large[0, 0].clip(0, 1) for array in there]
             got = cupy.asnumpy(cupy.asarray(attention(*arrays, device="cuda")))
         return np.allclose(got, attention(*host), atol=TOLERANCE)
 
-    named = {f"torch, {one}": lambda one=one: of_torch(one) for one in ("float32", "float16", "bfloat16")}
+    named = {f"torch, {dtype}": lambda dtype=dtype: of_torch(dtype) for dtype in ("float32", "float16", "bfloat16")}
     named |= {"cupy": of_cupy}
     return failures(((name, call) for name, call in named.items() if only in name), "arrays")
 
@@ -262,8 +262,8 @@ def print_speeds(
     """Of one text and a batch, each a function of their number; the peer's in float16."""
     for n in (1, BATCH):
         seconds, line = seconds_of(lambda n=n: ours(n), rounds), f"{what}, {n} {unit}:"
-        beside = f", {seconds_of(lambda n=n: theirs(n), rounds) / seconds:.2f} x {peer} in float16" if theirs else ""
-        print(f"{line} {n / seconds:.1f} a second{beside}")
+        remark = f", {seconds_of(lambda n=n: theirs(n), rounds) / seconds:.2f} x {peer} in float16" if theirs else ""
+        print(f"{line} {n / seconds:.1f} a second{remark}")
 
 
 def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
@@ -287,8 +287,8 @@ def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
     """Beside transformers' model of its weights."""
     chinese = sentences("zh", BATCH, data)
     translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
-    found = [one.translate(chinese, beam_size=1) for one in (translator, here)]
-    equal = sum(a == b for a, b in zip(*found))
+    results = [model.translate(chinese, beam_size=1) for model in (translator, here)]
+    equal = sum(a == b for a, b in zip(*results))
     print(f"zh-en: {equal} of {len(chinese)} translations equal to the CPU's")
     theirs = None
     if torch is not None:
@@ -319,7 +319,7 @@ def main() -> int:
 
     print(card.description(), flush=True)
     parts, failed = options.part or PARTS, 0
-    for part in (one for one in CHECKS if one in parts):
+    for part in (name for name in CHECKS if name in parts):
         failed += CHECKS[part](options.only)
     torch = torch_on_card() if {"attention", "kernels", "speed"} & {*parts} else None
     for shape in SHAPES if "attention" in parts else ():

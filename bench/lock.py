@@ -63,10 +63,10 @@ def lock_word() -> tuple[int, int]:
         _copy(start, free_N)
         held_N = np.frombuffer(ctypes.string_at(start, free_N.nbytes), np.int32)
         is_word[: len(held_N)] &= (free_N.view(np.int32) == 0) & (held_N == 1)
-    found = np.flatnonzero(is_word[: 2 * len(free_N)])
-    if len(found) != 1:
-        raise RuntimeError(f"expected one word that shows the interpreter's lock, found {len(found)}")
-    return start + int(found[0]) // 2 * 8, 32 * (int(found[0]) % 2)
+    places = np.flatnonzero(is_word[: 2 * len(free_N)])
+    if len(places) != 1:
+        raise RuntimeError(f"expected one word that shows the interpreter's lock, found {len(places)}")
+    return start + int(places[0]) // 2 * 8, 32 * (int(places[0]) % 2)
 
 
 @dataclass
@@ -90,20 +90,20 @@ def sampled_lock() -> Iterator[Sampled]:
         own[0] = time.thread_time() - begun
 
     _sample.compile((numba.int64,) * 3)
-    sampler, found = threading.Thread(target=work, daemon=True), Sampled()
+    sampler, sampled = threading.Thread(target=work, daemon=True), Sampled()
     sampler.start()
     while not room_N[LOOKS // 8]:
         time.sleep(0.001)
     room_N[:2] = 0
     seconds = time.process_time()
     try:
-        yield found
+        yield sampled
     finally:
         looks, held = room_N[0], room_N[1]
         room_N[STOP // 8] = 1
         sampler.join()
-        found.seconds = time.process_time() - seconds - own[0]
-        found.share = float(held) / max(1, int(looks))
+        sampled.seconds = time.process_time() - seconds - own[0]
+        sampled.share = float(held) / max(1, int(looks))
 
 
 @dataclass(frozen=True)
@@ -240,23 +240,23 @@ def measure(name: str, precision: str, mode: str, size: str, data: Path | None) 
     texts = sentences(MODELS[name], COUNTS[size][mode == "one"], data)
     model = Model(name, precision)
     model.run(texts, mode)
-    found = []
+    samples = []
     for _ in range(ROUNDS[size]):
         with sampled_lock() as sampled:
             model.run(texts, mode)
-        found.append(sampled)
-    seconds = float(np.median([each.seconds for each in found])) / len(texts)
-    held = float(np.median([each.share for each in found])) * seconds
+        samples.append(sampled)
+    seconds = float(np.median([each.seconds for each in samples])) / len(texts)
+    held = float(np.median([each.share for each in samples])) * seconds
     begun = time.process_time()
     with kernel_seconds() as kernels:
         model.run(texts, mode)
     clock = 1 - sum(kernels.values()) / (time.process_time() - begun)
     sent = 0.0
     if mode != "one":
-        others = Model(name, precision, 1, 2)
-        others.run(texts, mode)
+        workers = Model(name, precision, 1, 2)
+        workers.run(texts, mode)
         begun = time.process_time()
-        others.run(texts, mode)
+        workers.run(texts, mode)
         sent = (time.process_time() - begun) / len(texts)
     read, weights = model.reads(texts, mode)
     return Row(f"{name} {precision}", mode, Work(seconds, held, read), clock, sent, weights)
@@ -341,11 +341,11 @@ def run(size: str, only: str, data: Path | None, bandwidth: float, document: Pat
     text += f"\n\n{describe()['machine']['cpu']}, one thread; memory {bandwidth / 1e9:.0f} GB/s.\n"
     counts = (1, processors(), CALLERS)
     for name, precision in chosen:
-        found = {threads: contended(name, precision, threads, size, data) for threads in counts}
+        results = {threads: contended(name, precision, threads, size, data) for threads in counts}
         work = next(row.work for row in rows if row.name == f"{name} {precision}" and row.mode == "batch")
-        rates = ", ".join(f"{each.rate:.0f}" for each in found.values())
-        seconds = ", ".join(f"{1e3 * each.seconds:.2f}" for each in found.values())
-        waits = ", ".join(f"{1e6 * each.waiting:.0f}" for each in found.values())
+        rates = ", ".join(f"{each.rate:.0f}" for each in results.values())
+        seconds = ", ".join(f"{1e3 * each.seconds:.2f}" for each in results.values())
+        waits = ", ".join(f"{1e6 * each.waiting:.0f}" for each in results.values())
         expected = 1e6 * work.waiting(processors())
         text += (
             f"\n- {name} {precision}, batches, {', '.join(map(str, counts))} threads on {processors()} cores: {rates} "

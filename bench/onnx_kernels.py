@@ -111,7 +111,7 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
 
     def ordered(name: str) -> np.ndarray:
         gates = [np.split(arrays[f"{name}_{d}"], len(GATES[cell])) for d in range(directions)]
-        return np.stack([np.concatenate([found[g] for g in GATES[cell]]) for found in gates])
+        return np.stack([np.concatenate([parts[g] for g in GATES[cell]]) for parts in gates])
 
     x_TBD = np.ascontiguousarray(arrays["x"].reshape(B, -1, arrays["x"].shape[1]).swapaxes(0, 1))
     graph, weights = Graph(), [ordered("input"), ordered("weight")]
@@ -121,12 +121,12 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
     )
     options = {"hidden_size": units, "direction": "bidirectional" if directions == 2 else "forward"}
     if precision == "int8":
-        found = [[quantize(one, "a layer") for one in both] for both in weights]
-        values = [graph.weight(np.stack([one.values_FD.T for one in both])) for both in found]
-        scales = [np.stack([one.multipliers_F for one in both]) for both in found]
-        places = [graph.weight(one) for scale in scales for one in (scale, np.zeros(scale.shape, np.int8))]
-        given = (x, *values, graph.weight(biases), "", "", "", "", *places)
-        output = graph.add("DynamicQuantizeLSTM", *given, domain=MICROSOFT, **options)
+        quantized = [[quantize(matrix, "a layer") for matrix in both] for both in weights]
+        values = [graph.weight(np.stack([matrix.values_FD.T for matrix in both])) for both in quantized]
+        scales = [np.stack([matrix.multipliers_F for matrix in both]) for both in quantized]
+        places = [graph.weight(matrix) for scale in scales for matrix in (scale, np.zeros(scale.shape, np.int8))]
+        inputs = (x, *values, graph.weight(biases), "", "", "", "", *places)
+        output = graph.add("DynamicQuantizeLSTM", *inputs, domain=MICROSOFT, **options)
     elif cell == "lstm":
         output = graph.add("LSTM", x, *map(graph.weight, (*weights, biases)), **options)
     else:
@@ -147,9 +147,9 @@ def convolution(arrays: Arrays, grid: tuple[int, int, int], window: Window, grou
     images_BCYX = np.ascontiguousarray(arrays["x"].reshape(*grid, -1).transpose(0, 3, 1, 2))
     weight_FCYX = arrays["weight"].reshape(len(arrays["weight"]), *window.size, -1).transpose(0, 3, 1, 2)
     graph = Graph()
-    given = graph.input("x", "float32", list(images_BCYX.shape)), *map(graph.weight, (weight_FCYX, arrays["bias"]))
+    inputs = graph.input("x", "float32", list(images_BCYX.shape)), *map(graph.weight, (weight_FCYX, arrays["bias"]))
     options = {"strides": [*window.stride], "pads": [*window.padding] * 2, "dilations": [*window.dilation]}
-    return graph.model(graph.add("Conv", *given, group=groups, **options)), images_BCYX
+    return graph.model(graph.add("Conv", *inputs, group=groups, **options)), images_BCYX
 
 
 def convolve(

@@ -23,7 +23,7 @@ class Process:
 
 def processes() -> dict[int, Process]:
     """All that are alive, by number; zombies are not."""
-    found = {}
+    alive = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError, IndexError):  # ended meanwhile
@@ -31,8 +31,8 @@ def processes() -> dict[int, Process]:
                 title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
                 pages = int((folder / "statm").read_text().split()[1])
                 if state not in "ZX":
-                    found[int(folder.name)] = Process(int(folder.name), int(parent), title, pages * _PAGE)
-    return found
+                    alive[int(folder.name)] = Process(int(folder.name), int(parent), title, pages * _PAGE)
+    return alive
 
 
 def below(roots: Iterable[int]) -> list[Process]:
@@ -41,20 +41,20 @@ def below(roots: Iterable[int]) -> list[Process]:
     children: dict[int, list[int]] = {}
     for process in there.values():
         children.setdefault(process.parent, []).append(process.number)
-    found, left = {}, [number for number in roots if number in there]
-    while left:
-        number = left.pop()
-        if number not in found:
-            found[number] = there[number]
-            left += children.get(number, [])
-    return list(found.values())
+    tree, pending = {}, [number for number in roots if number in there]
+    while pending:
+        number = pending.pop()
+        if number not in tree:
+            tree[number] = there[number]
+            pending += children.get(number, [])
+    return list(tree.values())
 
 
 def marked(mark: str) -> list[Process]:
     """The processes that were started with ``mark``, a NAME=VALUE, in their environment, which children inherit."""
-    found = []
+    matches = []
     for process in processes().values():
         with contextlib.suppress(OSError):
             if mark.encode() in Path(f"/proc/{process.number}/environ").read_bytes().split(b"\0"):
-                found.append(process)
-    return found
+                matches.append(process)
+    return matches

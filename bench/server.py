@@ -29,20 +29,20 @@ class Server:
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request) as answer:
-            found: bytes = answer.read()
-        return found
+            content: bytes = answer.read()
+        return content
 
     def memory(self) -> int:
         """Bytes that it and its children have for themselves, and their shares of what several processes have."""
-        found, processes = 0, [self.process]
+        total, processes = 0, [self.process]
         while processes:
             process = processes.pop()
             with contextlib.suppress(OSError):
                 for task in Path(f"/proc/{process}/task").iterdir():
                     processes += map(int, (task / "children").read_text().split())
                 match = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
-                found += int(match[1]) << 10 if match else 0
-        return found
+                total += int(match[1]) << 10 if match else 0
+        return total
 
 
 @contextlib.contextmanager

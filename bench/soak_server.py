@@ -67,10 +67,10 @@ class Clients:
     def _ask(self, rng: random.Random) -> None:
         number = rng.randrange(len(self._bodies))
         path, body = self._bodies[number]
-        found = self._post(path, json.dumps(body).encode())
-        if found[0] != 200:
-            raise RuntimeError(f"status {found[0]}")
-        if found[1] != self._expected[number]:
+        result = self._post(path, json.dumps(body).encode())
+        if result[0] != 200:
+            raise RuntimeError(f"status {result[0]}")
+        if result[1] != self._expected[number]:
             self._add("answers", 1, False)
 
     def _socket(self) -> socket.socket:
@@ -107,16 +107,16 @@ class Clients:
 
     @staticmethod
     def _expect(client: socket.socket, *statuses: int) -> None:
-        found = b""
+        reply = b""
         with contextlib.suppress(ConnectionError):  # a reset may overtake the answer
-            found = client.recv(4096)
-        if found and int(found.split()[1]) not in statuses:
-            raise RuntimeError(f"status {found.split()[1].decode()}, expected {statuses[0]}")
+            reply = client.recv(4096)
+        if reply and int(reply.split()[1]) not in statuses:
+            raise RuntimeError(f"status {reply.split()[1].decode()}, expected {statuses[0]}")
 
     def _refused(self, body: bytes, status: int) -> None:
-        found, _ = self._post(TRANSLATED, body)
-        if found != status:
-            raise RuntimeError(f"status {found}, expected {status}")
+        actual, _ = self._post(TRANSLATED, body)
+        if actual != status:
+            raise RuntimeError(f"status {actual}, expected {status}")
 
 
 def soak_server(

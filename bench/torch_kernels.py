@@ -69,8 +69,8 @@ def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causa
 def attention_step(arrays: Arrays, heads: int, key_heads: int, head_width: int) -> Side:
     """Keys and values of each row are gathered beforehand: PyTorch does not need the table of indices."""
     rows, width = len(arrays["index"]), heads * head_width
-    found = arrays["key_value"][arrays["index"]]
-    parts = arrays["query"][:, None], found[:, :, :width], found[:, :, width:]
+    key_value = arrays["key_value"][arrays["index"]]
+    parts = arrays["query"][:, None], key_value[:, :, :width], key_value[:, :, width:]
     tensors = [_heads_first(part.reshape(rows, -1, heads, head_width)) for part in parts]
     return _side(lambda: F.scaled_dot_product_attention(*tensors), lambda out: out.numpy().reshape(rows, -1))
 
@@ -125,12 +125,12 @@ def _image_side(call: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Si
     calls = {}
     for layout in ("channels last", "channels first", "blocked"):
         form = torch.channels_last if layout == "channels last" else torch.contiguous_format
-        given = [one.contiguous(memory_format=form) if one.dim() == 4 else one for one in tensors]
+        inputs = [tensor.contiguous(memory_format=form) if tensor.dim() == 4 else tensor for tensor in tensors]
         if layout == "blocked":
             if tensors[0].dtype != torch.float32:
                 continue
-            given = [one.to_mkldnn() for one in given]
-        calls[layout] = torch.inference_mode()(lambda given=given: call(*given))
+            inputs = [tensor.to_mkldnn() for tensor in inputs]
+        calls[layout] = torch.inference_mode()(lambda inputs=inputs: call(*inputs))
     return Side(calls, view=_pixels)
 
 
@@ -144,8 +144,8 @@ def convolve(
     tensors = _images(arrays["x"], grid), torch.from_numpy(weight_FYXC).permute(0, 3, 1, 2), *_tensors(arrays, "bias")
     activate, (_, *steps) = ACTIVATIONS[activation], window
     return _image_side(
-        lambda *given: activate(F.conv2d(*given, *steps, groups)),
-        *(one.to(getattr(torch, precision)) for one in tensors),
+        lambda *inputs: activate(F.conv2d(*inputs, *steps, groups)),
+        *(tensor.to(getattr(torch, precision)) for tensor in tensors),
     )
 
 

@@ -108,12 +108,12 @@ class ResidualNetwork(nn.Module):
         self.stages = len(blocks)
         inputs = stem
         for stage, (count, width) in enumerate(zip(blocks, widths)):
-            made = []
+            layers = []
             for block in range(count):
                 stride, inner = 2 if stage and not block else 1, max(8, width * expansion // 16)
-                made.append(Block(inputs, width, expansion, stride, groups, gate, inner))
+                layers.append(Block(inputs, width, expansion, stride, groups, gate, inner))
                 inputs = width * expansion
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))

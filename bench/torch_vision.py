@@ -54,9 +54,9 @@ class SelectiveKernel(nn.Module):
         self.attn = Selection(outputs, paths, inner)
 
     def forward(self, x: Tensor) -> Tensor:
-        given = x.chunk(len(self.paths), 1) if self.split else [x] * len(self.paths)
-        made = torch.stack([path(one) for path, one in zip(self.paths, given, strict=True)], 1)
-        return (made * self.attn(made)).sum(1)
+        inputs = x.chunk(len(self.paths), 1) if self.split else [x] * len(self.paths)
+        outputs = torch.stack([path(part) for path, part in zip(self.paths, inputs, strict=True)], 1)
+        return (outputs * self.attn(outputs)).sum(1)
 
 
 class SpatialTransformer(nn.Module):
@@ -84,7 +84,7 @@ class DynamicCapacity(nn.Module):
     def __init__(self, coarse: nn.Sequential, fine: nn.Sequential, classes: int, patches: int, side: int, step: int):
         super().__init__()
         self.coarse, self.fine, self.patches, self.side, self.step = coarse, fine, patches, side, step
-        self.top = nn.Linear([one for one in coarse if isinstance(one, nn.Conv2d)][-1].out_channels, classes)
+        self.top = nn.Linear([layer for layer in coarse if isinstance(layer, nn.Conv2d)][-1].out_channels, classes)
 
     def answer(self, features: Tensor) -> Tensor:
         """Logits, whose maxima go to the first of equal places."""
@@ -126,16 +126,16 @@ class ResidualAttention(nn.Module):
         self.mask = nn.Sequential(first, nn.BatchNorm2d(channels), nn.ReLU(), last)
 
     def forward(self, x: Tensor) -> Tensor:
-        features, made = x, [x]
+        features, grids = x, [x]
         for unit in self.trunk:
             features = unit(features)
         for unit in self.down:
-            made.append(unit(functional.max_pool2d(made[-1], 3, 2, 1)))
-        y = made[-1]
+            grids.append(unit(functional.max_pool2d(grids[-1], 3, 2, 1)))
+        y = grids[-1]
         for i in reversed(range(len(self.down))):
-            y = functional.interpolate(self.up[i](y), made[i].shape[2:], mode="bilinear", align_corners=False)
+            y = functional.interpolate(self.up[i](y), grids[i].shape[2:], mode="bilinear", align_corners=False)
             if i:
-                y = y + self.skip[i - 1](made[i])
+                y = y + self.skip[i - 1](grids[i])
         return (1 + torch.sigmoid(self.mask(y))) * features
 
 
@@ -152,9 +152,9 @@ class MultiScaleAttention(nn.Module):
             return functional.interpolate(y, tuple(size), mode="bilinear", align_corners=False)
 
         sizes = [[max(1, int(side * scale)) for side in x.shape[2:]] for scale in self.scales]
-        made = [resized(self.network(resized(x, size)), x.shape[2:]) for size in sizes]
-        weights = self.attention(torch.cat(made, 1)).softmax(1)
-        return sum((weights[:, s : s + 1] * one for s, one in enumerate(made)), torch.zeros(()))
+        grids = [resized(self.network(resized(x, size)), x.shape[2:]) for size in sizes]
+        weights = self.attention(torch.cat(grids, 1)).softmax(1)
+        return sum((weights[:, s : s + 1] * grid for s, grid in enumerate(grids)), torch.zeros(()))
 
 
 class PatchAttention(nn.Module):

@@ -41,8 +41,8 @@ class TranslateLocally:
                 (home / file.name).symlink_to(file.absolute())
         description = home / "model_info.json"
         description.unlink(missing_ok=True)
-        said = {"modelName": name, "shortName": name, "type": "tiny", "src": name, "trg": name, "version": 1, "API": 1}
-        description.write_text(json.dumps(said), encoding="utf-8")
+        info = {"modelName": name, "shortName": name, "type": "tiny", "src": name, "trg": name, "version": 1, "API": 1}
+        description.write_text(json.dumps(info), encoding="utf-8")
 
     def translate(self, name: str, source: Path, target: Path, threads: int) -> None:
         command, environment = self.command(name, source, target, threads)
@@ -57,8 +57,8 @@ class TranslateLocally:
         """The environment; its cache of sentences is off: a repeated text would measure the cache."""
         settings = self._folder / f"settings-{threads}" / self.name
         settings.mkdir(parents=True, exist_ok=True)
-        said = f"[General]\ncpu_cores={threads}\ncache_translations=false\n"
-        (settings / f"{self.name}.conf").write_text(said, encoding="utf-8")
+        text = f"[General]\ncpu_cores={threads}\ncache_translations=false\n"
+        (settings / f"{self.name}.conf").write_text(text, encoding="utf-8")
         return {
             **os.environ,
             "XDG_DATA_HOME": str(self._folder / "data"),

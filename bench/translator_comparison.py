@@ -52,7 +52,7 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
     languages: dict[str, Any] = {"source_lang": case.source, "target_lang": case.target} if case.source else {}
     tokenizer, translator = TranslationTokenizer(text), Translator.from_checkpoint(checkpoint)
     pair = tokenizer.pair(*languages.values())
-    ours = [tokenizer.source_ids(tokenizer.surrounded_tokens(one, pair)).tolist() for one in texts]
+    ours = [tokenizer.source_ids(tokenizer.surrounded_tokens(line, pair)).tolist() for line in texts]
     theirs = oracle.ids(texts)
     target = [oracle.model.generation_config.decoder_start_token_id, *FORCED]
     logits_TV = oracle.logits(theirs[0], target)
@@ -63,13 +63,15 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
     difference = float(np.abs(here_TV[is_finite] - there_TV[is_finite]).max() / np.abs(logits_TV[is_finite]).max())
     same, joined = [], 0
     for beams in (1, 4):
-        found = translator.translate(list(texts), details=True, beam_size=beams, split="never", **languages)
+        results = translator.translate(list(texts), details=True, beam_size=beams, split="never", **languages)
         expected = oracle.generate(theirs, beams)
         tokens = [[text.target_vocabulary[index] for index in row] for row in expected]
-        same.append(sum([t for part in one.parts for t in part.tokens] == row for one, row in zip(found, tokens)))
+        ours_BT = [[token for part in result.parts for token in part.tokens] for result in results]
+        same.append(sum(map(list.__eq__, ours_BT, tokens)))
         # what is of no text, special tokens and rows without one, is joined otherwise by slow tokenizers
         plain = [not any(not token or token.startswith(("__", "<")) for token in row) for row in tokens]
-        joined = sum(not kept or one.text == oracle.text(row) for one, row, kept in zip(found, expected, plain))
+        triples = zip(results, expected, plain)
+        joined = sum(not is_plain or result.text == oracle.text(row) for result, row, is_plain in triples)
     return Agreement(len(texts), sum(a == b for a, b in zip(ours, theirs)), difference, *same, joined=joined)
 
 
@@ -117,8 +119,8 @@ def tokens_of_both(out: Path, folder: Path, case: TranslatorCase, texts: Sequenc
         expected = theirs.translate_batch(
             sources, target_prefix=prefixes, beam_size=beams, max_decoding_length=LONGEST, min_decoding_length=0
         )
-        found = ours.translate_tokens(
+        results = ours.translate_tokens(
             sources, prefixes, beam_size=beams, max_decoding_length=LONGEST, min_decoding_length=0
         )
-        same[name] = sum(one.tokens == other.hypotheses[0] for one, other in zip(found, expected))
+        same[name] = sum(result.tokens == peer.hypotheses[0] for result, peer in zip(results, expected))
     return same

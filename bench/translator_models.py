@@ -140,12 +140,12 @@ def _spiece(folder: Path, case: TranslatorCase, kind: str, more: int, **settings
 
 def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
     """A target starts with the unknown token, and padding is the token of a text's beginning."""
-    told = [f"<2{code}>" for code in MADLAD_LANGUAGES]
-    spm = train_spm("unigram", 120, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, user_defined_symbols=told)
+    tags = [f"<2{code}>" for code in MADLAD_LANGUAGES]
+    spm = train_spm("unigram", 120, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, user_defined_symbols=tags)
     (folder / "spiece.model").write_bytes(spm)
     settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "pad_token": "<s>", "bos_token": "<s>"}
     pieces = pieces_of(spm)
-    return TextFiles(settings, len(pieces), {"pad": 1, "eos": 2}, {token: pieces.index(token) for token in told})
+    return TextFiles(settings, len(pieces), {"pad": 1, "eos": 2}, {token: pieces.index(token) for token in tags})
 
 
 def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
@@ -217,8 +217,8 @@ def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
     end_weight_D = model.get_output_embeddings().weight[end].detach()
     with torch.no_grad():
         ids = torch.randint(0, tokens, (2, 8, 40))
-        found = model(input_ids=ids[0], decoder_input_ids=ids[1], output_hidden_states=True)
-        logits_NV = found.logits.flatten(0, 1)
+        outputs = model(input_ids=ids[0], decoder_input_ids=ids[1], output_hidden_states=True)
+        logits_NV = outputs.logits.flatten(0, 1)
         ends_N = logits_NV[:, end].clone()
         logits_NV[:, end] = -torch.inf
         lacking = float((logits_NV.max(dim=1).values - ends_N).quantile(0.1))
@@ -227,7 +227,7 @@ def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
             changed[0, end] += lacking
         elif not hasattr(model, "model"):  # T5 has no biases
             name = "shared.weight" if model.lm_head.weight is model.shared.weight else "lm_head.weight"
-            changed, mean_D = model.lm_head.weight, found.decoder_hidden_states[-1].mean(dim=(0, 1))
+            changed, mean_D = model.lm_head.weight, outputs.decoder_hidden_states[-1].mean(dim=(0, 1))
             scaled = getattr(model.config, "scale_decoder_outputs", False)
             changed[end] += lacking * mean_D / (mean_D**2).sum() * (len(mean_D) ** 0.5 if scaled else 1.0)
         else:
@@ -264,25 +264,25 @@ class Oracle:
     def logits(self, source: list[int], target: list[int]) -> np.ndarray:
         """[T, V], each behind the target's ids so far."""
         with self.torch.no_grad():
-            given = self._padded([source]) | {"decoder_input_ids": self.torch.tensor([target])}
-            return np.asarray(self.model(**given).logits[0].numpy())
+            inputs = self._padded([source]) | {"decoder_input_ids": self.torch.tensor([target])}
+            return np.asarray(self.model(**inputs).logits[0].numpy())
 
     def generate(self, ids: Sequence[list[int]], beams: int) -> list[list[int]]:
         """The ids of each sentence's translation, without start, language, end and padding."""
-        given: dict[str, Any] = {"num_beams": beams, "do_sample": False}
+        options: dict[str, Any] = {"num_beams": beams, "do_sample": False}
         config, skipped = self.model.generation_config, 1
         forced = config.forced_bos_token_id
         if self.case.target and self.case.tokenizer != "mbart" and not self.case.prefix:
             token = f"__{self.case.target}__" if self.case.tokenizer == "m2m100" else self.case.target
-            forced = given["forced_bos_token_id"] = self.tokenizer.convert_tokens_to_ids(token)
+            forced = options["forced_bos_token_id"] = self.tokenizer.convert_tokens_to_ids(token)
         skipped += forced is not None
         with self.torch.no_grad():
-            rows = self.model.generate(**self._padded(ids), **given).tolist()
-        end, found = config.eos_token_id, []
+            rows = self.model.generate(**self._padded(ids), **options).tolist()
+        end, results = config.eos_token_id, []
         for row in rows:
             produced = row[skipped:]
-            found.append(produced[: produced.index(end)] if end in produced else produced)
-        return found
+            results.append(produced[: produced.index(end)] if end in produced else produced)
+        return results
 
     def text(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))

@@ -77,13 +77,13 @@ class Findings:
         self._passed = True
         self._said: list[str] = []
 
-    def at_least(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
-        sign = ">=" if found >= wanted else "<"
-        self.add(found >= wanted, f"{what} {found:.4g} {unit} {sign} {wanted:.4g}", remark)
+    def at_least(self, what: str, value: float, unit: str, bound: float, remark: str = "") -> None:
+        sign = ">=" if value >= bound else "<"
+        self.add(value >= bound, f"{what} {value:.4g} {unit} {sign} {bound:.4g}", remark)
 
-    def at_most(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
-        sign = "<=" if found <= wanted else ">"
-        self.add(found <= wanted, f"{what} {found:.4g} {unit} {sign} {wanted:.4g}", remark)
+    def at_most(self, what: str, value: float, unit: str, bound: float, remark: str = "") -> None:
+        sign = "<=" if value <= bound else ">"
+        self.add(value <= bound, f"{what} {value:.4g} {unit} {sign} {bound:.4g}", remark)
 
     def say(self, figure: str) -> None:
         self.add(True, figure)

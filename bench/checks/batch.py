@@ -52,10 +52,10 @@ def _batch_rate(out: Path, *arguments: str) -> float:
 
 def _plain_rate(*arguments: str) -> float:
     """Lines a second of the plain command once its model is loaded, as it says itself."""
-    said = _run(*arguments, "-v")
-    match = re.search(r"([\d,]+) lines?, .* in ([\d.]+) s \(loaded in [\d.]+ s(.*)\)", said)
+    text = _run(*arguments, "-v")
+    match = re.search(r"([\d,]+) lines?, .* in ([\d.]+) s \(loaded in [\d.]+ s(.*)\)", text)
     if not match:
-        raise RuntimeError(f"fastattn {' '.join(arguments)} said no speed: {said.strip()}")
+        raise RuntimeError(f"fastattn {' '.join(arguments)} said no speed: {text.strip()}")
     return int(match[1].replace(",", "")) / float(match[2])
 
 

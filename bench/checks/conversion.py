@@ -33,19 +33,20 @@ def _model(*parts: str) -> Path:
 def nqo(findings: Findings, data: Data) -> None:
     from sacrebleu import corpus_bleu
 
-    made = json.loads((GOLDENS / "trainers" / "nqo.json").read_text(encoding="utf-8"))
+    golden = json.loads((GOLDENS / "trainers" / "nqo.json").read_text(encoding="utf-8"))
     test = _model("nqo", "test_data")
     lines, references = (
         (test / f"diane_parallel_002.{name}").read_text(encoding="utf-8").split("\n") for name in ("bam-g", "nqo")
     )
     for size in SIZES:
         translator = fastattn.Translator(_model("nqo", f"latin2nqo_001.{size}"), "float32")
-        answers = made[size]
+        answers = golden[size]
         sources = ["musa dunbuya", *(line.lower() for line in lines[: len(answers) - 1])]
-        found = translator.translate(sources, details=True)
-        same = [one.text == answer["text"] for one, answer in zip(found, answers)]
+        results = translator.translate(sources, details=True)
+        pairs = list(zip(results, answers))
+        same = [result.text == answer["text"] for result, answer in pairs]
         findings.at_least(f"{size}: fairseq's texts", sum(same), f"of {len(same)}", len(same))
-        worst = max(abs(one.scores[0] - answer["score"]) for one, answer in zip(found, answers) if one.scores)
+        worst = max(abs(result.scores[0] - answer["score"]) for result, answer in pairs if result.scores)
         findings.at_most(f"{size}: scores differ by", worst, "", 1e-4)
         texts = translator.translate([line.lower() for line in lines[:REFERENCES]])
         bleu = corpus_bleu(texts, [references[:REFERENCES]], tokenize="none").score
@@ -85,15 +86,15 @@ def round_trips(findings: Findings, data: Data) -> None:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
         ours = fastattn.Translator(folder, "float32").translate_tokens(sources, beam_size=4)
         ids, same, worst = TranslationTokenizer(written.text), 0, 0.0
-        for source, one in zip(sources, ours):
+        for source, result in zip(sources, ours):
             with torch.inference_mode():
-                found = model.generate(
+                generated = model.generate(
                     torch.tensor(ids.source_ids(source)[None], dtype=torch.long), num_beams=4, max_new_tokens=250,
                     return_dict_in_generate=True, output_scores=True,
                 )  # fmt: skip
-            tokens = [written.text.target_vocabulary[i] for i in found.sequences[0, 1:].tolist()]
-            same += [token for token in tokens if token not in ("</s>", "<pad>")] == one.hypotheses[0]
-            worst = max(worst, abs(found.sequences_scores[0].item() - one.scores[0]))
+            tokens = [written.text.target_vocabulary[i] for i in generated.sequences[0, 1:].tolist()]
+            same += [token for token in tokens if token not in ("</s>", "<pad>")] == result.hypotheses[0]
+            worst = max(worst, abs(generated.sequences_scores[0].item() - result.scores[0]))
         findings.at_least("transformers:", same, f"of {LINES} the same", LINES)
         findings.at_most("scores differ by", worst, "", 1e-4)
         folder = Path(top, "minilm")

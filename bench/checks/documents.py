@@ -22,9 +22,9 @@ from fastattn.translation.calls import Translation
 def detection(findings: Findings, data: Data) -> None:
     for language in ("en", "pt", "zh"):
         texts = data.flores(language)
-        found = [likely_languages(text, most=1)[0] for text in texts]
-        right = sum(code.partition("-")[0] == language for code, _ in found)
-        sure = [code.partition("-")[0] == language for code, share in found if share >= 0.8]
+        guesses = [likely_languages(text, most=1)[0] for text in texts]
+        right = sum(code.partition("-")[0] == language for code, _ in guesses)
+        sure = [code.partition("-")[0] == language for code, share in guesses if share >= 0.8]
         remark = f"{len(sure)} sure, of which {len(sure) - sum(sure)} wrong"
         findings.at_least(f"{language}:", 100 * right / len(texts), "%", 95.0, remark)
 
@@ -45,15 +45,15 @@ class Capitals:
         for text in texts:
             places = [0, *(place for match in KEPT.finditer(text) for place in match.span()), len(text)]
             parts = [text[start:end] for start, end in zip(places, places[1:])]
-            said = "".join(part if number % 2 else part.upper() for number, part in enumerate(parts))
-            yield Translation(said, [said], [0.0], []) if details else said
+            capitals = "".join(part if number % 2 else part.upper() for number, part in enumerate(parts))
+            yield Translation(capitals, [capitals], [0.0], []) if details else capitals
 
 
 def structure(data: bytes, form: str) -> object:
     text = data.decode("utf-8", "replace")
     if form == "html":
         return Counter(
-            (token.kind, token.name, *sorted(one for one in token.attributes.items() if one[0] not in READ))
+            (token.kind, token.name, *sorted(pair for pair in token.attributes.items() if pair[0] not in READ))
             for token in SourceTokens(text).found
             if token.kind in ("open", "close", "alone") and token.name not in SPOKEN
         )

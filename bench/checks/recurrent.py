@@ -65,9 +65,9 @@ def _share(threads: int, sentences: int, precision: str, seconds: float) -> str:
     return f"{moved / 1e9:.0f} GB/s, {moved / limit:.0%} of {limit / 1e9:.0f} GB/s, the bandwidth for as many weights"
 
 
-def _agree(ours: np.ndarray, other: np.ndarray) -> tuple[bool, str]:
+def _agree(ours: np.ndarray, theirs: np.ndarray) -> tuple[bool, str]:
     """By the mean: in int8 the greatest difference of 1.6 million states is a fifth, of peers' from float32 too."""
-    difference = float(np.sqrt(np.square(ours - other).mean()))
+    difference = float(np.sqrt(np.square(ours - theirs).mean()))
     return difference <= 0.02, f"{difference:.0e}"
 
 

@@ -18,9 +18,9 @@ PRODUCTS = ((1024, 1024, 1024), (96, 384, 1536))  # rows, inputs, outputs
 
 def _scaling(findings: Findings, calls: dict[str, list[Callable[[], object]]], seconds: float) -> None:
     """calls: the work on one thread, and the same on two."""
-    for what, (one, two) in calls.items():
+    for what, (one_thread, two_threads) in calls.items():
         with library_threads(1):
-            times = alternate({"1": one, "2": two}, rounds=9, seconds=seconds, pause=pause(2))
+            times = alternate({"1": one_thread, "2": two_threads}, rounds=9, seconds=seconds, pause=pause(2))
         findings.at_least(f"{what}:", times["1"] / times["2"], "x one thread", LEAST, milliseconds(times))
 
 
@@ -43,5 +43,5 @@ def models(findings: Findings, data: Data) -> None:
     translators = [Translator("zh-en", "float32", threads) for threads in THREADS]
     calls = {"MiniLM": [partial(Encoder("minilm", "float32", threads).encode, english) for threads in THREADS]}
     for name, beam in (("greedy", 1), ("beam 4", 4)):
-        calls[f"zh-en {name}"] = [partial(one.translate, chinese, beam_size=beam) for one in translators]
+        calls[f"zh-en {name}"] = [partial(translator.translate, chinese, beam_size=beam) for translator in translators]
     _scaling(findings, calls, 45.0)

@@ -33,8 +33,8 @@ def schema(findings: Findings, data: Data) -> None:
             capture_output=True,
             text=True,
         )  # fmt: skip
-    found = re.findall(r"(\d+) (failures?|errors?)\b", ended.stdout.splitlines()[-1])
-    findings.at_most("failures and errors", sum(int(number) for number, _ in found), "", 0)
+    counts = re.findall(r"(\d+) (failures?|errors?)\b", ended.stdout.splitlines()[-1])
+    findings.at_most("failures and errors", sum(int(number) for number, _ in counts), "", 0)
     generated = re.search(r"(\d+) generated", ended.stdout)
     findings.at_least("requests", int(generated[1]) if generated else 0, "", 1000)
     if ended.returncode:
@@ -52,10 +52,10 @@ ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 )
 def clients(findings: Findings, data: Data) -> None:
     need("openai", "deepl", "libretranslatepy", "langchain_openai", "llama_index", "fastapi", "py3langid")
-    wanted = Translator("en-pt").translate(TEXTS), Encoder("minilm").encode(TEXTS)
+    expected = Translator("en-pt").translate(TEXTS), Encoder("minilm").encode(TEXTS)
     answer = Generator("smollm2").generate(messages=ASKED, max_new_tokens=24)
     with running([*SERVE, "-m", "en-pt", "-m", "minilm", "-m", "lm=smollm2"]) as server:
-        for name, alike in _answers(server.address, *wanted, answer):
+        for name, alike in _answers(server.address, *expected, answer):
             findings.at_least(f"{name}:", int(alike), "", 1, "")
 
 
@@ -68,29 +68,29 @@ def _answers(address: str, translated: list[str], vectors_BD: np.ndarray, answer
 
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
     for encoding in ({"encoding_format": "float"}, {}):  # without it the client asks for base64, and unpacks that
-        found = client.embeddings.create(model="minilm", input=TEXTS, **encoding)
-        found_BD = np.array([one.embedding for one in found.data], np.float32)
-        yield f"openai {'float' if encoding else 'base64'}", np.array_equal(found_BD, vectors_BD)
-    asked: dict[str, Any] = {"model": "lm", "messages": ASKED, "max_tokens": 24}
-    yield "openai chat", client.chat.completions.create(**asked).choices[0].message.content == answer
-    pieces = [one.choices[0].delta.content or "" for one in client.chat.completions.create(**asked, stream=True)]
+        result = client.embeddings.create(model="minilm", input=TEXTS, **encoding)
+        result_BD = np.array([item.embedding for item in result.data], np.float32)
+        yield f"openai {'float' if encoding else 'base64'}", np.array_equal(result_BD, vectors_BD)
+    options: dict[str, Any] = {"model": "lm", "messages": ASKED, "max_tokens": 24}
+    yield "openai chat", client.chat.completions.create(**options).choices[0].message.content == answer
+    pieces = [item.choices[0].delta.content or "" for item in client.chat.completions.create(**options, stream=True)]
     yield "openai stream", "".join(pieces) == answer
-    found = deepl.Translator("none", server_url=address).translate_text(TEXTS, source_lang="EN", target_lang="PT-PT")
-    yield "deepl", [one.text for one in found] == translated
+    result = deepl.Translator("none", server_url=address).translate_text(TEXTS, source_lang="EN", target_lang="PT-PT")
+    yield "deepl", [item.text for item in result] == translated
     libre = LibreTranslateAPI(f"{address}/")
     yield "libretranslatepy", [libre.translate(text, "en", "pt") for text in TEXTS] == translated
-    known = {"model": "minilm", "base_url": f"{address}/v1", "api_key": "none"}
+    settings = {"model": "minilm", "base_url": f"{address}/v1", "api_key": "none"}
     # LangChain counts tokens by OpenAI's vocabulary unless it is told not to.
-    found = OpenAIEmbeddings(check_embedding_ctx_length=False, **known).embed_documents(TEXTS)
-    yield "langchain vectors", np.array_equal(np.array(found, np.float32), vectors_BD)
+    result = OpenAIEmbeddings(check_embedding_ctx_length=False, **settings).embed_documents(TEXTS)
+    yield "langchain vectors", np.array_equal(np.array(result, np.float32), vectors_BD)
     chat = ChatOpenAI(model="lm", base_url=f"{address}/v1", api_key="none", max_tokens=24)
     yield "langchain chat", chat.invoke(ASKED[0]["content"]).content == answer
     from llama_index.core.llms import ChatMessage
     from llama_index.embeddings.openai_like import OpenAILikeEmbedding
     from llama_index.llms.openai_like import OpenAILike
 
-    known = {"api_base": f"{address}/v1", "api_key": "none"}
-    found = OpenAILikeEmbedding(model_name="minilm", **known).get_text_embedding_batch(TEXTS)
-    yield "LlamaIndex vectors", np.array_equal(np.array(found, np.float32), vectors_BD)
-    talker = OpenAILike(model="lm", is_chat_model=True, max_tokens=24, temperature=0.0, **known)
+    settings = {"api_base": f"{address}/v1", "api_key": "none"}
+    result = OpenAILikeEmbedding(model_name="minilm", **settings).get_text_embedding_batch(TEXTS)
+    yield "LlamaIndex vectors", np.array_equal(np.array(result, np.float32), vectors_BD)
+    talker = OpenAILike(model="lm", is_chat_model=True, max_tokens=24, temperature=0.0, **settings)
     yield "LlamaIndex chat", talker.chat([ChatMessage(**ASKED[0])]).message.content == answer

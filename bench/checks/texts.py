@@ -25,18 +25,18 @@ class Linked(NamedTuple):
 
 
 def linked(model: str) -> list[Linked]:
-    found = []
+    pairs = []
     for line in PAIRS.read_text(encoding="utf-8").splitlines():
         if line.startswith(model + "\t"):
             _, source, target, links = line.split("\t")
             spans = [
-                WordLink(one, other)
+                WordLink(source_span, target_span)
                 for link in links.split()
-                for one in _spans(source, link.partition("=")[0])
-                for other in _spans(target, link.partition("=")[2])
+                for source_span in _spans(source, link.partition("=")[0])
+                for target_span in _spans(target, link.partition("=")[2])
             ]
-            found.append(Linked(source, target, set(pharaoh(source, target, spans).split())))
-    return found
+            pairs.append(Linked(source, target, set(pharaoh(source, target, spans).split())))
+    return pairs
 
 
 def _spans(text: str, words: str) -> list[tuple[int, int]]:
@@ -58,10 +58,10 @@ def alignment(findings: Findings, data: Data) -> None:
     for model in ("en-pt", "zh-en"):
         pairs = linked(model)
         with Translator(model) as translator:
-            found = [set(_found(translator, pair).split()) for pair in pairs]
+            predicted = [set(_found(translator, pair).split()) for pair in pairs]
         findings.at_least(f"{model}:", len(pairs), "pairs", 30)
-        common = sum(len(pair.links & one) for pair, one in zip(pairs, found, strict=True))
-        counted = sum(len(pair.links) + len(one) for pair, one in zip(pairs, found, strict=True))
+        common = sum(len(pair.links & guess) for pair, guess in zip(pairs, predicted, strict=True))
+        counted = sum(len(pair.links) + len(guess) for pair, guess in zip(pairs, predicted, strict=True))
         findings.at_most("error rate", 1 - 2 * common / counted, "", MOST_ERRORS)
     with Translator("pt-en") as first, Translator("en-pt") as second:
         chain = Translator.chain(first, second)
@@ -125,21 +125,21 @@ def glossary(findings: Findings, data: Data) -> None:
     with Translator("en-pt") as translator:
         plain = translator.translate(texts)
         with_terms = translator.with_glossary(TERMS).translate(texts)
-    wanted = {(term, b) for term in TERMS for b, text in enumerate(texts) if _occurrences(term, text)}
+    places = {(term, b) for term in TERMS for b, text in enumerate(texts) if _occurrences(term, text)}
     missed = [
         (term, b)
-        for term, b in sorted(wanted)
+        for term, b in sorted(places)
         if with_terms[b].lower().count(TERMS[term].lower()) < _occurrences(term, texts[b])
     ]
-    without = sum(plain[b].lower().count(TERMS[term].lower()) < _occurrences(term, texts[b]) for term, b in wanted)
+    without = sum(plain[b].lower().count(TERMS[term].lower()) < _occurrences(term, texts[b]) for term, b in places)
     findings.at_least("terms", len(TERMS), "", 100)
-    findings.at_most("not honoured", len(missed), f"of {len(wanted)} places", 0, f"{without} without the glossary")
+    findings.at_most("not honoured", len(missed), f"of {len(places)} places", 0, f"{without} without the glossary")
     for term, b in missed[:3]:
         findings.say(f"{term}: {with_terms[b]!r}")
     untouched = [b for b, text in enumerate(texts) if not any(_occurrences(term, text) for term in TERMS)]
     changed = sum(plain[b] != with_terms[b] for b in untouched)
     findings.at_most("changed without a term", changed, f"of {len(untouched)}", 0)
-    scores = [sacrebleu.corpus_bleu(found, [references]).score for found in (plain, with_terms)]
+    scores = [sacrebleu.corpus_bleu(translations, [references]).score for translations in (plain, with_terms)]
     findings.at_most("BLEU lost:", scores[0] - scores[1], "", 0.5, f"{scores[0]:.2f} without, {scores[1]:.2f} with")
 
 

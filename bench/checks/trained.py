@@ -68,9 +68,9 @@ def pointing(findings: Findings, data: Data) -> None:
 
     theirs = pointer.point(pointer.restored(torch.load(folder / "model.pt")), points, hulls.MOST + 1)
     with PointerNetwork(folder, "float32", threads=1) as network:
-        ours = [one.rows for (one,) in network.point(points, beam_size=1)]
-    wanted = [hulls.hull(array) for array in points]
-    right = [sum(rows == hull for rows, hull in zip(found, wanted, strict=True)) for found in (ours, theirs)]
+        ours = [output.rows for (output,) in network.point(points, beam_size=1)]
+    expected = [hulls.hull(array) for array in points]
+    right = [sum(rows == hull for rows, hull in zip(answers, expected, strict=True)) for answers in (ours, theirs)]
     findings.at_least("right:", right[0], f"of {len(points)} hulls", right[1], "the bound is PyTorch's")
     findings.at_most("right:", right[0], f"of {len(points)} hulls", right[1])
     findings.at_least("same places:", sum(a == b for a, b in zip(ours, theirs)), "hulls", 0.999 * len(points))
@@ -104,7 +104,7 @@ def digits_read(findings: Findings, data: Data) -> None:
     with torch.inference_mode():
         theirs = net(torch.from_numpy(images)).numpy()
     ours = _digits_here(net.state_dict(), images)
-    right, expected = (int((one.argmax(1) == labels).sum()) for one in (ours, theirs))
+    right, expected = (int((logits.argmax(1) == labels).sum()) for logits in (ours, theirs))
     findings.at_least(f"{expected} right in PyTorch,", right, f"here of {len(labels)}", expected)
     findings.at_most("too many here:", right - expected, "digits", 0)
     findings.at_most("logits differ by", float(np.abs(ours - theirs).max()), "", 1e-3)
@@ -116,13 +116,14 @@ def captions_equal(findings: Findings, data: Data, hard: bool = False) -> None:
 
     folder = trained_folder(data, "captions-hard" if hard else "captions", "torch.pth")
     images, sentences = captions.examples(500, 0)
-    said, weights = captions.load(folder, hard).caption(captions.as_tensor(images))
-    found: Any = vision.Captioner(folder, "float32").caption(images, beam_size=1)
-    same = [(one, looked) for one, sentence, looked in zip(found, said, weights, strict=True) if one.text == sentence]
-    far = max(float(np.abs(one.attention_WYX.reshape(looked.shape) - looked).max()) for one, looked in same)
+    expected, weights = captions.load(folder, hard).caption(captions.as_tensor(images))
+    results: Any = vision.Captioner(folder, "float32").caption(images, beam_size=1)
+    triples = zip(results, expected, weights, strict=True)
+    same = [(result, looked) for result, sentence, looked in triples if result.text == sentence]
+    far = max(float(np.abs(result.attention_WYX.reshape(looked.shape) - looked).max()) for result, looked in same)
     findings.at_least("equal:", len(same), "captions", len(images))
     findings.at_most("weights differ by", far, "", 1e-4)
-    right = sum(one.text == sentence for one, sentence in zip(found, sentences, strict=True))
+    right = sum(result.text == sentence for result, sentence in zip(results, sentences, strict=True))
     findings.say(f"{right / len(images):.1%} describe the picture exactly")
 
 

@@ -27,8 +27,8 @@ def aren_scores(findings: Findings, data: Data) -> None:
         translator = fastattn.Translator(data.aren(version, precision), "float32")
         worst = 0.0
         for (source, target), expected in PUBLISHED.items():
-            found = translator.score_tokens([list(source)], [target.split()])[0].log_probs
-            worst = max(worst, float(np.abs(found - np.array(expected)).max()))
+            log_probs = translator.score_tokens([list(source)], [target.split()])[0].log_probs
+            worst = max(worst, float(np.abs(log_probs - np.array(expected)).max()))
         findings.at_most(f"{version} {precision}", worst, "", ALLOWED[precision])
 
 
@@ -52,9 +52,9 @@ def aren_outputs(findings: Findings, data: Data) -> None:
         path = data.aren(version, precision)
         ours, theirs = fastattn.Translator(path, "float32"), _peer(path)
         for beam in (1, 4):
-            mine = ours.translate_tokens(words, beam_size=beam)
-            other = theirs.translate_batch(words, beam_size=beam)
-            same += sum(a.tokens == b.hypotheses[0] for a, b in zip(mine, other, strict=True))
+            results = ours.translate_tokens(words, beam_size=beam)
+            peers = theirs.translate_batch(words, beam_size=beam)
+            same += sum(a.tokens == b.hypotheses[0] for a, b in zip(results, peers, strict=True))
             total += len(words)
     findings.at_least("equal outputs", same, f"of {total}", total)
 
@@ -71,25 +71,25 @@ def _equality(findings: Findings, data: Data, beam: int) -> None:
     path, ours = folder / "model", fastattn.Translator(folder, "float32")
     theirs = _peer(path, 2)
     lines, references = data.flores("zh")[:300], data.flores("en")[:300]
-    mine = ours.translate(lines, beam_size=beam, details=True)
+    results = ours.translate(lines, beam_size=beam, details=True)
     whole = ours.translate(lines, split="never", beam_size=1, max_decoding_length=1, details=True)
     sources = [line.parts[0].source for line in whole]
-    other = theirs.translate_batch(
+    peers = theirs.translate_batch(
         sources, beam_size=beam, max_decoding_length=256, return_scores=True, max_batch_size=32
     )
-    split = [i for i, translation in enumerate(mine) if len(translation.parts) != 1]
-    differing = [i for i in range(300) if i in split or mine[i].parts[0].tokens != other[i].hypotheses[0]]
+    split = [i for i, translation in enumerate(results) if len(translation.parts) != 1]
+    differing = [i for i in range(300) if i in split or results[i].parts[0].tokens != peers[i].hypotheses[0]]
     unexplained = []
     for i in differing:
-        a, b = mine[i].parts[0].tokens, other[i].hypotheses[0]
-        found = theirs.score_batch([sources[i]] * 2, [a, b])
+        a, b = results[i].parts[0].tokens, peers[i].hypotheses[0]
+        scored = theirs.score_batch([sources[i]] * 2, [a, b])
         first = next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-        totals = [sum(s.log_probs) / len(s.log_probs) for s in found]
-        gap = abs(found[0].log_probs[first] - found[1].log_probs[first])
+        totals = [sum(s.log_probs) / len(s.log_probs) for s in scored]
+        gap = abs(scored[0].log_probs[first] - scored[1].log_probs[first])
         if min(gap, abs(totals[0] - totals[1])) > 1e-4:
             unexplained.append(f"line {i + 1} (first gap {gap:.1e}, score gap {abs(totals[0] - totals[1]):.1e})")
-    detokenized = ["".join(r.hypotheses[0]).replace("\u2581", " ").strip() for r in other]
-    bleu = [sacrebleu.corpus_bleu(texts, [references]).score for texts in ([m.text for m in mine], detokenized)]
+    detokenized = ["".join(r.hypotheses[0]).replace("\u2581", " ").strip() for r in peers]
+    bleu = [sacrebleu.corpus_bleu(texts, [references]).score for texts in ([m.text for m in results], detokenized)]
     findings.at_most("lines that differ", len(differing), "of 300", 3)
     findings.at_most("unexplained", len(unexplained), "differences", 0, "; ".join(unexplained))
     findings.at_most("BLEU", abs(bleu[0] - bleu[1]), "apart", 0.1, f"{bleu[0]:.2f}, theirs {bleu[1]:.2f}")

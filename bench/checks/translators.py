@@ -23,11 +23,11 @@ def compared(findings: Findings, data: Data, cases: Sequence[TranslatorCase], co
     for seed, case in enumerate(cases):
         with tempfile.TemporaryDirectory() as folder:
             build(Path(folder), case, seed)
-            found = agreement(Path(folder), case, texts)
-        same = min(found.ids, found.greedy, found.beam, found.joined)
-        remark = f"ids {found.ids}, greedy {found.greedy}, beam 4 {found.beam}, texts {found.joined}"
+            result = agreement(Path(folder), case, texts)
+        same = min(result.ids, result.greedy, result.beam, result.joined)
+        remark = f"ids {result.ids}, greedy {result.greedy}, beam 4 {result.beam}, texts {result.joined}"
         findings.at_least(f"{case.name}:", same, f"of {count} the same", count, remark)
-        findings.at_most("logits", found.logits, "of the largest", 1e-4)
+        findings.at_most("logits", result.logits, "of the largest", 1e-4)
 
 
 def tokens_compared(findings: Findings, data: Data, cases: Sequence[TranslatorCase]) -> None:

@@ -34,7 +34,7 @@ FIELDS: dict[str, Any] = {"n": NUMBER, "place": TEXT, "all": {"type": "array", "
 FIELDS["more"] = {"type": "object", "properties": {"x": NUMBER}, "required": ["x"]}
 PARAMETERS = {"type": "object", "properties": FIELDS, "required": ["n"]}
 FIND = {"name": "find", "description": "<it>", "parameters": PARAMETERS}
-TOOLS = [{"type": "function", "function": one} for one in (FIND, {"name": "now", "description": "", "return": None})]
+TOOLS = [{"type": "function", "function": tool} for tool in (FIND, {"name": "now", "description": "", "return": None})]
 ARGUMENTS: list[Any] = [{}, {"n": 1, "place": "é<", "all": [None, True, 1.5e-7]}, '{"n": 1}']
 SETTINGS: dict[str, list[Any]] = {
     "turns": [1, 2, 4, 7],
@@ -65,9 +65,9 @@ def compare(case: Case, folder: Path) -> str:
     source, messages = TEMPLATES.get(case.base), _messages(rng, chosen)
     if source is None:  # a statement for each choice, and one where there is none
         source = "\n".join(statement(random.Random(f"{case.seed} {name}")) for name in chosen or ("first",))
-    given = {"tools": chosen.get("tools"), "documents": chosen.get("documents"), **chosen.get("variables", {})}
+    variables = {"tools": chosen.get("tools"), "documents": chosen.get("documents"), **chosen.get("variables", {})}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})), **TOKENS)
-    options = {"add_generation_prompt": chosen.get("prompt", True)} | given
+    options = {"add_generation_prompt": chosen.get("prompt", True)} | variables
     try:
         expected = tokenizer.apply_chat_template(messages, chat_template=source, tokenize=False, **options)
     except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
@@ -77,7 +77,7 @@ def compare(case: Case, folder: Path) -> str:
     except FastattnError as error:
         ours, refusal = None, str(error)
     # Both leave nulls out; fastattn gives a template that fails without it a content that is null.
-    if expected is None and ours is not None and any(one.get("content", "") is None for one in messages):
+    if expected is None and ours is not None and any(message.get("content", "") is None for message in messages):
         return ""
     shown = messages if case.base in TEMPLATES else source
     if None in (ours, expected):

@@ -84,6 +84,6 @@ def compare(case: Case, folder: Path) -> str:
     for text, vector in zip(texts, vectors):
         rows_TD = theirs(torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0].double().numpy()
         pooled = np.concatenate([rows_TD[0], rows_TD.mean(0), rows_TD.max(0)])
-        if said := difference(f"vector of {len(rows_TD)} tokens", vector, pooled, 1e-4):
-            return said
+        if fault := difference(f"vector of {len(rows_TD)} tokens", vector, pooled, 1e-4):
+            return fault
     return ""

@@ -64,8 +64,8 @@ def _blocks(case: Case, folder: Path) -> str:
     tensor = read_gguf(Directory(folder), "model.gguf").tensors["it"]
     with np.errstate(all="ignore"):
         ours, expected = tensor.float32(), gguf.quants.dequantize(data, Types[name])
-    known = ~np.isnan(expected)
-    if not np.array_equal(known, ~np.isnan(ours)) or ours[known].tobytes() != expected[known].tobytes():
+    is_number = ~np.isnan(expected)
+    if not np.array_equal(is_number, ~np.isnan(ours)) or ours[is_number].tobytes() != expected[is_number].tobytes():
         return "bits of numbers differ"
     return "" if "scales" in chosen else difference("matrix", as_float32(tensor.matrix()), expected)
 
@@ -85,9 +85,9 @@ def _model(case: Case, folder: Path) -> str:
         ids = case.rng.integers(3, VOCABULARY, length)
         logits = theirs(torch.from_numpy(ids)[None]).logits[0].double()
         expected = logits.log_softmax(-1)[range(length - 1), torch.from_numpy(ids[1:])]
-        found, allowed = generator.score(ids, special_tokens=False), 1e-4 * max(1.0, float(logits.abs().max()))
-        if said := difference("log-probability", found.log_probs, expected, allowed):
-            return said
+        score, allowed = generator.score(ids, special_tokens=False), 1e-4 * max(1.0, float(logits.abs().max()))
+        if fault := difference("log-probability", score.log_probs, expected, allowed):
+            return fault
         answer = generator.generate(ids, max_new_tokens=6, details=True)
         tokens = [*answer.tokens, *[2] * (answer.finish_reason == "stop")]
         whole = torch.tensor([*ids, *tokens])

@@ -47,7 +47,7 @@ def write_file(case: Case, path: Path, model: Any) -> None:
         (writer.add_array if isinstance(value, list) else writer.add_string)(f"tokenizer.ggml.{key}", value)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    architecture = next(key for key, one in gguf.MODEL_ARCH_NAMES.items() if one == name)
+    architecture = next(key for key, title in gguf.MODEL_ARCH_NAMES.items() if title == name)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     if getattr(config, "rope_parameters", {}).get("rope_type") == "llama3":
         plain = 1 / 5e5 ** (np.arange(0, config.head_dim, 2) / config.head_dim)
@@ -65,8 +65,8 @@ def write_file(case: Case, path: Path, model: Any) -> None:
             data = random_blocks(case.rng, kind, *values.shape, 1.2 / values.shape[1] ** 0.5)
         else:
             data = gguf.quants.quantize(values, Types[kind])
-        kept = torch.from_numpy(gguf.quants.dequantize(data, Types[kind]).copy())
-        parameter.copy_(kept.T if turned else kept)
+        dequantized = torch.from_numpy(gguf.quants.dequantize(data, Types[kind]).copy())
+        parameter.copy_(dequantized.T if turned else dequantized)
         if case.base in ("llama", "smollm3") and part in ("attn_q", "attn_k"):
             heads = config.num_attention_heads if part == "attn_q" else config.num_key_value_heads
             data = data.reshape(heads, 2, -1, *data.shape[1:]).swapaxes(1, 2).reshape(data.shape)

@@ -83,46 +83,46 @@ def compare(case: Case, folder: Path) -> str:
         except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
             raise Skipped(str(error)) from None
         image_CYX = prepare(open_picture(path, ""), checkpoint.pictures, "")
-        if said := difference(f"pixels of {path.name}", image_CYX, pixels[0], 1e-6):
-            return said
+        if fault := difference(f"pixels of {path.name}", image_CYX, pixels[0], 1e-6):
+            return fault
         if case.base == "clip":
             expected = theirs.get_image_features(pixels).pooler_output[0]
         else:
             expected = getattr(theirs, "vit", theirs)(pixels).last_hidden_state[0, 0]
-        if said := difference("vector", encoder.encode_images(path), expected, 1e-4):
-            return said
+        if fault := difference("vector", encoder.encode_images(path), expected, 1e-4):
+            return fault
     for text in make_texts(case) if case.base == "clip" else []:
         ids = torch.tensor([transformers.PreTrainedTokenizerFast.from_pretrained(folder)(text)["input_ids"]])
         expected = theirs.get_text_features(ids).pooler_output[0]
-        if said := difference("text's vector", encoder.encode(text), expected, 1e-4):
-            return said
+        if fault := difference("text's vector", encoder.encode(text), expected, 1e-4):
+            return fault
     return ""
 
 
 def _write_processor(case: Case, folder: Path, size: list[int]) -> None:
-    given = {name: case.chosen[OPTION + name] for name in PROCESSOR if OPTION + name in case.chosen}
-    way, nested = given.pop("way", "size"), given.pop("nested", "")
+    settings = {name: case.chosen[OPTION + name] for name in PROCESSOR if OPTION + name in case.chosen}
+    way, nested = settings.pop("way", "size"), settings.pop("nested", "")
     height, width = size
     named = {"height": height, "width": width}
-    given |= {"size": named, "do_center_crop": "crop" in way}
+    settings |= {"size": named, "do_center_crop": "crop" in way}
     if "crop" in way:
-        given["crop_size"] = height if height == width and "named" not in way else named
+        settings["crop_size"] = height if height == width and "named" not in way else named
     if way == "size" and height == width and case.base == "vit":
-        given["size"] = height
+        settings["size"] = height
     elif way.startswith("shortest"):
-        given["size"] = {"shortest_edge": max(size)} | ({"longest_edge": max(size) + 11} if "longest" in way else {})
+        settings["size"] = {"shortest_edge": max(size)} | ({"longest_edge": max(size) + 11} if "longest" in way else {})
     elif way.startswith("number"):
-        given["size"] = max(size)
+        settings["size"] = max(size)
     elif way == "list":
-        given["size"] = size
+        settings["size"] = size
     elif way.startswith("limits"):
-        given["size"] = {"max_height": height, "max_width": width}
+        settings["size"] = {"max_height": height, "max_width": width}
     elif way == "crop":
-        given["do_resize"] = False
+        settings["do_resize"] = False
     elif way != "named size":
         more = 9 if way.startswith("larger") else -7
-        given["size"] = {"height": height + more, "width": width + more} if way != "size" else named
-    content = {"image_processor": given} if nested else given
+        settings["size"] = {"height": height + more, "width": width + more} if way != "size" else named
+    content = {"image_processor": settings} if nested else settings
     (folder / (nested or "preprocessor_config.json")).write_text(json.dumps(content))
 
 

@@ -67,15 +67,15 @@ def compare(case: Case, folder: Path) -> str:
     for text in make_texts(case, (1, 6, 14)):
         ids = torch.tensor([tokenizer(text)["input_ids"]])
         try:
-            found = theirs.generate(ids, return_dict_in_generate=True, output_scores=True)
+            generated = theirs.generate(ids, return_dict_in_generate=True, output_scores=True)
         except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
             raise Skipped(str(error)) from None
-        expected = tokenizer.decode(found.sequences[0], skip_special_tokens=True).split()
+        expected = tokenizer.decode(generated.sequences[0], skip_special_tokens=True).split()
         ours = translator.translate(text, details=True)
         if ours.text.split() != expected:
             return f"{text!r} becomes {ours.text!r}, theirs {' '.join(expected)!r}"
-        if "sequences_scores" in found and (
-            said := difference("score", [ours.scores[0]], [float(found.sequences_scores[0])], 1e-3)
+        if "sequences_scores" in generated and (
+            fault := difference("score", [ours.scores[0]], [float(generated.sequences_scores[0])], 1e-3)
         ):
-            return said
+            return fault
     return ""

@@ -71,8 +71,8 @@ def pointer() -> str:
     """Which number is the first, the second, ...: the score falls with the distance to the number that is sought."""
     numbers = [7, 2, 9, 4, 1, 6]
     query, key = (np.float32(x).reshape(1, -1, 1) for x in (sorted(numbers), numbers))
-    one, sides = np.ones((2, 1), np.float32), np.float32([1, -1])
-    score = m.Additive(one, -one, 3 * sides, bias=sides)
+    ones, sides = np.ones((2, 1), np.float32), np.float32([1, -1])
+    score = m.Additive(ones, -ones, 3 * sides, bias=sides)
     weights = attend(query, key, None, score=score, normalizer=m.Pointer())[0]
     return weights_picture(weights, ["smallest", "second", "third", "fourth", "fifth", "largest"], numbers)
 
@@ -93,8 +93,8 @@ def addressing() -> str:
     N = 16
     memory, previous = normal(8, 1, N, WIDTH), np.zeros((1, 1, N), np.float32)
     previous[0, 0, 3:6] = 0.25, 0.5, 0.25
-    key, one = memory[:, 10:11] + normal(9, 1, 1, WIDTH) / 2, np.ones((1, 1), np.float32)
-    strength, gate, exponent = 8 * one, 0.6 * one, 2 * one
+    key, unit = memory[:, 10:11] + normal(9, 1, 1, WIDTH) / 2, np.ones((1, 1), np.float32)
+    strength, gate, exponent = 8 * unit, 0.6 * unit, 2 * unit
     shifts = np.float32([[[0, 0.2, 0.8]]])
     steps = [previous, m.content_weights(key, memory, strength)]
     steps.append(m.interpolate(steps[-1], previous, gate))

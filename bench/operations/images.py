@@ -122,8 +122,8 @@ def pool_areas(grid: Grid, channels: int, areas: tuple[int, int]) -> Problem:
     arrays = {"x": _pixels(np.random.default_rng(sum(grid)), PixelGrid(*grid).rows, channels)}
 
     def bind(ops: Any, a: Arrays) -> Any:
-        given = a["x"], PixelGrid(*grid), PixelGrid(grid[0], *areas)
-        return lambda: (ops.pool_areas(*given, "mean"), ops.pool_areas(*given, "max"))
+        arguments = a["x"], PixelGrid(*grid), PixelGrid(grid[0], *areas)
+        return lambda: (ops.pool_areas(*arguments, "mean"), ops.pool_areas(*arguments, "max"))
 
     return Problem(_name("pool_areas", grid, channels, areas), "pool_areas", arrays, bind, exact=(1,))
 

@@ -49,8 +49,8 @@ def recur(
         order_F = ops.gate_rows(gates, units)
 
         def ordered(name: str) -> list[np.ndarray]:
-            found = [a[f"{name}_{d}"] for d in range(directions)]
-            return found if order_F is None else [take(one, order_F) for one in found]
+            matrices = [a[f"{name}_{d}"] for d in range(directions)]
+            return matrices if order_F is None else [take(matrix, order_F) for matrix in matrices]
 
         biases = np.concatenate(ordered("input_bias"))
         packed_inputs = ops.pack_linear(np.concatenate(ordered("input")), biases, precision)

@@ -111,14 +111,14 @@ class CaptionNet(nn.Module):
     def caption(self, images: Tensor) -> tuple[list[str], list[np.ndarray]]:
         """Greedily: sentences, and the weights of each of their words [words, S]."""
         rows_BSD, state = self.begin(images)
-        words_B, said, looked = torch.full((len(images),), WORDS.index("<s>")), [], []
+        words_B, tokens, looked = torch.full((len(images),), WORDS.index("<s>")), [], []
         for _ in range(MOST):
             logits_BV, weights_BS, state = self.step(words_B, rows_BSD, state)
             words_B = logits_BV.argmax(1)
-            said.append(words_B)
+            tokens.append(words_B)
             looked.append(weights_BS)
         sentences, weights = [], []
-        for ids, weights_TS in zip(torch.stack(said, 1).tolist(), torch.stack(looked, 1).numpy(), strict=True):
+        for ids, weights_TS in zip(torch.stack(tokens, 1).tolist(), torch.stack(looked, 1).numpy(), strict=True):
             length = ids.index(0) if 0 in ids else MOST
             sentences.append(" ".join(WORDS[i] for i in ids[:length]))
             weights.append(weights_TS[:length])
@@ -129,7 +129,7 @@ def named(model: CaptionNet) -> dict[str, Tensor]:
     tensors = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
     parts = {"bridge": model.bridge, "readout": model.readout, "projection": model.projection}
     parts |= {f"attention.{name}": getattr(model, name) for name in ("query", "key", "score")}
-    tensors |= {f"decoder.{name}.{end}": one for name, part in parts.items() for end, one in part.named_parameters()}
+    tensors |= {f"decoder.{name}.{end}": x for name, part in parts.items() for end, x in part.named_parameters()}
     for (ours, theirs), end in product((("input", "ih"), ("state", "hh")), ("weight", "bias")):
         tensors[f"decoder.layers.0.{ours}.{end}"] = getattr(model.cell, f"{end}_{theirs}")
     return tensors | {"decoder.embedding.weight": model.embedding.weight}
@@ -162,7 +162,7 @@ def train(archive: Path, into: Path, hard: bool = False) -> None:
     model = CaptionNet(hard)
     fit(model, STEPS, RATE, lambda step: loss(model, *examples(BATCH, step)), clip=True)
     images, sentences = examples(500, 0)
-    right = np.mean([said == sentence for said, sentence in zip(model.caption(as_tensor(images))[0], sentences)])
+    right = np.mean([caption == sentence for caption, sentence in zip(model.caption(as_tensor(images))[0], sentences)])
     print(f"{100 * right:.1f}% of 500 unseen pictures described exactly")
     into.mkdir(parents=True, exist_ok=True)
     torch.save({name: tensor.detach().clone() for name, tensor in named(model).items()}, into / "model.pt")

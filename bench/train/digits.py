@@ -90,10 +90,10 @@ def learn(model: nn.Module, steps: int, path: Path, decay: float = 0.0) -> None:
         return functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
 
     fit(model, steps, RATE, loss, decay)
-    given, wanted = held_out()
+    inputs, expected = held_out()
     with torch.no_grad():
-        right = (model(torch.from_numpy(given)).argmax(1).numpy() == wanted).mean()
-    print(f"{path.stem}: {right:.1%} of {len(wanted)} unseen digits are read", flush=True)
+        right = (model(torch.from_numpy(inputs)).argmax(1).numpy() == expected).mean()
+    print(f"{path.stem}: {right:.1%} of {len(expected)} unseen digits are read", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(model.state_dict(), path)
 

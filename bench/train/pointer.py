@@ -75,8 +75,8 @@ def canonical(model: PointerNet) -> dict[str, Tensor]:
 
 
 def restored(tensors: dict[str, Tensor]) -> PointerNet:
-    model, kept = PointerNet(), tensors | {KEY: tensors[KEY][:, :UNITS]}
-    model.load_state_dict({theirs: kept[ours] for theirs, ours in NAMES.items()})
+    model, named = PointerNet(), tensors | {KEY: tensors[KEY][:, :UNITS]}
+    model.load_state_dict({theirs: named[ours] for theirs, ours in NAMES.items()})
     return model
 
 

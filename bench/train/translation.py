@@ -158,13 +158,13 @@ class Translator(nn.Module):
     def translate(self, sources: list[Tensor], most: int) -> list[list[int]]:
         """The most probable word at each of at most ``most`` steps, up to EOS, which is left out."""
         memory, state_1BH = self.read(sources)
-        made = [torch.full((len(sources), 1), SOS)]
+        steps = [torch.full((len(sources), 1), SOS)]
         ended_B1 = torch.zeros(len(sources), 1, dtype=torch.bool)
-        while len(made) <= most and not ended_B1.all():
-            state_B1H, state_1BH = self.decoder(made[-1], memory, state_1BH)
-            made.append(self.decoder.out(state_B1H).argmax(2))
-            ended_B1 = ended_B1 | (made[-1] == EOS)
-        rows = torch.cat(made[1:], 1).tolist()
+        while len(steps) <= most and not ended_B1.all():
+            state_B1H, state_1BH = self.decoder(steps[-1], memory, state_1BH)
+            steps.append(self.decoder.out(state_B1H).argmax(2))
+            ended_B1 = ended_B1 | (steps[-1] == EOS)
+        rows = torch.cat(steps[1:], 1).tolist()
         return [row[: row.index(EOS)] if EOS in row else row for row in rows]
 
 
@@ -174,13 +174,13 @@ BATCH, STEPS, RATE = 96, 1600, 2e-3
 
 def batches(pairs: list[Pair], steps: int) -> list[list[Pair]]:
     """``steps`` batches of targets of like length, in random order."""
-    chosen, made = random.Random(7), []
-    while len(made) < steps:
+    chosen, result = random.Random(7), []
+    while len(result) < steps:
         mixed = sorted(chosen.sample(pairs, len(pairs)), key=lambda pair: len(pair[1]))  # stable: mixed within a length
         epoch = [mixed[at : at + BATCH] for at in range(0, len(mixed), BATCH)]
         chosen.shuffle(epoch)
-        made += epoch
-    return made[:steps]
+        result += epoch
+    return result[:steps]
 
 
 def train(decoder: str, archive: Path, into: Path, steps: int = STEPS) -> None:
@@ -200,11 +200,11 @@ def train(decoder: str, archive: Path, into: Path, steps: int = STEPS) -> None:
     mapping = {"attention": "pytorch-attention", "plain": "pytorch-seq2seq"}[decoder]
     (into / "fastattn.toml").write_text(f'like = "{mapping}"\n', encoding="utf-8", newline="\n")
 
-    model, made = Translator(decoder, *map(len, vocabularies)), batches(learned, steps)
+    model, training = Translator(decoder, *map(len, vocabularies)), batches(learned, steps)
 
     def loss(step: int) -> Tensor:
-        sources = [torch.tensor(ids(french, source_numbers)) for french, _ in made[step - 1]]
-        return model.loss(sources, [torch.tensor(ids(english, target_numbers)) for _, english in made[step - 1]])
+        sources = [torch.tensor(ids(french, source_numbers)) for french, _ in training[step - 1]]
+        return model.loss(sources, [torch.tensor(ids(english, target_numbers)) for _, english in training[step - 1]])
 
     fit(model, steps, RATE, loss, clip=True)
     torch.save(model.state_dict(), into / "model.pt")
