@@ -37,17 +37,17 @@ def main() -> int:
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from bench.checks import CHECKS, Absent, Data
 
-    chosen = [check for check in CHECKS if not options.names or any(name in check.name for name in options.names)]
+    selected = [check for check in CHECKS if not options.names or any(name in check.name for name in options.names)]
     if options.list:
-        for check in chosen:
+        for check in selected:
             print(f"{check.name:36} {check.claim}")
         return 0
     if options.data is None or not options.data.is_dir():
         parser.error(f"--data should name the folder of the corpora, got {options.data}")
-    if not chosen:
+    if not selected:
         parser.error(f"no check is named like {' or '.join(options.names)}; see --list")
     failures = 0
-    for check in chosen:
+    for check in selected:
         start = time.perf_counter()
         try:
             passed, figure = check.run(Data(options.data))

@@ -124,8 +124,8 @@ def attention_results() -> Iterator[Result]:
             "a score function": {"score_mod": relative},
             "a mask function": {"mask_mod": near},
         }
-        for title, chosen in options.items():
-            yield f"attention {name}, {title}", partial(fastattn.attention, *inputs, **chosen)
+        for title, arguments in options.items():
+            yield f"attention {name}, {title}", partial(fastattn.attention, *inputs, **arguments)
         half = [array.astype(np.float16) for array in inputs]
         yield f"attention {name}, float16", partial(fastattn.attention, *half)
         heads_first = [np.ascontiguousarray(array.transpose(0, 2, 1, 3)) for array in inputs]
@@ -170,7 +170,7 @@ def mechanism_results() -> Iterator[Result]:
     vector = rng.standard_normal((H, K), np.float32)
     edges = rng.integers(0, T, (60, 2))
     neighbours = mechanisms.Neighbours.from_edges(np.minimum(edges, T - 1), T)
-    chosen: dict[str, dict[str, Any]] = {
+    forms: dict[str, dict[str, Any]] = {
         "dot": {"score": mechanisms.Dot()},
         "scaled dot": {"score": mechanisms.ScaledDot(softcap=4.0)},
         "content": {"score": mechanisms.Content(9.0)},
@@ -190,7 +190,7 @@ def mechanism_results() -> Iterator[Result]:
         "pointer": {"normalizer": mechanisms.Pointer()},
         "saliency": {"normalizer": mechanisms.Saliency()},
     }
-    for name, options in chosen.items():
+    for name, options in forms.items():
         yield f"mechanism {name}", partial(mechanisms.attend, query, key, value, **options)
     features = rng.standard_normal((T, K), np.float32)
     layer = rng.standard_normal((2, 5, K), np.float32), rng.standard_normal((2, 10), np.float32)

@@ -29,8 +29,8 @@ class Tokenizer:
         ids = [encoding.ids for encoding in self.library.encode_batch(texts)]
         order = sorted(range(len(ids)), key=lambda b: -len(ids[b]))
         for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            yield chosen, [ids[b] for b in chosen]
+            batch = order[start : start + size]
+            yield batch, [ids[b] for b in batch]
 
 
 Encode = Callable[[list[str]], np.ndarray]

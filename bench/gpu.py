@@ -174,12 +174,12 @@ def check_arrays(only: str) -> int:
 
         host = [torch.randn(2, 133, 4, 64, dtype=getattr(torch, dtype)) for _ in range(3)]
         expected = attention(*(array.float().numpy() for array in host))
-        large, there = torch.randn(8192, 8192, device="cuda"), [array.cuda() for array in host]
+        large, on_device = torch.randn(8192, 8192, device="cuda"), [array.cuda() for array in host]
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(20):  # half a second of work, before which no array has its numbers
                 large = large @ large * 1e-4
-            arrays = [array + large[0, 0].to(array.dtype) * 0 for array in there]
+            arrays = [array + large[0, 0].to(array.dtype) * 0 for array in on_device]
             got = torch.as_tensor(attention(*arrays, device="cuda"), device="cuda")
         got_BTHV = got.view(arrays[0].dtype).float().cpu().numpy() if got.dtype == torch.uint16 else got.float().cpu()
         return np.allclose(got_BTHV, expected, rtol=0, atol=1e-5 if dtype == "float32" else 2e-2)
@@ -188,12 +188,12 @@ def check_arrays(only: str) -> int:
         import cupy
 
         host = [np.random.default_rng(n).standard_normal((2, 133, 4, 64), np.float32) for n in range(3)]
-        large, there = cupy.ones((8192, 8192), np.float32), [cupy.asarray(array) for array in host]
+        large, on_device = cupy.ones((8192, 8192), np.float32), [cupy.asarray(array) for array in host]
         cupy.cuda.Device().synchronize()
         with cupy.cuda.Stream(non_blocking=True):
             for _ in range(20):
                 large = large @ large * 1e-4
-            arrays = [array + 0 * large[0, 0].clip(0, 1) for array in there]
+            arrays = [array + 0 * large[0, 0].clip(0, 1) for array in on_device]
             got = cupy.asnumpy(cupy.asarray(attention(*arrays, device="cuda")))
         return np.allclose(got, attention(*host), atol=TOLERANCE)
 
@@ -268,8 +268,8 @@ def print_speeds(
 
 def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
     english = sentences("en", BATCH, data)
-    encoder, there = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
-    error = np.abs(encoder.encode(english) - there.encode(english)).max()
+    encoder, on_cpu = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
+    error = np.abs(encoder.encode(english) - on_cpu.encode(english)).max()
     print(f"minilm: vectors within {error:.1e} of the CPU's")
     theirs = None
     if torch is not None:
@@ -286,8 +286,8 @@ def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
 def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
     """Beside transformers' model of its weights."""
     chinese = sentences("zh", BATCH, data)
-    translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
-    results = [model.translate(chinese, beam_size=1) for model in (translator, here)]
+    translator, on_cpu = Translator("zh-en", device="cuda"), Translator("zh-en")
+    results = [model.translate(chinese, beam_size=1) for model in (translator, on_cpu)]
     equal = sum(a == b for a, b in zip(*results))
     print(f"zh-en: {equal} of {len(chinese)} translations equal to the CPU's")
     theirs = None

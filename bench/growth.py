@@ -41,7 +41,7 @@ def calls(n: int) -> dict[str, Callable[[], np.ndarray]]:
 
 def measure(size: str, threads: int) -> list[Row]:
     """For each number of positions: it, {what: seconds}, {what: bytes by which the process grows}."""
-    rows, few = [], size == "toy"
+    rows, is_toy = [], size == "toy"
     with limited_to(threads):
         for n in LENGTHS[size]:
             functions = calls(n)
@@ -49,7 +49,7 @@ def measure(size: str, threads: int) -> list[Row]:
             if not np.allclose(ours, plain, rtol=1e-3, atol=1e-4):
                 raise ValueError(f"{n} positions: the results differ by {np.abs(ours - plain).max()}")
             del ours, plain
-            times = alternate(functions, 3 if few else ROUNDS, 0.1 if few else SECONDS)
+            times = alternate(functions, 3 if is_toy else ROUNDS, 0.1 if is_toy else SECONDS)
             extra = {name: extra_resident(call) for name, call in functions.items()}
             rows.append((n, times, {name: float(grown) for name, grown in extra.items() if grown is not None}))
             print(f"{n}: {times} s, {extra} bytes", file=sys.stderr, flush=True)

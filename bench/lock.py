@@ -331,16 +331,16 @@ def run(size: str, only: str, data: Path | None, bandwidth: float, document: Pat
     if section.is_missing():
         return 2
     lock_word()  # while there is one thread
-    chosen = [(name, precision) for name in MODELS for precision in PRECISIONS if only in f"{name} {precision}"]
+    models = [(name, precision) for name in MODELS for precision in PRECISIONS if only in f"{name} {precision}"]
     rows = []
-    for name, precision in chosen:
+    for name, precision in models:
         for mode in MODES:
             rows.append(measure(name, precision, mode, size, data))
             print(f"{rows[-1].name} {mode}: lock held {rows[-1].work.share:.1%} of the time", file=sys.stderr)
     text = table(rows, bandwidth)
     text += f"\n\n{describe()['machine']['cpu']}, one thread; memory {bandwidth / 1e9:.0f} GB/s.\n"
     counts = (1, processors(), CALLERS)
-    for name, precision in chosen:
+    for name, precision in models:
         results = {threads: contended(name, precision, threads, size, data) for threads in counts}
         work = next(row.work for row in rows if row.name == f"{name} {precision}" and row.mode == "batch")
         rates = ", ".join(f"{each.rate:.0f}" for each in results.values())

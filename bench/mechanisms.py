@@ -154,8 +154,8 @@ def _others(sizes: Sizes) -> Iterator[Case]:
     strength, gate, exponent = numbers.values()
 
     def plain_address() -> np.ndarray:
-        chosen = addressing.content_weights(key, memory, strength)
-        mixed = addressing.interpolate(chosen, previous, gate)
+        focus = addressing.content_weights(key, memory, strength)
+        mixed = addressing.interpolate(focus, previous, gate)
         moved = sum(np.roll(mixed, by, axis=-1) * shifts[..., by + 1, None] for by in (-1, 0, 1))
         return addressing.sharpen(moved, exponent)
 

@@ -37,15 +37,15 @@ def processes() -> dict[int, Process]:
 
 def below(roots: Iterable[int]) -> list[Process]:
     """The processes ``roots`` that are alive, and all that descend from them."""
-    there = processes()
+    alive = processes()
     children: dict[int, list[int]] = {}
-    for process in there.values():
+    for process in alive.values():
         children.setdefault(process.parent, []).append(process.number)
-    tree, pending = {}, [number for number in roots if number in there]
+    tree, pending = {}, [number for number in roots if number in alive]
     while pending:
         number = pending.pop()
         if number not in tree:
-            tree[number] = there[number]
+            tree[number] = alive[number]
             pending += children.get(number, [])
     return list(tree.values())
 

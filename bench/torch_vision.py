@@ -102,9 +102,9 @@ class DynamicCapacity(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features = self.coarse(x).clone()
         columns, half = features.shape[3], self.side // 2
-        chosen = self.saliency(x).flatten(1).sort(dim=1, descending=True, stable=True).indices[:, : self.patches]
+        places_BP = self.saliency(x).flatten(1).sort(dim=1, descending=True, stable=True).indices[:, : self.patches]
         padded = functional.pad(x, (half, half, half, half))
-        for b, places in enumerate(chosen.tolist()):
+        for b, places in enumerate(places_BP.tolist()):
             for place in places:
                 top, left = place // columns * self.step, place % columns * self.step
                 patch = padded[b : b + 1, :, top : top + self.side, left : left + self.side]

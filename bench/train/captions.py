@@ -111,14 +111,14 @@ class CaptionNet(nn.Module):
     def caption(self, images: Tensor) -> tuple[list[str], list[np.ndarray]]:
         """Greedily: sentences, and the weights of each of their words [words, S]."""
         rows_BSD, state = self.begin(images)
-        words_B, tokens, looked = torch.full((len(images),), WORDS.index("<s>")), [], []
+        words_B, tokens, focus = torch.full((len(images),), WORDS.index("<s>")), [], []
         for _ in range(MOST):
             logits_BV, weights_BS, state = self.step(words_B, rows_BSD, state)
             words_B = logits_BV.argmax(1)
             tokens.append(words_B)
-            looked.append(weights_BS)
+            focus.append(weights_BS)
         sentences, weights = [], []
-        for ids, weights_TS in zip(torch.stack(tokens, 1).tolist(), torch.stack(looked, 1).numpy(), strict=True):
+        for ids, weights_TS in zip(torch.stack(tokens, 1).tolist(), torch.stack(focus, 1).numpy(), strict=True):
             length = ids.index(0) if 0 in ids else MOST
             sentences.append(" ".join(WORDS[i] for i in ids[:length]))
             weights.append(weights_TS[:length])

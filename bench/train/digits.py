@@ -86,8 +86,8 @@ def learn(model: nn.Module, steps: int, path: Path, decay: float = 0.0) -> None:
     images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
 
     def loss(step: int) -> Tensor:
-        chosen = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
-        return functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
+        batch = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
+        return functional.cross_entropy(model(torch.from_numpy(canvas(images[batch], step))), labels[batch])
 
     fit(model, steps, RATE, loss, decay)
     inputs, expected = held_out()

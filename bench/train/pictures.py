@@ -39,10 +39,10 @@ def lengths(trained: Path) -> str:
         triples = [(len(french.split()), ours, english) for (french, english), ours in zip(pairs, outputs, strict=True)]
 
         def bleu(first: int, stop: int, triples: list = triples) -> tuple[int, int, float]:
-            chosen = [triple for triple in triples if first <= triple[0] < stop]
-            words, ours, english = zip(*chosen)
+            within = [triple for triple in triples if first <= triple[0] < stop]
+            words, ours, english = zip(*within)
             score = sacrebleu.corpus_bleu(ours, [english], tokenize="none", force=True).score
-            return len(chosen), round(np.mean(words)), score
+            return len(within), round(np.mean(words)), score
 
         bins = [bleu(first, stop) for first, stop in itertools.pairwise(LENGTHS)]
         print(f"{name}: BLEU {bleu(0, 1000)[2]:.1f} of {len(pairs)} sentences;", *(f"{n} {b:.1f}" for n, _, b in bins))

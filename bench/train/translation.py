@@ -36,8 +36,8 @@ def pairs(archive: Path) -> tuple[list[Pair], list[Pair]]:
     """
     lines = zipfile.ZipFile(archive).read("fra.txt").decode().splitlines()
     split = [(words(french), words(english)) for english, french, _ in (line.split("\t") for line in lines)]
-    chosen = random.Random(5)
-    held = {english for english in sorted({" ".join(english) for _, english in split}) if chosen.random() < 1 / 40}
+    rng = random.Random(5)
+    held = {english for english in sorted({" ".join(english) for _, english in split}) if rng.random() < 1 / 40}
     short = [pair for pair in split if max(map(len, pair)) <= LONGEST]
     return (
         [pair for pair in short if " ".join(pair[1]) not in held],
@@ -174,11 +174,11 @@ BATCH, STEPS, RATE = 96, 1600, 2e-3
 
 def batches(pairs: list[Pair], steps: int) -> list[list[Pair]]:
     """``steps`` batches of targets of like length, in random order."""
-    chosen, result = random.Random(7), []
+    rng, result = random.Random(7), []
     while len(result) < steps:
-        mixed = sorted(chosen.sample(pairs, len(pairs)), key=lambda pair: len(pair[1]))  # stable: mixed within a length
+        mixed = sorted(rng.sample(pairs, len(pairs)), key=lambda pair: len(pair[1]))  # stable: mixed within a length
         epoch = [mixed[at : at + BATCH] for at in range(0, len(mixed), BATCH)]
-        chosen.shuffle(epoch)
+        rng.shuffle(epoch)
         result += epoch
     return result[:steps]
 
