@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fastattn-accept-") as folder:
-        os.environ["NUMBA_CACHE_DIR"] = folder  # bench.measure's kernels: Numba's key omits their sources
+        os.environ["NUMBA_CACHE_DIR"] = folder  # for bench.measure's kernels: Numba's key omits their sources
         return run(parser, options)
 
 

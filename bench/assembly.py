@@ -53,7 +53,7 @@ def compile_all() -> None:
 
 
 def assembly(call: Callable[[], None]) -> list[tuple[str, str]]:
-    """(FILE.FUNCTION, its form and assembly) of all that is compiled for a call."""
+    """(FILE.FUNCTION, form, assembly) of each kernel that a call compiles."""
     from fastattn.runtime import internals, kernel_code
 
     machine: Any = internals.target_context().codegen()._tm

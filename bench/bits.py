@@ -62,7 +62,7 @@ def write_models(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def digests(tree: Path, models: list[tuple[str, str, str]], only: str) -> dict[str, str]:
-    """The digest of each result of the commit that is laid out there, by name."""
+    """{result's name: digest} of the commit whose tree lies in the folder."""
     command = [sys.executable, str(CHILD), str(tree), only]
     done = subprocess.run(command, input=json.dumps(models), stdout=subprocess.PIPE, text=True, cwd=tree)
     if done.returncode != 0:
@@ -84,7 +84,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def answers(tree: Path) -> dict[str, str]:
-    """Digests of what its server answers, without times and identifiers."""
+    """Digests of the commit's server's answers, without times and identifiers."""
     start = f"import runpy, sys; sys.path.insert(0, {str(tree)!r}); runpy.run_module('fastattn', run_name='__main__')"
     models = [part for name in ("en-pt", "minilm", "smollm2") for part in ("-m", name)]
     results = {}

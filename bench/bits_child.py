@@ -75,7 +75,7 @@ DOCUMENTS: dict[str, tuple[bytes, dict[str, Any]]] = {
 
 
 def feed(hash_: Any, value: Any) -> None:
-    """Add a result to a hash: what it holds, whatever its classes are called."""
+    """Add a result's contents to a hash, whatever its classes are called."""
     if isinstance(value, np.ndarray):
         hash_.update(f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
     elif isinstance(value, bytes):
@@ -150,7 +150,7 @@ def attention_results() -> Iterator[Result]:
 
 
 def steps(dtype: str, window: tuple[int, int] | None) -> list[np.ndarray]:
-    """Attention of ten steps over a cache, whose sentences change places after the fifth."""
+    """Ten steps of attention over a cache; its sentences change places after the fifth."""
     cache_, rng, results = fastattn.KVCache(3, 2, 32, dtype=dtype), np.random.default_rng(3), []
     for step in range(10):
         T = 5 if step == 0 else 1

@@ -1,8 +1,8 @@
 """Where the time of a translation goes, part by part: a batch, one sentence, and a process's start.
 
-A part's time is its own: what it calls of other parts is theirs, and of each the share of the kernels is told. The
-clock is the thread's CPU time, so that other processes hardly disturb it; of several rounds the fastest counts, as a
-whole, so that the parts sum to it.
+The time of a part excludes what it calls of other parts; the table also has each part's time in kernels. The clock is
+the thread's CPU time, so that other processes hardly disturb it. The fastest of several rounds counts, as a whole, so
+that the parts sum to it.
 """
 
 import functools
@@ -21,8 +21,8 @@ from typing import Any
 from bench.sentences import sentences
 from bench.timing import once
 
-WORDS = 22  # of the one sentence
-# Part -> functions whose own time it is: (module, class or "", name). What a checkpoint does not use is never called.
+WORDS = 22  # of the sentence that is translated alone
+# Part -> the functions that make it up: (module, class or "", name). A checkpoint does not call all of them.
 PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "splitting": (("text.translation", "", "split_sentences"), ("text.translation", "", "split_to_fit")),
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
@@ -35,7 +35,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "tokens": (("translation.calls", "Presentation", "tokens"),),
     "joining": (("translation.calls", "Presentation", "join"), ("translation.calls", "Presentation", "detail")),
 }
-# Step of loading -> likewise.
+# Step of loading -> its functions, as in the table above.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download", "", "resolve"),),
     "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
@@ -46,7 +46,7 @@ LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "waiting for sentencepiece": (("text.translation", "TranslationTokenizer", "wait"),),
 }
 REST = "the rest"
-# Group of modules -> beginnings of their names.
+# Group of modules -> the prefixes of their names.
 GROUPS = {
     "llvmlite, numba": ("llvmlite", "numba"),
     "numpy": ("numpy",),
@@ -100,7 +100,7 @@ class Budget:
         return timed
 
     def run(self, call: Callable[[], object]) -> float:
-        """The seconds of a call, whose parts are then in ``spent``, from the most expensive on."""
+        """Return the seconds of a call, and leave those of its parts in ``spent``, the most expensive first."""
         from bench.kernel_clock import kernel_seconds
 
         self.spent.clear()
@@ -140,7 +140,7 @@ def run(size: str, model: str, threads: int, data: Path | None) -> int:
 
 
 def _reading(lines: list[str]) -> float:
-    """Seconds in which the command line reads these lines from a file."""
+    """Seconds that the command line takes to read these lines from a file."""
     from fastattn.cli.lines import open_lines
 
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +185,7 @@ def _print_imports(model: str, line: str) -> None:
 
 
 def _load(model: str, threads: int) -> dict[str, float]:
-    """Seconds of each step of loading, of time that passes: some of it is waited for."""
+    """Wall-clock seconds of each step of loading, waits included."""
     from fastattn import Translator
 
     with Budget(LOADING, clock=time.perf_counter) as budget:

@@ -1,6 +1,6 @@
-"""Every kernel of device "cuda", compiled to PTX and by ptxas where there is no card; what ptxas says of it.
+"""Compiles every kernel of device "cuda" to PTX and with ptxas, without a card, and reads what ptxas says of it.
 
-Arrays are NumPy's and a launch compiles its kernel for their types, so that results are of any values.
+Arrays are NumPy's. A launch compiles its kernel for their types but does not run it, so results are arbitrary.
 """
 
 import re
@@ -28,7 +28,7 @@ ARCHITECTURES = (8, 0), (9, 0)
 
 
 class Compiled(NamedTuple):
-    """What ptxas says of a kernel: registers of a thread, bytes of a block's shared memory, spills and the stack."""
+    """ptxas's figures: registers of a thread, bytes of a block's shared memory, of spills and of the stack."""
 
     name: str
     architecture: str
@@ -84,7 +84,7 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
 
 @contextmanager
 def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Iterator[dict[tuple, Compiled]]:
-    """Within, launches of kernels compile them; what they became, by kernel, types and architecture."""
+    """Have launches of kernels compile them; yields {(kernel, types, architecture): Compiled}."""
     from fastattn.ops import cuda as operations
     from fastattn.ops.cuda import card
 
@@ -114,7 +114,7 @@ def _halved(score: float, b: int, h: int, t: int, s: int) -> float:
 
 
 def _of_arrays(ops: Any) -> Iterator[Callable[[], Any]]:
-    """Calls of the operations on callers' arrays, which the table lacks: one for each form of a kernel."""
+    """Calls of operations on callers' arrays, one for each form of a kernel; the table of operations has none."""
     x_BTHK, vector_HK, starts = np.zeros((1, 3, 2, 4), np.float32), np.zeros((2, 4), np.float32), np.array([0, 3])
     for dtype in (np.float32, np.float16, np.int8, np.uint8):
         for form in ({"by_length": True}, {"bits": True} if np.dtype(dtype).kind in "iu" else {}):
@@ -144,7 +144,7 @@ def _recorded_step(ops: Any) -> None:
 
 
 def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
-    """Calls that launch every kernel: of the table of operations, those on callers' arrays, and greedy search's."""
+    """Calls that launch every kernel: the table's operations, those on callers' arrays, and greedy search."""
     for operation in OPERATIONS.values():
         for problem in map(operation.problem, operation.awkward):
             # weights of 4 bits and images are the CPU's alone

@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def installed(name: str) -> Path:
-    """The folder with ``fastattn`` of a commit, including weights and cli."""
+    """The folder with a commit's ``fastattn``, its weights and command line included."""
     done = subprocess.run(["git", "rev-parse", "--short", name], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"expected a commit of this repository: {done.stderr.strip()}")
@@ -112,7 +112,7 @@ def compare_calls(trees: list[Path], texts: dict[str, list[str]], threads: int, 
 
 
 def alternate(calls: list[Callable[[], float]], rounds: int) -> list[tuple[float, float]]:
-    """(before, after) of each round; the first to run alternates. An extra first round is not counted."""
+    """(before, after) of each round; they take turns in running first. An extra first round is not counted."""
     pairs = []
     for turn in range(rounds + 1):
         times = {i: calls[i]() for i in ((0, 1), (1, 0))[turn % 2]}
@@ -147,7 +147,7 @@ def compare_processes(trees: list[Path], texts: dict[str, list[str]], options: a
 
 
 def own_cache(scratch: Path) -> Path:
-    """A cache with only the pulled checkpoints."""
+    """A cache that has only the pulled checkpoints."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
     (folder / "checkpoints").symlink_to(cache_root().absolute() / "checkpoints", target_is_directory=True)
     return folder

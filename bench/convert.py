@@ -72,7 +72,7 @@ def _openvino(folder: Path, target: Path, precision: str) -> None:
     samples = [[np.array(ids), np.ones((1, len(ids[0])), np.int64)] for _, ids in batches]
     with silent():
         model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-        example = tuple(map(torch.from_numpy, samples[0]))  # sizes may differ from its
+        example = tuple(map(torch.from_numpy, samples[0]))  # batch and length may differ later
         exported = openvino.convert_model(Rows(model).eval(), example_input=example)
         if precision == "int8":
             import nncf

@@ -51,7 +51,7 @@ class Setting(NamedTuple):
 class Engine:
     """The function that makes an engine's calls, the libraries it needs besides fastattn, its precisions.
 
-    ``make`` returns no calls for a precision that the engine has, but not on this CPU.
+    ``make`` returns no calls if this CPU lacks the precision.
     """
 
     make: Callable[..., dict[Setting, Any]]
@@ -152,12 +152,12 @@ def onnx_runtime(folder: Path, threads: int, precision: str, cache: Path) -> dic
     return {Setting(size): encode_batches(tokenizer, size, width, run) for size in (8, *BATCHES)}
 
 
-# The setting of its precision hint, without which it may take bfloat16; int8 models have theirs in their graph.
+# OpenVINO's precision hint, without which it may choose bfloat16; an int8 model's graph has its precisions.
 OPENVINO_HINTS = {"float32": {"INFERENCE_PRECISION_HINT": "f32"}, "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16"}}
 
 
 def openvino(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
-    """One request at a time, by all threads."""
+    """All threads share one request at a time."""
     import openvino
 
     if precision == "bfloat16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):

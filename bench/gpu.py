@@ -44,7 +44,7 @@ def on_card(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def attempt(call: Callable[..., Any], *arguments: Any, what: str = "") -> Any:
-    """The call's result; None, and a line of what it raises, where it does: the parts behind it still run."""
+    """The call's result; if it raises, print the error and return None, so that later parts still run."""
     try:
         return call(*arguments)
     except Exception as error:  # noqa: BLE001 - a driver or a compiler may raise anything
@@ -52,7 +52,7 @@ def attempt(call: Callable[..., Any], *arguments: Any, what: str = "") -> Any:
 
 
 def seconds_of(call: Callable[[], Any], rounds: int) -> float:
-    """Median seconds of a call, the card's work included; it has run once before."""
+    """Median seconds of a call, the card's work included, after one untimed call."""
     from numba import cuda
 
     def once() -> float:
@@ -78,7 +78,7 @@ def bandwidth(rounds: int) -> float:
 
 
 def torch_on_card() -> Any:
-    """PyTorch where it can use the card, else None."""
+    """PyTorch if it can use the card, else None."""
     try:
         import torch
     except ImportError:
@@ -87,7 +87,7 @@ def torch_on_card() -> Any:
 
 
 def peaks(torch: Any, rounds: int) -> dict[str, float]:
-    """Operations a second of cuBLAS in a product of 8,192 cubed, by precision; without PyTorch none is known."""
+    """{precision: operations a second of cuBLAS in a product of 8,192 cubed}; empty without PyTorch."""
     rates: dict[str, float] = {}
     for precision in ("float32", "bfloat16", "float16") if torch is not None else ():
         a_t = torch.randn(8192, 8192, device="cuda", dtype=getattr(torch, precision))
@@ -96,7 +96,7 @@ def peaks(torch: Any, rounds: int) -> dict[str, float]:
 
 
 def is_equal(problem: Problem) -> bool:
-    """Whether the card's results are the reference's, as close as float32 is."""
+    """Whether the card's results equal the reference's to float32's rounding."""
     from bench import cuda_on_host
 
     got = problem.call(cuda_on_host, problem.arrays)
@@ -109,7 +109,7 @@ def is_equal(problem: Problem) -> bool:
 
 
 def failures(named: Iterable[tuple[str, Callable[[], bool]]], what: str) -> int:
-    """How many comparisons are false or raise; prints a line for each of these, and one for all."""
+    """How many comparisons are false or raise; prints a line for each of them and a summary."""
     failed, listed = 0, list(named)
     for name, is_right in listed:
         equal = attempt(is_right, what=f"{what}: {name}: ")
@@ -121,12 +121,12 @@ def failures(named: Iterable[tuple[str, Callable[[], bool]]], what: str) -> int:
 
 
 def of_cards(only: str) -> dict[str, Operation]:
-    """The operations named so that cards have: images are the CPU's alone."""
+    """The operations whose names contain the text, without those on images, which only the CPU has."""
     return {name: operation for name, operation in OPERATIONS.items() if only in name and not hasattr(ImageOps, name)}
 
 
 def check(only: str) -> int:
-    """The operations' table, against the reference; weights of 4 bits are the CPU's alone."""
+    """Compare the table of operations with the reference, without weights of 4 bits, which only the CPU has."""
     problems = [operation.problem(size) for operation in of_cards(only).values() for size in operation.awkward]
     problems = [problem for problem in problems if problem.form.get("precision") != "int4"]
     return failures(((problem.name, partial(is_equal, problem)) for problem in problems), "operations")
@@ -167,7 +167,7 @@ def check_functions(only: str) -> int:
 
 
 def check_arrays(only: str) -> int:
-    """Attention of PyTorch's and CuPy's arrays, which lie on the card and that another stream may still compute."""
+    """Attention of PyTorch's and CuPy's arrays on the card, which another stream may still compute."""
 
     def of_torch(dtype: str) -> bool:
         import torch
@@ -177,7 +177,7 @@ def check_arrays(only: str) -> int:
         large, on_device = torch.randn(8192, 8192, device="cuda"), [array.cuda() for array in host]
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(20):  # half a second of work, before which no array has its numbers
+            for _ in range(20):  # half a second of work, after which the arrays have their numbers
                 large = large @ large * 1e-4
             arrays = [array + large[0, 0].to(array.dtype) * 0 for array in on_device]
             got = torch.as_tensor(attention(*arrays, device="cuda"), device="cuda")
@@ -235,7 +235,7 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
 
     for operation in of_cards(only).values():
         for size in operation.large:
-            for precision in filter("int4".__ne__, operation.precisions):  # which is the CPU's alone
+            for precision in filter("int4".__ne__, operation.precisions):  # only the CPU has it
                 problem = operation.problem(size, **{"precision": precision} if len(operation.precisions) > 1 else {})
                 if problem.work is not None:
                     attempt(time_problem, problem, precision)
@@ -259,7 +259,7 @@ def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) ->
 def print_speeds(
     what: str, unit: str, ours: Callable[[int], Any], theirs: Callable[[int], Any] | None, peer: str, rounds: int
 ) -> None:
-    """Of one text and a batch, each a function of their number; the peer's in float16."""
+    """Print the speed of one text and of a batch; ``ours`` and ``theirs`` take the number of texts."""
     for n in (1, BATCH):
         seconds, line = seconds_of(lambda n=n: ours(n), rounds), f"{what}, {n} {unit}:"
         remark = f", {seconds_of(lambda n=n: theirs(n), rounds) / seconds:.2f} x {peer} in float16" if theirs else ""
@@ -284,7 +284,6 @@ def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
 
 
 def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
-    """Beside transformers' model of its weights."""
     chinese = sentences("zh", BATCH, data)
     translator, on_cpu = Translator("zh-en", device="cuda"), Translator("zh-en")
     results = [model.translate(chinese, beam_size=1) for model in (translator, on_cpu)]

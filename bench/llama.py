@@ -1,4 +1,4 @@
-"""llama.cpp with SmolLM2's file."""
+"""SmolLM2 in llama.cpp."""
 
 import ctypes
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ BATCH = 512
 
 
 class LlamaCpp:
-    """The catalog's smollm2 in llama.cpp. Its sampler is left out: the argmax of its logits is taken here, as it does.
+    """The catalog's smollm2 in llama.cpp. The next token is the argmax of the logits, as in its sampler.
 
-    flash  False: attention in other steps, with float32 between them: what llama.cpp differs from itself by
+    flash  False: attention in separate steps with float32 between them, which shows llama.cpp's own differences
     """
 
     def __init__(self, threads: int = 1, context: int = 2048, flash: bool = True):
@@ -22,7 +22,7 @@ class LlamaCpp:
 
         self._library: Any = llama_cpp
         llama_cpp.llama_backend_init()
-        self._silent = llama_cpp.llama_log_callback(lambda level, text, data: None)  # C calls it as long as it lives
+        self._silent = llama_cpp.llama_log_callback(lambda level, text, data: None)  # C keeps a pointer to it
         llama_cpp.llama_log_set(self._silent, ctypes.c_void_p(0))
         (path,) = download.resolve("smollm2").glob("*.gguf")
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
@@ -46,7 +46,7 @@ class LlamaCpp:
         self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
 
     def _run(self, tokens: Sequence[int], start: int, every: bool = False) -> None:
-        """One pass over tokens from a position on; logits of each, or of the last."""
+        """Run one pass over tokens from a position on, for the logits of all of them or of the last."""
         batch = self._batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
@@ -56,11 +56,11 @@ class LlamaCpp:
             raise RuntimeError("llama_decode failed")
 
     def _logits(self, row: int) -> np.ndarray:
-        """Of a row of the last pass."""
+        """The logits of a row of the last pass."""
         return np.ctypeslib.as_array(self._library.llama_get_logits_ith(self._context, row), (self._words,))
 
     def _read(self, prompt: Sequence[int]) -> np.ndarray:
-        """The logits behind a prompt, which goes through in passes of at most BATCH tokens."""
+        """The logits after a prompt, which is read in passes of at most BATCH tokens."""
         self._clear()
         for first in range(0, len(prompt), BATCH):
             part = prompt[first : first + BATCH]
@@ -79,12 +79,12 @@ class LlamaCpp:
         return answers
 
     def gap(self, tokens: Sequence[int], token: int) -> float:
-        """How far the best logit behind tokens is above that of a token."""
+        """By how much the best logit after the tokens exceeds that of a token."""
         logits = self._read(tokens)
         return float(logits.max() - logits[token])
 
     def log_probs(self, tokens: Sequence[int]) -> np.ndarray:
-        """Of each token behind the first."""
+        """The log-probability of each token after the first."""
         self._clear()
         values: list[float] = []
         for first in range(0, len(tokens) - 1, BATCH):

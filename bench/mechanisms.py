@@ -83,7 +83,7 @@ def _scores(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray)
 
 
 def _additive(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Iterator[Case]:
-    """Of fewer positions and heads: the plain form stores each sum of a query and a key."""
+    """At fewer positions and heads: the plain form stores the sum of each query and each key."""
     T, S, H, K = sizes.T // 2, sizes.S // 2, max(sizes.H // 4, 1), sizes.K
     rng = np.random.default_rng(2)
     query, key, value = (np.ascontiguousarray(x[:, :n, :H]) for x, n in ((query, T), (key, S), (value, S)))

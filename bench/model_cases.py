@@ -20,7 +20,7 @@ TOKENS = "tokens/s"
 
 
 def _calls(engines: dict[str, Engine], request: Request, arguments: tuple, warm_up: tuple) -> dict[str, Any]:
-    """{engine: its calls by setting, each run once on a small input, or a str with the reason for none}."""
+    """{engine: {setting: call}, or a str: why there is none}. Each call has run once on a small input."""
     results: dict[str, Any] = {}
     for name, engine in engines.items():
         if not request.compares(name):
@@ -52,7 +52,7 @@ def _sides(calls: dict[str, Any], bind: Callable[[str, Any], Callable[[], Any]])
 
 
 def layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -> int:
-    """The number of a stack's weights applied to each token (layers and projection), or to each token of the memory."""
+    """How many weights of a stack apply to each token (layers and projection), or to each token of the memory."""
     memory = ".cross_attention.key_value."
     return sum(
         tensor.size
@@ -90,7 +90,7 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
 
 def _equal(ours: list[str], theirs: list[str]) -> tuple[bool, str]:
-    """Compare texts, which should be equal except for a few near ties."""
+    """Compare texts; all but a few near ties should be equal."""
     equal = sum(a == b for a, b in zip(ours, theirs, strict=False))
     return equal >= 0.9 * len(theirs), f"{equal} of {len(theirs)} equal"
 

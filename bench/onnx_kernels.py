@@ -1,4 +1,4 @@
-"""ONNX Runtime's operations, each a side from a problem's arrays and form; BERT's encoder of its fused operators."""
+"""ONNX Runtime's side of each operation, from a problem's arrays and form; BERT's encoder of fused operators."""
 
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,11 @@ def softmax(arrays: Arrays) -> Side:
     return _side(graph, graph.add("Softmax", rows), arrays)
 
 
-GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}  # ONNX's order, of ours
+GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}  # for each gate in ONNX's order, its place in fastattn's
 
 
 def recur(arrays: Arrays, cell: str, precision: str) -> Side:
-    """Sentences of one length, none of which goes on from a state; a step's rows lie side by side."""
+    """A recurrent layer over sentences of one length, without earlier states; a step's rows lie side by side."""
     if precision == "bfloat16" or (precision == "int8" and cell != "lstm"):
         return Side(absent="no such operator")
     directions, B = 2 if "weight_1" in arrays else 1, len(arrays["starts"]) - 1
@@ -155,7 +155,7 @@ def convolution(arrays: Arrays, grid: tuple[int, int, int], window: Window, grou
 def convolve(
     arrays: Arrays, grid: tuple[int, int, int], window: Window, groups: int, activation: str, precision: str
 ) -> Side:
-    """Channels first; the blocks that it computes in, and their order before and after, are its own affair."""
+    """Channels first; ONNX Runtime itself converts to blocks and back."""
     if precision != "float32" or activation != "none":
         return Side(absent=f"no {precision}, {activation}")
     model, images_BCYX = convolution(arrays, grid, window, groups)
@@ -202,7 +202,7 @@ def bert_model(folder: Path) -> bytes:
 
     tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)
     length = graph.add("Shape", ids, start=1, end=2)
-    places = graph.weight(tensors["encoder.positions"] + tensors["encoder.token_types"][0])  # one text is of type 0
+    places = graph.weight(tensors["encoder.positions"] + tensors["encoder.token_types"][0])  # one text has type 0
     positions = graph.add("Slice", places, constant([0]), length, constant([0]))
     x = norm(graph.add("Add", tokens, positions), "encoder.embedding_norm")
     for i in range(spec.layers):

@@ -1,4 +1,4 @@
-"""The parts of the benchmark, each request in a child process whose environment sets every library's threads."""
+"""The parts of the benchmark; each request runs in a child process whose environment sets every library's threads."""
 
 import argparse
 import json
@@ -42,8 +42,8 @@ class Part:
 
 
 def _each(base: Request, counts: list[int]) -> list[Request]:
-    """Everything at one and two threads in each precision; with more threads, or in a quick run, only what the plot
-    over threads shows."""
+    """Everything at one and two threads in each precision; with more threads, or in a quick run, only the cases of the
+    plot over threads."""
     precisions: tuple[str, ...] = (*PRECISIONS, "int4") if base.part == "kernels" else PRECISIONS
     if base.size == "quick" and base.part != "kernels":
         counts, precisions = counts[-1:], ("float32", "int8")

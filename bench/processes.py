@@ -1,4 +1,4 @@
-"""The processes of this machine as /proc shows them: whose child each is, its title, its memory. Linux only."""
+"""The processes of this machine, from /proc: their parents, titles and memory. Linux only."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Process:
-    """title     its command line, which a process may have changed
+    """title     its command line, which the process itself may change
     resident  bytes now
     """
 
@@ -22,11 +22,11 @@ class Process:
 
 
 def processes() -> dict[int, Process]:
-    """All that are alive, by number; zombies are not."""
+    """{number: process} of all living processes; zombies are left out."""
     alive = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):  # ended meanwhile
+            with contextlib.suppress(OSError, IndexError):  # it ended meanwhile
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
                 title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
                 pages = int((folder / "statm").read_text().split()[1])
@@ -36,7 +36,7 @@ def processes() -> dict[int, Process]:
 
 
 def below(roots: Iterable[int]) -> list[Process]:
-    """The processes ``roots`` that are alive, and all that descend from them."""
+    """The living processes of ``roots``, and all their descendants."""
     alive = processes()
     children: dict[int, list[int]] = {}
     for process in alive.values():
@@ -51,7 +51,7 @@ def below(roots: Iterable[int]) -> list[Process]:
 
 
 def marked(mark: str) -> list[Process]:
-    """The processes that were started with ``mark``, a NAME=VALUE, in their environment, which children inherit."""
+    """The processes with ``mark``, a NAME=VALUE, in the environment that they started with; children inherit it."""
     matches = []
     for process in processes().values():
         with contextlib.suppress(OSError):

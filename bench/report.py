@@ -14,7 +14,7 @@ SHOWN = ("linear", "attention (", "encode", "translate")
 
 
 def threads_plot(runs: list[Run]) -> list[Panel]:
-    """A panel for each kind in SHOWN, with its first case that was run on every number of threads."""
+    """A panel for each kind in SHOWN, of the kind's first case that ran on every number of threads."""
     panels = []
     for kind in SHOWN:
         named = [
@@ -75,11 +75,11 @@ def _roofline(runs: list[Run]) -> Panel:
     return Panel(title, "operations a byte", "GOP/s", dashed=limits, dots=dots, log_y=True)
 
 
-PAGE = 4096  # bytes; what takes no page more is shown as one
+PAGE = 4096  # bytes; growth below a page is shown as a page
 
 
 def memory_plot(runs: list[Run]) -> list[Panel]:
-    """What attention of one head takes beyond inputs and result, over the number of positions."""
+    """Memory of attention of one head beyond inputs and result, over the number of positions."""
     series: Series = {}
     for run in runs:
         if run["part"] == "resources" and run.get("length") and run.get("extra") is not None:
@@ -100,7 +100,7 @@ def _series(rows: list[tuple[int, Any]]) -> Series:
     return series
 
 
-# File -> (its panels, the words for those who do not see it).
+# File -> (its panels, its alternative text).
 PLOTS = {
     "lengths": (lengths_plot, "attention over the number of positions"),
     "roofline": (roofline_plot, "operations a second over operations a byte"),
@@ -220,7 +220,7 @@ def _cell(row: Run, name: str) -> str:
 
 
 def _notes(rows: list[Run]) -> list[str]:
-    """Notes: the fastest settings, and the sides that did only a part of the work."""
+    """The fastest settings, and the sides that did only a part of the work."""
     notes = []
     for row in rows:
         sides = row["sides"].items()
@@ -267,7 +267,7 @@ def _resources(runs: list[Run]) -> list[str]:
 
 
 def _compiling(runs: list[Run]) -> list[str]:
-    """Cold and warm times next to each other: the difference is the time to compile."""
+    """Cold and warm times side by side: the difference is the time to compile."""
     if not runs:
         return []
     items: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""fastattn serve in a process of its own: its answers, its memory."""
+"""fastattn serve in a process of its own: its answers and memory."""
 
 import contextlib
 import json
@@ -29,11 +29,10 @@ class Server:
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request) as answer:
-            content: bytes = answer.read()
-        return content
+            return bytes(answer.read())
 
     def memory(self) -> int:
-        """Bytes that it and its children have for themselves, and their shares of what several processes have."""
+        """Bytes that the process and its children own, with their shares of pages of several processes."""
         total, processes = 0, [self.process]
         while processes:
             process = processes.pop()
@@ -47,7 +46,7 @@ class Server:
 
 @contextlib.contextmanager
 def running(command: Sequence[str], health: str = "/health") -> Iterator[Server]:
-    """A command that serves at {port}, in a process of its own; yields once it answers."""
+    """Run a command that serves at {port}; yields once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -134,7 +134,7 @@ def encoding_work(model: str, precision: str) -> Work:
 def run_threads(
     run: Callable[[int], None], over: threading.Event, minutes: float, memory: Callable[[], int]
 ) -> list[int]:
-    """Run threads, each with its number, until the time is over; the memory, each second."""
+    """Run threads, each with its number, until the time is over; returns the memory of each second."""
     # Daemons: Ctrl-C does not wait for them.
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(THREADS)]
     for thread in threads:
@@ -163,7 +163,7 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int, tally: Tally
                 traceback.print_exc()
                 tally.add(work.name, 0, error=True)
 
-    return run_threads(run, over, minutes, lambda: resident() or 0)  # where the system does not tell
+    return run_threads(run, over, minutes, lambda: resident() or 0)  # where the system does not report memory
 
 
 def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:

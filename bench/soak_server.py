@@ -1,6 +1,6 @@
-"""The server's soak: clients that ask, go away half way, or send what is no request, for a given time.
+"""The server's soak: clients that send requests, leave half way, or send malformed ones, for a given time.
 
-Every answer has to be the one given alone, every fault its status; ``bench/soak.py --server`` runs it.
+Every answer must equal that to the request alone, every fault must get its status; ``bench/soak.py --server`` runs it.
 """
 
 import contextlib
@@ -22,10 +22,7 @@ TRANSLATED, ENCODED = "/translate", "/embed"
 
 
 class Clients:
-    """What clients do to a server.
-
-    add  counts a request: its name, how many answers differ, whether it failed
-    """
+    """Clients' requests to a server; add: counts a request (its name, how many answers differ, whether it failed)."""
 
     def __init__(self, server: Server, sentences: list[str], add: Callable[[str, int, bool], None]):
         self._address, self._add = urlsplit(server.address), add
@@ -77,7 +74,7 @@ class Clients:
         return socket.create_connection((self._address.hostname or "", self._address.port or 0), timeout=120)
 
     def _leave(self, rng: random.Random) -> None:
-        """Send a part of a request, or all, wait for a moment, and go: half of them by a reset."""
+        """Send a part of a request, or all, wait for a moment, and close the connection; half of them by a reset."""
         path, body = rng.choice(self._bodies)
         content = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
@@ -92,7 +89,7 @@ class Clients:
         part = b"a" * (1 << 16)
         with self._socket() as client:
             client.sendall(f"POST {TRANSLATED} HTTP/1.1\r\nhost: a\r\ncontent-length: {HUGE}\r\n\r\n".encode())
-            with contextlib.suppress(ConnectionError):  # it need not read on once it has refused
+            with contextlib.suppress(ConnectionError):  # the server need not read on once it has refused
                 for _ in range(HUGE // len(part)):
                     client.sendall(part)
             self._expect(client, 413)

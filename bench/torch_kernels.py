@@ -67,7 +67,7 @@ def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causa
 
 
 def attention_step(arrays: Arrays, heads: int, key_heads: int, head_width: int) -> Side:
-    """Keys and values of each row are gathered beforehand: PyTorch does not need the table of indices."""
+    """Each row's keys and values are gathered beforehand, untimed: PyTorch needs no table of indices."""
     rows, width = len(arrays["index"]), heads * head_width
     key_value = arrays["key_value"][arrays["index"]]
     parts = arrays["query"][:, None], key_value[:, :, :width], key_value[:, :, width:]
@@ -88,7 +88,7 @@ def softmax(arrays: Arrays) -> Side:
 
 
 def recur(arrays: Arrays, cell: str, precision: str) -> Side:
-    """Sentences of one length, none of which goes on from a state."""
+    """A recurrent layer over sentences of one length, without earlier states."""
     if precision == "bfloat16":
         return Side(absent="no case of one type")
     directions, B = 2 if "weight_1" in arrays else 1, len(arrays["starts"]) - 1
@@ -109,7 +109,7 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
 
 
 def _images(rows_ND: np.ndarray, grid: tuple[int, int, int]) -> torch.Tensor:
-    """Images BCYX, channels last in memory, of pixels that are rows."""
+    """Images BCYX, channels last in memory, from pixels that are rows."""
     return torch.from_numpy(rows_ND.reshape(*grid, rows_ND.shape[1])).permute(0, 3, 1, 2)
 
 
@@ -121,7 +121,7 @@ def _pixels(images_BCYX: Any) -> np.ndarray:
 
 
 def _image_side(call: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Side:
-    """Channels last, or channels first, in memory, or in the blocks of oneDNN (its name there), where it has such."""
+    """Channels last or first in memory, or in oneDNN's blocks, if it has the operation (its name there)."""
     calls = {}
     for layout in ("channels last", "channels first", "blocked"):
         form = torch.channels_last if layout == "channels last" else torch.contiguous_format

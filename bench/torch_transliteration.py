@@ -13,15 +13,15 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from bench.onnx_session import session
 from fastattn.spec.checkpoint import Checkpoint
 
-Arrays = Sequence[Any]  # of NumPy or PyTorch
+Arrays = Sequence[Any]  # NumPy's or PyTorch's
 HEADS = 4  # of e2k
 
 
 class Engine(NamedTuple):
-    """What a batch of words is decoded with.
+    """The encoder and the step with which a batch of words is decoded.
 
-    encode  (ids_BS, lengths_B), the longest first, to arrays that steps take
-    step    (last_B, there_BS, *those arrays) to logits_BV and the ``states`` arrays that take the place of the first
+    encode  (ids_BS, lengths_B), the longest first, to the arrays of a step
+    step    (last_B, there_BS, *arrays) to logits_BV and new values of the first ``states`` arrays
     """
 
     encode: Callable[..., Arrays]
@@ -115,7 +115,7 @@ class _ThaiEncoder(_Encoder):
 
 
 class _ThaiStep(nn.Module):
-    """Its layer begins each step with zeros; the state of the step before is the query alone."""
+    """The layer begins each step with zeros; the state of the step before is only the query."""
 
     def __init__(self, tensors: Any):
         super().__init__()
@@ -157,7 +157,7 @@ def onnx_engine(name: str, checkpoint: Checkpoint, threads: int) -> Engine:
 
 
 def _exported(module: nn.Module, inputs: tuple[Tensor, ...], threads: int) -> Callable[..., Arrays]:
-    """Dimensions of 2 and 3 are variable: sentences and positions."""
+    """Dimensions of sizes 2 and 3 are variable: sentences and positions."""
     names = [f"input{i}" for i in range(len(inputs))]
     axes = {
         name: {at: f"size{size}" for at, size in enumerate(array.shape) if size in (2, 3)}
@@ -172,7 +172,7 @@ def _exported(module: nn.Module, inputs: tuple[Tensor, ...], threads: int) -> Ca
 
 
 def transliterate(engine: Engine, checkpoint: Checkpoint, most: int, words: list[str]) -> list[str]:
-    """A batch of words; characters that the vocabulary lacks become its unknown one, or nothing."""
+    """Transliterate a batch of words; characters outside the vocabulary become its unknown token, or are dropped."""
     text = checkpoint.text
     numbers = {character: i for i, character in enumerate(text.source_vocabulary)}
     unknown = text.source_vocabulary.index(text.unk_token) if text.unk_token in numbers else None

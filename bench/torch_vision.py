@@ -10,7 +10,7 @@ from bench.torch_residual import Block
 
 
 def _chain(widths: list[int], sides: list[int], stride: int = 1, last: bool = True) -> nn.Sequential:
-    """Convolutions padded as "same", with relu after each, perhaps not after the last."""
+    """Convolutions padded as "same", each with relu, which the last may lack."""
     parts: list[nn.Module] = []
     for inputs, outputs, side in zip(widths[:-1], widths[1:], sides, strict=True):
         parts += [nn.Conv2d(inputs, outputs, side, stride, side // 2), nn.ReLU()]
@@ -91,7 +91,7 @@ class DynamicCapacity(nn.Module):
         return self.top(features.flatten(2).max(2).values)
 
     def saliency(self, x: Tensor) -> Tensor:
-        """[B, y, x]"""
+        """Saliency [B, y, x]."""
         features = self.coarse(x).detach().requires_grad_()
         with torch.enable_grad():
             logs = self.answer(features).log_softmax(1)
@@ -158,7 +158,7 @@ class MultiScaleAttention(nn.Module):
 
 
 class PatchAttention(nn.Module):
-    """A block of timm's VisionTransformer, perhaps behind its patches (Dosovitskiy 2021)."""
+    """A block of timm's VisionTransformer, perhaps after its patches (Dosovitskiy 2021)."""
 
     def __init__(self, width: int, heads: int, inner: int, channels: int = 0, patch: int = 0):
         super().__init__()

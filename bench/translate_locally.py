@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 VARIABLE = "FASTATTN_TRANSLATELOCALLY"
-CONFIG = "config.intgemm8bitalpha.yml"  # the only name that it accepts
+CONFIG = "config.intgemm8bitalpha.yml"  # the only name that the program accepts
 
 
 def program() -> str | None:
@@ -18,7 +18,7 @@ def program() -> str | None:
 class TranslateLocally:
     """The program with ``models``, {short name: folder of a Firefox model}, in an empty ``folder``.
 
-    It reads its models from the user's data folder and its settings from the configuration folder; here both are below
+    The program reads models from the user's data folder and settings from the configuration folder; here both are below
     ``folder``, so that the user's own have no effect.
 
     Raises FileNotFoundError for a model that it cannot load.
@@ -51,17 +51,11 @@ class TranslateLocally:
             raise RuntimeError(f"{self.name}: {done.stderr.strip().rpartition(chr(10))[2] or done.returncode}")
 
     def command(self, name: str, source: Path, target: Path, threads: int) -> tuple[list[str], dict[str, str]]:
-        return [self._program, "-m", name, "-i", str(source), "-o", str(target)], self._environment(threads)
-
-    def _environment(self, threads: int) -> dict[str, str]:
-        """The environment; its cache of sentences is off: a repeated text would measure the cache."""
+        """Arguments and environment; the program's cache of sentences is off: a repeated text would measure it."""
         settings = self._folder / f"settings-{threads}" / self.name
         settings.mkdir(parents=True, exist_ok=True)
         text = f"[General]\ncpu_cores={threads}\ncache_translations=false\n"
         (settings / f"{self.name}.conf").write_text(text, encoding="utf-8")
-        return {
-            **os.environ,
-            "XDG_DATA_HOME": str(self._folder / "data"),
-            "XDG_CONFIG_HOME": str(settings.parent),
-            "QT_QPA_PLATFORM": "offscreen",
-        }
+        folders = {"XDG_DATA_HOME": str(self._folder / "data"), "XDG_CONFIG_HOME": str(settings.parent)}
+        environment = {**os.environ, **folders, "QT_QPA_PLATFORM": "offscreen"}
+        return [self._program, "-m", name, "-i", str(source), "-o", str(target)], environment

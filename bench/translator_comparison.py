@@ -18,7 +18,7 @@ FORCED = (5, 6, 7, 8)  # a target whose logits are compared
 
 
 class Agreement(NamedTuple):
-    """How many of the texts have the same on both sides; of logits the largest difference, relative to the largest."""
+    """How many texts have equal results on both sides; logits: the largest difference relative to the largest."""
 
     texts: int
     ids: int
@@ -33,7 +33,7 @@ class Agreement(NamedTuple):
 
 
 def logits_of(translator: Translator, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
-    """[T, V], each behind the target's ids so far."""
+    """Logits [T, V] after each prefix of the target's ids."""
     model: Any = translator._service.model
     ids, starts = np.array(target, np.int32), np.array([0, len(target)], np.int64)
     hidden_TD, _ = model.prefill(ids, starts, model.encode([np.array(source, np.int32)]))
@@ -68,7 +68,7 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
         tokens = [[text.target_vocabulary[index] for index in row] for row in expected]
         ours_BT = [[token for part in result.parts for token in part.tokens] for result in results]
         same.append(sum(map(list.__eq__, ours_BT, tokens)))
-        # what is of no text, special tokens and rows without one, is joined otherwise by slow tokenizers
+        # slow tokenizers join special tokens and rows without a token in another way
         plain = [not any(not token or token.startswith(("__", "<")) for token in row) for row in tokens]
         triples = zip(results, expected, plain)
         joined = sum(not is_plain or result.text == oracle.text(row) for result, row, is_plain in triples)
@@ -79,17 +79,17 @@ LONGEST = 24
 
 
 def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
-    """The case with as many heads in both stacks: the converter's folders name one number."""
+    """The case with as many heads in both stacks: the converter's folders have one number of heads."""
     heads = case.config.get("encoder_attention_heads")
     return replace(case, config=case.config | {"decoder_attention_heads": heads}) if heads else case
 
 
-# What published files say, and the converter asks for: norms before sublayers, a norm of the embedding.
+# The converter requires what published files say: norms before sublayers, a norm of the embedding.
 NORMS = {"bart": (False, True), "mbart": (True, True), "pegasus": (True, False)}
 
 
 def converted(folder: Path, out: Path) -> Path:
-    """The converter's folder of one that transformers has saved, which is completed for it."""
+    """The converter's folder of a folder that transformers saved and this function completes."""
     from ctranslate2.converters import TransformersConverter
     from transformers import T5Tokenizer
 
@@ -100,14 +100,14 @@ def converted(folder: Path, out: Path) -> Path:
         folder / "config.json",
         config | {"normalize_before": before, "normalize_embedding": embedding, "tokenizer_class": kind},
     )
-    if kind == "T5Tokenizer":  # or UMT5's is not found
+    if kind == "T5Tokenizer":  # else UMT5's is not found
         T5Tokenizer.from_pretrained(folder).save_pretrained(folder)
     TransformersConverter(str(folder)).convert(str(out), force=True)
     return out
 
 
 def tokens_of_both(out: Path, folder: Path, case: TranslatorCase, texts: Sequence[str]) -> dict[str, int]:
-    """How many of the texts have the same tokens in greedy search and with a beam."""
+    """How many texts have the same tokens in greedy search, and with a beam."""
     import ctranslate2
 
     oracle = Oracle(folder, case)

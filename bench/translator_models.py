@@ -1,4 +1,4 @@
-"""Small random encoder-decoders of every kind with tokenizers of their own, and what transformers makes of texts."""
+"""Small random encoder-decoders of every kind with tokenizers of their own, and transformers' results for texts."""
 
 import io
 import json
@@ -45,13 +45,13 @@ def pieces_of(spm: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class TranslatorCase:
-    """A model and how it searches.
+    """A model and its search.
 
     tokenizer   a name of TOKENIZERS
     config      config.json without sizes of the vocabulary and without ids
     generation  generation_config.json without ids
-    settings    tokenizer_config.json beside what the tokenizer needs
-    source, target  languages of a text and of its translation; "": the model has none
+    settings    further settings of tokenizer_config.json
+    source, target  languages of a text and of its translation; "" if the model has none
     """
 
     name: str
@@ -63,12 +63,12 @@ class TranslatorCase:
     source: str = ""
     target: str = ""
     rows: int = 0  # of the embedding at least
-    prefix: str = ""  # what a text begins with in transformers, where that tells the languages
+    prefix: str = ""  # the beginning of a text in transformers, if it names the languages
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """What config.json and generation_config.json need to know of a tokenizer's files, and tokenizer_config.json."""
+    """A tokenizer's fields of config.json and generation_config.json, and its tokenizer_config.json."""
 
     settings: dict[str, Any]
     rows: int
@@ -132,14 +132,14 @@ def _mbart(folder: Path, case: TranslatorCase, kind: str = "MBartTokenizer", cou
 
 
 def _spiece(folder: Path, case: TranslatorCase, kind: str, more: int, **settings: Any) -> TextFiles:
-    """Pegasus' or T5's tokenizer, and so many rows more than pieces."""
+    """Pegasus' or T5's tokenizer; the embedding has ``more`` rows than pieces."""
     spm = train_spm("unigram", 120, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "spiece.model").write_bytes(spm)
     return TextFiles({"tokenizer_class": kind} | settings, len(pieces_of(spm)) + more, {"pad": 0, "eos": 1})
 
 
 def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
-    """A target starts with the unknown token, and padding is the token of a text's beginning."""
+    """A target starts with the unknown token; the token of a text's beginning is the padding."""
     tags = [f"<2{code}>" for code in MADLAD_LANGUAGES]
     spm = train_spm("unigram", 120, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, user_defined_symbols=tags)
     (folder / "spiece.model").write_bytes(spm)
@@ -149,7 +149,7 @@ def _madlad(folder: Path, case: TranslatorCase) -> TextFiles:
 
 
 def _marian(folder: Path, case: TranslatorCase) -> TextFiles:
-    """As the models of tc-big have it: the end token is among the others, the padding is the last."""
+    """The order of tc-big's models: the end token is among the pieces, the padding is last."""
     spm = train_spm("unigram", 120)
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(spm)
@@ -179,7 +179,7 @@ def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
     starts = {"bart": eos, "m2m100": eos, "nllb": eos, "mbart50": eos, "marian": pad, "pegasus": pad}
     starts |= {"t5": pad, "madlad": 0}
     ids["decoder_start_token_id"] = starts.get(case.tokenizer, files.languages.get(case.target))
-    if case.tokenizer in ("m2m100", "marian", "nllb"):  # which they never produce; M2M100's would have no position
+    if case.tokenizer in ("m2m100", "marian", "nllb"):  # never produced; M2M100's would have no position
         ids["bad_words_ids"] = [[pad]]
     if case.tokenizer == "bart":
         ids["forced_bos_token_id"] = files.ids["bos"]
@@ -187,7 +187,7 @@ def ids_of(case: TranslatorCase, files: TextFiles) -> dict[str, Any]:
 
 
 def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
-    """The whole folder, the model's weights as transformers draws them."""
+    """Write the whole folder; transformers draws the model's weights."""
     import torch
     import transformers
 
@@ -198,7 +198,7 @@ def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
     sizes = {"vocab_size": max(files.rows, case.rows)} | ids_of(case, files) | case.config
     model = kind(kind.config_class(**sizes))
     if case.tokenizer in ("t5", "madlad") and not case.config.get("tie_word_embeddings", True):
-        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))  # as published, if not there
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))  # as published
     with torch.no_grad():
         for tensor in model.parameters():
             if tensor.dim() == 1:
@@ -210,7 +210,7 @@ def build(folder: Path, case: TranslatorCase, seed: int = 0) -> None:
 
 
 def calibrate(model: Any, tokens: int) -> tuple[str, np.ndarray]:
-    """Have about a tenth of a target's tokens be the end token; returns the name and values of what was changed."""
+    """Make about a tenth of a target's tokens the end token; returns the changed tensor's name and values."""
     import torch
 
     end = model.config.eos_token_id
@@ -262,7 +262,7 @@ class Oracle:
         return {"input_ids": self.torch.tensor(rows), "attention_mask": self.torch.tensor(mask)}
 
     def logits(self, source: list[int], target: list[int]) -> np.ndarray:
-        """[T, V], each behind the target's ids so far."""
+        """Logits [T, V] after each prefix of the target's ids."""
         with self.torch.no_grad():
             inputs = self._padded([source]) | {"decoder_input_ids": self.torch.tensor([target])}
             return np.asarray(self.model(**inputs).logits[0].numpy())

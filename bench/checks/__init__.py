@@ -44,7 +44,7 @@ class Absent(Exception):
 
 
 def check(name: str, claim: str) -> Callable:
-    """Register a function of (findings, data). It is skipped where a library to compare with is not installed."""
+    """Register a function of (findings, data). It is skipped where a peer's library is not installed."""
 
     def register(function: Callable[["Findings", Data], None]) -> Callable[["Findings", Data], None]:
         def run(data: Data) -> tuple[bool, str]:
@@ -64,7 +64,7 @@ def check(name: str, claim: str) -> Callable:
 
 
 def need(*libraries: str) -> None:
-    """Raise Absent unless they are installed; for a check that imports them late, or in another process."""
+    """Raise Absent unless the modules are installed; for a check that imports them late, or in another process."""
     for name in libraries:
         if importlib.util.find_spec(name) is None:
             raise Absent(f"{name} is not installed")
@@ -97,5 +97,5 @@ class Findings:
         return self._passed, "; ".join(self._said)
 
 
-for _module in pkgutil.iter_modules(__path__):  # which register their checks
+for _module in pkgutil.iter_modules(__path__):  # these modules register their checks
     importlib.import_module(f"{__name__}.{_module.name}")

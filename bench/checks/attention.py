@@ -1,4 +1,4 @@
-"""fastattn.attention beside PyTorch's and NumPy's, its memory, and functions of scores and masks beside arguments."""
+"""fastattn.attention against PyTorch's and NumPy's, its memory, and score and mask functions against arguments."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ LONG = (1, 8, 8192, 64)
 
 
 def _ratios(findings: Findings, data: Data, cases: list[tuple[tuple[int, ...], bool, float]], peer: str) -> None:
-    """cases: shape, whether it is causal, the least ratio."""
+    """cases: (shape, whether attention is causal, the least ratio)."""
     for threads in THREADS:
         for shape, causal, least in cases:
             sides = compare(against(attention(*shape, causal=causal), peer), threads)
@@ -84,7 +84,7 @@ def _slopes(heads: int) -> np.ndarray:
 
 
 def forms(heads: int, length: int) -> dict[str, tuple[Options, Options]]:
-    """Name -> (the option that is a function, the argument that says the same)."""
+    """Name -> (the option that is a function, the argument that means the same)."""
     places, slopes_H = np.arange(length, dtype=np.float32), _slopes(heads)
     document_T = np.sort(np.random.default_rng(0).integers(0, DOCUMENTS, length)).astype(np.int32)
 

@@ -1,4 +1,4 @@
-"""Jobs on Ray: their speed beside the plain command's. Equality, losses and memory are tests/distributed's."""
+"""Jobs on Ray: their speed against the plain command's. tests/distributed checks equality, losses and memory."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from bench.machine import ROOT
 
 LONGEST = 1200.0  # seconds of a command, after which it hangs
 SOURCES = {"en-pt": "en", "zh-en": "zh", "minilm": "en"}
-TIMES = {"en-pt": 12, "zh-en": 2, "minilm": 10}  # so often FLORES dev on two threads, half of it on one
+TIMES = {"en-pt": 12, "zh-en": 2, "minilm": 10}  # how often FLORES dev is translated on two threads, half of it on one
 CLAIM = (
     "rows a second of fastattn batch on this machine's Ray, from the moment the first actor has a block until the last "
     "block is in its place, and of the plain command once its model is loaded, medians of 3 in alternation, on two "
@@ -51,7 +51,7 @@ def _batch_rate(out: Path, *arguments: str) -> float:
 
 
 def _plain_rate(*arguments: str) -> float:
-    """Lines a second of the plain command once its model is loaded, as it says itself."""
+    """Lines a second of the plain command once its model is loaded, from its own report."""
     text = _run(*arguments, "-v")
     match = re.search(r"([\d,]+) lines?, .* in ([\d.]+) s \(loaded in [\d.]+ s(.*)\)", text)
     if not match:
@@ -72,7 +72,7 @@ def _speed(findings: Findings, data: Data, model: str) -> None:
                 place = ["--cores", "1", "--actors", "1"] if threads == 1 else []
                 batch.append(_batch_rate(out, *command, str(source), *place))
                 plain.append(_plain_rate(*command, "-i", str(source), "-o", f"{out}.npy", "-t", str(threads)))
-            ours, theirs = statistics.median(batch[1:]), statistics.median(plain[1:])  # the first warms caches up
+            ours, theirs = statistics.median(batch[1:]), statistics.median(plain[1:])  # the first run warms caches up
             remark = f"{ours:,.0f} and {theirs:,.0f} rows/s"
             findings.at_least(f"{plural(threads)}:", ours / theirs, "of the plain rate", 0.90, remark)
 

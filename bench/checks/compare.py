@@ -56,9 +56,9 @@ def against(case: Case, *engines: str) -> Case:
 
 
 def compare(case: Case, threads: int, rounds: int = 9, seconds: float = 10.0) -> dict[str, dict[str, Any]]:
-    """{engine: its results from run_case}; for all but ours with ``ratio``: how many times as fast ours is.
+    """{engine: its results from run_case}; a peer's have ``ratio``: how many times as fast fastattn is.
 
-    Every engine is limited to ``threads``, must be installed and give our result, and runs at its fastest setting.
+    Every engine is limited to ``threads``, must be installed and give the same result, and runs at its fastest setting.
     """
     with use_threads(threads), library_threads(threads):
         sides: dict[str, dict[str, Any]] = run_case(case, rounds, seconds, pause(threads))["sides"]
@@ -95,5 +95,5 @@ def python(*arguments: str, cache: Path | None = None) -> str:
 
 
 def command_of(model: str, *options: str) -> list[str]:
-    """The arguments of Python that translate as the checkpoint itself asks."""
+    """Python's arguments that translate with the checkpoint's own settings."""
     return ["-m", "fastattn.cli", "translate", "--model", str(folder_of(model)), *options]

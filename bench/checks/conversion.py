@@ -1,4 +1,4 @@
-"""Trainers' checkpoints against what fairseq answered, folders written for other programs against these programs."""
+"""Trainers' checkpoints against fairseq's answers, and folders written for other programs against these programs."""
 
 import json
 import tempfile

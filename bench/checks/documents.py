@@ -1,4 +1,4 @@
-"""Documents of real life: structure, and how surely languages are found."""
+"""Documents of real life: their structure, and how reliably languages are detected."""
 
 import contextlib
 import re
@@ -32,12 +32,12 @@ def detection(findings: Findings, data: Data) -> None:
 DOCUMENTS, BY_MODEL, MOST_BYTES, SHORT = 200, 40, 150_000, 6_000  # bytes of a document, and of one for the model
 DOCUMENT_PLACES = (Path("/usr/share/doc"), Path("/usr/lib/node_modules"), Path(sysconfig.get_path("purelib")))
 FORMS = ("html", "md", "srt", "po", "xliff")
-# What these tags have is read; a text of an attribute that is, too.
+# Text inside these tags is read, and text of readable attributes.
 SPOKEN = frozenset(("meta", "option", "optgroup", "track", "input", "button"))
 
 
 class Capitals:
-    """Writes words in capitals, and what stands for itself as it is."""
+    """Writes words in capitals, and keeps placeholders as they are."""
 
     returns_attention = False
 
@@ -68,7 +68,7 @@ def structure(data: bytes, form: str) -> object:
 
 
 def own_documents() -> list[Path]:
-    """Documents of this machine, as many of each form as there are, at most the same number of each."""
+    """Documents of this machine, at most the same number of each form."""
     by_form: dict[str, list[Path]] = {form: [] for form in FORMS}
     for place in DOCUMENT_PLACES:
         for path in sorted(place.rglob("*.*")):

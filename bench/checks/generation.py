@@ -1,4 +1,4 @@
-"""SmolLM2 beside llama.cpp: tokens, perplexity, the precision of its cache; how long a first token waits."""
+"""SmolLM2 against llama.cpp: tokens, perplexity, the cache's precision; the time to the first token."""
 
 import time
 from typing import Any
@@ -45,7 +45,7 @@ def tokens(findings: Findings, data: Data) -> None:
 
 @check("generation-ties", "smollm2: where tokens differ from llama.cpp's, as near as its own without flash attention")
 def ties(findings: Findings, data: Data) -> None:
-    """llama.cpp without flash attention rounds elsewhere: what that changes is llama.cpp's own noise."""
+    """llama.cpp without flash attention rounds in other places: the changes are llama.cpp's own noise."""
     peer = LlamaCpp()
     expected = peer.answers(PROMPTS, TOKENS)
 
@@ -102,7 +102,7 @@ def first_token(findings: Findings, data: Data) -> None:
     rng = np.random.default_rng(0)
     for threads in THREADS:
         model, waits = Generator("smollm2", threads=threads), []
-        for trial in range(TRIALS + 1):  # the first one compiles
+        for trial in range(TRIALS + 1):  # the first call compiles
             long, brief = (rng.integers(256, WORDS, length).tolist() for length in (LONG, BRIEF))
             busy = model.submit(long, caller="long", max_new_tokens=1)
             time.sleep(0.1 + 0.037 * trial)

@@ -1,4 +1,4 @@
-"""Firefox's models, small enough that all but their kernels counts, beside translateLocally."""
+"""Firefox's models against translateLocally: they are so small that the time outside kernels counts."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from fastattn import Translator
 
 MODELS = {"en-pt": ("en", "pt"), "pt-en": ("pt", "en")}
 PEER = TranslateLocally.name
-# Words that only Portuguese text has, not English, a path or a rate of words.
+# Words of Portuguese, which no English text, path or rate has.
 PORTUGUESE = {"que", "de", "da", "das", "dos", "um", "uma", "os", "não", "para", "com", "em", "é", "são", "ao", "se"}
 
 
@@ -101,7 +101,7 @@ def demo(findings: Findings, data: Data) -> None:
     "translateLocally",
 )
 def speed(findings: Findings, data: Data) -> None:
-    """Quality is that of firefox-bleu."""
+    """The check firefox-bleu has the quality."""
     with translate_locally() as (peer, scratch):
         for model, (source, _) in MODELS.items():
             lines = data.flores(source)

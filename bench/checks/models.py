@@ -1,4 +1,4 @@
-"""MiniLM and zh-en in each precision: speed and quality beside their peers."""
+"""MiniLM and zh-en in each precision: speed and quality against their peers'."""
 
 from functools import partial
 from itertools import product
@@ -72,7 +72,7 @@ def _batch(findings: Findings, data: Data, precision: str, beam: int, sentences:
 
 
 def _one_by_one(texts: list[str], beam: int, precision: str, rounds: int) -> tuple[dict, dict]:
-    """({(engine, threads): a call for all texts}, {the same: median seconds}), all four in turn."""
+    """({(engine, threads): a call for all texts}, {(engine, threads): median seconds}), timed in turn."""
     folder, calls = download.resolve("zh-en"), {}
     for engine, threads in product((OURS, PEER), THREADS):
         # the first setting uses all threads for one sentence
@@ -126,7 +126,7 @@ PEERS = ("sentence-transformers", PEER, "ONNX Runtime", "OpenVINO")
 
 
 def _ahead(findings: Findings, data: Data, precisions: tuple[str, ...], engines: tuple[str, ...], least: float) -> None:
-    """Of PEERS those count that are installed and have the precision; of fewer engines none may be missing."""
+    """Of PEERS, the installed ones with the precision count; of a shorter list of engines none may be missing."""
     for precision, threads in product(precisions, THREADS):
         with library_threads(threads):
             fields = {"precision": precision, "engines": (OURS, *engines)}

@@ -50,9 +50,9 @@ def recurrent(findings: Findings, data: Data) -> None:
 
 
 def _share(threads: int, sentences: int, precision: str, seconds: float) -> str:
-    """How near the limit it is: arithmetic of many sentences; reading U once a step of one, which caches have room for.
+    """The time as a share of the limit: arithmetic for many sentences; for one, reading U from a cache at each step.
 
-    That includes the product of all inputs, which reads its weights once.
+    The product of all inputs is included; it reads its weights once.
     """
     weights, rows = 4 * WIDTH * WIDTH, sentences * LENGTH
     with use_threads(threads), library_threads(threads):
@@ -66,7 +66,7 @@ def _share(threads: int, sentences: int, precision: str, seconds: float) -> str:
 
 
 def _agree(ours: np.ndarray, theirs: np.ndarray) -> tuple[bool, str]:
-    """By the mean: in int8 the greatest difference of 1.6 million states is a fifth, of peers' from float32 too."""
+    """Compare means: in int8 the greatest difference of 1.6 million states is a fifth, as of peers from float32."""
     difference = float(np.sqrt(np.square(ours - theirs).mean()))
     return difference <= 0.02, f"{difference:.0e}"
 

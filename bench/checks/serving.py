@@ -1,4 +1,4 @@
-"""The server by its own description, and asked by other people's clients."""
+"""The server against its own description, and with other people's clients."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from bench.server import SERVE, running
 from fastattn import Encoder, Generator, Translator
 
 EXAMPLES = 100  # of each operation
-# A code that is no language fits the description, and is refused in LibreTranslate's way, by 400.
+# A code that is no language fits the description; as LibreTranslate does, the server refuses it with 400.
 LEFT_OUT = "positive_data_acceptance"
 
 
@@ -60,14 +60,14 @@ def clients(findings: Findings, data: Data) -> None:
 
 
 def _answers(address: str, translated: list[str], vectors_BD: np.ndarray, answer: str) -> Iterator[tuple[str, bool]]:
-    """(what was asked, whether it is what the API says)."""
+    """(the request's name, whether the answer is what the API says)."""
     import deepl
     import openai
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
     from libretranslatepy import LibreTranslateAPI
 
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
-    for encoding in ({"encoding_format": "float"}, {}):  # without it the client asks for base64, and unpacks that
+    for encoding in ({"encoding_format": "float"}, {}):  # by default the client requests base64 and unpacks it
         result = client.embeddings.create(model="minilm", input=TEXTS, **encoding)
         result_BD = np.array([item.embedding for item in result.data], np.float32)
         yield f"openai {'float' if encoding else 'base64'}", np.array_equal(result_BD, vectors_BD)

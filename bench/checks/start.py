@@ -15,7 +15,7 @@ from bench.memory import peak_of_command
 from bench.timing import alternate, once
 from fastattn.system.cache_folder import cache_root
 
-LIGHT_MB = 162  # at their peak, a line with en-pt
+LIGHT_MB = 162  # at the peak of a command that translates a line with en-pt
 LOAD = """
 import json, time
 start = time.perf_counter()
@@ -27,7 +27,7 @@ print(json.dumps([imported - start, time.perf_counter() - imported]))
 
 
 def _translate(data: Data) -> list[str]:
-    """The command that translates a sentence, in int8, which "auto" selects for this checkpoint."""
+    """The command that translates a sentence in int8, which "auto" selects for this checkpoint."""
     return ["-m", "fastattn.cli", "translate", "-m", "zh-en", data.flores("zh")[0]]
 
 

@@ -1,7 +1,4 @@
-"""What surrounds a translation: alignment and terms.
-
-Alignment is judged by the error rate of Och and Ney (2003), all links being sure.
-"""
+"""Alignment, judged by the error rate of Och and Ney (2003) with all links sure, and terms of translations."""
 
 import re
 from pathlib import Path
@@ -17,7 +14,7 @@ MOST_ERRORS = 0.25
 
 
 class Linked(NamedTuple):
-    """A pair of sentences, and which of what Pharaoh's form counts is linked."""
+    """A pair of sentences, and the links between their words, counted as in Pharaoh's format."""
 
     source: str
     target: str
@@ -77,7 +74,7 @@ def alignment(findings: Findings, data: Data) -> None:
 
 
 def _found(translator: Translator, pair: Linked) -> str:
-    """What the attention links when the model is made to write the pair's translation."""
+    """The links of the attention when the model is forced to write the pair's translation."""
     answer = translator.translate(pair.source, details=True, return_attention=True, target_prefix=pair.target)
     links = [
         link

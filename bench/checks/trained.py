@@ -1,4 +1,4 @@
-"""What bench.train trained, as the product reads it and as PyTorch does."""
+"""Models of bench.train: fastattn's results against PyTorch's."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +22,7 @@ BATCH = 64  # lines
 
 
 def trained_folder(data: Data, name: str, file: str = "model.pt") -> Path:
-    """What ``bench.train`` wrote; Absent where it has not."""
+    """The folder that ``bench.train`` wrote; raises Absent without it."""
     folder = data.root / "trained" / name
     if not (folder / file).exists():
         raise Absent(f"python -m bench.train {name} --into {folder}")
@@ -77,7 +77,7 @@ def pointing(findings: Findings, data: Data) -> None:
 
 
 def _digits_here(state: Mapping[str, Any], images: np.ndarray) -> np.ndarray:
-    """The logits of bench.train.digits' network, by our modules and operations alone."""
+    """The logits of bench.train.digits' network, from fastattn's modules and operations alone."""
     reader, half = StateReader(torch_state(state, ""), "", "cpu", "float32"), Window((2, 2), (2, 2))
     x = vision.SpatialTransformer.from_torch(state, "straighten.")(images)
     x_ND, grid = x.transpose(0, 2, 3, 1).reshape(-1, 1), PixelGrid(len(x), *x.shape[2:])

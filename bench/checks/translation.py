@@ -60,10 +60,10 @@ def aren_outputs(findings: Findings, data: Data) -> None:
 
 
 def _equality(findings: Findings, data: Data, beam: int) -> None:
-    """Our translations of texts, as for a user, against the peer's of tokens.
+    """Compare fastattn's translations of texts with the peer's translations of their tokens.
 
-    A difference is explained if, to 1e-4, the peer's model gives our output and the peer's the same score, or the two
-    first differ where two next tokens tie.
+    A difference is explained if, to 1e-4, the peer's model scores both outputs the same, or the two first differ where
+    two next tokens tie.
     """
     import sacrebleu
 

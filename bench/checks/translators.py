@@ -1,4 +1,4 @@
-"""Encoder-decoders of random weights beside transformers and CTranslate2: ids, logits, searches, texts."""
+"""Encoder-decoders of random weights against transformers and CTranslate2: ids, logits, searches, texts."""
 
 import tempfile
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Conversations by chat templates: the text that transformers' apply_chat_template makes, or that both refuse."""
+"""Conversations by chat templates: the text of transformers' apply_chat_template, or its refusal."""
 
 import random
 import re
@@ -42,7 +42,7 @@ SETTINGS: dict[str, list[Any]] = {
     "roles": [["user"], ["assistant", "user"], ["user", "tool", "assistant"], ["critic", "user"]],
     "parts": ["user", "all"],
     "calls": [1, 2],
-    # Of a user or a tool fastattn asks for a content, before a template sees it.
+    # fastattn requires the content of a user's or a tool's message, before a template sees it.
     "null": ["content", "name", "tool_calls", "reasoning_content", "no content"],
     "thinking": ["reasoning_content", "thinking", "reasoning"],
     "tools": [TOOLS, TOOLS[:1], []],
@@ -56,14 +56,15 @@ SETTINGS: dict[str, list[Any]] = {
     "prompt": [False],
 }
 CHOICES: dict[str, dict[str, list[Any]]] = dict.fromkeys(TEMPLATES, SETTINGS)
-CHOICES |= {f"snippets {name}": {"first": [True], "second": [True], "third": [True]} for name in TEMPLATES}  # as many
+# Half of the bases are snippets.
+CHOICES |= {f"snippets {name}": {"first": [True], "second": [True], "third": [True]} for name in TEMPLATES}
 ADDRESS = re.compile(" at 0x[0-9a-f]+|0x[0-9a-f]{6,}", re.IGNORECASE)
 
 
 def compare(case: Case, folder: Path) -> str:
     rng, chosen = random.Random(case.seed), case.chosen
     source, messages = TEMPLATES.get(case.base), _messages(rng, chosen)
-    if source is None:  # a statement for each choice, and one where there is none
+    if source is None:  # a statement for each choice, or one without a choice
         source = "\n".join(statement(random.Random(f"{case.seed} {name}")) for name in chosen or ("first",))
     variables = {"tools": chosen.get("tools"), "documents": chosen.get("documents"), **chosen.get("variables", {})}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})), **TOKENS)

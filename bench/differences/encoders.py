@@ -1,4 +1,4 @@
-"""Encoders of transformers: what pooling makes of the last hidden states of random texts."""
+"""Encoders of transformers: the pooled last hidden states of random texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from bench.differences.folders import EDITS, FILES, VOCABULARY, config_of, loade
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1}
 SIZES |= {"eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
-# Of model types whose settings have names of their own.
+# For model types with settings of other names.
 OWN_SIZES: dict[str, dict[str, Any]] = {
     "distilbert": {"vocab_size": VOCABULARY, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
     | {"pad_token_id": 0, "max_position_embeddings": 64},

@@ -1,4 +1,4 @@
-"""Language models in files of the gguf package beside transformers' own of the dequantized tensors; blocks alone."""
+"""Language models in GGUF files against transformers' of the dequantized tensors; blocks of weights alone."""
 
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def _blocks(case: Case, folder: Path) -> str:
 def _model(case: Case, folder: Path) -> str:
     sizes = OWN_SIZES.get(case.base, SIZES) | {"hidden_size": SIZE, "intermediate_size": SIZE}
     sizes |= {"n_embd": SIZE} if case.base == "gpt2" else {}
-    # What files do not tell: the scale of Gemma's scores is that of a head's width.
+    # Files lack the scale of Gemma's scores: it follows from a head's width.
     sizes |= {"query_pre_attn_scalar": case.chosen.get("head_dim", 64), "head_dim": 64} if "gemma" in case.base else {}
     sizes |= {"num_hidden_layers": 4} if case.base == "smollm3" else {}
     write_model(case, folder, config_of(case, sizes), AutoModelForCausalLM)

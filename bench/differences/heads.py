@@ -1,4 +1,4 @@
-"""Classifiers, taggers and predictions of masked tokens: what the head says of random texts and pairs."""
+"""Classifiers, taggers and predictions of masked tokens: the head's results for random texts and pairs."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""ViTs and CLIPs: pixel values of random pictures by random processors, vectors of these, and CLIP's of texts."""
+"""ViTs and CLIPs: random processors' pixel values of random pictures, vectors of pictures, and CLIP's of texts."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ SIZES = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "nu
 IDS = {"bos_token_id": 1, "eos_token_id": 4, "pad_token_id": 0}
 MODEL = {"image_size": [32, 24, 45], "patch_size": [16, 7, 5], "hidden_act": ACTIVATIONS, "layer_norm_eps": [1e-3]}
 MODEL |= {"num_attention_heads": [1, 4], "num_hidden_layers": [1]}
-# How a picture comes to its size, and what else preprocessor_config.json may say.
+# How a picture is resized, and further settings of preprocessor_config.json.
 PROCESSOR: dict[str, list[Any]] = {
     "way": ["size", "named size", "shortest, crop", "shortest, named crop", "larger, crop", "smaller, crop", "crop"]
     + ["shortest, longest, crop", "number, crop", "list", "limits, crop"],
@@ -40,7 +40,7 @@ PROCESSOR: dict[str, list[Any]] = {
     "do_convert_rgb": [True, False, None],
     "nested": ["processor_config.json"],
 }
-# Of 16 and 32 bits a pixel transformers clips all above 255, so that pictures of these are not drawn.
+# No pictures of 16 and 32 bits a pixel: transformers clips their values above 255.
 MODES = {"PNG": ["RGB", "RGBA", "L", "LA", "P", "1"], "JPEG": ["RGB", "L", "CMYK"], "BMP": ["RGB", "L", "P", "1"]}
 MODES |= {"GIF": ["P", "L"], "TIFF": ["RGB", "RGBA", "L", "CMYK", "LAB", "YCbCr"], "WEBP": ["RGB", "RGBA"]}
 MODES |= {"PPM": ["RGB", "L", "1"], "TGA": ["RGB", "RGBA", "L"]}

@@ -1,4 +1,4 @@
-"""Encoder-decoders of transformers: what a search with random settings makes of a random text, and its score."""
+"""Encoder-decoders of transformers: the result and the score of a search with random settings for a random text."""
 
 import json
 from pathlib import Path

@@ -54,7 +54,7 @@ def statement(rng: random.Random) -> str:
 
 
 def _expression(rng: random.Random) -> str:
-    """One that jinja2 takes by itself, if one of three does."""
+    """The first of three random expressions that jinja2 renders by itself, else the last one."""
     for _ in range(3):
         expression = rng.choice(VALUES)
         for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
@@ -64,6 +64,6 @@ def _expression(rng: random.Random) -> str:
             text = PLAIN.from_string("{{ " + expression + " }}").render(messages=[{"role": "user", "content": "a"}])
         except Exception:  # noqa: BLE001 - of whatever kind
             continue
-        if "object" not in text.lower():  # which shows an address
+        if "object" not in text.lower():  # such a text has an address
             return expression
     return expression

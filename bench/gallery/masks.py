@@ -1,4 +1,4 @@
-"""Pictures of what is seen: where the weights are not 0; and of graphs."""
+"""Pictures of masks, which show where the weights are not 0, and of graphs."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def any_mask() -> str:
 
 
 def graph_network() -> str:
-    """What node 0 takes from its neighbours, in each head."""
+    """Node 0's weights of its neighbours in each head."""
     near = m.Neighbours.from_edges(EDGES, NODES)
     features, weight, vector = normal(13, NODES, 6), normal(14, 3, 4, 6) / 2, normal(15, 3, 8) / 2
     _, weights_EH = m.graph_attention(features, weight, vector, near, return_weights=True)
@@ -65,7 +65,7 @@ def graph_network() -> str:
 
 
 def heterogeneous() -> str:
-    """What node 0 takes along each of two meta-paths, and what these are worth."""
+    """Node 0's weights along each of two meta-paths, and the weights of the paths."""
     kinds = [EDGES, [(0, 4), (0, 6), (2, 5), (1, 7), (3, 6)]]
     paths = [m.Neighbours.from_edges(edges, NODES) for edges in kinds]
     features, weight, vectors = normal(13, NODES, 6), normal(16, 1, 4, 6) / 2, normal(17, 2, 1, 8) / 2

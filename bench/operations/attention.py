@@ -1,4 +1,4 @@
-"""Attention over whole sentences, with rows of distances too, and over tables of cached keys."""
+"""Attention over whole sentences, also with rows of distances, and over tables of cached keys."""
 
 from functools import partial
 from typing import Any
@@ -39,12 +39,12 @@ def attention(
     softcap: float = 0.0,
     around: tuple[int, int] | None = None,
 ) -> Problem:
-    """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf.
+    """bias: whether its batch axis and its query axis have full length; hidden: the share of the bias that is -inf.
 
     positions  a bias by distance: "slopes", "from start" or "table"
     around  how many keys before and after its own place a query sees
     fused  rows as from a fused projection, with columns that belong to no head, and a second call that returns weights;
-           otherwise queries, keys and values are separate arrays
+           else queries, keys and values are separate arrays
     """
     rng = np.random.default_rng(sum(queries) * 7919 + sum(keys) * 31 + heads * head_width)
     longest_query, longest_key = max(queries, default=0), max(keys, default=0)
@@ -91,7 +91,7 @@ def attention(
     work = Work(
         f"attention ({len(queries)}, {heads}, {longest_query}, {head_width})" + (", causal" if causal else ""),
         FLOAT * 2.0 * (width * sum(queries) + key_width * sum(keys)),
-        # causal: only the visible half
+        # causal attention sees half of them
         4.0 * width * sum(t * ((t + 1) / 2 if causal else t) for t in queries),
     )
     itself = queries == keys
@@ -186,9 +186,9 @@ def disentangled_attention(
     causal: bool = False,
     fused: bool = True,
 ) -> Problem:
-    """farthest: the greatest distance with rows of its own; terms: which rows of distances there are.
+    """farthest: the greatest distance that has rows; terms: the kinds of rows of distances.
 
-    fused  with columns that belong to no head, and a second call that returns weights
+    fused  rows with columns that belong to no head, and a second call that returns weights
     """
     rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width + farthest)
     rows, width, longest = sum(lengths), heads * head_width, max(lengths, default=0)

@@ -27,7 +27,7 @@ def _name(*parts: Any) -> str:
 
 
 def _pixels(rng: np.random.Generator, rows: int, channels: int) -> np.ndarray:
-    """Rows as operations make them, on whole cache lines, which peers see too."""
+    """Rows on whole cache lines, as operations return them; peers get them too."""
     room = np.empty(rows * channels + 16, np.float32)
     first = -room.ctypes.data % 64 // 4
     pixels_ND = room[first : first + rows * channels].reshape(rows, channels)
@@ -199,7 +199,7 @@ TABLE = {
                 for i, (grid, window) in enumerate(PLACES[3::2])
                 for groups in (2, 5)
             ),
-            # by patches: odd and even sides, one place, more than a task's
+            # patches: odd and even sides, a single place, more places than a task has
             *(
                 Size(grid, 16 * channels, 16 * outputs, _square(3, padding=padding), activation, padding != 1)
                 for grid, channels, outputs, padding, activation in (

@@ -9,7 +9,7 @@ from fastattn.spec.text_spec import POOLINGS
 
 
 def take_rows(rows: int, width: int) -> Problem:
-    """Rows taken, some twice, concatenated, scaled and added; each result is rounded once and must be exact."""
+    """Take rows, some twice; concatenate, scale and add them. Each result is rounded once and must be exact."""
     rng = np.random.default_rng(rows * 7919 + width)
     arrays = {"x": normal(rng, rows, width), "taken": rng.integers(0, max(rows, 1), 2 * rows)}
 

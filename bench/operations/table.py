@@ -1,4 +1,4 @@
-"""The classes of the table of operations: an operation at one size, and the sizes of an operation."""
+"""The classes of the table of operations: a problem is an operation at one size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Problem:
 
     arrays  its inputs, random from a fixed seed: float32, and integers for counts and indices
     bind    (operations, arrays) -> a call that returns a tuple of arrays; weights are packed before the call
-    form    the operation's other arguments by name, which a peer needs besides the arrays
+    form    the operation's further arguments by name, which a peer needs with the arrays
     exact   the indices of results that must equal the oracle's, not only be close
     work    None if it is not in the benchmark
     """
@@ -55,7 +55,7 @@ class Problem:
 
 
 def copy_of(array: Any) -> Any:
-    """A copy that lies where the array does, for an operation that writes it: on the host or on a card."""
+    """A copy on the array's device, host or card, for an operation that writes it."""
     if isinstance(array, np.ndarray):
         return array.copy()
     from numba import cuda
@@ -100,7 +100,7 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def with_weights(attend: Callable[..., np.ndarray], keyword: str, *shape: int) -> Callable[[], Results]:
-    """A call of attention that gives (its result, that of a second call which returns weights, the weights)."""
+    """A call of attention that gives (its result, the result of a second call with weights, the weights)."""
 
     def call() -> Results:
         plain = attend()

@@ -1,6 +1,6 @@
 """Convex hulls of points in the unit square.
 
-Points come from left to right; a hull begins at the leftmost one and goes round against the clock.
+Points are sorted from left to right; a hull begins at the leftmost point and goes counterclockwise.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ FEWEST, MOST = 5, 10
 
 
 def hull(points_N2: np.ndarray) -> list[int]:
-    """The hull's corners of points that go from left to right, by Andrew's monotone chain (1979)."""
+    """The corners of the hull of points from left to right, by Andrew's monotone chain (1979)."""
 
     def chain(order: list[int]) -> list[int]:
         path: list[int] = []

@@ -1,7 +1,7 @@
-"""What trained models do: ``python -m bench.train.pictures DIR [FOLDER]``, for the pages of docs.
+"""Pictures of trained models for docs: ``python -m bench.train.pictures DIR [FOLDER]``.
 
-DIR has what ``bench.train`` wrote into folders of its models' names; FOLDER is docs/pictures. It needs sacrebleu and
-Pillow.
+DIR has the folders that ``bench.train`` wrote, named as the models; FOLDER is docs/pictures by default. It needs
+sacrebleu and Pillow.
 """
 
 import argparse
@@ -29,7 +29,7 @@ FRENCH, ENGLISH = "je ne parle pas très bien français .", "I don't speak Frenc
 
 
 def lengths(trained: Path) -> str:
-    """BLEU of held-out sentences by their words, the end not counted."""
+    """BLEU of held-out sentences by their number of words, without the end."""
     import sacrebleu
 
     pairs = [line.split("\t") for line in (trained / "plain" / "held-out.tsv").read_text(encoding="utf-8").splitlines()]
@@ -58,7 +58,7 @@ def alignment(model: Path | str, text: str) -> str:
 
 
 def hulls(trained: Path) -> str:
-    """The first hulls of points that were not learned, of each number of points from 5 to 10."""
+    """The first hulls that training left out, one for each number of points from 5 to 10."""
     network, points = PointerNetwork(trained / "pointer", "float32"), examples(2000, seed=0)
     answers = [output.rows for (output,) in network.point(points)]
     panels = []
@@ -71,7 +71,7 @@ def hulls(trained: Path) -> str:
 
 
 def digits(trained: Path) -> str:
-    """Held-out digits as given, as straightened, and where CBAM looked: a row of the drawing each."""
+    """Rows of held-out digits, of the same straightened, and of CBAM's gates of places."""
     import torch
 
     from bench.train import digits as network
@@ -82,13 +82,13 @@ def digits(trained: Path) -> str:
     with torch.inference_mode():
         features = net.features(torch.from_numpy(straight)).numpy()
     _, places_BYX = vision.CBAM.from_torch(state, "cbam.").weights(features)
-    spread_BYX = places_BYX - places_BYX.min((1, 2), keepdims=True)  # gates are never 0: what differs is shown
+    spread_BYX = places_BYX - places_BYX.min((1, 2), keepdims=True)  # gates are never 0: show differences
     rows_3 = {"as given": images[:, 0], "straightened": straight[:, 0], "CBAM's gates": spread_BYX}
     return _strips(rows_3)
 
 
 def looks(trained: Path) -> str:
-    """What each other module looks at in held-out digits: places, or channels as a square of cells each."""
+    """Where each further module looks in held-out digits: places, or channels drawn as squares of cells."""
     import torch
 
     from bench.train import digits as networks
@@ -127,7 +127,7 @@ _LOOKS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
 
 
 def _strips(rows: dict[str, np.ndarray]) -> str:
-    """A row of pictures for each name, the row's greatest number white."""
+    """A row of pictures for each name; the row's greatest number is white."""
     label, parts = max(LABEL, 7 * max(map(len, rows)) + 8), []
     for row, (name, row_BYX) in enumerate(rows.items()):
         strip = Image.fromarray(np.uint8(255 * np.concatenate([x / x.max() for x in row_BYX.clip(0)], axis=1)))
@@ -154,7 +154,7 @@ def caption(trained: Path) -> str:
     number = next(i for i, sentence in enumerate(sentences) if "above" in sentence)
     result = vision.Captioner(trained / "captions", "float32").caption(images[number])
     print(result.text)
-    smooth = Image.fromarray(images[number]).filter(ImageFilter.MedianFilter(3))  # its noise would be most of the file
+    smooth = Image.fromarray(images[number]).filter(ImageFilter.MedianFilter(3))  # the noise would be most of the file
     svg = vision.plot_image_attention(smooth, result.attention_WYX, result.words, columns=4).svg
 
     def fewer_colours(match: re.Match) -> str:
