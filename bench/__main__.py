@@ -97,10 +97,10 @@ COMMANDS = ("mechanisms", "growth", "lock", "cluster", "budget", "gallery", "rep
 
 
 def _command(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, name: str, given: str = "", *more: str
+    parser: argparse.ArgumentParser, options: argparse.Namespace, name: str, argument: str = "", *more: str
 ) -> int:
-    """One of COMMANDS with what it is given: a document, a model, a folder or results."""
-    from bench import budget, cluster, gallery, growth, lock, mechanisms
+    """One of COMMANDS with its argument: a document, a model, a folder or results."""
+    from bench import budget, cluster, gallery, growth, lock, mechanisms, report
     from fastattn.runtime.threads import thread_limit
 
     if more:
@@ -108,14 +108,22 @@ def _command(
     size = "toy" if options.toy else "quick" if options.quick else "full"
     threads = options.threads[-1] if options.threads else 0
     if name == "report":
-        return _report(parser, options, Path(given))
+        try:
+            results = json.loads(Path(argument).read_text(encoding="utf-8"))
+            results["runs"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            parser.error(f"expected the results.json of an earlier run, got {argument} ({error})")
+        folder = options.out or Path(argument).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        report.write(results, folder)
+        return 0
     if name == "budget":
-        return budget.run(size, given or "en-pt", threads or 1, options.data)
+        return budget.run(size, argument or "en-pt", threads or 1, options.data)
     if name == "gallery":
-        folder = Path(given or ROOT / "docs" / "pictures")
+        folder = Path(argument or ROOT / "docs" / "pictures")
         print(f"written: {len(gallery.write(folder))} pictures in {folder}")
         return 0
-    document = Path(given) if given else None
+    document = Path(argument) if argument else None
     if document and not document.is_file():
         parser.error(f"{name} takes a document, a file that is there, got {document}")
     if name == "lock":
@@ -125,20 +133,6 @@ def _command(
     if name == "growth":
         return growth.run(size, threads or thread_limit(), document)
     return mechanisms.run(size, threads or thread_limit(), options.only, document)
-
-
-def _report(parser: argparse.ArgumentParser, options: argparse.Namespace, source: Path) -> int:
-    from bench.report import write
-
-    try:
-        results = json.loads(source.read_text(encoding="utf-8"))
-        results["runs"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        parser.error(f"expected the results.json of an earlier run, got {source} ({error})")
-    folder = options.out or source.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    write(results, folder)
-    return 0
 
 
 if __name__ == "__main__":

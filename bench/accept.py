@@ -5,10 +5,9 @@
 
 DIR has flores-dev/flores-dev.{en,pt,zh}, stsb/stsb-en-dev.csv, aren-transliteration/, tatoeba/fra-eng.zip and
 trained/{attention,plain}/, which bench.train writes. The environment should have fastattn and the peers: torch,
-ctranslate2, onnxruntime, onnx, openvino, nncf, sentence-transformers, sentencepiece, sacrebleu, faiss-cpu, fxtranslate,
-e2k, pythainlp; translateLocally is the program that FASTATTN_TRANSLATELOCALLY names, or on PATH. A line has PASS or
-FAIL, the check's name and its figures, each with its target, or SKIP and what is absent; the exit status is the number
-of failures.
+ctranslate2, onnxruntime, onnx, openvino, nncf, sentence-transformers, sentencepiece, sacrebleu, e2k, pythainlp;
+translateLocally is the program that FASTATTN_TRANSLATELOCALLY names, or on PATH. A line has PASS or FAIL, the check's
+name and its figures, each with its target, or SKIP and what is absent; the exit status is the number of failures.
 """
 
 import argparse
@@ -31,24 +30,24 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fastattn-accept-") as folder:
-        os.environ["NUMBA_CACHE_DIR"] = folder  # bench.measure's kernels: Numba's key omits their sources
+        os.environ["NUMBA_CACHE_DIR"] = folder  # for bench.measure's kernels: Numba's key omits their sources
         return run(parser, options)
 
 
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from bench.checks import CHECKS, Absent, Data
 
-    chosen = [check for check in CHECKS if not options.names or any(name in check.name for name in options.names)]
+    selected = [check for check in CHECKS if not options.names or any(name in check.name for name in options.names)]
     if options.list:
-        for check in chosen:
+        for check in selected:
             print(f"{check.name:36} {check.claim}")
         return 0
     if options.data is None or not options.data.is_dir():
         parser.error(f"--data should name the folder of the corpora, got {options.data}")
-    if not chosen:
+    if not selected:
         parser.error(f"no check is named like {' or '.join(options.names)}; see --list")
     failures = 0
-    for check in chosen:
+    for check in selected:
         start = time.perf_counter()
         try:
             passed, figure = check.run(Data(options.data))

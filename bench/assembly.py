@@ -31,13 +31,13 @@ def show(names: list[str]) -> int:
 
         print(*card_kernels.lines(*names[1:]), sep="\n")
         return 0
-    known = find_kernels()
-    unknown = [name for name in names if name not in known]
+    kernels = find_kernels()
+    unknown = [name for name in names if name not in kernels]
     if unknown:
-        print(f"no kernel {unknown[0]!r}; there are: {', '.join(known)}", file=sys.stderr)
+        print(f"no kernel {unknown[0]!r}; there are: {', '.join(kernels)}", file=sys.stderr)
         return 2
     if not names:
-        print("\n".join(known))
+        print("\n".join(kernels))
         return 0
     print("compiling every kernel", file=sys.stderr)
     for label, form in assembly(compile_all):
@@ -53,16 +53,16 @@ def compile_all() -> None:
 
 
 def assembly(call: Callable[[], None]) -> list[tuple[str, str]]:
-    """(FILE.FUNCTION, its form and assembly) of all that is compiled for a call."""
+    """(FILE.FUNCTION, form, assembly) of each kernel that a call compiles."""
     from fastattn.runtime import internals, kernel_code
 
     machine: Any = internals.target_context().codegen()._tm
-    found: list[tuple[str, str]] = []
+    forms: list[tuple[str, str]] = []
     compile_kernel = kernel_code.compile_kernel
 
     def compile_shown(function: Callable, label: str, key: str, classes: list[type]) -> Any:
         def emit(code: Any) -> bytes:
-            found.append((label, f"# {label} {key}\n{machine.emit_assembly(code)}"))
+            forms.append((label, f"# {label} {key}\n{machine.emit_assembly(code)}"))
             return emit_object(code)
 
         with mock.patch.object(machine, "emit_object", emit):
@@ -71,7 +71,7 @@ def assembly(call: Callable[[], None]) -> list[tuple[str, str]]:
     emit_object = machine.emit_object
     with mock.patch.object(kernel_code, "compile_kernel", compile_shown):
         call()
-    return found
+    return forms
 
 
 def find_kernels() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 from bench.commits import installed
-from bench.load import running
+from bench.server import running
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.decoders import GOLDEN_DECODERS
 from tests.architectures.goldens import write_golden
@@ -62,13 +62,13 @@ def write_models(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def digests(tree: Path, models: list[tuple[str, str, str]], only: str) -> dict[str, str]:
-    """The digest of each result of the commit that is laid out there, by name."""
+    """{result's name: digest} of the commit whose tree lies in the folder."""
     command = [sys.executable, str(CHILD), str(tree), only]
     done = subprocess.run(command, input=json.dumps(models), stdout=subprocess.PIPE, text=True, cwd=tree)
     if done.returncode != 0:
         sys.exit(f"the process of {tree.name} ended with status {done.returncode}")
-    found = dict(line.split("\t") for line in done.stdout.splitlines())
-    return found | (answers(tree) if only in "answers of the server" else {})
+    results = dict(line.split("\t") for line in done.stdout.splitlines())
+    return results | (answers(tree) if only in "answers of the server" else {})
 
 
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
@@ -84,19 +84,19 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def answers(tree: Path) -> dict[str, str]:
-    """Digests of what its server answers, without times and identifiers."""
+    """Digests of the commit's server's answers, without times and identifiers."""
     start = f"import runpy, sys; sys.path.insert(0, {str(tree)!r}); runpy.run_module('fastattn', run_name='__main__')"
     models = [part for name in ("en-pt", "minilm", "smollm2") for part in ("-m", name)]
-    found = {}
+    results = {}
     with running([sys.executable, "-c", start, "serve", "--port", "{port}", *models]) as server:
         for number, (path, body) in enumerate(REQUESTS):
             try:
-                said = server.ask(path, body)
+                answer = server.ask(path, body)
             except HTTPError as error:
-                said = error.read()
-            said = re.sub(rb'"(id|created)": ?("[^"]*"|\d+)', rb'"\1": 0', said)
-            found[f"answers of the server, {number}, {path}"] = hashlib.sha256(said).hexdigest()[:16]
-    return found
+                answer = error.read()
+            answer = re.sub(rb'"(id|created)": ?("[^"]*"|\d+)', rb'"\1": 0', answer)
+            results[f"answers of the server, {number}, {path}"] = hashlib.sha256(answer).hexdigest()[:16]
+    return results
 
 
 if __name__ == "__main__":

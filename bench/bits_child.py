@@ -75,7 +75,7 @@ DOCUMENTS: dict[str, tuple[bytes, dict[str, Any]]] = {
 
 
 def feed(hash_: Any, value: Any) -> None:
-    """Add a result to a hash: what it holds, whatever its classes are called."""
+    """Add a result's contents to a hash, whatever its classes are called."""
     if isinstance(value, np.ndarray):
         hash_.update(f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
     elif isinstance(value, bytes):
@@ -84,8 +84,8 @@ def feed(hash_: Any, value: Any) -> None:
         feed(hash_, list(value.items()))
     elif isinstance(value, (list, tuple)):
         hash_.update(f"[{len(value)}".encode())
-        for one in value:
-            feed(hash_, one)
+        for item in value:
+            feed(hash_, item)
     elif hasattr(value, "__dict__"):
         feed(hash_, list(vars(value).items()))
     else:
@@ -108,7 +108,7 @@ def near(b: Any, h: Any, t: Any, s: Any) -> Any:
 
 def attention_results() -> Iterator[Result]:
     for name, shape in SHAPES.items():
-        given = query, key, value = arrays(*shape)
+        inputs = query, key, value = arrays(*shape)
         (B, T, H), S, rng = query.shape[:3], key.shape[1], np.random.default_rng(1)
         options: dict[str, dict[str, Any]] = {
             "plain": {},
@@ -124,13 +124,13 @@ def attention_results() -> Iterator[Result]:
             "a score function": {"score_mod": relative},
             "a mask function": {"mask_mod": near},
         }
-        for title, chosen in options.items():
-            yield f"attention {name}, {title}", partial(fastattn.attention, *given, **chosen)
-        half = [one.astype(np.float16) for one in given]
+        for title, arguments in options.items():
+            yield f"attention {name}, {title}", partial(fastattn.attention, *inputs, **arguments)
+        half = [array.astype(np.float16) for array in inputs]
         yield f"attention {name}, float16", partial(fastattn.attention, *half)
-        heads_first = [np.ascontiguousarray(one.transpose(0, 2, 1, 3)) for one in given]
+        heads_first = [np.ascontiguousarray(array.transpose(0, 2, 1, 3)) for array in inputs]
         yield f"attention {name}, heads first", partial(fastattn.attention, *heads_first, layout="BHTK")
-    query, key, value = (one[0] for one in arrays(1, 60, 60, 4, 2, 32))
+    query, key, value = (array[0] for array in arrays(1, 60, 60, 4, 2, 32))
     starts = np.array([0, 7, 7, 40, 60])
     for causal in (False, True):
         ragged = partial(fastattn.attention_ragged, query, key, value, starts, starts, causal=causal)
@@ -150,7 +150,7 @@ def attention_results() -> Iterator[Result]:
 
 
 def steps(dtype: str, window: tuple[int, int] | None) -> list[np.ndarray]:
-    """Attention of ten steps over a cache, whose sentences change places after the fifth."""
+    """Ten steps of attention over a cache; its sentences change places after the fifth."""
     cache_, rng, results = fastattn.KVCache(3, 2, 32, dtype=dtype), np.random.default_rng(3), []
     for step in range(10):
         T = 5 if step == 0 else 1
@@ -170,7 +170,7 @@ def mechanism_results() -> Iterator[Result]:
     vector = rng.standard_normal((H, K), np.float32)
     edges = rng.integers(0, T, (60, 2))
     neighbours = mechanisms.Neighbours.from_edges(np.minimum(edges, T - 1), T)
-    chosen: dict[str, dict[str, Any]] = {
+    forms: dict[str, dict[str, Any]] = {
         "dot": {"score": mechanisms.Dot()},
         "scaled dot": {"score": mechanisms.ScaledDot(softcap=4.0)},
         "content": {"score": mechanisms.Content(9.0)},
@@ -190,7 +190,7 @@ def mechanism_results() -> Iterator[Result]:
         "pointer": {"normalizer": mechanisms.Pointer()},
         "saliency": {"normalizer": mechanisms.Saliency()},
     }
-    for name, options in chosen.items():
+    for name, options in forms.items():
         yield f"mechanism {name}", partial(mechanisms.attend, query, key, value, **options)
     features = rng.standard_normal((T, K), np.float32)
     layer = rng.standard_normal((2, 5, K), np.float32), rng.standard_normal((2, 10), np.float32)

@@ -1,8 +1,8 @@
 """Where the time of a translation goes, part by part: a batch, one sentence, and a process's start.
 
-A part's time is its own: what it calls of other parts is theirs, and of each the share of the kernels is told. The
-clock is the thread's CPU time, so that other processes hardly disturb it; of several rounds the fastest counts, as a
-whole, so that the parts sum to it.
+The time of a part excludes what it calls of other parts; the table also has each part's time in kernels. The clock is
+the thread's CPU time, so that other processes hardly disturb it. The fastest of several rounds counts, as a whole, so
+that the parts sum to it.
 """
 
 import functools
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.sentences import sentences
+from bench.timing import once
 
-WORDS = 22  # of the one sentence
-# Part -> functions whose own time it is: (module, class or "", name). What a checkpoint does not use is never called.
+WORDS = 22  # of the sentence that is translated alone
+# Part -> the functions that make it up: (module, class or "", name). A checkpoint does not call all of them.
 PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "splitting": (("text.translation", "", "split_sentences"), ("text.translation", "", "split_to_fit")),
     "tokenizing": (("text.sentencepiece", "SentencePiece", "pieces"),),
@@ -34,7 +35,7 @@ PARTS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "tokens": (("translation.calls", "Presentation", "tokens"),),
     "joining": (("translation.calls", "Presentation", "join"), ("translation.calls", "Presentation", "detail")),
 }
-# Step of loading -> likewise.
+# Step of loading -> its functions, as in the table above.
 LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "finding the folder": (("weights.download", "", "resolve"),),
     "beginning with sentencepiece": (("translation.translator", "", "begin_models"),),
@@ -45,7 +46,7 @@ LOADING: dict[str, tuple[tuple[str, str, str], ...]] = {
     "waiting for sentencepiece": (("text.translation", "TranslationTokenizer", "wait"),),
 }
 REST = "the rest"
-# Group of modules -> beginnings of their names.
+# Group of modules -> the prefixes of their names.
 GROUPS = {
     "llvmlite, numba": ("llvmlite", "numba"),
     "numpy": ("numpy",),
@@ -82,18 +83,15 @@ class Budget:
         for undo in self._undo:
             undo()
 
-    def _kernel_seconds(self) -> float:
-        return sum(self.kernels.values())
-
     def _timed(self, part: str, function: Callable) -> Callable:
         @functools.wraps(function)
         def timed(*arguments: Any, **options: Any) -> Any:
             self._inside.append([0.0, 0.0])
-            start, kernels = self.clock(), self._kernel_seconds()
+            start, kernels = self.clock(), sum(self.kernels.values())
             try:
                 return function(*arguments, **options)
             finally:
-                whole = [self.clock() - start, self._kernel_seconds() - kernels]
+                whole = [self.clock() - start, sum(self.kernels.values()) - kernels]
                 inside, own = self._inside.pop(), self.spent.setdefault(part, [0.0, 0.0])
                 for n in range(2):
                     own[n] += whole[n] - inside[n]
@@ -102,7 +100,7 @@ class Budget:
         return timed
 
     def run(self, call: Callable[[], object]) -> float:
-        """The seconds of a call, whose parts are then in ``spent``, from the most expensive on."""
+        """Return the seconds of a call, and leave those of its parts in ``spent``, the most expensive first."""
         from bench.kernel_clock import kernel_seconds
 
         self.spent.clear()
@@ -124,21 +122,25 @@ def run(size: str, model: str, threads: int, data: Path | None) -> int:
 
     lines = sentences("en", {"full": 997, "quick": 256, "toy": 2}[size], data)
     translator = Translator(model, threads=threads)
-    one = min(lines, key=lambda line: abs(len(line.split()) - WORDS))
+    sentence = min(lines, key=lambda line: abs(len(line.split()) - WORDS))
     rounds = {"full": 5, "quick": 3, "toy": 1}[size]
     print(f"### {model}, {len(lines)} lines, threads: {threads}\n")
     _print_run(lambda: translator.translate(lines), rounds, len(lines), _reading(lines))
-    print(f"\n### One sentence of {len(one.split())} words, resident\n")
-    _print_run(lambda: translator.translate(one), 10 * rounds, 1, 0.0)
+    print(f"\n### One sentence of {len(sentence.split())} words, resident\n")
+    _print_run(lambda: translator.translate(sentence), 10 * rounds, 1, 0.0)
     print("\n### A process that translates one line: importing\n")
-    _print_imports(model, one)
-    print("\n### The same: loading, modules imported before\n")
-    _print_loading(model, threads, rounds)
+    _print_imports(model, sentence)
+    print("\n### The same: loading, modules imported before\n\n| step | ms |\n| --- | ---: |")
+    command = [sys.executable, "-m", "bench.budget", model, str(threads)]  # each round in a process of its own
+    done = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
+    for step in done[0]:
+        values = sorted(seconds[step] for seconds in done)
+        print(f"| {step} | {1e3 * values[len(values) // 2]:.2f} |")
     return 0
 
 
 def _reading(lines: list[str]) -> float:
-    """Seconds in which the command line reads these lines from a file."""
+    """Seconds that the command line takes to read these lines from a file."""
     from fastattn.cli.lines import open_lines
 
     with tempfile.TemporaryDirectory() as folder:
@@ -151,42 +153,28 @@ def _reading(lines: list[str]) -> float:
 
 
 def _print_run(call: Callable[[], object], rounds: int, count: int, reading: float) -> None:
-    best: tuple[float, dict[str, list[float]]] | None = None
     with Budget(PARTS) as budget:
         call()
-        for _ in range(rounds):
-            seconds = budget.run(call)
-            if best is None or seconds < best[0]:
-                best = seconds, dict(budget.spent)
-    total, spent = best
+        total, spent = min(((budget.run(call), dict(budget.spent)) for _ in range(rounds)), key=lambda run: run[0])
     print("| part | ms | us a line | % | of it in kernels, ms |\n| --- | ---: | ---: | ---: | ---: |")
     rows = {"reading a file": [reading, 0.0]} if reading else {}
-    for part, (own, kernels) in (rows | spent).items():
-        _print_row(part, own, kernels, count, total)
-    _print_row("**all but reading**", total, sum(kernels for _, kernels in spent.values()), count, total)
-
-
-def _print_row(part: str, own: float, kernels: float, count: int, total: float) -> None:
-    inside = f"{1e3 * kernels:.3g}" if kernels else ""
-    print(f"| {part} | {1e3 * own:.4g} | {1e6 * own / count:.4g} | {100 * own / total:.1f} | {inside} |")
-
-
-def _command(model: str, line: str, *options: str) -> list[str]:
-    return [sys.executable, *options, "-m", "fastattn.cli", "translate", "-m", model, line]
+    rows |= spent | {"**all but reading**": [total, sum(kernels for _, kernels in spent.values())]}
+    for part, (own, kernels) in rows.items():
+        inside = f"{1e3 * kernels:.3g}" if kernels else ""
+        print(f"| {part} | {1e3 * own:.4g} | {1e6 * own / count:.4g} | {100 * own / total:.1f} | {inside} |")
 
 
 def _print_imports(model: str, line: str) -> None:
-    subprocess.run(_command(model, line), check=True, capture_output=True)
-    start = time.perf_counter()
-    subprocess.run(_command(model, line), check=True, capture_output=True)
-    whole = time.perf_counter() - start
-    done = subprocess.run(_command(model, line, "-X", "importtime"), check=True, capture_output=True, text=True)
+    def run(*options: str) -> str:
+        command = [sys.executable, *options, "-m", "fastattn.cli", "translate", "-m", model, line]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stderr
+
+    run()
+    whole, trace = once(run), run("-X", "importtime")
     spent: dict[str, int] = {}
-    for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", done.stderr, re.MULTILINE):
-        group = next(
-            (name for name, starts in GROUPS.items() if f"{module}.".startswith(tuple(f"{one}." for one in starts))),
-            "Python's own",
-        )
+    for own, module in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)$", trace, re.MULTILINE):
+        groups = (name for name, starts in GROUPS.items() if f"{module}.".startswith(tuple(f"{s}." for s in starts)))
+        group = next(groups, "Python's own")
         spent[group] = spent.get(group, 0) + int(own)
     print("| modules | ms |\n| --- | ---: |")
     for group, microseconds in sorted(spent.items(), key=lambda item: -item[1]):
@@ -196,18 +184,8 @@ def _print_imports(model: str, line: str) -> None:
     )
 
 
-def _print_loading(model: str, threads: int, rounds: int) -> None:
-    """Each round in a process of its own; the median of each step."""
-    command = [sys.executable, "-m", "bench.budget", model, str(threads)]
-    done = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
-    print("| step | ms |\n| --- | ---: |")
-    for step in done[0]:
-        values = sorted(one[step] for one in done)
-        print(f"| {step} | {1e3 * values[len(values) // 2]:.2f} |")
-
-
 def _load(model: str, threads: int) -> dict[str, float]:
-    """Seconds of each step of loading, of time that passes: some of it is waited for."""
+    """Wall-clock seconds of each step of loading, waits included."""
     from fastattn import Translator
 
     with Budget(LOADING, clock=time.perf_counter) as budget:

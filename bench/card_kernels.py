@@ -1,6 +1,6 @@
-"""Every kernel of device "cuda", compiled to PTX and by ptxas where there is no card; what ptxas says of it.
+"""Compiles every kernel of device "cuda" to PTX and with ptxas, without a card, and reads what ptxas says of it.
 
-Arrays are NumPy's and a launch compiles its kernel for their types, so that results are of any values.
+Arrays are NumPy's. A launch compiles its kernel for their types but does not run it, so results are arbitrary.
 """
 
 import re
@@ -28,7 +28,7 @@ ARCHITECTURES = (8, 0), (9, 0)
 
 
 class Compiled(NamedTuple):
-    """What ptxas says of a kernel: registers of a thread, bytes of a block's shared memory, spills and the stack."""
+    """ptxas's figures: registers of a thread, bytes of a block's shared memory, of spills and of the stack."""
 
     name: str
     architecture: str
@@ -49,12 +49,12 @@ class Compiled(NamedTuple):
 def ptxas() -> str:
     import nvidia
 
-    found = [path for folder in nvidia.__path__ for path in Path(folder).glob("*/bin/ptxas")]
-    return str(found[0])
+    paths = [path for folder in nvidia.__path__ for path in Path(folder).glob("*/bin/ptxas")]
+    return str(paths[0])
 
 
 def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[int, int]) -> Compiled:
-    types = tuple(typeof(one) for one in arguments)
+    types = tuple(typeof(argument) for argument in arguments)
     device = SimpleNamespace(compute_capability=architecture)
     with mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device):
         bounds = kernel.targetoptions.get("launch_bounds")
@@ -64,10 +64,10 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx)
         command = [ptxas(), "-v", f"-arch={arch}", str(source), "-o", str(Path(folder, "kernel.cubin"))]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
     def number(pattern: str) -> int:
-        return max((int(found) for found in re.findall(pattern, said)), default=0)
+        return max((int(digits) for digits in re.findall(pattern, output)), default=0)
 
     return Compiled(
         f"{kernel.py_func.__module__.rpartition('.')[2]}.{kernel.py_func.__qualname__}",
@@ -84,17 +84,17 @@ def compile_kernel(kernel: Any, arguments: tuple[Any, ...], architecture: tuple[
 
 @contextmanager
 def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Iterator[dict[tuple, Compiled]]:
-    """Within, launches of kernels compile them; what they became, by kernel, types and architecture."""
+    """Have launches of kernels compile them; yields {(kernel, types, architecture): Compiled}."""
     from fastattn.ops import cuda as operations
     from fastattn.ops.cuda import card
 
-    found: dict[tuple, Compiled] = {}
+    compiled: dict[tuple, Compiled] = {}
 
     def launch(kernel: Any, blocks: Any, *arguments: Any) -> None:
         for architecture in architectures:
-            key = kernel, tuple(typeof(one) for one in arguments), architecture
-            if key not in found:
-                found[key] = compile_kernel(kernel, arguments, architecture)
+            key = kernel, tuple(typeof(argument) for argument in arguments), architecture
+            if key not in compiled:
+                compiled[key] = compile_kernel(kernel, arguments, architecture)
 
     def parameter(array: np.ndarray | None, dimensions: int = 1) -> np.ndarray:
         return card.optional(array, dimensions)
@@ -102,7 +102,7 @@ def compiling(architectures: Sequence[tuple[int, int]] = ARCHITECTURES) -> Itera
     here = {"launch": launch, "empty": np.zeros, "upload": np.ascontiguousarray, "download": np.asarray}
     own = mock.patch.multiple(operations, empty=np.zeros, as_rows=np.ascontiguousarray)  # which are card's too
     with own, mock.patch.multiple(card, parameter=parameter, **here):
-        yield found
+        yield compiled
 
 
 def _above(b: int, h: int, t: int, s: int) -> bool:
@@ -114,7 +114,7 @@ def _halved(score: float, b: int, h: int, t: int, s: int) -> float:
 
 
 def _of_arrays(ops: Any) -> Iterator[Callable[[], Any]]:
-    """Calls of the operations on callers' arrays, which the table lacks: one for each form of a kernel."""
+    """Calls of operations on callers' arrays, one for each form of a kernel; the table of operations has none."""
     x_BTHK, vector_HK, starts = np.zeros((1, 3, 2, 4), np.float32), np.zeros((2, 4), np.float32), np.array([0, 3])
     for dtype in (np.float32, np.float16, np.int8, np.uint8):
         for form in ({"by_length": True}, {"bits": True} if np.dtype(dtype).kind in "iu" else {}):
@@ -144,7 +144,7 @@ def _recorded_step(ops: Any) -> None:
 
 
 def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
-    """Calls that launch every kernel: of the table of operations, those on callers' arrays, and greedy search's."""
+    """Calls that launch every kernel: the table's operations, those on callers' arrays, and greedy search."""
     for operation in OPERATIONS.values():
         for problem in map(operation.problem, operation.awkward):
             # weights of 4 bits and images are the CPU's alone
@@ -158,12 +158,12 @@ def every_call(ops: Any) -> Iterator[Callable[[], Any]]:
 def lines(text: str = "") -> Iterator[str]:
     from fastattn.ops import cuda as operations
 
-    with compiling() as found:
+    with compiling() as compiled:
         for call in every_call(operations):
             call()
-    for one in sorted(found.values()):
-        if text in one.name:
+    for kernel in sorted(compiled.values()):
+        if text in kernel.name:
             yield (
-                f"{one.name} {one.architecture}: {one.registers} registers, {one.shared} bytes shared, "
-                f"{one.spills} of spills, occupancy {one.occupancy:.2f}"
+                f"{kernel.name} {kernel.architecture}: {kernel.registers} registers, {kernel.shared} bytes shared, "
+                f"{kernel.spills} of spills, occupancy {kernel.occupancy:.2f}"
             )

@@ -33,12 +33,12 @@ REQUESTS = 4  # to storage for a block: look, read, write the part, write its re
 
 @dataclass(frozen=True)
 class Job:
-    """What there is to do, and how fast an actor of a machine of ordinary speed does it.
+    """The sentences of a job, and how fast an actor of a machine of ordinary speed does them.
 
     sentences_B  of each block
     rate         sentences a second of one actor
     actors       of a machine
-    start, warm  seconds until an actor of a new machine computes, and one of a machine whose caches are full
+    start, warm  seconds until an actor computes on a new machine, and on one whose caches are full
     own_storage  seconds of the actor for a sentence of a block that is read, decoded, encoded and written
     moved        bytes of a sentence that go through the network, both ways
     """
@@ -57,17 +57,17 @@ class Cluster:
     """Machines, their storage and what disturbs them.
 
     spread     standard deviation of the logarithm of a machine's speed
-    slow       share of machines that have half of their speed
-    losses     of a machine, an hour
-    away       seconds until another stands in its place
+    slow       share of machines that run at half speed
+    losses     how often a machine is lost, an hour
+    away       seconds until another machine replaces it
     held       blocks that an actor is given at a time
     at_once    of these, blocks in progress, which share batches, and of which one is read or written. The rest wait
     handing    seconds from when an actor is given a block until it can begin with it
     laying     seconds of the driver for each block of a pass, before any is given out
     bandwidth  bytes a second of one machine to storage and from it
     latency    seconds of a request to storage
-    passes     whether blocks of a lost machine are done when all others are, by actors that are started for them; else
-               they are the next to be given out
+    passes     whether a second pass of new actors does the blocks of lost machines, after all other blocks; else they
+               are given out next
     """
 
     machines: int
@@ -98,8 +98,8 @@ class Parts:
 
     start    until the first block is given out
     storage  that is not hidden behind the computing of other blocks
-    last     from when there is nothing left to give out until the last block is done, beyond an even share of what is
-             left, and likewise at the end of a second pass
+    last     from when the last block is given out until the last one is done, less an even share of the work then left;
+             with a second pass, the sum of both passes
     """
 
     start: float
@@ -119,7 +119,7 @@ def block_bytes(total: int) -> int:
 
 
 def cut(total: int, files: int, size: int, per_sentence: float) -> np.ndarray:
-    """Sentences of each block: (B,) float64. The last one of every file is what is left of it.
+    """Sentences of each block: (B,) float64. The last block of every file has the rest of it.
 
     total         bytes, the same in each of the ``files``
     size          bytes of a block
@@ -130,25 +130,18 @@ def cut(total: int, files: int, size: int, per_sentence: float) -> np.ndarray:
     return np.tile(np.array(blocks, np.float64), files) / per_sentence
 
 
-def storage_seconds(job: Job, cluster: Cluster, sentences: float) -> float:
-    """Seconds of an actor for reading a block of so many sentences and writing what becomes of it.
-
-    All actors of a machine share its bandwidth.
-    """
-    each = job.own_storage + job.moved * job.actors / cluster.bandwidth
-    return REQUESTS * cluster.latency + sentences * each
-
-
 def computed(job: Job, cluster: Cluster) -> Parts:
     """The parts of a job's time.
 
-    Work is shared evenly, by speed. An actor is through with a block when it is computed, or, with all it may have in
-    progress waiting for storage, when that is. A machine computes for 1 / losses on average and is then away, and what
-    its actors were at is done again.
+    Actors share the work in proportion to their speed. An actor finishes a block when it is computed, or, if all its
+    blocks in progress wait for storage, when storage is done. A machine computes for 1 / losses on average and is then
+    away, and the blocks of its actors are done again.
     """
     blocks, n = len(job.sentences_B), cluster.machines
     mean, largest = float(job.sentences_B.mean()) / job.rate, float(job.sentences_B.max()) / job.rate
-    stored = storage_seconds(job, cluster, float(job.sentences_B.mean()))
+    # All actors of a machine share its bandwidth.
+    a_sentence = job.own_storage + job.moved * job.actors / cluster.bandwidth
+    stored = REQUESTS * cluster.latency + float(job.sentences_B.mean()) * a_sentence
     waiting = cluster.handing if cluster.held == cluster.at_once else 0.0
     hidden = max(0.0, (mean + stored + waiting) / cluster.at_once - mean)
     work = blocks * mean / (job.actors * (n - cluster.slow_machines / 2))
@@ -166,10 +159,10 @@ def computed(job: Job, cluster: Cluster) -> Parts:
 
 
 def _last(job: Job, cluster: Cluster, blocks: float, machines: int) -> float:
-    """How much later than an even share the last of so many blocks is done on so many machines, in blocks.
+    """How much later than with an even share the last block is done, in units of a block.
 
-    When there is none left to give out, an actor has (held - 1/2) to do on average, and one of the slowest machine has
-    ``held``. The slowest speed is the quantile to be expected of a log-normal distribution whose mean is 1.
+    When all blocks are given out, an actor has (held - 1/2) blocks to do on average, and one of the slowest machine has
+    ``held``. The slowest speed is the expected quantile of a log-normal distribution whose mean is 1.
     """
     if not machines:
         return 0.0
@@ -196,14 +189,14 @@ else:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one model in int8.
+    """What one model in int8 does here.
 
     rate         sentences a second of THREADS threads
     weights      of the layers that a step goes through
     warm, cold   seconds of a process until it has done one sentence, with a cache of compiled kernels and without
     bytes_in     of a sentence, with its line end
-    bytes_out    of a row that is written: the sentence and what became of it
-    own_storage  seconds for a sentence to read it from a file of the size of a block, and to write the row to another
+    bytes_out    of a row that is written: the sentence and its result
+    own_storage  seconds to read a sentence from a file of a block's size, and to write its row to another
     """
 
     name: str
@@ -221,25 +214,18 @@ def measure(name: str, size: str, data: Path | None) -> Figures:
     call, weights = _model(name)
     results = call(texts)
     seconds = float(np.median([once(lambda: call(texts)) for _ in range(ROUNDS[size])]))
-    rows = _written(texts, results)
-    bytes_in = sum(len(text.encode()) + 1 for text in texts) / len(texts)
+    lines = "".join(f"{text}\n" for text in texts).encode()
+    outputs = results.tobytes() if isinstance(results, np.ndarray) else "\n".join([*results, ""]).encode()
     warm = float(np.median([_start(name, {}) for _ in range(ROUNDS[size])]))
     with tempfile.TemporaryDirectory() as folder:
         cold = warm if size == "toy" else _start(name, {"FASTATTN_CACHE": folder})
-    return Figures(
-        name,
-        len(texts) / seconds,
-        weights,
-        warm,
-        cold,
-        bytes_in,
-        len(rows) / len(texts),
-        _files(texts, rows, bytes_in),
-    )
+    sizes = len(lines) / len(texts), len(lines + outputs) / len(texts)
+    own_storage = _files(lines, lines + outputs, len(texts))
+    return Figures(name, len(texts) / seconds, weights, warm, cold, *sizes, own_storage)
 
 
 def _model(name: str) -> tuple[Callable[[list[str]], Any], int]:
-    """(what an actor calls for a block, with the API's own options; weights as ``processes.choice`` counts them)."""
+    """(the call of an actor for a block, with the API's own options; weights as ``processes.choice`` counts them)."""
     from fastattn import Encoder, Translator
 
     if name == "minilm":
@@ -251,13 +237,6 @@ def _model(name: str) -> tuple[Callable[[list[str]], Any], int]:
     return translator.translate, translator._service.model.sizes.layer_weights
 
 
-def _written(texts: list[str], results: Any) -> bytes:
-    lines = "".join(f"{text}\n" for text in texts)
-    if isinstance(results, np.ndarray):
-        return lines.encode() + results.tobytes()
-    return (lines + "".join(f"{text}\n" for text in results)).encode()
-
-
 def _start(name: str, environment: dict[str, str]) -> float:
     from fastattn.weights import download
 
@@ -267,25 +246,23 @@ def _start(name: str, environment: dict[str, str]) -> float:
     return time.perf_counter() - begun
 
 
-def _files(texts: list[str], rows: bytes, bytes_in: float) -> float:
-    """Seconds a sentence: a block is read, split and decoded; its output is written to the disk."""
+def _files(lines: bytes, rows: bytes, count: int) -> float:
+    """Seconds a sentence, of ``count``, to read, split and decode a block and to write its output."""
     from fastattn.system.atomic_files import write_whole
 
-    count = int(LARGEST / bytes_in)
-    times = -(-count // len(texts))
-    block = "".join(f"{text}\n" for text in texts).encode() * times
+    times = -(-LARGEST // len(lines))
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "block.txt"), Path(folder, "part.txt")
-        source.write_bytes(block)
+        source.write_bytes(lines * times)
         begun = time.perf_counter()
         source.read_bytes().decode().splitlines()
         write_whole(target, lambda stream: stream.writelines([rows] * times))
-        return (time.perf_counter() - begun) / (times * len(texts))
+        return (time.perf_counter() - begun) / (times * count)
 
 
 SENTENCES, INPUTS = 10**9, 1000  # the latter are files
 CORES, MACHINES = 16, (1, 10, 100)
-WORTH_NAMING = 0.03  # of the time, below which nothing but the work is what limits
+WORTH_NAMING = 0.03  # of the time; with less of anything else, the work is the limit
 # Dollars: a thousand requests that write, and that read (list prices of an object store).
 WRITES, READS = 0.005, 0.0004
 
@@ -293,7 +270,7 @@ WRITES, READS = 0.005, 0.0004
 def job_of(figures: Figures, size: int | None = None) -> Job:
     """The job of SENTENCES on machines of CORES, whose actors are as many as a Translator's processes would be.
 
-    size  bytes of a block; None: as an input of so many bytes is cut
+    size  bytes of a block; None: ``block_bytes`` of the input
     """
     input_bytes = int(SENTENCES * figures.bytes_in)
     actors, threads = shared(figures)
@@ -317,7 +294,7 @@ def shared(figures: Figures) -> tuple[int, int]:
 
 
 def dollars(seconds: float, machines: int, price: float, blocks: int) -> float:
-    """Machines from their start to the job's end, and requests: half of them write."""
+    """The cost of machines from their start to the job's end, and of requests, half of which write."""
     return machines * seconds / 3600 * price + blocks * REQUESTS / 2 * (WRITES + READS) / 1000
 
 
@@ -334,19 +311,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
-def measured_table(found: list[Figures]) -> str:
-    head = [
-        "model, int8",
-        f"{THREADS} threads",
-        "actors, threads",
-        "a machine",
-        "start, warm",
-        "cold",
-        "block",
-        "its files",
-    ]
+def measured_table(models: list[Figures]) -> str:
+    head = ["model, int8", f"{THREADS} threads", "actors, threads", "a machine", "start, warm", "cold", "block"]
+    head.append("its files")
     lines = []
-    for figures in found:
+    for figures in models:
         job, (actors, threads) = job_of(figures), shared(figures)
         count = float(job.sentences_B.max())
         lines.append([
@@ -362,10 +331,10 @@ def measured_table(found: list[Figures]) -> str:
     return markdown(head, lines)
 
 
-def cluster_table(found: list[Figures], price: float) -> str:
+def cluster_table(models: list[Figures], price: float) -> str:
     head = ["model, machines", "time", "cost", "start", "work", "storage", "lost", "last blocks", "limited by"]
     lines = []
-    for figures in found:
+    for figures in models:
         job = job_of(figures)
         for machines in MACHINES:
             parts = computed(job, Cluster(machines))
@@ -406,14 +375,14 @@ def disturbance_table(figures: Figures) -> str:
 
 
 def assumptions(price: float) -> str:
-    known = Cluster(1)
+    base = Cluster(1)
     return (
         f"Assumed: {CORES} cores a machine, each as fast as one here; {price:.2f} dollars a machine-hour; speeds of\n"
-        f"machines that differ by {known.spread:.0%} (log-normal), {known.slow:.0%} of them at half speed;\n"
-        f"{known.losses:g} losses a machine-hour, another machine in its place {duration(known.away)} later; storage\n"
-        f"of {known.bandwidth / 1e6:.0f} MB/s a machine, {1e3 * known.latency:.0f} ms for each of {REQUESTS} requests "
+        f"machines that differ by {base.spread:.0%} (log-normal), {base.slow:.0%} of them at half speed;\n"
+        f"{base.losses:g} losses a machine-hour, another machine in its place {duration(base.away)} later; storage\n"
+        f"of {base.bandwidth / 1e6:.0f} MB/s a machine, {1e3 * base.latency:.0f} ms for each of {REQUESTS} requests "
         f"a block, {WRITES} and {READS} dollars\na thousand writes and reads; {INPUTS} input files. "
-        f"Ray 2.60 lays out a block in {1e3 * known.laying:.2g} ms, as was measured with two cores."
+        f"Ray 2.60 lays out a block in {1e3 * base.laying:.2g} ms, as was measured with two cores."
     )
 
 
@@ -421,19 +390,19 @@ def run(size: str, only: str, data: Path | None, price: float, document: Path | 
     section = Section(document, "cluster")
     if section.is_missing():
         return 2
-    found = []
+    models = []
     for name in (name for name in MODELS if only in f"{name} int8"):
-        found.append(measure(name, size, data))
-        print(f"measured: {found[-1]}", file=sys.stderr)
-    if not found:
+        models.append(measure(name, size, data))
+        print(f"measured: {models[-1]}", file=sys.stderr)
+    if not models:
         print(f"no model's name contains {only!r}; there are {', '.join(MODELS)}", file=sys.stderr)
         return 2
     parts = [
         f"{SENTENCES:,} sentences. Measured on {describe()['machine']['cpu']}, {THREADS} threads:",
-        measured_table(found),
+        measured_table(models),
         assumptions(price),
-        cluster_table(found, price),
-        disturbance_table(found[0]),
+        cluster_table(models, price),
+        disturbance_table(models[0]),
     ]
     section.show("\n\n".join(parts) + "\n")
     return 0

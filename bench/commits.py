@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def installed(name: str) -> Path:
-    """The folder with ``fastattn`` of a commit, including weights and cli."""
+    """The folder with a commit's ``fastattn``, its weights and command line included."""
     done = subprocess.run(["git", "rev-parse", "--short", name], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"expected a commit of this repository: {done.stderr.strip()}")
@@ -101,23 +101,22 @@ class Child:
 
 
 def compare_calls(trees: list[Path], texts: dict[str, list[str]], threads: int, options: argparse.Namespace) -> None:
-    children = [Child(tree, texts, threads) for tree in trees]
+    children, on = [Child(tree, texts, threads) for tree in trees], f"{threads} thread{'s'[: threads > 1]}"
     for name in children[1].cases:
         if options.only in name and name in children[0].cases:
             pairs = alternate([partial(child.time, name) for child in children], options.rounds)
-            say(f"{name}, {threads} thread{'s'[: threads > 1]}", pairs, 1e3, "ms")
-    peaks = [child.time("peak") for child in children]
-    say(f"peak memory, {threads} thread{'s'[: threads > 1]}", [tuple(peaks)], 1e-6, "MB")
+            say(f"{name}, {on}", pairs, 1e3, "ms")
+    say(f"peak memory, {on}", [tuple(child.time("peak") for child in children)], 1e-6, "MB")
     for child in children:
         child.end()
 
 
 def alternate(calls: list[Callable[[], float]], rounds: int) -> list[tuple[float, float]]:
-    """(before, after) of each round; the first to run alternates. An extra first round is not counted."""
+    """(before, after) of each round; they take turns in running first. An extra first round is not counted."""
     pairs = []
     for turn in range(rounds + 1):
-        found = {i: calls[i]() for i in ((0, 1), (1, 0))[turn % 2]}
-        pairs.append((found[0], found[1]))
+        times = {i: calls[i]() for i in ((0, 1), (1, 0))[turn % 2]}
+        pairs.append((times[0], times[1]))
     return pairs[1:]
 
 
@@ -137,8 +136,7 @@ def compare_processes(trees: list[Path], texts: dict[str, list[str]], options: a
         "encode one": ["-m", "fastattn.cli", "encode", "-m", "minilm", texts["en"][0]],
     }
     with tempfile.TemporaryDirectory() as scratch:
-        caches = [own_cache(Path(scratch) / str(i)) for i in range(2)]
-        runs = list(zip(trees, caches, strict=True))
+        runs = [(tree, own_cache(Path(scratch))) for tree in trees]
         for name, command in commands.items():
             if options.only in name:
                 calls = [partial(seconds, tree, cache, command) for tree, cache in runs]
@@ -148,16 +146,15 @@ def compare_processes(trees: list[Path], texts: dict[str, list[str]], options: a
             say("compile all", alternate(calls, 2), 1, "s")
 
 
-def own_cache(folder: Path) -> Path:
-    """A cache with only the pulled checkpoints."""
-    folder.mkdir(mode=0o700)
+def own_cache(scratch: Path) -> Path:
+    """A cache that has only the pulled checkpoints."""
+    folder = Path(tempfile.mkdtemp(dir=scratch))
     (folder / "checkpoints").symlink_to(cache_root().absolute() / "checkpoints", target_is_directory=True)
     return folder
 
 
 def compiling(tree: Path, scratch: Path) -> float:
-    own = own_cache(Path(tempfile.mkdtemp(dir=scratch)) / "cache")
-    return seconds(tree, own, ["-m", "fastattn.cli", "warmup"])
+    return seconds(tree, own_cache(scratch), ["-m", "fastattn.cli", "warmup"])
 
 
 def seconds(tree: Path, cache: Path, command: list[str]) -> float:

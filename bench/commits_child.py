@@ -66,8 +66,8 @@ def model_cases(texts: dict[str, list[str]], single: int) -> Iterator[tuple[str,
 
 
 def main() -> None:
-    given = json.loads(sys.stdin.readline())
-    cases = dict([*attention_cases(), *model_cases(given["texts"], given["single"])])
+    setup = json.loads(sys.stdin.readline())
+    cases = dict([*attention_cases(), *model_cases(setup["texts"], setup["single"])])
     repeats: dict[str, int] = {}
     print(json.dumps(list(cases)), flush=True)
     for line in sys.stdin:

@@ -14,13 +14,13 @@ def __getattr__(name: str) -> Any:
     def call(*arguments: Any, **options: Any) -> Any:
         written: list[tuple[np.ndarray, Any]] = []
 
-        def sent(one: Any) -> Any:
-            if isinstance(one, np.ndarray) and one.dtype in (np.float32, np.uint16) and one.ndim > 1:
-                written.append((one, upload(one)))
+        def sent(value: Any) -> Any:
+            if isinstance(value, np.ndarray) and value.dtype in (np.float32, np.uint16) and value.ndim > 1:
+                written.append((value, upload(value)))
                 return written[-1][1]
-            return [sent(part) for part in one] if type(one) is list else one
+            return [sent(part) for part in value] if type(value) is list else value
 
-        result = operation(*map(sent, arguments), **{key: sent(one) for key, one in options.items()})
+        result = operation(*map(sent, arguments), **{key: sent(value) for key, value in options.items()})
         for host, card in written:
             host[...] = download(card)
         return download(result) if hasattr(result, "copy_to_host") else result

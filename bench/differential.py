@@ -61,7 +61,7 @@ def outcome(module: Any, case: Case) -> tuple[str, str]:
 
 def reduced(module: Any, case: Case, how: str) -> Case:
     for name in list(case.chosen):
-        fewer = replace(case, chosen={other: value for other, value in case.chosen.items() if other != name})
+        fewer = replace(case, chosen={key: value for key, value in case.chosen.items() if key != name})
         if outcome(module, fewer)[0] == how:
             case = fewer
     return case
@@ -88,7 +88,8 @@ def run(kinds: list[str], seed: int, cases: int, deadline: float) -> bool:
     for why, count in refusals.most_common():
         print(f"{count} x {why}")
     for kind in kinds:
-        print(f"{kind}: " + ", ".join(f"{count} {how}" for (one, how), count in sorted(counts.items()) if one == kind))
+        outcomes = sorted((how, count) for (name, how), count in counts.items() if name == kind)
+        print(f"{kind}: " + ", ".join(f"{count} {how}" for how, count in outcomes))
     print(f"next seed: {seed + sum(counts.values())}")
     return not any(how in ("different", "crashed") for _, how in counts)
 
@@ -99,10 +100,10 @@ def main() -> int:
     parser.add_argument("--kind", action="append", choices=KINDS, help="one of them; may be given again (all)")
     parser.add_argument("--seed", type=int, default=0, help="of the first case (0)")
     parser.add_argument("--cases", type=int, default=1_000_000, help="at most so many")
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error")
     logging.disable(logging.WARNING)
-    same = run(given.kind or list(KINDS), given.seed, given.cases, time.monotonic() + 60 * given.minutes)
+    same = run(options.kind or list(KINDS), options.seed, options.cases, time.monotonic() + 60 * options.minutes)
     return 0 if same else 1
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 class Section:
-    """What stands between ``<!-- NAME: written by python -m bench COMMAND -->`` and ``<!-- end of NAME -->``.
+    """The text between ``<!-- NAME: written by python -m bench COMMAND -->`` and ``<!-- end of NAME -->``.
 
-    document  None: there is none, so nothing is written
+    document  None: nothing is written
     """
 
     def __init__(self, document: Path | None, name: str, command: str = ""):
@@ -17,7 +17,7 @@ class Section:
         self._between = re.compile(f"(?<={re.escape(begin)}).*?(?={re.escape(end)})", re.DOTALL)
 
     def is_missing(self) -> bool:
-        """Whether there is a document, but not its marks, and say so."""
+        """Whether the document lacks the marks; prints a message if so."""
         if self.document is None or self._between.search(self.document.read_text(encoding="utf-8")):
             return False
         print(f"{self.document} has no marks between which {self._name!r} belongs", file=sys.stderr)

@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +29,8 @@ class Tokenizer:
         ids = [encoding.ids for encoding in self.library.encode_batch(texts)]
         order = sorted(range(len(ids)), key=lambda b: -len(ids[b]))
         for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            yield chosen, [ids[b] for b in chosen]
+            batch = order[start : start + size]
+            yield batch, [ids[b] for b in batch]
 
 
 Encode = Callable[[list[str]], np.ndarray]
@@ -46,17 +47,14 @@ class Setting(NamedTuple):
         return ", ".join(part for part in (f"batches of {self.batch}" if self.batch else "", self.threads) if part)
 
 
-Make = TypeVar("Make")
-
-
 @dataclass(frozen=True)
-class Engine(Generic[Make]):
+class Engine:
     """The function that makes an engine's calls, the libraries it needs besides fastattn, its precisions.
 
-    ``make`` returns no calls for a precision that the engine has, but not on this CPU.
+    ``make`` returns no calls if this CPU lacks the precision.
     """
 
-    make: Make
+    make: Callable[..., dict[Setting, Any]]
     libraries: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ("float32", "bfloat16", "int8")
 
@@ -85,55 +83,33 @@ def sentence_transformers(folder: Path, threads: int, precision: str, cache: Pat
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": precision})
-
-    def encode(size: int) -> Encode:
-        return lambda texts: model.encode(texts, batch_size=size, show_progress_bar=False)
-
-    return {Setting(size): encode(size) for size in BATCHES}
-
-
-def _mean(rows_BTD: np.ndarray, lengths_B: np.ndarray) -> np.ndarray:
-    """The mean of each sentence's rows, scaled to unit length: MiniLM's pooling."""
-    seen_BT1 = (np.arange(rows_BTD.shape[1]) < lengths_B[:, None])[:, None].astype(np.float32)
-    sums_BD = (seen_BT1 @ rows_BTD)[:, 0]
-    return sums_BD / np.linalg.norm(sums_BD, axis=1, keepdims=True)
+    return {Setting(size): partial(model.encode, batch_size=size, show_progress_bar=False) for size in BATCHES}
 
 
 def encode_batches(
     tokenizer: Tokenizer, size: int, width: int, run: Callable[[list[list[int]]], np.ndarray], workers: int = 1
 ) -> Encode:
+    """MiniLM's pooling of the rows [B, T, D] that ``run`` gives: their mean, scaled to unit length."""
+
     def encode(texts: list[str]) -> np.ndarray:
         vectors = np.empty((len(texts), width), np.float32)
 
-        def one(batch: tuple[list[int], list[list[int]]]) -> None:
+        def pool(batch: tuple[list[int], list[list[int]]]) -> None:
             numbers, ids = batch
-            vectors[numbers] = _mean(run(ids), np.array([len(row) for row in ids]))
+            rows_BTD, lengths_B = run(ids), np.array([len(row) for row in ids])
+            seen_BT1 = (np.arange(rows_BTD.shape[1]) < lengths_B[:, None])[:, None].astype(np.float32)
+            sums_BD = (seen_BT1 @ rows_BTD)[:, 0]
+            vectors[numbers] = sums_BD / np.linalg.norm(sums_BD, axis=1, keepdims=True)
 
+        batches = tokenizer.batches(texts, size)
         if workers == 1:
-            for batch in tokenizer.batches(texts, size):
-                one(batch)
+            list(map(pool, batches))
         else:
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(one, tokenizer.batches(texts, size)))
+            with ThreadPoolExecutor(workers) as executor:
+                list(executor.map(pool, batches))
         return vectors
 
     return encode
-
-
-Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-def padding(run: Run) -> Callable[[list[list[int]]], np.ndarray]:
-    """A function of the ids of a batch, of ``run``, which takes ids and mask [B, T], int64."""
-
-    def padded(ids: list[list[int]]) -> np.ndarray:
-        ids_BT = np.zeros((len(ids), max(map(len, ids))), np.int64)
-        mask_BT = np.zeros_like(ids_BT)
-        for b, row in enumerate(ids):
-            ids_BT[b, : len(row)], mask_BT[b, : len(row)] = row, 1
-        return run(ids_BT, mask_BT)
-
-    return padded
 
 
 def ctranslate2(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
@@ -176,13 +152,28 @@ def onnx_runtime(folder: Path, threads: int, precision: str, cache: Path) -> dic
     return {Setting(size): encode_batches(tokenizer, size, width, run) for size in (8, *BATCHES)}
 
 
-def openvino(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
-    from bench.openvino_models import has_bfloat16, runner
+# OpenVINO's precision hint, without which it may choose bfloat16; an int8 model's graph has its precisions.
+OPENVINO_HINTS = {"float32": {"INFERENCE_PRECISION_HINT": "f32"}, "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16"}}
 
-    if precision == "bfloat16" and not has_bfloat16():
+
+def openvino(folder: Path, threads: int, precision: str, cache: Path) -> dict[Setting, Encode]:
+    """All threads share one request at a time."""
+    import openvino
+
+    if precision == "bfloat16" and "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         return {}
     model = converted(folder, cache, "OpenVINO", "int8" if precision == "int8" else "float32")
-    run, tokenizer, width = padding(runner(model / "model.xml", threads, precision)), Tokenizer(folder), _width(folder)
+    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **OPENVINO_HINTS.get(precision, {})}
+    request = openvino.compile_model(model / "model.xml", "CPU", settings).create_infer_request()
+
+    def run(ids: list[list[int]]) -> np.ndarray:
+        ids_BT = np.zeros((len(ids), max(map(len, ids))), np.int64)
+        mask_BT = np.zeros_like(ids_BT)
+        for b, row in enumerate(ids):
+            ids_BT[b, : len(row)], mask_BT[b, : len(row)] = row, 1
+        return np.array(request.infer([ids_BT, mask_BT])[0])
+
+    tokenizer, width = Tokenizer(folder), _width(folder)
     return {Setting(size): encode_batches(tokenizer, size, width, run) for size in (8, 16, 32)}
 
 
@@ -190,7 +181,7 @@ def _width(folder: Path) -> int:
     return json.loads((folder / "config.json").read_text(encoding="utf-8"))["hidden_size"]
 
 
-ENCODERS: dict[str, Engine[Callable[[Path, int, str, Path], dict[Setting, Encode]]]] = {
+ENCODERS = {  # made of the model's folder, threads, precision and a folder for its copies
     "fastattn": Engine(ours),
     "NumPy": Engine(naive, (), ("float32",)),
     "sentence-transformers": Engine(sentence_transformers, ("sentence_transformers",), ("float32", "bfloat16")),
@@ -226,13 +217,13 @@ class _Ours:
 
 
 def ctranslate2_translator(folder: Path, threads: int, precision: str) -> dict[Setting, Translate]:
-    import ctranslate2_translator
+    import ctranslate2
     import sentencepiece
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
 
     def translators(inter: int, intra: int) -> dict[Setting, Translate]:
-        engine = ctranslate2_translator.Translator(
+        engine = ctranslate2.Translator(
             str(folder / "model"), compute_type=precision, inter_threads=inter, intra_threads=intra
         )
 
@@ -250,8 +241,7 @@ def ctranslate2_translator(folder: Path, threads: int, precision: str) -> dict[S
     return {name: call for pair in thread_pairs(threads) for name, call in translators(*pair).items()}
 
 
-MakeTranslator = Callable[[Path, int, str], dict[Setting, Translate]]  # (the model's folder, threads, precision)
-TRANSLATORS: dict[str, Engine[MakeTranslator]] = {
+TRANSLATORS = {  # made of the model's folder, threads and precision
     "fastattn": Engine(our_translator),
     "NumPy": Engine(naive_translator, (), ("float32",)),
     "CTranslate2": Engine(ctranslate2_translator, ("ctranslate2", "sentencepiece"), ("float32", "int8")),

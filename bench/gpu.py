@@ -43,23 +43,16 @@ def on_card(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
-    """(the call's result, ""), or (None, what it raises): whatever that is, the parts behind it still run."""
+def attempt(call: Callable[..., Any], *arguments: Any, what: str = "") -> Any:
+    """The call's result; if it raises, print the error and return None, so that later parts still run."""
     try:
-        return call(*arguments), ""
+        return call(*arguments)
     except Exception as error:  # noqa: BLE001 - a driver or a compiler may raise anything
-        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def measure(call: Callable[..., None], *arguments: Any) -> None:
-    """Make a call that prints its figures; what it raises is a line in their place."""
-    _, fault = attempt(call, *arguments)
-    if fault:
-        print(fault, flush=True)
+        print(f"{what}{type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
 
 
 def seconds_of(call: Callable[[], Any], rounds: int) -> float:
-    """Median seconds of a call, the card's work included; it has run once before."""
+    """Median seconds of a call, the card's work included, after one untimed call."""
     from numba import cuda
 
     def once() -> float:
@@ -85,7 +78,7 @@ def bandwidth(rounds: int) -> float:
 
 
 def torch_on_card() -> Any:
-    """PyTorch where it can use the card, else None."""
+    """PyTorch if it can use the card, else None."""
     try:
         import torch
     except ImportError:
@@ -94,49 +87,49 @@ def torch_on_card() -> Any:
 
 
 def peaks(torch: Any, rounds: int) -> dict[str, float]:
-    """Operations a second of cuBLAS in a product of 8,192 cubed, by precision; without PyTorch none is known."""
-    found: dict[str, float] = {}
+    """{precision: operations a second of cuBLAS in a product of 8,192 cubed}; empty without PyTorch."""
+    rates: dict[str, float] = {}
     for precision in ("float32", "bfloat16", "float16") if torch is not None else ():
         a_t = torch.randn(8192, 8192, device="cuda", dtype=getattr(torch, precision))
-        found[precision] = 2 * 8192**3 / seconds_of(lambda a_t=a_t: a_t @ a_t, rounds)
-    return found
+        rates[precision] = 2 * 8192**3 / seconds_of(lambda a_t=a_t: a_t @ a_t, rounds)
+    return rates
 
 
 def is_equal(problem: Problem) -> bool:
-    """Whether the card's results are the reference's, as close as float32 is."""
+    """Whether the card's results equal the reference's to float32's rounding."""
     from bench import cuda_on_host
 
     got = problem.call(cuda_on_host, problem.arrays)
     expected = problem.call(reference, problem.arrays)
-    scale = max((np.abs(one[np.isfinite(one)]).max(initial=1) for one in expected if one.dtype.kind == "f"), default=1)
+    scale = max((np.abs(x[np.isfinite(x)]).max(initial=1) for x in expected if x.dtype.kind == "f"), default=1)
     return all(
-        np.allclose(np.asarray(one), other, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
-        for one, other in zip(got, expected, strict=True)
+        np.allclose(np.asarray(array), oracle, rtol=TOLERANCE, atol=TOLERANCE * scale, equal_nan=True)
+        for array, oracle in zip(got, expected, strict=True)
     )
 
 
 def failures(named: Iterable[tuple[str, Callable[[], bool]]], what: str) -> int:
-    """How many comparisons are false or raise; prints a line for each of these, and one for all."""
+    """How many comparisons are false or raise; prints a line for each of them and a summary."""
     failed, listed = 0, list(named)
     for name, is_right in listed:
-        equal, fault = attempt(is_right)
-        if not equal:
-            failed += 1
-            print(f"{what}: {name}: {fault or 'differs'}", flush=True)
+        equal = attempt(is_right, what=f"{what}: {name}: ")
+        failed += not equal
+        if not equal and equal is not None:
+            print(f"{what}: {name}: differs", flush=True)
     print(f"{what}: {len(listed) - failed} of {len(listed)} equal", flush=True)
     return failed
 
 
 def of_cards(only: str) -> dict[str, Operation]:
-    """The operations named so that cards have: images are the CPU's alone."""
-    return {name: one for name, one in OPERATIONS.items() if only in name and not hasattr(ImageOps, name)}
+    """The operations whose names contain the text, without those on images, which only the CPU has."""
+    return {name: operation for name, operation in OPERATIONS.items() if only in name and not hasattr(ImageOps, name)}
 
 
 def check(only: str) -> int:
-    """The operations' table, against the reference; weights of 4 bits are the CPU's alone."""
-    problems = (problem for one in of_cards(only).values() for problem in map(one.problem, one.awkward))
-    named = ((one.name, lambda one=one: is_equal(one)) for one in problems if one.form.get("precision") != "int4")
-    return failures(named, "operations")
+    """Compare the table of operations with the reference, without weights of 4 bits, which only the CPU has."""
+    problems = [operation.problem(size) for operation in of_cards(only).values() for size in operation.awkward]
+    problems = [problem for problem in problems if problem.form.get("precision") != "int4"]
+    return failures(((problem.name, partial(is_equal, problem)) for problem in problems), "operations")
 
 
 def capped(score, b, h, q, k):  # type: ignore[no-untyped-def]
@@ -174,19 +167,19 @@ def check_functions(only: str) -> int:
 
 
 def check_arrays(only: str) -> int:
-    """Attention of PyTorch's and CuPy's arrays, which lie on the card and that another stream may still compute."""
+    """Attention of PyTorch's and CuPy's arrays on the card, which another stream may still compute."""
 
     def of_torch(dtype: str) -> bool:
         import torch
 
         host = [torch.randn(2, 133, 4, 64, dtype=getattr(torch, dtype)) for _ in range(3)]
-        expected = attention(*(one.float().numpy() for one in host))
-        large, there = torch.randn(8192, 8192, device="cuda"), [one.cuda() for one in host]
+        expected = attention(*(array.float().numpy() for array in host))
+        large, on_device = torch.randn(8192, 8192, device="cuda"), [array.cuda() for array in host]
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(20):  # half a second of work, before which no array has its numbers
+            for _ in range(20):  # half a second of work, after which the arrays have their numbers
                 large = large @ large * 1e-4
-            arrays = [one + large[0, 0].to(one.dtype) * 0 for one in there]
+            arrays = [array + large[0, 0].to(array.dtype) * 0 for array in on_device]
             got = torch.as_tensor(attention(*arrays, device="cuda"), device="cuda")
         got_BTHV = got.view(arrays[0].dtype).float().cpu().numpy() if got.dtype == torch.uint16 else got.float().cpu()
         return np.allclose(got_BTHV, expected, rtol=0, atol=1e-5 if dtype == "float32" else 2e-2)
@@ -195,16 +188,16 @@ def check_arrays(only: str) -> int:
         import cupy
 
         host = [np.random.default_rng(n).standard_normal((2, 133, 4, 64), np.float32) for n in range(3)]
-        large, there = cupy.ones((8192, 8192), np.float32), [cupy.asarray(one) for one in host]
+        large, on_device = cupy.ones((8192, 8192), np.float32), [cupy.asarray(array) for array in host]
         cupy.cuda.Device().synchronize()
         with cupy.cuda.Stream(non_blocking=True):
             for _ in range(20):
                 large = large @ large * 1e-4
-            arrays = [one + 0 * large[0, 0].clip(0, 1) for one in there]
+            arrays = [array + 0 * large[0, 0].clip(0, 1) for array in on_device]
             got = cupy.asnumpy(cupy.asarray(attention(*arrays, device="cuda")))
         return np.allclose(got, attention(*host), atol=TOLERANCE)
 
-    named = {f"torch, {one}": lambda one=one: of_torch(one) for one in ("float32", "float16", "bfloat16")}
+    named = {f"torch, {dtype}": lambda dtype=dtype: of_torch(dtype) for dtype in ("float32", "float16", "bfloat16")}
     named |= {"cupy": of_cupy}
     return failures(((name, call) for name, call in named.items() if only in name), "arrays")
 
@@ -242,10 +235,10 @@ def time_kernels(only: str, rounds: int, torch: Any) -> None:
 
     for operation in of_cards(only).values():
         for size in operation.large:
-            for precision in filter("int4".__ne__, operation.precisions):  # which is the CPU's alone
+            for precision in filter("int4".__ne__, operation.precisions):  # only the CPU has it
                 problem = operation.problem(size, **{"precision": precision} if len(operation.precisions) > 1 else {})
                 if problem.work is not None:
-                    measure(time_problem, problem, precision)
+                    attempt(time_problem, problem, precision)
 
 
 def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) -> None:
@@ -266,17 +259,17 @@ def time_attention(shape: tuple[int, int, int, int], rounds: int, torch: Any) ->
 def print_speeds(
     what: str, unit: str, ours: Callable[[int], Any], theirs: Callable[[int], Any] | None, peer: str, rounds: int
 ) -> None:
-    """Of one text and a batch, each a function of their number; the peer's in float16."""
+    """Print the speed of one text and of a batch; ``ours`` and ``theirs`` take the number of texts."""
     for n in (1, BATCH):
         seconds, line = seconds_of(lambda n=n: ours(n), rounds), f"{what}, {n} {unit}:"
-        beside = f", {seconds_of(lambda n=n: theirs(n), rounds) / seconds:.2f} x {peer} in float16" if theirs else ""
-        print(f"{line} {n / seconds:.1f} a second{beside}")
+        remark = f", {seconds_of(lambda n=n: theirs(n), rounds) / seconds:.2f} x {peer} in float16" if theirs else ""
+        print(f"{line} {n / seconds:.1f} a second{remark}")
 
 
 def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
     english = sentences("en", BATCH, data)
-    encoder, there = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
-    error = np.abs(encoder.encode(english) - there.encode(english)).max()
+    encoder, on_cpu = Encoder("minilm", "float32", device="cuda"), Encoder("minilm", "float32")
+    error = np.abs(encoder.encode(english) - on_cpu.encode(english)).max()
     print(f"minilm: vectors within {error:.1e} of the CPU's")
     theirs = None
     if torch is not None:
@@ -291,11 +284,10 @@ def time_encoder(rounds: int, torch: Any, data: Path | None) -> None:
 
 
 def time_translator(rounds: int, torch: Any, data: Path | None) -> None:
-    """Beside transformers' model of its weights."""
     chinese = sentences("zh", BATCH, data)
-    translator, here = Translator("zh-en", device="cuda"), Translator("zh-en")
-    found = [one.translate(chinese, beam_size=1) for one in (translator, here)]
-    equal = sum(a == b for a, b in zip(*found))
+    translator, on_cpu = Translator("zh-en", device="cuda"), Translator("zh-en")
+    results = [model.translate(chinese, beam_size=1) for model in (translator, on_cpu)]
+    equal = sum(a == b for a, b in zip(*results))
     print(f"zh-en: {equal} of {len(chinese)} translations equal to the CPU's")
     theirs = None
     if torch is not None:
@@ -326,16 +318,16 @@ def main() -> int:
 
     print(card.description(), flush=True)
     parts, failed = options.part or PARTS, 0
-    for part in (one for one in CHECKS if one in parts):
+    for part in (name for name in CHECKS if name in parts):
         failed += CHECKS[part](options.only)
     torch = torch_on_card() if {"attention", "kernels", "speed"} & {*parts} else None
     for shape in SHAPES if "attention" in parts else ():
-        measure(time_attention, shape, options.rounds, torch)
+        attempt(time_attention, shape, options.rounds, torch)
     if "kernels" in parts:
         time_kernels(options.only, options.rounds, torch)
     if "speed" in parts:
-        measure(time_encoder, options.rounds, torch, options.data)
-        measure(time_translator, options.rounds, torch, options.data)
+        attempt(time_encoder, options.rounds, torch, options.data)
+        attempt(time_translator, options.rounds, torch, options.data)
     return 1 if failed else 0
 
 

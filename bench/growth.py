@@ -40,8 +40,8 @@ def calls(n: int) -> dict[str, Callable[[], np.ndarray]]:
 
 
 def measure(size: str, threads: int) -> list[Row]:
-    """For each number of positions: it, {what: seconds}, {what: bytes by which the process grows}."""
-    rows, few = [], size == "toy"
+    """For each number of positions: (the number, {series: seconds}, {series: bytes by which the process grows})."""
+    rows, is_toy = [], size == "toy"
     with limited_to(threads):
         for n in LENGTHS[size]:
             functions = calls(n)
@@ -49,7 +49,7 @@ def measure(size: str, threads: int) -> list[Row]:
             if not np.allclose(ours, plain, rtol=1e-3, atol=1e-4):
                 raise ValueError(f"{n} positions: the results differ by {np.abs(ours - plain).max()}")
             del ours, plain
-            times = alternate(functions, 3 if few else ROUNDS, 0.1 if few else SECONDS)
+            times = alternate(functions, 3 if is_toy else ROUNDS, 0.1 if is_toy else SECONDS)
             extra = {name: extra_resident(call) for name, call in functions.items()}
             rows.append((n, times, {name: float(grown) for name, grown in extra.items() if grown is not None}))
             print(f"{n}: {times} s, {extra} bytes", file=sys.stderr, flush=True)
@@ -74,7 +74,7 @@ def table(rows: list[Row], threads: int) -> str:
 def picture(rows: list[Row]) -> str:
     """Time and memory over n on logarithmic axes: n^2 rises twice as steeply as n."""
     time: Series = {name: [(float(n), times[name] * 1e3) for n, times, _ in rows] for name in (OURS, NEAR, PLAIN)}
-    # below a tenth of a megabyte the system's pages are counted, not the arrays
+    # below a tenth of a megabyte, whole pages of the system hide the arrays' size
     memory: Series = {
         name: [(float(n), max(grown[name] / 1e6, 0.1)) for n, _, grown in rows if name in grown]
         for name in (OURS, PLAIN)

@@ -1,4 +1,4 @@
-"""Operations as cases: ours, the same in NumPy (fastattn.ops.reference), PyTorch's, ONNX Runtime's."""
+"""Operations as cases: fastattn's, NumPy's (fastattn.ops.reference), PyTorch's, ONNX Runtime's."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fastattn.ops import reference
 
 
 def case_of(problem: Problem) -> Case:
-    """The problem with all engines that solve it; a peer's module has a function with the operation's name."""
+    """The case of a problem, with all its engines; a peer's module has a function with the operation's name."""
     work = problem.work
     assert work is not None, f"{problem.name} is of no benchmark"
 

@@ -11,10 +11,10 @@ from fastattn.runtime.recording import Program
 
 @contextlib.contextmanager
 def kernel_seconds() -> Iterator[dict[str, float]]:
-    """Kernel -> seconds of its calls inside, compiling included: of the calling threads' own time, helpers' not.
+    """Yield {kernel: seconds of its calls}: CPU time of the calling threads, without helpers'; compiling is included.
 
-    A kernel is named FILE.FUNCTION; those of recorded steps are not told apart: "recorded steps". The dictionary grows
-    while kernels run. One clock at a time.
+    A kernel is named FILE.FUNCTION; all kernels of recorded steps share the name "recorded steps". The dictionary grows
+    while kernels run. Only one clock may run at a time.
     """
     seconds = dict[str, float]()
 

@@ -1,11 +1,12 @@
-"""How long Python holds its lock for a sentence, and what that makes of many cores: bench/__main__.py's ``lock``.
+"""How long Python holds its lock for a sentence, and how that limits many cores: bench/__main__.py's ``lock``.
 
-A thread without the lock reads the lock's own word all the time while one thread works. Of all words of the
-interpreter's state it alone is 1 whenever Python code looks, and 0 whenever compiled code without the lock does
-(CPython on Linux). The kernels' own clock, which counts the Python around a kernel's loop as the kernel's, checks that.
-From the time held, and the bytes that a sentence has read from memory, more cores are predicted. Threads that share the
-lock alone, on the cores at hand, check it: one for each must wait for the lock as long as predicted, and eight must not
-be slower. That takes an idle machine: on a busy one, whoever holds the lock is kept from its CPU.
+While one thread works, another thread, which never takes the lock, reads the lock's word all the time. It is the only
+word of the interpreter's state that is 1 whenever Python code reads it, and 0 whenever compiled code without the lock
+does (CPython on Linux). The kernels' clock, which counts the Python around a kernel's loop as the kernel's, checks the
+result. The speed of more cores is predicted from the time that the lock is held and the bytes that a sentence reads
+from memory. Threads that share only the lock check the prediction on this machine's cores: with a thread a core, each
+must wait for the lock as long as predicted, and eight threads must not be slower. That needs an idle machine: on a busy
+one, the thread that holds the lock may lack a CPU.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from bench.sentences import sentences
 from fastattn.processes.choice import chosen_processes, rate_under_lock
 from fastattn.runtime.pool_code import load, pause, store
 
-PAUSES = 20  # between two looks: below a microsecond, and the word's cache line is left to those who change it
+PAUSES = 20  # between two reads: below a microsecond, and writers can keep the word's cache line
 LOOKS, HELD, STOP = 0, 8, 16
 
 
@@ -52,7 +53,7 @@ def _sample(address, shift, room):
 def lock_word() -> tuple[int, int]:
     """(address of the aligned int64 that holds the lock's word, how many bits the word lies above its end).
 
-    RuntimeError where it is not found, such as in a Python without the lock. For a process with one Python thread.
+    The process must have one Python thread. Raises RuntimeError if no word fits, such as in a Python without the lock.
     """
     start = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
     ranges = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()]
@@ -63,27 +64,20 @@ def lock_word() -> tuple[int, int]:
         _copy(start, free_N)
         held_N = np.frombuffer(ctypes.string_at(start, free_N.nbytes), np.int32)
         is_word[: len(held_N)] &= (free_N.view(np.int32) == 0) & (held_N == 1)
-    found = np.flatnonzero(is_word[: 2 * len(free_N)])
-    if len(found) != 1:
-        raise RuntimeError(f"expected one word that shows the interpreter's lock, found {len(found)}")
-    return start + int(found[0]) // 2 * 8, 32 * (int(found[0]) % 2)
+    places = np.flatnonzero(is_word[: 2 * len(free_N)])
+    if len(places) != 1:
+        raise RuntimeError(f"expected one word that shows the interpreter's lock, found {len(places)}")
+    return start + int(places[0]) // 2 * 8, 32 * (int(places[0]) % 2)
 
 
 @dataclass
 class Sampled:
     """share    of the time that the lock was held
     seconds  of CPU that the process took, without the sampling thread's
-    wall     seconds
     """
 
     share: float = 0.0
     seconds: float = 0.0
-    wall: float = 0.0
-
-    @property
-    def held(self) -> float:
-        """Seconds of CPU with the lock held, of a process that has one thread at work at a time."""
-        return self.share * self.seconds
 
 
 @contextlib.contextmanager
@@ -97,30 +91,29 @@ def sampled_lock() -> Iterator[Sampled]:
         own[0] = time.thread_time() - begun
 
     _sample.compile((numba.int64,) * 3)
-    sampler, found = threading.Thread(target=work, daemon=True), Sampled()
+    sampler, sampled = threading.Thread(target=work, daemon=True), Sampled()
     sampler.start()
     while not room_N[LOOKS // 8]:
         time.sleep(0.001)
     room_N[:2] = 0
-    wall, seconds = time.perf_counter(), time.process_time()
+    seconds = time.process_time()
     try:
-        yield found
+        yield sampled
     finally:
         looks, held = room_N[0], room_N[1]
-        found.wall = time.perf_counter() - wall
         room_N[STOP // 8] = 1
         sampler.join()
-        found.seconds = time.process_time() - seconds - own[0]
-        found.share = float(held) / max(1, int(looks))
+        sampled.seconds = time.process_time() - seconds - own[0]
+        sampled.share = float(held) / max(1, int(looks))
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a sentence takes.
+    """The costs of a sentence.
 
     seconds  of one core
-    held     of these, seconds with the interpreter's lock held
-    bytes    read from memory, if the caches keep nothing of one step for the next
+    held     part of them, with the interpreter's lock held
+    bytes    read from memory, if caches keep nothing from one step to the next
     """
 
     seconds: float
@@ -164,10 +157,10 @@ MODES = ("batch", "8 callers", "one")
 BYTES = {"int8": 1, "bfloat16": 2, "float32": 4}
 CORES = (8, 16, 64)
 CALLERS = 8
-# Sentences of a call, by the size: in batches, and one at a time.
+# Size -> sentences of a call: in batches, and one at a time.
 COUNTS = {"full": (256, 32), "quick": (64, 8), "toy": (8, 2)}
 ROUNDS = {"full": 5, "quick": 3, "toy": 1}
-SHORTLISTED = 0.05  # of the vocabulary, that a shortlist leaves of en-pt's
+SHORTLISTED = 0.05  # share of en-pt's vocabulary in a shortlist
 
 
 @dataclass(frozen=True)
@@ -216,7 +209,7 @@ class Model:
                 thread.join()
 
     def reads(self, texts: list[str], mode: str) -> tuple[float, int]:
-        """(bytes that a sentence has read from memory, if no cache keeps any of a step; weights of the layers)."""
+        """(bytes that a sentence reads from memory, if no cache keeps any of a step; weights of the layers)."""
         from fastattn.weights import download, read
 
         matrices = {name: t.size for name, t in read(download.resolve(self._name)).tensors.items() if len(t.shape) == 2}
@@ -249,23 +242,23 @@ def measure(name: str, precision: str, mode: str, size: str, data: Path | None) 
     texts = sentences(MODELS[name], COUNTS[size][mode == "one"], data)
     model = Model(name, precision)
     model.run(texts, mode)
-    found = []
+    samples = []
     for _ in range(ROUNDS[size]):
         with sampled_lock() as sampled:
             model.run(texts, mode)
-        found.append(sampled)
-    seconds = float(np.median([each.seconds for each in found])) / len(texts)
-    held = float(np.median([each.share for each in found])) * seconds
+        samples.append(sampled)
+    seconds = float(np.median([each.seconds for each in samples])) / len(texts)
+    held = float(np.median([each.share for each in samples])) * seconds
     begun = time.process_time()
     with kernel_seconds() as kernels:
         model.run(texts, mode)
     clock = 1 - sum(kernels.values()) / (time.process_time() - begun)
     sent = 0.0
     if mode != "one":
-        others = Model(name, precision, 1, 2)
-        others.run(texts, mode)
+        workers = Model(name, precision, 1, 2)
+        workers.run(texts, mode)
         begun = time.process_time()
-        others.run(texts, mode)
+        workers.run(texts, mode)
         sent = (time.process_time() - begun) / len(texts)
     read, weights = model.reads(texts, mode)
     return Row(f"{name} {precision}", mode, Work(seconds, held, read), clock, sent, weights)
@@ -273,11 +266,11 @@ def measure(name: str, precision: str, mode: str, size: str, data: Path | None) 
 
 @dataclass(frozen=True)
 class Contended:
-    """What threads that share only the lock do together, each with a model of its own.
+    """Measures of threads that share only the lock; each has a model of its own.
 
-    rate     sentences a second; on a machine that others use, they have part of it
+    rate     sentences a second of all threads; other load on the machine lowers it
     seconds  of CPU for a sentence
-    waiting  seconds that a thread sleeps for a sentence: it waits for the lock. Waiting for a CPU is not counted
+    waiting  seconds of a sentence in which a thread sleeps, waiting for the lock; waiting for a CPU is not counted
     """
 
     rate: float
@@ -339,22 +332,22 @@ def run(size: str, only: str, data: Path | None, bandwidth: float, document: Pat
     section = Section(document, "lock")
     if section.is_missing():
         return 2
-    lock_word()  # while there is one thread
-    chosen = [(name, precision) for name in MODELS for precision in PRECISIONS if only in f"{name} {precision}"]
+    lock_word()  # needs a process with one thread
+    models = [(name, precision) for name in MODELS for precision in PRECISIONS if only in f"{name} {precision}"]
     rows = []
-    for name, precision in chosen:
+    for name, precision in models:
         for mode in MODES:
             rows.append(measure(name, precision, mode, size, data))
             print(f"{rows[-1].name} {mode}: lock held {rows[-1].work.share:.1%} of the time", file=sys.stderr)
     text = table(rows, bandwidth)
     text += f"\n\n{describe()['machine']['cpu']}, one thread; memory {bandwidth / 1e9:.0f} GB/s.\n"
     counts = (1, processors(), CALLERS)
-    for name, precision in chosen:
-        found = {threads: contended(name, precision, threads, size, data) for threads in counts}
+    for name, precision in models:
+        results = {threads: contended(name, precision, threads, size, data) for threads in counts}
         work = next(row.work for row in rows if row.name == f"{name} {precision}" and row.mode == "batch")
-        rates = ", ".join(f"{each.rate:.0f}" for each in found.values())
-        seconds = ", ".join(f"{1e3 * each.seconds:.2f}" for each in found.values())
-        waits = ", ".join(f"{1e6 * each.waiting:.0f}" for each in found.values())
+        rates = ", ".join(f"{each.rate:.0f}" for each in results.values())
+        seconds = ", ".join(f"{1e3 * each.seconds:.2f}" for each in results.values())
+        waits = ", ".join(f"{1e6 * each.waiting:.0f}" for each in results.values())
         expected = 1e6 * work.waiting(processors())
         text += (
             f"\n- {name} {precision}, batches, {', '.join(map(str, counts))} threads on {processors()} cores: {rates} "

@@ -80,11 +80,11 @@ def _read(data, totals):
     length = len(data) // (4 * len(totals))
     for t in prange(len(totals)):
         part = data[4 * t * length : 4 * (t + 1) * length]
-        one, two, three, four = part[:length], part[length:], part[2 * length :], part[3 * length :]
-        # exclusive or can be vectorized in any order, a float sum cannot
+        first, second, third, fourth = part[:length], part[length:], part[2 * length :], part[3 * length :]
+        # exclusive or can be vectorized in any order, unlike a float sum
         total = np.int64(0)
         for i in range(length):
-            total ^= one[i] ^ two[i] ^ three[i] ^ four[i]
+            total ^= first[i] ^ second[i] ^ third[i] ^ fourth[i]
         totals[t] = total
 
 

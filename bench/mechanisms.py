@@ -83,7 +83,7 @@ def _scores(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray)
 
 
 def _additive(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> Iterator[Case]:
-    """Of fewer positions and heads: the plain form stores each sum of a query and a key."""
+    """At fewer positions and heads: the plain form stores the sum of each query and each key."""
     T, S, H, K = sizes.T // 2, sizes.S // 2, max(sizes.H // 4, 1), sizes.K
     rng = np.random.default_rng(2)
     query, key, value = (np.ascontiguousarray(x[:, :n, :H]) for x, n in ((query, T), (key, S), (value, S)))
@@ -108,11 +108,11 @@ def _seen(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -
     weight, vector = normal(rng, H, K, K) / np.float32(K**0.5), normal(rng, H, K) / np.float32(K**0.5)
     anything = rng.random((T, S)) < 0.5
 
-    def case(name: str, given: mechanisms.seen.Seen, mask: Callable[[], np.ndarray]) -> Case:
+    def case(name: str, rule: mechanisms.seen.Seen, mask: Callable[[], np.ndarray]) -> Case:
         def plain() -> np.ndarray:
             return formulas.soft(formulas.weights(formulas.scaled_dot(query, key), mask()), value)
 
-        return Case(name, str(sizes), partial(attend, query, key, value, seen=given), plain)
+        return Case(name, str(sizes), partial(attend, query, key, value, seen=rule), plain)
 
     def predictive() -> np.ndarray:
         places = formulas.predicted_places(query, weight, vector, np.array([S]))
@@ -126,8 +126,8 @@ def _seen(sizes: Sizes, query: np.ndarray, key: np.ndarray, value: np.ndarray) -
     yield case("any mask", mechanisms.Mask(anything), lambda: anything)
     if T == S:
         yield case("8 sentences end to end", mechanisms.Sentences(starts), lambda: formulas.sentences(starts, starts))
-    given = mechanisms.Neighbours(graph_starts, indices)
-    yield case("16 neighbours", given, lambda: formulas.neighbours(graph_starts, indices, S))
+    sparse = mechanisms.Neighbours(graph_starts, indices)
+    yield case("16 neighbours", sparse, lambda: formulas.neighbours(graph_starts, indices, S))
     places = mechanisms.LocalPredictive(weight, vector, distance)
     yield Case("local-p, 10", str(sizes), partial(attend, query, key, value, seen=places), predictive)
 
@@ -154,8 +154,8 @@ def _others(sizes: Sizes) -> Iterator[Case]:
     strength, gate, exponent = numbers.values()
 
     def plain_address() -> np.ndarray:
-        chosen = formulas.content_weights(key, memory, strength)
-        mixed = formulas.interpolate(chosen, previous, gate)
+        focus = formulas.content_weights(key, memory, strength)
+        mixed = formulas.interpolate(focus, previous, gate)
         moved = sum(np.roll(mixed, by, axis=-1) * shifts[..., by + 1, None] for by in (-1, 0, 1))
         return formulas.sharpen(moved, exponent)
 
@@ -172,9 +172,9 @@ def _others(sizes: Sizes) -> Iterator[Case]:
         return formulas.edges_at_once(features, weight, vector, near.starts, near.indices).reshape(nodes, -1)
 
     def plain_levels() -> np.ndarray:
-        found = np.stack([plain_layer(vector) for vector in vectors])
-        found = np.where(found > 0, found, np.expm1(np.minimum(found, 0)))
-        return formulas.semantic_attention(found, *semantic)[0]
+        levels = np.stack([plain_layer(vector) for vector in vectors])
+        levels = np.where(levels > 0, levels, np.expm1(np.minimum(levels, 0)))
+        return formulas.semantic_attention(levels, *semantic)[0]
 
     semantic = normal(rng, 32, H * V) / np.float32(8), normal(rng, 32), normal(rng, 32)
     layer = partial(mechanisms.graph_attention, features, weight, vectors[0], near)
@@ -212,8 +212,8 @@ def measure(size: str, threads: int, only: str = "") -> tuple[str, bool]:
             rounds, seconds = (3, 0.1) if size == "toy" else (ROUNDS, SECONDS)
             times = alternate({"fastattn": case.ours, "NumPy": case.plain}, rounds, seconds)
             ratio = times["NumPy"] / times["fastattn"]
-            mine, other = (f"{seconds * 1e3:.2f}" for seconds in times.values())
-            rows.append(f"| {case.name} | {case.size} | {mine} | {other} | {ratio:.1f} |")
+            our_ms, plain_ms = (f"{seconds * 1e3:.2f}" for seconds in times.values())
+            rows.append(f"| {case.name} | {case.size} | {our_ms} | {plain_ms} | {ratio:.1f} |")
             print(rows[-1], file=sys.stderr, flush=True)
     head = (
         "| mechanism | queries x keys | fastattn, ms | NumPy, ms | times as fast |\n| --- | --- | --- | --- | --- |\n"

@@ -19,40 +19,40 @@ from fastattn.weights import read
 TOKENS = "tokens/s"
 
 
-def _calls(engines: dict[str, Engine[Any]], request: Request, arguments: tuple, warm_up: tuple) -> dict[str, Any]:
-    """{engine: its calls by setting, each run once on a small input, or a str with the reason for none}."""
-    found: dict[str, Any] = {}
+def _calls(engines: dict[str, Engine], request: Request, arguments: tuple, warm_up: tuple) -> dict[str, Any]:
+    """{engine: {setting: call}, or a str: why there is none}. Each call has run once on a small input."""
+    results: dict[str, Any] = {}
     for name, engine in engines.items():
         if not request.compares(name):
             continue
         if request.precision not in engine.precisions:
-            found[name] = f"no {request.precision}"
+            results[name] = f"no {request.precision}"
         elif not installed(engine.libraries):
-            found[name] = NOT_INSTALLED
+            results[name] = NOT_INSTALLED
         else:
             calls = engine.make(*arguments)
             for call in calls.values():
                 call(*warm_up)
-            found[name] = calls or f"no {request.precision} on this CPU"
-    return found
+            results[name] = calls or f"no {request.precision} on this CPU"
+    return results
 
 
 def _alone(calls: dict[str, Any]) -> dict[str, Any]:
-    return {name: found if isinstance(found, str) else alone(found) for name, found in calls.items()}
+    return {name: settings if isinstance(settings, str) else alone(settings) for name, settings in calls.items()}
 
 
 def _sides(calls: dict[str, Any], bind: Callable[[str, Any], Callable[[], Any]]) -> dict[str, Side]:
     """The sides of a case; ``bind(engine, call)`` returns a call without arguments."""
     return {
-        name: Side(absent=found)
-        if isinstance(found, str)
-        else Side({setting: bind(name, call) for setting, call in found.items()})
-        for name, found in calls.items()
+        name: Side(absent=settings)
+        if isinstance(settings, str)
+        else Side({setting: bind(name, call) for setting, call in settings.items()})
+        for name, settings in calls.items()
     }
 
 
 def layer_weights(checkpoint: Checkpoint, stack: str, each_token: bool = True) -> int:
-    """The number of a stack's weights applied to each token (layers and projection), or to each token of the memory."""
+    """How many weights of a stack apply to each token (layers and projection), or to each token of the memory."""
     memory = ".cross_attention.key_value."
     return sum(
         tensor.size
@@ -80,7 +80,7 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
         flops = 2.0 * layer_weights(checkpoint, "encoder") * sum(lengths)
         stack, squares = checkpoint.spec.encoder, float(np.square(lengths, dtype=np.float64).sum())
         flops += 4.0 * stack.layers * stack.attention.query_width * squares
-        agree = largest_difference if request.precision == "float32" else partial(same_directions, wanted=0.93)
+        agree = largest_difference if request.precision == "float32" else same_directions
         return Case(name, sum(lengths), TOKENS, _sides(calls, bind), flops, agree=agree, warm=True)
 
     yield partial(case, f"encode {len(texts)} sentences", texts, calls, False)
@@ -89,15 +89,15 @@ def encode_cases(request: Request) -> Iterator[Callable[[], Case]]:
         yield partial(case, f"encode {len(few)} sentences one at a time", few, single, True)
 
 
-def _equal(ours: list[str], other: list[str]) -> tuple[bool, str]:
-    """Compare texts, which should be equal except for a few near ties."""
-    equal = sum(a == b for a, b in zip(ours, other, strict=False))
-    return equal >= 0.9 * len(other), f"{equal} of {len(other)} equal"
+def _equal(ours: list[str], theirs: list[str]) -> tuple[bool, str]:
+    """Compare texts; all but a few near ties should be equal."""
+    equal = sum(a == b for a, b in zip(ours, theirs, strict=False))
+    return equal >= 0.9 * len(theirs), f"{equal} of {len(theirs)} equal"
 
 
-def _alike(ours: list[str], other: list[str]) -> tuple[bool, str]:
+def _alike(ours: list[str], theirs: list[str]) -> tuple[bool, str]:
     """Compare texts of engines that round differently, by the share of equal words in the same order."""
-    pairs = [(a.split(), b.split()) for a, b in zip(ours, other, strict=False)]
+    pairs = [(a.split(), b.split()) for a, b in zip(ours, theirs, strict=False)]
     same = float(np.mean([SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in pairs]))
     return same >= 0.7, f"{same:.0%} of the words equal"
 
@@ -120,13 +120,13 @@ def translate_cases(request: Request) -> Iterator[Callable[[], Case]]:
 
     def case(name: str, texts: list[str], calls: Any, beam: int, naive: int, one_by_one: bool) -> Case:
         """naive: the number of texts that NumPy translates."""
-        found = translator.translate(texts, beam_size=beam, details=True)
-        produced = [sum(part.lengths[0] for part in translation.parts) for translation in found]
-        sources = sum(len(part.source) + 1 for translation in found for part in translation.parts)
+        translations = translator.translate(texts, beam_size=beam, details=True)
+        produced = [sum(part.lengths[0] for part in translation.parts) for translation in translations]
+        sources = sum(len(part.source) + 1 for translation in translations for part in translation.parts)
 
         def bind(engine: str, call: Any) -> Callable[[], list[str]]:
-            mine = texts[:naive] if engine == "NumPy" else texts
-            return lambda: [call([text], beam)[0] for text in mine] if one_by_one else call(mine, beam)
+            own = texts[:naive] if engine == "NumPy" else texts
+            return lambda: [call([text], beam)[0] for text in own] if one_by_one else call(own, beam)
 
         sides = _sides(calls, bind)
         if sides.get("NumPy", Side()).calls:

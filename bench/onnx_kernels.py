@@ -1,13 +1,11 @@
-"""ONNX Runtime's operations, each a side from a problem's arrays and form; BERT's encoder of its fused operators."""
+"""ONNX Runtime's side of each operation, from a problem's arrays and form; BERT's encoder of fused operators."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.attention_cases import positions_first
 from bench.case import Side
 from bench.onnx_session import session
 from bench.operations.table import Arrays
@@ -44,11 +42,11 @@ class Graph:
         self._nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
         return name
 
-    def model(self, output: str, opset: int = 20) -> bytes:
+    def model(self, output: str) -> bytes:
         """The graph that computes ``output``, as an .onnx file."""
         out = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
         graph = helper.make_graph(self._nodes, "graph", self._inputs, [out], self._weights)
-        imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
+        imports = [helper.make_opsetid("", 20), helper.make_opsetid(MICROSOFT, 1)]
         return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
 
 
@@ -101,11 +99,11 @@ def softmax(arrays: Arrays) -> Side:
     return _side(graph, graph.add("Softmax", rows), arrays)
 
 
-GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}  # ONNX's order, of ours
+GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}  # for each gate in ONNX's order, its place in fastattn's
 
 
 def recur(arrays: Arrays, cell: str, precision: str) -> Side:
-    """Sentences of one length, none of which goes on from a state; a step's rows lie side by side."""
+    """A recurrent layer over sentences of one length, without earlier states; a step's rows lie side by side."""
     if precision == "bfloat16" or (precision == "int8" and cell != "lstm"):
         return Side(absent="no such operator")
     directions, B = 2 if "weight_1" in arrays else 1, len(arrays["starts"]) - 1
@@ -113,7 +111,7 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
 
     def ordered(name: str) -> np.ndarray:
         gates = [np.split(arrays[f"{name}_{d}"], len(GATES[cell])) for d in range(directions)]
-        return np.stack([np.concatenate([found[g] for g in GATES[cell]]) for found in gates])
+        return np.stack([np.concatenate([parts[g] for g in GATES[cell]]) for parts in gates])
 
     x_TBD = np.ascontiguousarray(arrays["x"].reshape(B, -1, arrays["x"].shape[1]).swapaxes(0, 1))
     graph, weights = Graph(), [ordered("input"), ordered("weight")]
@@ -123,12 +121,12 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
     )
     options = {"hidden_size": units, "direction": "bidirectional" if directions == 2 else "forward"}
     if precision == "int8":
-        found = [[quantize(one, "a layer") for one in both] for both in weights]
-        values = [graph.weight(np.stack([one.values_FD.T for one in both])) for both in found]
-        scales = [np.stack([one.multipliers_F for one in both]) for both in found]
-        places = [graph.weight(one) for scale in scales for one in (scale, np.zeros(scale.shape, np.int8))]
-        given = (x, *values, graph.weight(biases), "", "", "", "", *places)
-        output = graph.add("DynamicQuantizeLSTM", *given, domain=MICROSOFT, **options)
+        quantized = [[quantize(matrix, "a layer") for matrix in both] for both in weights]
+        values = [graph.weight(np.stack([matrix.values_FD.T for matrix in both])) for both in quantized]
+        scales = [np.stack([matrix.multipliers_F for matrix in both]) for both in quantized]
+        places = [graph.weight(matrix) for scale in scales for matrix in (scale, np.zeros(scale.shape, np.int8))]
+        inputs = (x, *values, graph.weight(biases), "", "", "", "", *places)
+        output = graph.add("DynamicQuantizeLSTM", *inputs, domain=MICROSOFT, **options)
     elif cell == "lstm":
         output = graph.add("LSTM", x, *map(graph.weight, (*weights, biases)), **options)
     else:
@@ -149,15 +147,15 @@ def convolution(arrays: Arrays, grid: tuple[int, int, int], window: Window, grou
     images_BCYX = np.ascontiguousarray(arrays["x"].reshape(*grid, -1).transpose(0, 3, 1, 2))
     weight_FCYX = arrays["weight"].reshape(len(arrays["weight"]), *window.size, -1).transpose(0, 3, 1, 2)
     graph = Graph()
-    given = graph.input("x", "float32", list(images_BCYX.shape)), *map(graph.weight, (weight_FCYX, arrays["bias"]))
+    inputs = graph.input("x", "float32", list(images_BCYX.shape)), *map(graph.weight, (weight_FCYX, arrays["bias"]))
     options = {"strides": [*window.stride], "pads": [*window.padding] * 2, "dilations": [*window.dilation]}
-    return graph.model(graph.add("Conv", *given, group=groups, **options)), images_BCYX
+    return graph.model(graph.add("Conv", *inputs, group=groups, **options)), images_BCYX
 
 
 def convolve(
     arrays: Arrays, grid: tuple[int, int, int], window: Window, groups: int, activation: str, precision: str
 ) -> Side:
-    """Channels first; the blocks that it computes in, and their order before and after, are its own affair."""
+    """Channels first; ONNX Runtime itself converts to blocks and back."""
     if precision != "float32" or activation != "none":
         return Side(absent=f"no {precision}, {activation}")
     model, images_BCYX = convolution(arrays, grid, window, groups)
@@ -168,41 +166,6 @@ def convolve(
 def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Window, activation: str) -> Side:
     form = {"grid": grid, "window": window, "groups": arrays["x"].shape[1], "activation": activation}
     return convolve(arrays | {"weight": arrays["weight"].T}, **form, precision="float32")
-
-
-# ONNX's own operator stores all scores, several times: beyond so many it takes gigabytes, and ten times as long as the
-# fused one.
-MOST_SCORES = 1 << 28
-
-
-def attention_operator(arrays: Sequence[np.ndarray], operator: str, causal: bool, threads: int) -> Side:
-    """One of OPERATORS on arrays [B, H, T, K], laid out beforehand, untimed, as it takes them.
-
-    MultiHeadAttention is the fused operator that ONNX Runtime's optimizer uses for transformers.
-    """
-    B, H, T, K = arrays[0].shape
-    name, are_rows, is_own = OPERATORS[operator]
-    if is_own and B * H * T * arrays[1].shape[2] > MOST_SCORES:
-        return Side(absent="scores too large")
-    given = [positions_first(one).reshape(B, one.shape[2], -1) for one in arrays] if are_rows else arrays
-    feeds, graph = dict(zip(("query", "key", "value"), given, strict=True)), Graph()
-    values = [graph.input(name, "float32", list(array.shape)) for name, array in feeds.items()]
-    if is_own:
-        heads = {"q_num_heads": H, "kv_num_heads": arrays[1].shape[1]} if are_rows else {}
-        output = graph.add(name, *values, is_causal=int(causal), **heads)
-    else:
-        output = graph.add(name, *values, domain=MICROSOFT, num_heads=H, unidirectional=int(causal))
-    runner = session(graph.model(output, opset=23), threads)  # the first with Attention
-    call = {"": lambda: runner.run(None, feeds)[0]}
-    return Side(call, view=lambda out: out.reshape(B, T, H, K).swapaxes(1, 2) if are_rows else out)
-
-
-# Name -> the operator's, whether it takes rows [B, T, H K], whether it is ONNX's own.
-OPERATORS = {
-    "MultiHeadAttention": ("MultiHeadAttention", True, False),
-    "Attention": ("Attention", False, True),
-    "Attention of rows": ("Attention", True, True),
-}
 
 
 def bert_model(folder: Path) -> bytes:
@@ -239,7 +202,7 @@ def bert_model(folder: Path) -> bytes:
 
     tokens = graph.add("Gather", graph.weight(tensors["encoder.embedding.weight"]), ids)
     length = graph.add("Shape", ids, start=1, end=2)
-    places = graph.weight(tensors["encoder.positions"] + tensors["encoder.token_types"][0])  # one text is of type 0
+    places = graph.weight(tensors["encoder.positions"] + tensors["encoder.token_types"][0])  # one text has type 0
     positions = graph.add("Slice", places, constant([0]), length, constant([0]))
     x = norm(graph.add("Add", tokens, positions), "encoder.embedding_norm")
     for i in range(spec.layers):

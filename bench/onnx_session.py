@@ -1,6 +1,4 @@
-"""Sessions of ONNX Runtime, and its quantization."""
-
-from pathlib import Path
+"""Sessions of ONNX Runtime."""
 
 import onnxruntime
 
@@ -17,23 +15,4 @@ def session(model: bytes | str, threads: int) -> onnxruntime.InferenceSession:
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(
         model, options, providers=["CPUExecutionProvider"], disabled_optimizers={"SkipLayerNormFusion"}
-    )
-
-
-def quantized(model: Path) -> None:
-    """Quantize the .onnx file dynamically, with ONNX Runtime's tool: int8 weights with a scale for each column.
-
-    Attention is included; its projections are then in int8.
-    """
-    from onnx import TensorProto
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    quantize_dynamic(
-        model,
-        model,
-        op_types_to_quantize=["MatMul", "Attention"],
-        per_channel=True,
-        weight_type=QuantType.QInt8,
-        # its shape inference does not know the fused operators' types
-        extra_options={"DefaultTensorType": TensorProto.FLOAT},
     )

@@ -20,10 +20,10 @@ class Thai2Rom:
         self.tables = json.loads((folder / "thai2rom_loader_onnx.json").read_text(encoding="utf-8"))
 
     def __call__(self, text: str) -> str:
-        known = self.tables["char_to_ix"]
-        ids = np.array([[*(known.get(character, known["<UNK>"]) for character in text), known["<end>"]]], np.int64)
+        table = self.tables["char_to_ix"]
+        ids = np.array([[*(table.get(character, table["<UNK>"]) for character in text), table["<end>"]]], np.int64)
         rows, states, _ = self.encoder.run(None, {"input_tensor": ids, "input_lengths": [ids.shape[1]]})
-        hidden, last, made = np.concatenate(list(states), 1)[None], START, ""
+        hidden, last, result = np.concatenate(list(states), 1)[None], START, ""
         mask = np.ones(ids.shape, bool).tolist()
         for _ in range(LONGEST):
             inputs = {"decoder_input": np.array([[last]], np.int32), "decoder_hidden_1": hidden}
@@ -31,5 +31,5 @@ class Thai2Rom:
             last = int(logits.argmax())
             if last == END:
                 break
-            made += self.tables["ix_to_target_char"][str(last)]
-        return made
+            result += self.tables["ix_to_target_char"][str(last)]
+        return result

@@ -1,4 +1,4 @@
-"""The parts of the benchmark, each request in a child process whose environment sets every library's threads."""
+"""The parts of the benchmark; each request runs in a child process whose environment sets every library's threads."""
 
 import argparse
 import json
@@ -19,12 +19,14 @@ from fastattn.errors import FastattnError
 from fastattn.system.cache_folder import cache_root
 from fastattn.weights import download
 
+# Task, precision -> the engines whose start and memory are measured.
 ENGINES = {
-    "encode": ("fastattn", "sentence-transformers", "CTranslate2", "ONNX Runtime", "OpenVINO"),
-    "translate": ("fastattn", "CTranslate2"),
-    "attention": ("fastattn", "NumPy", "PyTorch"),
+    ("encode", "float32"): ("fastattn", "sentence-transformers", "CTranslate2", "ONNX Runtime", "OpenVINO"),
+    ("translate", "float32"): ("fastattn", "CTranslate2"),
+    ("attention", "float32"): ("fastattn", "NumPy", "PyTorch"),
+    ("encode", "int8"): ("fastattn", "CTranslate2", "ONNX Runtime", "OpenVINO"),
+    ("translate", "int8"): ("fastattn", "CTranslate2"),
 }
-IN_INT8 = {"encode": ("fastattn", "CTranslate2", "ONNX Runtime", "OpenVINO"), "translate": ENGINES["translate"]}
 PRECISIONS = ("float32", "bfloat16", "int8")
 MEMORY_LENGTHS = (1024, 2048, 4096, 8192)  # positions at which attention's memory is measured
 
@@ -40,8 +42,8 @@ class Part:
 
 
 def _each(base: Request, counts: list[int]) -> list[Request]:
-    """Everything at one and two threads in each precision; with more threads, or in a quick run, only what the plot
-    over threads shows."""
+    """Everything at one and two threads in each precision; with more threads, or in a quick run, only the cases of the
+    plot over threads."""
     precisions: tuple[str, ...] = (*PRECISIONS, "int4") if base.part == "kernels" else PRECISIONS
     if base.size == "quick" and base.part != "kernels":
         counts, precisions = counts[-1:], ("float32", "int8")
@@ -55,24 +57,19 @@ def _each(base: Request, counts: list[int]) -> list[Request]:
 
 
 def _extremes(base: Request, counts: list[int]) -> list[Request]:
-    ends = sorted({counts[0], counts[-1]})[-1:] if base.size != "full" else sorted({counts[0], counts[-1]})
-    return [replace(base, threads=count) for count in ends]
+    ends = {counts[-1]} if base.size != "full" else {counts[0], counts[-1]}
+    return [replace(base, threads=count) for count in sorted(ends)]
 
 
 def _resources(base: Request, counts: list[int]) -> list[Request]:
-    engines = {"attention": ENGINES["attention"]} if base.size == "toy" else ENGINES
-    lengths = {"full": MEMORY_LENGTHS, "quick": MEMORY_LENGTHS[-1:], "toy": (64, 256)}[base.size]
-    items = [
-        (f"{task} {engine}" + more, "float32")
-        for task, names in engines.items()
-        for engine in names
-        for more in ([f" {length}" for length in lengths] if task == "attention" else [""])
-    ]
-    if base.size != "toy":
-        items += [(f"{task} {engine}", "int8") for task, names in IN_INT8.items() for engine in names]
-    if base.size == "quick":
-        items = [(item, precision) for item, precision in items if item.split()[1] == "fastattn"]
-    return [replace(base, threads=1, item=item, precision=precision) for item, precision in items]
+    requests, lengths = [], base.choose(MEMORY_LENGTHS, MEMORY_LENGTHS[-1:], (64, 256))
+    for (task, precision), engines in ENGINES.items():
+        for engine in engines[:1] if base.size == "quick" else engines:
+            if base.size != "toy" or task == "attention":
+                items = [f" {length}" for length in lengths] if task == "attention" else [""]
+                named = [replace(base, threads=1, item=f"{task} {engine}{item}", precision=precision) for item in items]
+                requests += named
+    return requests
 
 
 def _compiling(base: Request, counts: list[int]) -> list[Request]:

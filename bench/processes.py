@@ -1,8 +1,7 @@
-"""The processes of this machine as /proc shows them: whose child each is, its title, its memory. Linux only."""
+"""The processes of this machine, from /proc: their parents, titles and memory. Linux only."""
 
 import contextlib
 import os
-import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Process:
-    """title     its command line, which a process may have changed
+    """title     its command line, which the process itself may change
     resident  bytes now
     """
 
@@ -23,46 +22,39 @@ class Process:
 
 
 def processes() -> dict[int, Process]:
-    """All that are alive, by number; zombies are not."""
-    found = {}
+    """{number: process} of all living processes; zombies are left out."""
+    alive = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):  # ended meanwhile
+            with contextlib.suppress(OSError, IndexError):  # it ended meanwhile
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
                 title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
                 pages = int((folder / "statm").read_text().split()[1])
                 if state not in "ZX":
-                    found[int(folder.name)] = Process(int(folder.name), int(parent), title, pages * _PAGE)
-    return found
+                    alive[int(folder.name)] = Process(int(folder.name), int(parent), title, pages * _PAGE)
+    return alive
 
 
 def below(roots: Iterable[int]) -> list[Process]:
-    """The processes ``roots`` that are alive, and all that descend from them."""
-    there = processes()
+    """The living processes of ``roots``, and all their descendants."""
+    alive = processes()
     children: dict[int, list[int]] = {}
-    for process in there.values():
+    for process in alive.values():
         children.setdefault(process.parent, []).append(process.number)
-    found, left = {}, [number for number in roots if number in there]
-    while left:
-        number = left.pop()
-        if number not in found:
-            found[number] = there[number]
-            left += children.get(number, [])
-    return list(found.values())
+    tree, pending = {}, [number for number in roots if number in alive]
+    while pending:
+        number = pending.pop()
+        if number not in tree:
+            tree[number] = alive[number]
+            pending += children.get(number, [])
+    return list(tree.values())
 
 
 def marked(mark: str) -> list[Process]:
-    """The processes that were started with ``mark``, a NAME=VALUE, in their environment, which children inherit."""
-    found = []
+    """The processes with ``mark``, a NAME=VALUE, in the environment that they started with; children inherit it."""
+    matches = []
     for process in processes().values():
         with contextlib.suppress(OSError):
             if mark.encode() in Path(f"/proc/{process.number}/environ").read_bytes().split(b"\0"):
-                found.append(process)
-    return found
-
-
-def kill(found: Iterable[Process]) -> None:
-    """End them as a power cut would: at once, without a word."""
-    for process in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.number, signal.SIGKILL)
+                matches.append(process)
+    return matches

@@ -7,91 +7,54 @@ from typing import Any
 
 from bench.case import OURS
 from bench.resources import bytes_a_position
-from bench.svg import Panel, plot
+from bench.svg import Panel, Series, plot
 
 Run = dict[str, Any]
 SHOWN = ("linear", "attention (", "encode", "translate")
 
 
-def threads_plot(runs: list[Run]) -> str | None:
-    """A panel for each kind in SHOWN, with its first case that was run on every number of threads."""
+def threads_plot(runs: list[Run]) -> list[Panel]:
+    """A panel for each kind in SHOWN, of the kind's first case that ran on every number of threads."""
     panels = []
     for kind in SHOWN:
-        mine = [run for run in runs if run["part"] != "lengths" and _names(run, kind) and run["precision"] == "float32"]
-        mine.sort(key=lambda run: run["threads"])
-        common = (
-            [
-                name
-                for name in _names(mine[0], kind)
-                if all(any(row["name"] == name for row in run["rows"]) for run in mine)
-            ]
-            if len(mine) > 1
-            else []
-        )
-        panels += [_threads_panel(name, mine) for name in common[:1]]
-    return plot(panels) if panels else None
+        named = [
+            (run["threads"], {row["name"]: row for row in run.get("rows", []) if row["name"].startswith(kind)})
+            for run in runs
+            if run["part"] != "lengths" and run.get("precision") == "float32"
+        ]
+        named = sorted(((threads, rows) for threads, rows in named if rows), key=lambda item: item[0])
+        common = [name for name in named[0][1] if all(name in rows for _, rows in named)] if len(named) > 1 else []
+        for name in common[:1]:
+            series = _series([(threads, rows[name]) for threads, rows in named])
+            first, ours = series[OURS][0]
+            ideal = {f"{OURS}, perfect scaling": [(threads, ours * threads / first) for threads, _ in named]}
+            panels.append(Panel(name, "threads", named[0][1][name]["unit"], series, ideal))
+    return panels
 
 
-def _names(run: Run, kind: str) -> list[str]:
-    return [row["name"] for row in run.get("rows", []) if row["name"].startswith(kind)]
-
-
-def _threads_panel(name: str, runs: list[Run]) -> Panel:
-    rows = [(run["threads"], next(row for row in run["rows"] if row["name"] == name)) for run in runs]
-    series = _series(rows)
-    first, ours = series[OURS][0]
-    ideal = [(threads, ours * threads / first) for threads, _ in rows]
-    return Panel(name, "threads", rows[0][1]["unit"], series, {f"{OURS}, perfect scaling": ideal})
-
-
-def lengths_plot(runs: list[Run]) -> str | None:
+def lengths_plot(runs: list[Run]) -> list[Panel]:
     panels = []
     for run in runs:
         if run["part"] == "lengths" and run.get("rows"):
-            rows = [(_length(row["name"]), row) for row in run["rows"]]
-            peak = run["peak_flops"] / 1e9
-            limit = [(float(x), peak) for x in (rows[0][0], rows[-1][0])]
+            rows = [(int(re.search(r"\(\d+, \d+, (\d+), \d+\)", row["name"])[1]), row) for row in run["rows"]]
+            peak = [(float(length), run["peak_flops"] / 1e9) for length in (rows[0][0], rows[-1][0])]
             title = f"attention (1, 12, n, 64), threads: {run['threads']}"
-            panels.append(Panel(title, "n", "GFLOP/s", _series(rows), {"peak": limit}))
-    return plot(panels) if panels else None
+            panels.append(Panel(title, "n", "GFLOP/s", _series(rows), {"peak": peak}))
+    return panels
 
 
-def _length(name: str) -> int:
-    match = re.search(r"\(\d+, \d+, (\d+), \d+\)", name)
-    return int(match[1])
-
-
-def roofline_plot(runs: list[Run]) -> str | None:
+def roofline_plot(runs: list[Run]) -> list[Panel]:
     """A panel for each number of threads on which the products of all precisions were measured.
 
     A kernel's operations per second over its operations per byte; the lines are the limits of arithmetic and memory.
     """
     kernels = [run for run in runs if run["part"] == "kernels" and run.get("rows") and not run["scaling"]]
     counts = sorted({run["threads"] for run in kernels if run["precision"] != "float32"})
-    panels = [_roofline([run for run in kernels if run["threads"] == count]) for count in counts]
-    return plot(panels) if panels else None
-
-
-PAGE = 4096  # bytes; what takes no page more is shown as one
-
-
-def memory_plot(runs: list[Run]) -> str | None:
-    """What attention of one head takes beyond inputs and result, over the number of positions."""
-    series: dict[str, list[tuple[float, float]]] = {}
-    for run in runs:
-        if run["part"] == "resources" and run.get("length") and run.get("extra") is not None:
-            point = float(run["length"]), max(run["extra"], PAGE) / 1e6
-            series.setdefault(run["item"].split()[1], []).append(point)
-    lengths = sorted({x for line in series.values() for x, _ in line})
-    if len(lengths) < 2:
-        return None
-    operands = [(x, x * bytes_a_position() / 1e6) for x in lengths]
-    title = "attention (1, 1, n, 64), extra memory"
-    return plot([Panel(title, "n", "MB", series, {"inputs and result": operands}, log_y=True)])
+    return [_roofline([run for run in kernels if run["threads"] == count]) for count in counts]
 
 
 def _roofline(runs: list[Run]) -> Panel:
-    dots: dict[str, list[tuple[float, float]]] = {}
+    dots: Series = {}
     for run in runs:
         for row in run["rows"]:
             if row["flops"] and row["bytes"]:
@@ -102,21 +65,34 @@ def _roofline(runs: list[Run]) -> Panel:
     densities = [x for places in dots.values() for x, _ in places]
     first, last = min(densities) / 2, max(densities) * 2
     read = max(run["bandwidth"] for run in runs) / 1e9
-    limits = {}
+    limits: Series = {}
     for run in runs:
         peak = run["peak_flops"] / 1e9
         ridge = min(max(peak / read, first), last)
-        limits[f"{run['precision']} at most"] = [
-            (first, min(peak, first * read)),
-            (ridge, min(peak, ridge * read)),
-            (last, peak),
-        ]
+        points = [(first, min(peak, first * read)), (ridge, min(peak, ridge * read)), (last, peak)]
+        limits[f"{run['precision']} at most"] = points
     title = f"roofline, threads: {runs[0]['threads']}"
     return Panel(title, "operations a byte", "GOP/s", dashed=limits, dots=dots, log_y=True)
 
 
-def _series(rows: list[tuple[int, Any]]) -> dict[str, list[tuple[float, float]]]:
-    series: dict[str, list[tuple[float, float]]] = {}
+PAGE = 4096  # bytes; growth below a page is shown as a page
+
+
+def memory_plot(runs: list[Run]) -> list[Panel]:
+    """Memory of attention of one head beyond inputs and result, over the number of positions."""
+    series: Series = {}
+    for run in runs:
+        if run["part"] == "resources" and run.get("length") and run.get("extra") is not None:
+            point = float(run["length"]), max(run["extra"], PAGE) / 1e6
+            series.setdefault(run["item"].split()[1], []).append(point)
+    lengths = sorted({x for line in series.values() for x, _ in line})
+    operands = {"inputs and result": [(x, x * bytes_a_position() / 1e6) for x in lengths]}
+    title = "attention (1, 1, n, 64), extra memory"
+    return [Panel(title, "n", "MB", series, operands, log_y=True)] if len(lengths) > 1 else []
+
+
+def _series(rows: list[tuple[int, Any]]) -> Series:
+    series: Series = {}
     for x, row in rows:
         for name, side in row["sides"].items():
             if "seconds" in side:
@@ -124,11 +100,19 @@ def _series(rows: list[tuple[int, Any]]) -> dict[str, list[tuple[float, float]]]
     return series
 
 
-TITLES = {
-    "kernels": "Kernels",
-    "lengths": "Attention over the number of positions",
-    "encode": "Sentence vectors",
-    "translate": "Translation",
+# File -> (its panels, its alternative text).
+PLOTS = {
+    "lengths": (lengths_plot, "attention over the number of positions"),
+    "roofline": (roofline_plot, "operations a second over operations a byte"),
+    "memory": (memory_plot, "memory of attention over the number of positions"),
+    "threads": (threads_plot, "speed over threads"),
+}
+# Part -> (its title, the plot behind its tables).
+PARTS = {
+    "kernels": ("Kernels", "roofline"),
+    "lengths": ("Attention over the number of positions", "lengths"),
+    "encode": ("Sentence vectors", ""),
+    "translate": ("Translation", ""),
 }
 SCALES = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 METHOD = """\
@@ -143,43 +127,30 @@ are at the quickest of several settings. Results of all sides are compared befor
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
-    plots = {
-        "threads.svg": threads_plot,
-        "lengths.svg": lengths_plot,
-        "roofline.svg": roofline_plot,
-        "memory.svg": memory_plot,
-    }
-    drawn = {name: draw(results["runs"]) for name, draw in plots.items()}
-    for name, svg in drawn.items():
-        if svg is None:
-            (folder / name).unlink(missing_ok=True)
-        else:
-            (folder / name).write_text(svg, encoding="utf-8")
-    (folder / "RESULTS.md").write_text(
-        markdown(results, {name for name, svg in drawn.items() if svg}), encoding="utf-8"
-    )
+    panels = {name: draw(results["runs"]) for name, (draw, _) in PLOTS.items()}
+    for name in PLOTS:
+        path = folder / f"{name}.svg"
+        path.write_text(plot(panels[name]), encoding="utf-8") if panels[name] else path.unlink(missing_ok=True)
+    text = markdown(results, [name for name in PLOTS if panels[name]])
+    (folder / "RESULTS.md").write_text(text, encoding="utf-8")
 
 
 def markdown(results: dict[str, Any], plots: Iterable[str] = ()) -> str:
+    def picture(name: str) -> list[str]:
+        return [f"![{PLOTS[name][1]}]({name}.svg)", ""] if name in plots else []
+
+    parts: dict[str, list[Run]] = {}
+    for run in results["runs"]:
+        parts.setdefault(run["part"], []).append(run)
     lines = ["# Results", "", *_head(results), "", METHOD, ""]
     if results["failures"]:
         lines += ["**Failed:**", "", *(f"- {failure}" for failure in results["failures"]), ""]
-    for part, title in TITLES.items():
-        runs = [run for run in results["runs"] if run["part"] == part]
-        if runs:
-            lines += [f"## {title}", ""]
-            for run in runs:
-                lines += _cases(run)
-            if part == "lengths" and "lengths.svg" in plots:
-                lines += ["![attention over the number of positions](lengths.svg)", ""]
-            if part == "kernels" and "roofline.svg" in plots:
-                lines += ["![operations a second over operations a byte](roofline.svg)", ""]
-    lines += _resources([run for run in results["runs"] if run["part"] == "resources"])
-    if "memory.svg" in plots:
-        lines += ["![memory of attention over the number of positions](memory.svg)", ""]
-    lines += _compiling([run for run in results["runs"] if run["part"] == "compiling"])
-    if "threads.svg" in plots:
-        lines += ["## Threads", "", "![speed over threads](threads.svg)", ""]
+    for part, (title, name) in PARTS.items():
+        if part in parts:
+            lines += [f"## {title}", "", *(line for run in parts[part] for line in _cases(run)), *picture(name)]
+    lines += _resources(parts.get("resources", [])) + picture("memory") + _compiling(parts.get("compiling", []))
+    if "threads" in plots:
+        lines += ["## Threads", "", *picture("threads")]
     return "\n".join(lines)
 
 
@@ -249,20 +220,14 @@ def _cell(row: Run, name: str) -> str:
 
 
 def _notes(rows: list[Run]) -> list[str]:
-    """Notes: the fastest settings, and the sides that did only a part of the work."""
+    """The fastest settings, and the sides that did only a part of the work."""
     notes = []
     for row in rows:
-        said = [f"{name} {side['setting']}" for name, side in row["sides"].items() if side.get("setting")]
-        said += [
-            f"{name} did {side['share']:.0%} of the work*"
-            for name, side in row["sides"].items()
-            if side.get("share", 1) < 1
-        ]
-        said += [
-            f"{name} {side['agreement']}" for name, side in row["sides"].items() if " " in side.get("agreement", "")
-        ]
-        if said:
-            notes.append(f"- {row['name']}: {'; '.join(said)}")
+        sides = row["sides"].items()
+        remarks = [f"{name} {side['setting']}" for name, side in sides if side.get("setting")]
+        remarks += [f"{name} did {side['share']:.0%} of the work*" for name, side in sides if side.get("share", 1) < 1]
+        remarks += [f"{name} {side['agreement']}" for name, side in sides if " " in side.get("agreement", "")]
+        notes += [f"- {row['name']}: {'; '.join(remarks)}"] if remarks else []
     return [*notes, ""] if notes else []
 
 
@@ -275,44 +240,46 @@ def _megabytes(size: int | None) -> str:
     return "" if size is None else f"{size / 1e6:,.1f} MB"
 
 
+def _failed(runs: list[Run]) -> list[str]:
+    return [f"**Failed:** {run.get('item', '')} {run['failed']}" for run in runs if "failed" in run]
+
+
 def _resources(runs: list[Run]) -> list[str]:
     if not runs:
         return []
-    starts = [run for run in runs if not run.get("item", "attention").startswith("attention")]
-    lines = ["## Start-up and memory", ""]
-    lines += [f"**Failed:** {run.get('item', '')} {run['failed']}" for run in runs if "failed" in run]
-    measured = [run for run in starts if "load" in run]
-    if measured:
+    lines = ["## Start-up and memory", "", *_failed(runs)]
+    rows = [
+        [run["item"], run["precision"], *(_seconds(run[name]) for name in ("import", "load", "first")),
+         *(_megabytes(run[name]) for name in ("resident", "weights"))]
+        for run in runs if "load" in run
+    ]  # fmt: skip
+    if rows:
         lines += ["One thread, compiled kernels in the cache; a process of its own for each engine.", ""]
-        rows = [
-            [run["item"], run["precision"], *(_seconds(run[name]) for name in ("import", "load", "first")),
-             *(_megabytes(run[name]) for name in ("resident", "weights"))]
-            for run in measured
-        ]  # fmt: skip
         lines += _table(["", "", "import", "load", "first text", "peak resident", "float32 weights"], rows)
     absent = [f"- {run['item']}: {run['absent']}" for run in runs if "absent" in run]
     lines += [*absent, ""] if absent else []
     length = max((run["length"] for run in runs if "length" in run), default=0)
-    known = [run for run in runs if run.get("extra") is not None and run["length"] == length]
-    extra = [[run["item"].split()[1], _megabytes(run["extra"])] for run in known]
-    if extra:
+    longest = [run for run in runs if run.get("extra") is not None and run["length"] == length]
+    if longest:
         lines += [f"Memory that attention (1, 1, {length}, 64) takes beyond its result, one thread.", ""]
-        lines += _table(["", "extra memory"], extra)
+        lines += _table(["", "extra memory"], [[run["item"].split()[1], _megabytes(run["extra"])] for run in longest])
     return lines
 
 
 def _compiling(runs: list[Run]) -> list[str]:
-    """Cold and warm times next to each other: the difference is the time to compile."""
+    """Cold and warm times side by side: the difference is the time to compile."""
     if not runs:
         return []
-    lines = ["## Compiling", ""]
-    lines += [f"**Failed:** {run.get('item', '')} {run['failed']}" for run in runs if "failed" in run]
+    items: dict[str, dict[str, float]] = {}
+    for run in runs:
+        if "failed" not in run:
+            total = run.get("total") or sum(run[name] for name in ("import", "load", "first"))
+            items.setdefault(str(run.get("item")), {})[run["state"]] = total
     rows = []
-    for item in dict.fromkeys(run.get("item") for run in runs if "failed" not in run):
-        times = {run["state"]: run.get("total") or sum(run[k] for k in ("import", "load", "first")) for run in runs
-                 if run.get("item") == item and "failed" not in run}  # fmt: skip
+    for item, times in items.items():
         if len(times) == 2:
-            name = {"warmup": "all kernels (fastattn warmup)"}.get(str(item), f"{item}, one text")
-            rows.append([name, *(_seconds(times[state]) for state in ("cold", "warm")),
-                         _seconds(times["cold"] - times["warm"])])  # fmt: skip
-    return [*lines, *_table(["", "empty cache", "warm cache", "compiling"], rows)] if rows else lines
+            name = "all kernels (fastattn warmup)" if item == "warmup" else f"{item}, one text"
+            values = times["cold"], times["warm"], times["cold"] - times["warm"]
+            rows.append([name, *map(_seconds, values)])
+    table = _table(["", "empty cache", "warm cache", "compiling"], rows) if rows else []
+    return ["## Compiling", "", *_failed(runs), *table]

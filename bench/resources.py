@@ -1,9 +1,9 @@
-"""Start-up and memory of one engine in its own process: imports, loading, the first text, the others.
+"""Start-up and memory of one engine in its own process: imports, loading, the first text, further texts.
 
 ``python -m bench.resources REQUEST.json RESULT.json`` answers any request: the environment limits every library to its
 threads from the start.
 
-Every import is in a function, after its clock has started. One thread, so that no engine copies its weights.
+Functions import libraries after their clock has started. One thread, so that no engine copies its weights.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from typing import Any
 from bench.memory import extra_resident, resident
 from bench.request import Request
 
-HEAD_WIDTH = 64  # of the attention whose memory is measured
+HEAD_WIDTH = 64  # width of the head whose attention is measured
 
 # The imports of an engine's user.
 IMPORTS = {
@@ -33,7 +33,7 @@ IMPORTS = {
 
 
 def main(source: str, target: str) -> None:
-    """One request in its own process; memory is that of one part only."""
+    """Answer one request in this process, so that its memory is that of one part only."""
     request = Request(**json.loads(Path(source).read_text(encoding="utf-8")))
     if request.part == "resources":
         run = resources
@@ -58,7 +58,7 @@ def start(request: Request, task: str, engine: str) -> Any:
     except ImportError as error:
         return {"absent": f"not installed: {error.name}"}
     imported = time.perf_counter() - clock
-    kernels: list[str] = []  # those that are compiled
+    kernels: list[str] = []  # names of those that are compiled
     if engine == "fastattn":
         from fastattn.runtime.compiling import on_compile
         from fastattn.weights import read
@@ -102,7 +102,7 @@ def start(request: Request, task: str, engine: str) -> Any:
 
 
 def _attention_memory(engine: str, positions: str) -> Any:
-    """The process's growth during attention over so many positions of one head, without the result."""
+    """By how much the process grows during attention over ``length`` positions of one head, without the result."""
     length = int(positions)
     small, large = (_attention_call(engine, size) for size in (64, length))
     if not callable(large):
@@ -113,23 +113,27 @@ def _attention_memory(engine: str, positions: str) -> Any:
 
 
 def _bytes(checkpoint: Any) -> int:
-    """Of the weights in float32, tied ones once."""
+    """Bytes of the weights in float32; tied weights count once."""
     return sum({id(tensor): 4 * tensor.size for tensor in checkpoint.tensors.values()}.values())
 
 
 def bytes_a_position() -> int:
-    """Of the query, key, value and result whose attention is measured."""
+    """Bytes of query, key, value and result for a position of the measured attention."""
     return 4 * HEAD_WIDTH * 4
 
 
 def _attention_call(engine: str, length: int) -> Any:
     if engine == "fastattn":
-        from bench.attention_cases import inputs, ours
+        import numpy as np
 
-        return ours(inputs((1, 1, length, HEAD_WIDTH)))
-    from bench.kernel_cases import attention
+        from fastattn import attention
 
-    side = attention(1, 1, length, HEAD_WIDTH).sides[engine]
+        rng = np.random.default_rng(0)
+        arrays = [rng.standard_normal((1, 1, length, HEAD_WIDTH), np.float32) for _ in range(3)]
+        return partial(attention, *arrays, layout="BHTK")
+    from bench.kernel_cases import attention as case
+
+    side = case(1, 1, length, HEAD_WIDTH).sides[engine]
     return side.absent or next(iter(side.calls.values()))
 
 

@@ -14,7 +14,7 @@ REST = 0.15
 
 
 def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int, seconds: float, pause: float) -> Any:
-    """All cases' rows, between two measurements of the machine's limits, of which the better counts."""
+    """All cases' rows, and the better of two measurements of the machine's limits, before and after."""
     share = request.choose(1.0, 1.0, 0.1)
     limits = [(peak_flops(request.threads, request.precision, share), bandwidth(request.threads, share))]
     rows = []
@@ -23,7 +23,7 @@ def measured(request: Request, cases: Iterable[Callable[[], Case]], rounds: int,
         if request.only in case.name:
             say(f"  {case.name}")
             rows.append(run_case(case, rounds, seconds, pause if request.threads > 1 else 0.0))
-        del case  # frees its arrays before the next case's are made
+        del case  # frees its arrays before the next case makes its own
     limits.append((peak_flops(request.threads, request.precision, share), bandwidth(request.threads, share)))
     peak, read = (max(values) for values in zip(*limits, strict=True))
     return {"peak_flops": peak, "bandwidth": read, "rows": rows}

@@ -11,6 +11,7 @@ FAIL, has the figures; the exit status is 0, 1, or 130 after Ctrl-C, which ends 
 """
 
 import argparse
+import itertools
 import os
 import random
 import statistics
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,12 +61,15 @@ ENCODING_OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+Engine = Callable[[list[str], dict[str, Any]], list[Any]]
+
+
 @dataclass(frozen=True)
 class Work:
     """One kind of request: the engines that share it, its texts, its options, and the expected results."""
 
     name: str
-    engines: list[Callable[[list[str], dict], list[Any]]]
+    engines: list[Engine]
     texts: list[str]
     options: list[dict[str, Any]]
     expected: list[list[Any]] = field(default_factory=list)  # by options, by text
@@ -75,22 +80,21 @@ class Work:
 
     def differences(self, rng: random.Random) -> int:
         number = rng.randrange(len(self.options))
-        chosen = [rng.randrange(len(self.texts)) for _ in range(rng.randint(1, LARGEST_BATCH))]
-        engine = rng.choice(self.engines)
-        results = engine([self.texts[i] for i in chosen], self.options[number])
-        return sum(result != self.expected[number][i] for i, result in zip(chosen, results, strict=True))
+        batch = [rng.randrange(len(self.texts)) for _ in range(rng.randint(1, LARGEST_BATCH))]
+        results = rng.choice(self.engines)([self.texts[i] for i in batch], self.options[number])
+        return sum(result != self.expected[number][i] for i, result in zip(batch, results, strict=True))
 
 
 @dataclass
 class Tally:
-    requests: dict[str, int] = field(default_factory=dict)
+    requests: Counter[str] = field(default_factory=Counter)
     differences: int = 0
     errors: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, differences: int, error: bool = False) -> None:
         with self.lock:
-            self.requests[name] = self.requests.get(name, 0) + 1
+            self.requests[name] += 1
             self.differences += differences
             self.errors += error
 
@@ -103,39 +107,50 @@ def texts_of(words: list[str], separator: str, count: int, longest: int) -> list
 def translation_work(model: str, precision: str) -> Work:
     from fastattn import Translator
 
-    def engine(threads: int | None) -> Callable[[list[str], dict], list[Any]]:
+    def engine(threads: int | None) -> Engine:
         translator = Translator(model, precision, threads)
 
-        def run(texts: list[str], options: dict) -> list[Any]:
-            return [
-                (
-                    translation.hypotheses,
-                    translation.scores,
-                    [[row_TS.tobytes() for row_TS in part.attention or ()] for part in translation.parts],
-                )
-                for translation in translator.translate(texts, details=True, **options)
-            ]
+        def run(texts: list[str], options: dict[str, Any]) -> list[Any]:
+            results = translator.translate(texts, details=True, **options)
+            attention = [[[row.tobytes() for row in part.attention or ()] for part in each.parts] for each in results]
+            return [(each.hypotheses, each.scores, rows) for each, rows in zip(results, attention)]
 
         return run
 
-    return Work(
-        f"{precision} translations", [engine(1), engine(None)], texts_of(CHINESE, "", 12, 4), TRANSLATION_OPTIONS
-    )
+    name, texts = f"{precision} translations", texts_of(CHINESE, "", 12, 4)
+    return Work(name, [engine(1), engine(None)], texts, TRANSLATION_OPTIONS)
 
 
 def encoding_work(model: str, precision: str) -> Work:
     from fastattn import Encoder
 
-    def engine(threads: int | None) -> Callable[[list[str], dict], list[Any]]:
+    def engine(threads: int | None) -> Engine:
         encoder = Encoder(model, precision, threads)
         return lambda texts, options: [vector.tobytes() for vector in encoder.encode(texts, **options)]
 
     return Work(f"{precision} encodings", [engine(1), engine(None)], texts_of(ENGLISH, " ", 40, 60), ENCODING_OPTIONS)
 
 
-def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tally, list[int]]:
-    """Run the threads until the time is over; returns (their tally, the memory's samples)."""
-    tally, over = Tally(), threading.Event()
+def run_threads(
+    run: Callable[[int], None], over: threading.Event, minutes: float, memory: Callable[[], int]
+) -> list[int]:
+    """Run threads, each with its number, until the time is over; returns the memory of each second."""
+    # Daemons: Ctrl-C does not wait for them.
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    samples, end = [], time.monotonic() + 60 * minutes
+    while time.monotonic() < end:
+        samples.append(memory())
+        time.sleep(min(1, max(0.0, end - time.monotonic())))
+    over.set()
+    for thread in threads:
+        thread.join()
+    return samples
+
+
+def soak(works: list[tuple[Work, Work]], minutes: float, seed: int, tally: Tally) -> list[int]:
+    over = threading.Event()
 
     def run(number: int) -> None:
         rng = random.Random(f"{seed} {number}")
@@ -148,19 +163,7 @@ def soak(works: list[tuple[Work, Work]], minutes: float, seed: int) -> tuple[Tal
                 traceback.print_exc()
                 tally.add(work.name, 0, error=True)
 
-    # Daemons: Ctrl-C does not wait for them.
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    samples = []
-    end = time.monotonic() + 60 * minutes
-    while time.monotonic() < end:
-        samples.append(resident() or 0)  # where the system does not tell
-        time.sleep(min(1, max(0.0, end - time.monotonic())))
-    over.set()
-    for thread in threads:
-        thread.join()
-    return tally, samples
+    return run_threads(run, over, minutes, lambda: resident() or 0)  # where the system does not report memory
 
 
 def verdict(tally: Tally, kinds: int, samples: list[int], what: str) -> bool:
@@ -189,23 +192,22 @@ def main() -> int:
     options = parser.parse_args()
     if not 0 < options.minutes < 1e6:
         parser.error(f"--minutes should be above 0, got {options.minutes}")
+    tally = Tally()
     if options.server:
-        from bench.soak_server import CLIENTS, soak_server
+        from bench.soak_server import soak_server
 
-        tally, texts = Tally(), texts_of(ENGLISH, " ", 40, 40)[1:]
+        texts = texts_of(ENGLISH, " ", 40, 40)[1:]
         kinds, samples = soak_server(options.minutes, options.seed, texts, tally.add)
-        what = f"server, {options.minutes:g} min, {CLIENTS} clients"
+        what = f"server, {options.minutes:g} min, {THREADS} clients"
         return 0 if verdict(tally, kinds, samples, what) else 1
     works = [
         (translation_work(options.translation, precision), encoding_work(options.encoding, precision))
         for precision in options.precisions
     ]
-    for pair in works:
-        for work in pair:
-            work.prepare()
-    tally, samples = soak(works, options.minutes, options.seed)
-    what = f"{options.minutes:g} min, {THREADS} threads"
-    return 0 if verdict(tally, 2 * len(works), samples, what) else 1
+    for work in itertools.chain(*works):
+        work.prepare()
+    samples = soak(works, options.minutes, options.seed, tally)
+    return 0 if verdict(tally, 2 * len(works), samples, f"{options.minutes:g} min, {THREADS} threads") else 1
 
 
 if __name__ == "__main__":

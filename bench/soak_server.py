@@ -1,6 +1,6 @@
-"""The server's soak: clients that ask, go away half way, or send what is no request, for a given time.
+"""The server's soak: clients that send requests, leave half way, or send malformed ones, for a given time.
 
-Every answer has to be the one given alone, every fault its status; ``bench/soak.py --server`` runs it.
+Every answer must equal that to the request alone, every fault must get its status; ``bench/soak.py --server`` runs it.
 """
 
 import contextlib
@@ -14,18 +14,15 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from bench.load import SERVE, Server, running
+from bench.server import SERVE, Server, running
+from bench.soak import run_threads
 
-CLIENTS = 8
 HUGE = 100 << 20  # bytes of a body
 TRANSLATED, ENCODED = "/translate", "/embed"
 
 
 class Clients:
-    """What clients do to a server.
-
-    add  counts a request: its name, how many answers differ, whether it failed
-    """
+    """Clients' requests to a server; add: counts a request (its name, how many answers differ, whether it failed)."""
 
     def __init__(self, server: Server, sentences: list[str], add: Callable[[str, int, bool], None]):
         self._address, self._add = urlsplit(server.address), add
@@ -57,11 +54,9 @@ class Clients:
             else:
                 self._add(name, 0, False)
 
-    def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=120)
-
     def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        with contextlib.closing(self._connection()) as connection:
+        connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=120)
+        with contextlib.closing(connection):
             connection.request("POST", path, body, {"content-type": "application/json"})
             answer = connection.getresponse()
             return answer.status, answer.read()
@@ -69,17 +64,17 @@ class Clients:
     def _ask(self, rng: random.Random) -> None:
         number = rng.randrange(len(self._bodies))
         path, body = self._bodies[number]
-        found = self._post(path, json.dumps(body).encode())
-        if found[0] != 200:
-            raise RuntimeError(f"status {found[0]}")
-        if found[1] != self._expected[number]:
+        result = self._post(path, json.dumps(body).encode())
+        if result[0] != 200:
+            raise RuntimeError(f"status {result[0]}")
+        if result[1] != self._expected[number]:
             self._add("answers", 1, False)
 
     def _socket(self) -> socket.socket:
         return socket.create_connection((self._address.hostname or "", self._address.port or 0), timeout=120)
 
     def _leave(self, rng: random.Random) -> None:
-        """Send a part of a request, or all, wait for a moment, and go: half of them by a reset."""
+        """Send a part of a request, or all, wait for a moment, and close the connection; half of them by a reset."""
         path, body = rng.choice(self._bodies)
         content = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
@@ -94,7 +89,7 @@ class Clients:
         part = b"a" * (1 << 16)
         with self._socket() as client:
             client.sendall(f"POST {TRANSLATED} HTTP/1.1\r\nhost: a\r\ncontent-length: {HUGE}\r\n\r\n".encode())
-            with contextlib.suppress(ConnectionError):  # it need not read on once it has refused
+            with contextlib.suppress(ConnectionError):  # the server need not read on once it has refused
                 for _ in range(HUGE // len(part)):
                     client.sendall(part)
             self._expect(client, 413)
@@ -109,35 +104,23 @@ class Clients:
 
     @staticmethod
     def _expect(client: socket.socket, *statuses: int) -> None:
-        found = b""
+        reply = b""
         with contextlib.suppress(ConnectionError):  # a reset may overtake the answer
-            found = client.recv(4096)
-        if found and int(found.split()[1]) not in statuses:
-            raise RuntimeError(f"status {found.split()[1].decode()}, expected {statuses[0]}")
+            reply = client.recv(4096)
+        if reply and int(reply.split()[1]) not in statuses:
+            raise RuntimeError(f"status {reply.split()[1].decode()}, expected {statuses[0]}")
 
     def _refused(self, body: bytes, status: int) -> None:
-        found, _ = self._post(TRANSLATED, body)
-        if found != status:
-            raise RuntimeError(f"status {found}, expected {status}")
+        actual, _ = self._post(TRANSLATED, body)
+        if actual != status:
+            raise RuntimeError(f"status {actual}, expected {status}")
 
 
 def soak_server(
     minutes: float, seed: int, sentences: list[str], add: Callable[[str, int, bool], None]
 ) -> tuple[int, list[int]]:
     """(how many kinds of requests there are, the server's memory each second)."""
-    samples: list[int] = []
     with running([*SERVE, "-m", "en-pt", "-m", "minilm"]) as server:
         clients, over = Clients(server, sentences, add), threading.Event()
-        threads = [
-            threading.Thread(target=clients.run, args=(f"{seed} {n}", over), daemon=True) for n in range(CLIENTS)
-        ]
-        for thread in threads:
-            thread.start()
-        end = time.monotonic() + 60 * minutes
-        while time.monotonic() < end:
-            samples.append(server.memory())
-            time.sleep(min(1, max(0.0, end - time.monotonic())))
-        over.set()
-        for thread in threads:
-            thread.join()
+        samples = run_threads(lambda number: clients.run(f"{seed} {number}", over), over, minutes, server.memory)
     return len(clients.kinds), samples

@@ -48,7 +48,7 @@ def plot(panels: list[Panel]) -> str:
 
 
 def _legend(colours: dict[str, str], y: float) -> tuple[str, float]:
-    """(the legend, the y at which it ends)."""
+    """(the legend, the y of its end)."""
     parts, x = [], float(LEFT)
     for name, colour in colours.items():
         parts.append(_line([(x, y - 4), (x + 18, y - 4)], colour) + _text(x + 23, y, name))
@@ -73,7 +73,7 @@ def _panel(panel: Panel, colours: dict[str, str], left: float) -> str:
         start, y = left + LEFT, place(2**low, tick)[1]
         parts.append(_line([(start, y), (start + PANEL, y)], "#ddd", thickness=1))
         parts.append(_text(start - 6, y + 4, f"{tick:,.10g}", anchor="end"))
-    powers = [2.0**n for n in range(math.ceil(low), math.floor(high) + 1) if n % 2 == 0]  # of four
+    powers = [2.0**n for n in range(math.ceil(low), math.floor(high) + 1) if n % 2 == 0]  # powers of four
     for x in powers if panel.log_y else sorted({x for x, _ in points}):
         parts.append(_text(place(x, ticks[-1])[0], TOP + HEIGHT + 16, f"{x:g}", anchor="middle"))
     parts.append(_text(left + LEFT + PANEL / 2, TOP + HEIGHT + 34, panel.x_label, anchor="middle"))

@@ -1,4 +1,4 @@
-"""Timing of engines in one run: they alternate, so that a noisy machine is noisy for all; medians and ratios."""
+"""Timing of engines in one run: they alternate, so that a machine's noise meets all; medians and ratios."""
 
 import contextlib
 import math
@@ -30,13 +30,12 @@ def alternate(
 def sample(
     calls: dict[str, Callable[[], object]], known: dict[str, float], rounds: int, seconds: float, pause: float = 0.0
 ) -> dict[str, list[float]]:
-    """Seconds of one call, a list for each engine; they alternate.
+    """A list for each engine of the seconds of its calls; engines alternate.
 
-    known    seconds of one call of each, which has run before. If that is a quarter of ``seconds`` or more, it is the
-             only sample of that engine.
-    seconds  after which rounds end: at least three are run, or as many as fit into twice that time.
-    pause    seconds of rest before each, in which the previous engine's threads stop waiting for work on their cores;
-             a fast call is then run once untimed, which wakes its own threads.
+    known    seconds of an earlier call of each; a quarter of ``seconds`` or more is the engine's only sample.
+    seconds  after which rounds end: at least three run, or as many as fit into twice that time.
+    pause    seconds of rest before each call, in which the previous engine's threads stop waiting for work on their
+             cores; a fast call then runs once untimed, which wakes its own threads.
     """
     times = {name: [known[name]] if known[name] >= seconds / 4 else [] for name in calls}
     repeats = {name: max(1, math.ceil(BLOCK / known[name])) for name in calls if not times[name]}
@@ -59,8 +58,8 @@ def sample(
 
 @contextlib.contextmanager
 def limited_to(threads: int) -> Iterator[None]:
-    """fastattn and the libraries on so many threads; all that there are is what these take by themselves."""
-    from fastattn.runtime.threads import thread_limit, use_threads  # not before what measures imports
+    """Limit fastattn and, below the machine's number of threads, the libraries to so many threads."""
+    from fastattn.runtime.threads import thread_limit, use_threads  # late, since imports may be measured
 
     limited = contextlib.nullcontext() if threads == thread_limit() else library_threads(threads)
     with limited, use_threads(threads):
@@ -70,25 +69,14 @@ def limited_to(threads: int) -> Iterator[None]:
 @contextlib.contextmanager
 def library_threads(count: int) -> Iterator[None]:
     """Limit NumPy's BLAS, OpenMP and PyTorch, if installed, to ``count`` threads; tokenizers to one or all."""
+    from unittest import mock
+
     import threadpoolctl
 
-    with threadpoolctl.threadpool_limits(count), _tokenizers(count > 1), _torch(count):
+    # tokenizers reads the variable at each call; its pool has as many threads as the machine has CPUs.
+    variables = {"TOKENIZERS_PARALLELISM": str(count > 1).lower()}
+    with threadpoolctl.threadpool_limits(count), mock.patch.dict(os.environ, variables), _torch(count):
         yield
-
-
-@contextlib.contextmanager
-def _tokenizers(parallel: bool) -> Iterator[None]:
-    """Set the library's variable, which it reads at each call; its pool has as many threads as the machine has CPUs."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "true" if parallel else "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 @contextlib.contextmanager

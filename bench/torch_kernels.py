@@ -3,8 +3,7 @@
 Inputs are first converted, untimed, to the form with which PyTorch is fastest.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,10 +67,10 @@ def attention(arrays: Arrays, heads: int, key_heads: int, head_width: int, causa
 
 
 def attention_step(arrays: Arrays, heads: int, key_heads: int, head_width: int) -> Side:
-    """Keys and values of each row are gathered beforehand: PyTorch does not need the table of indices."""
+    """Each row's keys and values are gathered beforehand, untimed: PyTorch needs no table of indices."""
     rows, width = len(arrays["index"]), heads * head_width
-    found = arrays["key_value"][arrays["index"]]
-    parts = arrays["query"][:, None], found[:, :, :width], found[:, :, width:]
+    key_value = arrays["key_value"][arrays["index"]]
+    parts = arrays["query"][:, None], key_value[:, :, :width], key_value[:, :, width:]
     tensors = [_heads_first(part.reshape(rows, -1, heads, head_width)) for part in parts]
     return _side(lambda: F.scaled_dot_product_attention(*tensors), lambda out: out.numpy().reshape(rows, -1))
 
@@ -89,7 +88,7 @@ def softmax(arrays: Arrays) -> Side:
 
 
 def recur(arrays: Arrays, cell: str, precision: str) -> Side:
-    """Sentences of one length, none of which goes on from a state."""
+    """A recurrent layer over sentences of one length, without earlier states."""
     if precision == "bfloat16":
         return Side(absent="no case of one type")
     directions, B = 2 if "weight_1" in arrays else 1, len(arrays["starts"]) - 1
@@ -110,7 +109,7 @@ def recur(arrays: Arrays, cell: str, precision: str) -> Side:
 
 
 def _images(rows_ND: np.ndarray, grid: tuple[int, int, int]) -> torch.Tensor:
-    """Images BCYX, channels last in memory, of pixels that are rows."""
+    """Images BCYX, channels last in memory, from pixels that are rows."""
     return torch.from_numpy(rows_ND.reshape(*grid, rows_ND.shape[1])).permute(0, 3, 1, 2)
 
 
@@ -122,16 +121,16 @@ def _pixels(images_BCYX: Any) -> np.ndarray:
 
 
 def _image_side(call: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> Side:
-    """Channels last, or channels first, in memory, or in the blocks of oneDNN (its name there), where it has such."""
+    """Channels last or first in memory, or in oneDNN's blocks, if it has the operation (its name there)."""
     calls = {}
     for layout in ("channels last", "channels first", "blocked"):
         form = torch.channels_last if layout == "channels last" else torch.contiguous_format
-        given = [one.contiguous(memory_format=form) if one.dim() == 4 else one for one in tensors]
+        inputs = [tensor.contiguous(memory_format=form) if tensor.dim() == 4 else tensor for tensor in tensors]
         if layout == "blocked":
             if tensors[0].dtype != torch.float32:
                 continue
-            given = [one.to_mkldnn() for one in given]
-        calls[layout] = torch.inference_mode()(lambda given=given: call(*given))
+            inputs = [tensor.to_mkldnn() for tensor in inputs]
+        calls[layout] = torch.inference_mode()(lambda inputs=inputs: call(*inputs))
     return Side(calls, view=_pixels)
 
 
@@ -145,8 +144,8 @@ def convolve(
     tensors = _images(arrays["x"], grid), torch.from_numpy(weight_FYXC).permute(0, 3, 1, 2), *_tensors(arrays, "bias")
     activate, (_, *steps) = ACTIVATIONS[activation], window
     return _image_side(
-        lambda *given: activate(F.conv2d(*given, *steps, groups)),
-        *(one.to(getattr(torch, precision)) for one in tensors),
+        lambda *inputs: activate(F.conv2d(*inputs, *steps, groups)),
+        *(tensor.to(getattr(torch, precision)) for tensor in tensors),
     )
 
 
@@ -158,26 +157,3 @@ def convolve_depthwise(arrays: Arrays, grid: tuple[int, int, int], window: Windo
 
 def pool_windows(arrays: Arrays, grid: tuple[int, int, int], window: Window, mode: str) -> Side:
     return _image_side(lambda x: F.max_pool2d(x, *window), _images(arrays["x"], grid))
-
-
-def scaled(arrays: Sequence[np.ndarray], causal: bool) -> Side:
-    query, key, value = map(torch.from_numpy, arrays)
-
-    call = partial(F.scaled_dot_product_attention, query, key, value, is_causal=causal)
-    return _side(call, lambda out: out.numpy())
-
-
-def flex(
-    arrays: Sequence[np.ndarray], score_mod: Callable | None = None, mask_mod: Callable | None = None
-) -> Callable[[], Any]:
-    """A call of FlexAttention (Dong 2024), compiled when first called, for as many threads as PyTorch has now."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    query, key, value = map(torch.from_numpy, arrays)
-    torch.compiler.reset()
-    compiled = torch.compile(flex_attention, dynamic=False)
-    lengths = None, None, query.shape[2], key.shape[2]
-    with torch.inference_mode():
-        blocks = None if mask_mod is None else create_block_mask(mask_mod, *lengths, device="cpu")
-
-    return torch.inference_mode()(partial(compiled, query, key, value, score_mod=score_mod, block_mask=blocks))

@@ -1,4 +1,4 @@
-"""A checkpoint of Marian's architecture, such as zh-en, in PyTorch: transformers' MarianMTModel of the same weights."""
+"""A checkpoint of Marian's architecture, such as zh-en, as transformers' MarianMTModel."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights import read
 
-# transformers' names of linear layers and norms -> ours; several of theirs are rows of one of ours.
+# transformers' names of linear layers and norms -> fastattn's; one of fastattn's may join the rows of several.
 NAMES = {"self_attn_layer_norm": "self_attention.norm", "encoder_attn_layer_norm": "cross_attention.norm"}
 NAMES |= {"fc1": "feed_forward.inner", "fc2": "feed_forward.outer", "final_layer_norm": "feed_forward.norm"}
 NAMES |= {"self_attn.out_proj": "self_attention.output", "encoder_attn.out_proj": "cross_attention.output"}
@@ -19,7 +19,7 @@ PARTS |= {f"encoder_attn.{name}_proj": ("cross_attention.key_value", part) for p
 
 
 def module(checkpoint: Checkpoint) -> Any:
-    """The model, on the CPU in float32. The token after the last of the vocabulary is what decoders start from."""
+    """The model, on the CPU in float32. Decoders start from the token after the vocabulary's last."""
     import torch
     from transformers import MarianConfig, MarianMTModel
 
@@ -43,9 +43,9 @@ def module(checkpoint: Checkpoint) -> Any:
     model = MarianMTModel(config).eval()
     with torch.no_grad():
         for name, place in model.state_dict().items():
-            given = torch.from_numpy(np.array(_tensor(checkpoint, name), np.float32))
-            place.reshape(-1)[: given.numel()] = given.reshape(-1)  # their last row is the start's
-            place.reshape(-1)[given.numel() :] = -np.inf if name == "final_logits_bias" else 0
+            tensor = torch.from_numpy(np.array(_tensor(checkpoint, name), np.float32))
+            place.reshape(-1)[: tensor.numel()] = tensor.reshape(-1)  # the last row is that of the start token
+            place.reshape(-1)[tensor.numel() :] = -np.inf if name == "final_logits_bias" else 0
     return model
 
 
@@ -82,15 +82,15 @@ def translator(folder: Path, device: str, dtype: str) -> Callable[[list[str]], l
 
     @torch.inference_mode()
     def translate(texts: list[str]) -> list[str]:
-        rows = [[ids.get(piece, ids[text.unk_token]) for piece in pieces.encode(one, out_type=str)] for one in texts]
+        rows = [[ids.get(piece, ids[text.unk_token]) for piece in pieces.encode(line, out_type=str)] for line in texts]
         longest = max(map(len, rows)) + len(ends)
-        given = torch.tensor([[*row, *ends] + [padding] * (longest - len(row) - len(ends)) for row in rows])
-        given = given.to(device)
-        found = model.generate(
-            input_ids=given, attention_mask=given != padding, num_beams=1, do_sample=False, max_new_tokens=256
+        inputs = torch.tensor([[*row, *ends] + [padding] * (longest - len(row) - len(ends)) for row in rows])
+        inputs = inputs.to(device)
+        outputs = model.generate(
+            input_ids=inputs, attention_mask=inputs != padding, num_beams=1, do_sample=False, max_new_tokens=256
         )
         special = {padding, model.config.eos_token_id}
-        words = [[text.target_vocabulary[i] for i in row if i not in special] for row in found.tolist()]
+        words = [[text.target_vocabulary[i] for i in row if i not in special] for row in outputs.tolist()]
         return ["".join(row).replace("\u2581", " ").strip() for row in words]
 
     return translate

@@ -108,27 +108,15 @@ class ResidualNetwork(nn.Module):
         self.stages = len(blocks)
         inputs = stem
         for stage, (count, width) in enumerate(zip(blocks, widths)):
-            made = []
+            layers = []
             for block in range(count):
                 stride, inner = 2 if stage and not block else 1, max(8, width * expansion // 16)
-                made.append(Block(inputs, width, expansion, stride, groups, gate, inner))
+                layers.append(Block(inputs, width, expansion, stride, groups, gate, inner))
                 inputs = width * expansion
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*made))
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
         for stage in range(self.stages):
             x = getattr(self, f"layer{stage + 1}")(x)
         return x
-
-
-def shake(module: nn.Module, seed: int) -> None:
-    """Give batch norms statistics and weights that matter."""
-    generator = torch.Generator().manual_seed(seed)
-    for part in module.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            size = part.weight.shape
-            part.running_mean = torch.randn(size, generator=generator) * 0.3
-            part.running_var = torch.rand(size, generator=generator) + 0.5
-            part.weight.data = torch.rand(size, generator=generator) + 0.5
-            part.bias.data = torch.randn(size, generator=generator) * 0.3

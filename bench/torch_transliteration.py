@@ -13,15 +13,15 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from bench.onnx_session import session
 from fastattn.spec.checkpoint import Checkpoint
 
-Arrays = Sequence[Any]  # of NumPy or PyTorch
+Arrays = Sequence[Any]  # NumPy's or PyTorch's
 HEADS = 4  # of e2k
 
 
 class Engine(NamedTuple):
-    """What a batch of words is decoded with.
+    """The encoder and the step with which a batch of words is decoded.
 
-    encode  (ids_BS, lengths_B), the longest first, to arrays that steps take
-    step    (last_B, there_BS, *those arrays) to logits_BV and the ``states`` arrays that take the place of the first
+    encode  (ids_BS, lengths_B), the longest first, to the arrays of a step
+    step    (last_B, there_BS, *arrays) to logits_BV and new values of the first ``states`` arrays
     """
 
     encode: Callable[..., Arrays]
@@ -45,13 +45,13 @@ def _recurrent(tensors: Any, layer: str, cell: type[nn.GRU] | type[nn.LSTM]) -> 
     inputs, both = tensors[f"{layer}.input.weight"].shape[1], f"{layer}.backward.weight" in tensors
     state = {}
     for direction, (name, end) in enumerate((("state", ""), ("backward", "_reverse"))[: 1 + both]):
-        mine = slice(direction * rows, (direction + 1) * rows)
+        span = slice(direction * rows, (direction + 1) * rows)
         for part in ("weight", "bias"):
-            state[f"{part}_ih_l0{end}"] = torch.tensor(np.asarray(tensors[f"{layer}.input.{part}"])[mine])
+            state[f"{part}_ih_l0{end}"] = torch.tensor(np.asarray(tensors[f"{layer}.input.{part}"])[span])
             state[f"{part}_hh_l0{end}"] = torch.tensor(np.asarray(tensors[f"{layer}.{name}.{part}"]))
-    made = cell(inputs, units, batch_first=True, bidirectional=both)
-    made.load_state_dict(state)
-    return made
+    module = cell(inputs, units, batch_first=True, bidirectional=both)
+    module.load_state_dict(state)
+    return module
 
 
 def _attended(query_BHK: Tensor, keys_BHSK: Tensor, values_BHSV: Tensor, there_BS: Tensor, scale: float) -> Tensor:
@@ -115,7 +115,7 @@ class _ThaiEncoder(_Encoder):
 
 
 class _ThaiStep(nn.Module):
-    """Its layer begins each step with zeros; the state of the step before is the query alone."""
+    """The layer begins each step with zeros; the state of the step before is only the query."""
 
     def __init__(self, tensors: Any):
         super().__init__()
@@ -152,27 +152,27 @@ def onnx_engine(name: str, checkpoint: Checkpoint, threads: int) -> Engine:
     encoder, step, states = MODULES[name]
     ids_BS, lengths_B = torch.ones(2, 3, dtype=torch.int64), torch.tensor([3, 2])
     encoder, step = encoder(checkpoint.tensors).eval(), step(checkpoint.tensors).eval()
-    given = torch.ones(2, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool), *encoder(ids_BS, lengths_B)
-    return Engine(_exported(encoder, (ids_BS, lengths_B), threads), _exported(step, given, threads), states)
+    inputs = torch.ones(2, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool), *encoder(ids_BS, lengths_B)
+    return Engine(_exported(encoder, (ids_BS, lengths_B), threads), _exported(step, inputs, threads), states)
 
 
-def _exported(module: nn.Module, given: tuple[Tensor, ...], threads: int) -> Callable[..., Arrays]:
-    """Dimensions of 2 and 3 are variable: sentences and positions."""
-    names = [f"input{i}" for i in range(len(given))]
+def _exported(module: nn.Module, inputs: tuple[Tensor, ...], threads: int) -> Callable[..., Arrays]:
+    """Dimensions of sizes 2 and 3 are variable: sentences and positions."""
+    names = [f"input{i}" for i in range(len(inputs))]
     axes = {
         name: {at: f"size{size}" for at, size in enumerate(array.shape) if size in (2, 3)}
-        for name, array in zip(names, given, strict=True)
+        for name, array in zip(names, inputs, strict=True)
     }
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, given, file, input_names=names, dynamic_axes=axes, dynamo=False)
-    made = session(file.getvalue(), threads)
-    return lambda *arrays: made.run(None, dict(zip(names, map(np.asarray, arrays), strict=True)))
+        torch.onnx.export(module, inputs, file, input_names=names, dynamic_axes=axes, dynamo=False)
+    runner = session(file.getvalue(), threads)
+    return lambda *arrays: runner.run(None, dict(zip(names, map(np.asarray, arrays), strict=True)))
 
 
-def transliterate(engine: Engine, checkpoint: Checkpoint, words: list[str], most: int) -> list[str]:
-    """A batch of words; characters that the vocabulary lacks become its unknown one, or nothing."""
+def transliterate(engine: Engine, checkpoint: Checkpoint, most: int, words: list[str]) -> list[str]:
+    """Transliterate a batch of words; characters outside the vocabulary become its unknown token, or are dropped."""
     text = checkpoint.text
     numbers = {character: i for i, character in enumerate(text.source_vocabulary)}
     unknown = text.source_vocabulary.index(text.unk_token) if text.unk_token in numbers else None
@@ -183,8 +183,8 @@ def transliterate(engine: Engine, checkpoint: Checkpoint, words: list[str], most
         ids = (numbers.get(character, unknown) for character in (*first, *characters, *last))
         sources.append(np.array([i for i in ids if i is not None]))
     start, end = map(text.target_vocabulary.index, (text.decoder_start_token, text.eos_token))
-    found = greedy(engine, sources, start, end, most)
-    return ["".join(text.target_vocabulary[i] for i in ids) for ids in found]
+    results = greedy(engine, sources, start, end, most)
+    return ["".join(text.target_vocabulary[i] for i in ids) for ids in results]
 
 
 def greedy(engine: Engine, sources: list[np.ndarray], start: int, end: int, most: int) -> list[list[int]]:
@@ -196,11 +196,11 @@ def greedy(engine: Engine, sources: list[np.ndarray], start: int, end: int, most
         ids_BS[b, : lengths_B[b]] = sources[i]
     there_BS = np.arange(lengths_B[0]) < lengths_B[:, None]
     carried = list(engine.encode(ids_BS, lengths_B))
-    last_B, ended_B, made = np.full(len(order), start), np.zeros(len(order), bool), []
-    while len(made) < most and not ended_B.all():
+    last_B, ended_B, steps = np.full(len(order), start), np.zeros(len(order), bool), []
+    while len(steps) < most and not ended_B.all():
         logits_BV, *carried[: engine.states] = engine.step(last_B, there_BS, *carried)
         last_B = np.asarray(logits_BV).argmax(1)
         ended_B |= last_B == end
-        made.append(last_B)
-    found = dict(zip(order, np.stack(made, 1).tolist(), strict=True))
-    return [ids[: ids.index(end)] if end in ids else ids for _, ids in sorted(found.items())]
+        steps.append(last_B)
+    results = dict(zip(order, np.stack(steps, 1).tolist(), strict=True))
+    return [ids[: ids.index(end)] if end in ids else ids for _, ids in sorted(results.items())]

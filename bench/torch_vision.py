@@ -10,7 +10,7 @@ from bench.torch_residual import Block
 
 
 def _chain(widths: list[int], sides: list[int], stride: int = 1, last: bool = True) -> nn.Sequential:
-    """Convolutions padded as "same", with relu after each, perhaps not after the last."""
+    """Convolutions padded as "same", each with relu, which the last may lack."""
     parts: list[nn.Module] = []
     for inputs, outputs, side in zip(widths[:-1], widths[1:], sides, strict=True):
         parts += [nn.Conv2d(inputs, outputs, side, stride, side // 2), nn.ReLU()]
@@ -54,9 +54,9 @@ class SelectiveKernel(nn.Module):
         self.attn = Selection(outputs, paths, inner)
 
     def forward(self, x: Tensor) -> Tensor:
-        given = x.chunk(len(self.paths), 1) if self.split else [x] * len(self.paths)
-        made = torch.stack([path(one) for path, one in zip(self.paths, given, strict=True)], 1)
-        return (made * self.attn(made)).sum(1)
+        inputs = x.chunk(len(self.paths), 1) if self.split else [x] * len(self.paths)
+        outputs = torch.stack([path(part) for path, part in zip(self.paths, inputs, strict=True)], 1)
+        return (outputs * self.attn(outputs)).sum(1)
 
 
 class SpatialTransformer(nn.Module):
@@ -84,14 +84,14 @@ class DynamicCapacity(nn.Module):
     def __init__(self, coarse: nn.Sequential, fine: nn.Sequential, classes: int, patches: int, side: int, step: int):
         super().__init__()
         self.coarse, self.fine, self.patches, self.side, self.step = coarse, fine, patches, side, step
-        self.top = nn.Linear([one for one in coarse if isinstance(one, nn.Conv2d)][-1].out_channels, classes)
+        self.top = nn.Linear([layer for layer in coarse if isinstance(layer, nn.Conv2d)][-1].out_channels, classes)
 
     def answer(self, features: Tensor) -> Tensor:
         """Logits, whose maxima go to the first of equal places."""
         return self.top(features.flatten(2).max(2).values)
 
     def saliency(self, x: Tensor) -> Tensor:
-        """[B, y, x]"""
+        """Saliency [B, y, x]."""
         features = self.coarse(x).detach().requires_grad_()
         with torch.enable_grad():
             logs = self.answer(features).log_softmax(1)
@@ -102,9 +102,9 @@ class DynamicCapacity(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features = self.coarse(x).clone()
         columns, half = features.shape[3], self.side // 2
-        chosen = self.saliency(x).flatten(1).sort(dim=1, descending=True, stable=True).indices[:, : self.patches]
+        places_BP = self.saliency(x).flatten(1).sort(dim=1, descending=True, stable=True).indices[:, : self.patches]
         padded = functional.pad(x, (half, half, half, half))
-        for b, places in enumerate(chosen.tolist()):
+        for b, places in enumerate(places_BP.tolist()):
             for place in places:
                 top, left = place // columns * self.step, place % columns * self.step
                 patch = padded[b : b + 1, :, top : top + self.side, left : left + self.side]
@@ -126,16 +126,16 @@ class ResidualAttention(nn.Module):
         self.mask = nn.Sequential(first, nn.BatchNorm2d(channels), nn.ReLU(), last)
 
     def forward(self, x: Tensor) -> Tensor:
-        features, made = x, [x]
+        features, grids = x, [x]
         for unit in self.trunk:
             features = unit(features)
         for unit in self.down:
-            made.append(unit(functional.max_pool2d(made[-1], 3, 2, 1)))
-        y = made[-1]
+            grids.append(unit(functional.max_pool2d(grids[-1], 3, 2, 1)))
+        y = grids[-1]
         for i in reversed(range(len(self.down))):
-            y = functional.interpolate(self.up[i](y), made[i].shape[2:], mode="bilinear", align_corners=False)
+            y = functional.interpolate(self.up[i](y), grids[i].shape[2:], mode="bilinear", align_corners=False)
             if i:
-                y = y + self.skip[i - 1](made[i])
+                y = y + self.skip[i - 1](grids[i])
         return (1 + torch.sigmoid(self.mask(y))) * features
 
 
@@ -152,13 +152,13 @@ class MultiScaleAttention(nn.Module):
             return functional.interpolate(y, tuple(size), mode="bilinear", align_corners=False)
 
         sizes = [[max(1, int(side * scale)) for side in x.shape[2:]] for scale in self.scales]
-        made = [resized(self.network(resized(x, size)), x.shape[2:]) for size in sizes]
-        weights = self.attention(torch.cat(made, 1)).softmax(1)
-        return sum((weights[:, s : s + 1] * one for s, one in enumerate(made)), torch.zeros(()))
+        grids = [resized(self.network(resized(x, size)), x.shape[2:]) for size in sizes]
+        weights = self.attention(torch.cat(grids, 1)).softmax(1)
+        return sum((weights[:, s : s + 1] * grid for s, grid in enumerate(grids)), torch.zeros(()))
 
 
 class PatchAttention(nn.Module):
-    """A block of timm's VisionTransformer, perhaps behind its patches (Dosovitskiy 2021)."""
+    """A block of timm's VisionTransformer, perhaps after its patches (Dosovitskiy 2021)."""
 
     def __init__(self, width: int, heads: int, inner: int, channels: int = 0, patch: int = 0):
         super().__init__()

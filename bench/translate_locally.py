@@ -1,4 +1,4 @@
-"""Programs for Firefox's models: translateLocally, with the Bergamot engine (C++, intgemm), and fxtranslate (Rust)."""
+"""translateLocally, a program for Firefox's models with the Bergamot engine (C++, intgemm)."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 VARIABLE = "FASTATTN_TRANSLATELOCALLY"
-CONFIG = "config.intgemm8bitalpha.yml"  # the only name that it accepts
+CONFIG = "config.intgemm8bitalpha.yml"  # the only name that the program accepts
 
 
 def program() -> str | None:
@@ -18,7 +18,7 @@ def program() -> str | None:
 class TranslateLocally:
     """The program with ``models``, {short name: folder of a Firefox model}, in an empty ``folder``.
 
-    It reads its models from the user's data folder and its settings from the configuration folder; here both are below
+    The program reads models from the user's data folder and settings from the configuration folder; here both are below
     ``folder``, so that the user's own have no effect.
 
     Raises FileNotFoundError for a model that it cannot load.
@@ -41,8 +41,8 @@ class TranslateLocally:
                 (home / file.name).symlink_to(file.absolute())
         description = home / "model_info.json"
         description.unlink(missing_ok=True)
-        said = {"modelName": name, "shortName": name, "type": "tiny", "src": name, "trg": name, "version": 1, "API": 1}
-        description.write_text(json.dumps(said), encoding="utf-8")
+        info = {"modelName": name, "shortName": name, "type": "tiny", "src": name, "trg": name, "version": 1, "API": 1}
+        description.write_text(json.dumps(info), encoding="utf-8")
 
     def translate(self, name: str, source: Path, target: Path, threads: int) -> None:
         command, environment = self.command(name, source, target, threads)
@@ -51,43 +51,11 @@ class TranslateLocally:
             raise RuntimeError(f"{self.name}: {done.stderr.strip().rpartition(chr(10))[2] or done.returncode}")
 
     def command(self, name: str, source: Path, target: Path, threads: int) -> tuple[list[str], dict[str, str]]:
-        return [self._program, "-m", name, "-i", str(source), "-o", str(target)], self._environment(threads)
-
-    def _environment(self, threads: int) -> dict[str, str]:
-        """The environment; its cache of sentences is off: a repeated text would measure the cache."""
+        """Arguments and environment; the program's cache of sentences is off: a repeated text would measure it."""
         settings = self._folder / f"settings-{threads}" / self.name
         settings.mkdir(parents=True, exist_ok=True)
-        said = f"[General]\ncpu_cores={threads}\ncache_translations=false\n"
-        (settings / f"{self.name}.conf").write_text(said, encoding="utf-8")
-        return {
-            **os.environ,
-            "XDG_DATA_HOME": str(self._folder / "data"),
-            "XDG_CONFIG_HOME": str(settings.parent),
-            "QT_QPA_PLATFORM": "offscreen",
-        }
-
-
-LIBRARY = NAME = "fxtranslate"
-
-
-class FxTranslate:
-    """The model in a folder; FileNotFoundError for one without its files. Used by the thread that made it alone."""
-
-    name = NAME
-
-    def __init__(self, folder: Path):
-        import fxtranslate
-
-        vocabularies = _contents(folder, "*vocab*.spm")  # srcvocab comes before trgvocab; one serves both
-        (model,), (shortlist,) = _contents(folder, "model.*.bin"), _contents(folder, "lex.*.bin")
-        self._engine = fxtranslate.Translator(model, vocabularies[0], vocabularies[-1], shortlist)
-
-    def translate(self, text: str) -> str:
-        return self._engine.translate_long(text)
-
-
-def _contents(folder: Path, pattern: str) -> list[bytes]:
-    files = sorted(folder.glob(pattern))
-    if not files:
-        raise FileNotFoundError(f"{NAME} wants a file {pattern} in {folder}")
-    return [file.read_bytes() for file in files]
+        text = f"[General]\ncpu_cores={threads}\ncache_translations=false\n"
+        (settings / f"{self.name}.conf").write_text(text, encoding="utf-8")
+        folders = {"XDG_DATA_HOME": str(self._folder / "data"), "XDG_CONFIG_HOME": str(settings.parent)}
+        environment = {**os.environ, **folders, "QT_QPA_PLATFORM": "offscreen"}
+        return [self._program, "-m", name, "-i", str(source), "-o", str(target)], environment

@@ -16,7 +16,7 @@ ODD = WIDE | {
     "d_model": 33, "encoder_layers": 2, "encoder_attention_heads": 11, "decoder_attention_heads": 3,
     "activation_function": "swish",
 }  # fmt: skip
-# As the published ones search, and further settings.
+# The published models' searches, and further settings.
 EARLY = {"max_length": 24, "num_beams": 4, "early_stopping": True, "forced_eos_token_id": 2}
 LATE = {"max_length": 22, "num_beams": 4, "length_penalty": 0.6, "no_repeat_ngram_size": 3}
 NEVER = {"max_length": 20, "num_beams": 4, "early_stopping": "never", "min_length": 5, "bad_words_ids": [[7], [12, 13]]}
@@ -62,7 +62,7 @@ LARGE = {
     "init_std": 0.04,
 }  # fmt: skip
 NLLB = LARGE | SCALED
-# The published sizes but for the number of layers, and the published search.
+# The published sizes, except the number of layers, and the published search.
 PUBLISHED = [
     *cases("nllb", "M2M100", (NLLB, {"max_length": 24}), rows=256_206, **ENGLISH_FRENCH),
     *cases(
@@ -131,7 +131,7 @@ T5_SMALL = {
 T5_BASE = T5_SMALL | {"d_model": 768, "num_heads": 12, "feed_forward_proj": "gated-gelu"}
 MT5_SMALL = T5_SMALL | {"d_ff": 1024, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 MADLAD = T5_BASE | {"d_model": 1024, "d_kv": 128, "d_ff": 8192, "num_heads": 16}
-# The published sizes but for the number of layers.
+# The published sizes, except the number of layers.
 T5_PUBLISHED = [
     *cases("t5-small", "T5", (T5_SMALL, LATE), rows=32_128, tokenizer="t5", **GERMAN),
     *cases("flan-t5-base", "T5", (GATED | T5_BASE, PLAIN), rows=32_128, tokenizer="t5"),

@@ -18,11 +18,7 @@ FORCED = (5, 6, 7, 8)  # a target whose logits are compared
 
 
 class Agreement(NamedTuple):
-    """How many of the texts have the same on both sides.
-
-    logits  the largest difference, relative to the largest logit
-    lengths how many different lengths of the beams' translations there are
-    """
+    """How many texts have equal results on both sides; logits: the largest difference relative to the largest."""
 
     texts: int
     ids: int
@@ -30,7 +26,6 @@ class Agreement(NamedTuple):
     greedy: int
     beam: int
     joined: int
-    lengths: int
 
     @property
     def whole(self) -> bool:
@@ -38,7 +33,7 @@ class Agreement(NamedTuple):
 
 
 def logits_of(translator: Translator, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
-    """[T, V], each behind the target's ids so far."""
+    """Logits [T, V] after each prefix of the target's ids."""
     model: Any = translator._service.model
     ids, starts = np.array(target, np.int32), np.array([0, len(target)], np.int64)
     hidden_TD, _ = model.prefill(ids, starts, model.encode([np.array(source, np.int32)]))
@@ -57,7 +52,7 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
     languages: dict[str, Any] = {"source_lang": case.source, "target_lang": case.target} if case.source else {}
     tokenizer, translator = TranslationTokenizer(text), Translator.from_checkpoint(checkpoint)
     pair = tokenizer.pair(*languages.values())
-    ours = [tokenizer.source_ids(tokenizer.surrounded_tokens(one, pair)).tolist() for one in texts]
+    ours = [tokenizer.source_ids(tokenizer.surrounded_tokens(line, pair)).tolist() for line in texts]
     theirs = oracle.ids(texts)
     target = [oracle.model.generation_config.decoder_start_token_id, *FORCED]
     logits_TV = oracle.logits(theirs[0], target)
@@ -66,36 +61,35 @@ def agreement(folder: Path, case: TranslatorCase, texts: Sequence[str]) -> Agree
     here_TV, there_TV = logits_of(translator, theirs[0], target), log_softmax(logits_TV)
     is_finite = np.isfinite(there_TV)
     difference = float(np.abs(here_TV[is_finite] - there_TV[is_finite]).max() / np.abs(logits_TV[is_finite]).max())
-    same, joined, lengths = [], 0, set()
+    same, joined = [], 0
     for beams in (1, 4):
-        found = translator.translate(list(texts), details=True, beam_size=beams, split="never", **languages)
+        results = translator.translate(list(texts), details=True, beam_size=beams, split="never", **languages)
         expected = oracle.generate(theirs, beams)
         tokens = [[text.target_vocabulary[index] for index in row] for row in expected]
-        same.append(sum([t for part in one.parts for t in part.tokens] == row for one, row in zip(found, tokens)))
-        # what is of no text, special tokens and rows without one, is joined otherwise by slow tokenizers
+        ours_BT = [[token for part in result.parts for token in part.tokens] for result in results]
+        same.append(sum(map(list.__eq__, ours_BT, tokens)))
+        # slow tokenizers join special tokens and rows without a token in another way
         plain = [not any(not token or token.startswith(("__", "<")) for token in row) for row in tokens]
-        joined = sum(not kept or one.text == oracle.text(row) for one, row, kept in zip(found, expected, plain))
-        lengths = {len(row) for row in expected}
-    return Agreement(
-        len(texts), sum(a == b for a, b in zip(ours, theirs)), difference, *same, joined=joined, lengths=len(lengths)
-    )
+        triples = zip(results, expected, plain)
+        joined = sum(not is_plain or result.text == oracle.text(row) for result, row, is_plain in triples)
+    return Agreement(len(texts), sum(a == b for a, b in zip(ours, theirs)), difference, *same, joined=joined)
 
 
 LONGEST = 24
 
 
 def with_equal_heads(case: TranslatorCase) -> TranslatorCase:
-    """The case with as many heads in both stacks: the converter's folders name one number."""
+    """The case with as many heads in both stacks: the converter's folders have one number of heads."""
     heads = case.config.get("encoder_attention_heads")
     return replace(case, config=case.config | {"decoder_attention_heads": heads}) if heads else case
 
 
-# What published files say, and the converter asks for: norms before sublayers, a norm of the embedding.
+# The converter requires what published files say: norms before sublayers, a norm of the embedding.
 NORMS = {"bart": (False, True), "mbart": (True, True), "pegasus": (True, False)}
 
 
-def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
-    """The converter's folder of one that transformers has saved, which is completed for it."""
+def converted(folder: Path, out: Path) -> Path:
+    """The converter's folder of a folder that transformers saved and this function completes."""
     from ctranslate2.converters import TransformersConverter
     from transformers import T5Tokenizer
 
@@ -106,14 +100,14 @@ def converted(folder: Path, out: Path, precision: str | None = None) -> Path:
         folder / "config.json",
         config | {"normalize_before": before, "normalize_embedding": embedding, "tokenizer_class": kind},
     )
-    if kind == "T5Tokenizer":  # or UMT5's is not found
+    if kind == "T5Tokenizer":  # else UMT5's is not found
         T5Tokenizer.from_pretrained(folder).save_pretrained(folder)
-    TransformersConverter(str(folder)).convert(str(out), quantization=precision, force=True)
+    TransformersConverter(str(folder)).convert(str(out), force=True)
     return out
 
 
 def tokens_of_both(out: Path, folder: Path, case: TranslatorCase, texts: Sequence[str]) -> dict[str, int]:
-    """How many of the texts have the same tokens in greedy search and with a beam."""
+    """How many texts have the same tokens in greedy search, and with a beam."""
     import ctranslate2
 
     oracle = Oracle(folder, case)
@@ -125,8 +119,8 @@ def tokens_of_both(out: Path, folder: Path, case: TranslatorCase, texts: Sequenc
         expected = theirs.translate_batch(
             sources, target_prefix=prefixes, beam_size=beams, max_decoding_length=LONGEST, min_decoding_length=0
         )
-        found = ours.translate_tokens(
+        results = ours.translate_tokens(
             sources, prefixes, beam_size=beams, max_decoding_length=LONGEST, min_decoding_length=0
         )
-        same[name] = sum(one.tokens == other.hypotheses[0] for one, other in zip(found, expected))
+        same[name] = sum(result.tokens == peer.hypotheses[0] for result, peer in zip(results, expected))
     return same

@@ -44,7 +44,7 @@ class Absent(Exception):
 
 
 def check(name: str, claim: str) -> Callable:
-    """Register a function of (findings, data). It is skipped where a library to compare with is not installed."""
+    """Register a function of (findings, data). It is skipped where a peer's library is not installed."""
 
     def register(function: Callable[["Findings", Data], None]) -> Callable[["Findings", Data], None]:
         def run(data: Data) -> tuple[bool, str]:
@@ -64,7 +64,7 @@ def check(name: str, claim: str) -> Callable:
 
 
 def need(*libraries: str) -> None:
-    """Raise Absent unless they are installed; for a check that imports them late, or in another process."""
+    """Raise Absent unless the modules are installed; for a check that imports them late, or in another process."""
     for name in libraries:
         if importlib.util.find_spec(name) is None:
             raise Absent(f"{name} is not installed")
@@ -77,13 +77,13 @@ class Findings:
         self._passed = True
         self._said: list[str] = []
 
-    def at_least(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
-        sign = ">=" if found >= wanted else "<"
-        self.add(found >= wanted, f"{what} {found:.4g} {unit} {sign} {wanted:.4g}", remark)
+    def at_least(self, what: str, value: float, unit: str, bound: float, remark: str = "") -> None:
+        sign = ">=" if value >= bound else "<"
+        self.add(value >= bound, f"{what} {value:.4g} {unit} {sign} {bound:.4g}", remark)
 
-    def at_most(self, what: str, found: float, unit: str, wanted: float, remark: str = "") -> None:
-        sign = "<=" if found <= wanted else ">"
-        self.add(found <= wanted, f"{what} {found:.4g} {unit} {sign} {wanted:.4g}", remark)
+    def at_most(self, what: str, value: float, unit: str, bound: float, remark: str = "") -> None:
+        sign = "<=" if value <= bound else ">"
+        self.add(value <= bound, f"{what} {value:.4g} {unit} {sign} {bound:.4g}", remark)
 
     def say(self, figure: str) -> None:
         self.add(True, figure)
@@ -97,5 +97,5 @@ class Findings:
         return self._passed, "; ".join(self._said)
 
 
-for _module in pkgutil.iter_modules(__path__):  # which register their checks
+for _module in pkgutil.iter_modules(__path__):  # these modules register their checks
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,151 +1,115 @@
-"""fastattn.attention: against its floor, its peers and its arguments; functions of scores and masks; memory."""
+"""fastattn.attention against PyTorch's and NumPy's, its memory, and score and mask functions against arguments."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench import attention_cases
-from bench.attention_cases import SHAPES, Shape, inputs, ours, positions_first
-from bench.attention_floor import floor, rates
+import fastattn
 from bench.case import OURS, largest_difference
-from bench.checks import Absent, Data, Findings, check
+from bench.checks import Data, Findings, check
 from bench.checks.compare import THREADS, against, compare, in_child, milliseconds, plural, request, timed
 from bench.kernel_cases import attention
-from bench.measure import reader
+from bench.operations.table import normal
 from bench.orchestra import MEMORY_LENGTHS
 from bench.resources import bytes_a_position
-from bench.timing import alternate, library_threads
-from fastattn import BlockMask
-from fastattn.arguments.attention import Heads, PositionBias
-from fastattn.ops import cpu as operations
-from fastattn.ops.cpu import use_threads
+from fastattn.arguments.attention import Heads, PositionBias, RaggedBatch
+from fastattn.ops import cpu
 
-TORCH_SHAPES = ((8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32))
+SHAPES = ((8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32))  # sentences, heads, positions, width of a head
+LONG = (1, 8, 8192, 64)
 
 
-@check(
-    "attention-torch",
-    "one thread and two, (8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32): "
-    "at least 1.8 x PyTorch's scaled_dot_product_attention",
-)
-def torch(findings: Findings, data: Data) -> None:
-    _ratios(findings, [(shape, False, 1.8) for shape in TORCH_SHAPES], "PyTorch")
-
-
-@check("attention-numpy", "one thread and two, (1, 12, 2048, 64): at least 3 x NumPy's, causal 5 x")
-def numpy(findings: Findings, data: Data) -> None:
-    _ratios(findings, [(TORCH_SHAPES[1], False, 3.0), (TORCH_SHAPES[1], True, 5.0)], "NumPy")
-
-
-@check(
-    "attention-reference",
-    "one thread and two: at least 2 x ops.reference in float32, causal at 8192 positions 5 x; from 1024 to 8192 "
-    "positions its memory grows by no more than that of inputs and result",
-)
-def against_reference(findings: Findings, data: Data) -> None:
-    """Of the shape of attention-numpy no less is asked there."""
-    shapes = TORCH_SHAPES[0], TORCH_SHAPES[2], (1, 8, 8192, 64)
-    _ratios(findings, [*((shape, False, 2.0) for shape in shapes), (shapes[2], True, 5.0)], "NumPy")
+def _ratios(findings: Findings, data: Data, cases: list[tuple[tuple[int, ...], bool, float]], peer: str) -> None:
+    """cases: (shape, whether attention is causal, the least ratio)."""
     for threads in THREADS:
-        extra = [_extra(data, threads, length) for length in MEMORY_LENGTHS]
-        grown = (extra[-1] - extra[0]) / (MEMORY_LENGTHS[-1] - MEMORY_LENGTHS[0])
-        said = ", ".join(f"{length}: {size / 1e6:.3g} MB" for length, size in zip(MEMORY_LENGTHS, extra, strict=True))
-        findings.at_most(f"{plural(threads)}, memory:", grown, "bytes a position", bytes_a_position(), said)
-
-
-@check("attention-memory", "one thread and two, n = 8192: less than 4 MB a thread beyond inputs and result")
-def memory(findings: Findings, data: Data) -> None:
-    for threads in THREADS:
-        findings.at_most(plural(threads), _extra(data, threads, 8192) / 1e6, "MB", 4 * threads)
-
-
-def _extra(data: Data, threads: int, length: int) -> float:
-    found = in_child(request(data, "resources", threads, item=f"attention {OURS} {length}"))
-    if found["extra"] is None:
-        raise RuntimeError("the system does not report the memory of a process")
-    return found["extra"]
-
-
-def _ratios(findings: Findings, cases: list[tuple[tuple[int, int, int, int], bool, float]], peer: str) -> None:
-    for threads in THREADS:
-        for shape, causal, wanted in cases:
-            case = against(attention(*shape, causal=causal), peer)
-            sides = compare(case, threads)
+        for shape, causal, least in cases:
+            sides = compare(against(attention(*shape, causal=causal), peer), threads)
             what = f"{plural(threads)}, {shape}{', causal' if causal else ''}:"
             remark = f"{sides[OURS]['rate']}, {sides[peer]['rate']}"
-            findings.at_least(what, sides[peer]["ratio"], f"x {peer}", wanted, remark)
+            findings.at_least(what, sides[peer]["ratio"], f"x {peer}", least, remark)
 
 
-# Functions are made from what they capture, so that PyTorch's FlexAttention takes them too, with its own tensors.
+for _name, _claim, _peer, _cases in (
+    (
+        "attention-torch",
+        "(8, 12, 512, 64), (1, 12, 2048, 64), (32, 12, 128, 32): at least 1.8 x PyTorch's scaled_dot_product_attention",
+        "PyTorch",
+        [(shape, False, 1.8) for shape in SHAPES],
+    ),
+    (
+        "attention-numpy",
+        "(1, 12, 2048, 64): at least 3 x NumPy's, causal 5 x",
+        "NumPy",
+        [(SHAPES[1], False, 3.0), (SHAPES[1], True, 5.0)],
+    ),
+    (
+        "attention-reference",
+        "the other shapes: at least 2 x ops.reference in float32, causal at 8192 positions 5 x",
+        "NumPy",
+        [*((shape, False, 2.0) for shape in (SHAPES[0], SHAPES[2], LONG)), (LONG, True, 5.0)],
+    ),
+):
+    check(_name, f"one thread and two, {_claim}")(partial(_ratios, cases=_cases, peer=_peer))
+
+
+@check(
+    "attention-memory",
+    "one thread and two: at 8192 positions less than 4 MB a thread beyond inputs and result, which from 1024 positions "
+    "on grows by no more than these do",
+)
+def memory(findings: Findings, data: Data) -> None:
+    for threads in THREADS:
+        extra = {}
+        for length in MEMORY_LENGTHS:
+            result = in_child(request(data, "resources", threads, item=f"attention {OURS} {length}"))
+            if result["extra"] is None:
+                raise RuntimeError("the system does not report the memory of a process")
+            extra[length] = result["extra"]
+        first, last = MEMORY_LENGTHS[0], MEMORY_LENGTHS[-1]
+        findings.at_most(plural(threads), extra[last] / 1e6, "MB", 4 * threads)
+        growth = (extra[last] - extra[first]) / (last - first)
+        remark = ", ".join(f"{length}: {size / 1e6:.3g} MB" for length, size in extra.items())
+        findings.at_most("growth", growth, "bytes a position", bytes_a_position(), remark)
+
+
 WINDOW, CAP, DOCUMENTS = 256, 30.0, 8
+FORM_SHAPE = (1, 12, 2048, 64)
+Options = dict[str, Any]
 
 
-def alibi(slopes: Any) -> Callable:
-    """A bias of each head by distance (Press 2022)."""
-    return lambda score, b, h, t, s: score + slopes[h] * (s - t)
-
-
-def capped(tanh: Callable) -> Callable:
-    return lambda score, b, h, t, s: CAP * tanh(score / CAP)
-
-
-def causal(b: Any, h: Any, t: Any, s: Any) -> Any:
-    return s <= t
-
-
-def within(b: Any, h: Any, t: Any, s: Any) -> Any:
-    return (s <= t) & (t - s <= WINDOW)
-
-
-def same_document(document: Any) -> Callable:
-    return lambda b, h, t, s: document[t] == document[s]
-
-
-@dataclass
-class Form:
-    """function   its options of fastattn.attention with a function
-    make       makes that function of what it captures; None: it captures nothing
-    captured   an array, or np.tanh
-    others     {name: options that say the same}
-    """
-
-    kind: str  # score_mod or mask_mod
-    make: Callable
-    captured: Any = None
-    others: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def function(self) -> Callable:
-        return self.make if self.captured is None else self.make(self.captured)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {self.kind: self.function}
-
-
-def slopes(heads: int) -> np.ndarray:
+def _slopes(heads: int) -> np.ndarray:
     return (2.0 ** (-8.0 * np.arange(1, heads + 1) / heads)).astype(np.float32)
 
 
-def forms(heads: int, length: int) -> dict[str, Form]:
-    places = np.arange(length, dtype=np.float32)
-    slopes_H = slopes(heads)
+def forms(heads: int, length: int) -> dict[str, tuple[Options, Options]]:
+    """Name -> (the option that is a function, the argument that means the same)."""
+    places, slopes_H = np.arange(length, dtype=np.float32), _slopes(heads)
     document_T = np.sort(np.random.default_rng(0).integers(0, DOCUMENTS, length)).astype(np.int32)
-    bias_HTS = slopes_H[:, None, None] * (places - places[:, None])
+
+    def alibi(score: Any, b: Any, h: Any, t: Any, s: Any) -> Any:
+        return score + slopes_H[h] * (s - t)
+
+    def capped(score: Any, b: Any, h: Any, t: Any, s: Any) -> Any:
+        return CAP * np.tanh(score / CAP)
+
+    def causal(b: Any, h: Any, t: Any, s: Any) -> Any:
+        return s <= t
+
+    def within(b: Any, h: Any, t: Any, s: Any) -> Any:
+        return (s <= t) & (t - s <= WINDOW)
+
+    def same_document(b: Any, h: Any, t: Any, s: Any) -> Any:
+        return document_T[t] == document_T[s]
+
     return {
-        "ALiBi": Form("score_mod", alibi, slopes_H, {"bias array": {"bias": bias_HTS}}),
-        "soft cap": Form("score_mod", capped, np.tanh, {"softcap": {"softcap": CAP}}),
-        "causal": Form("mask_mod", causal, None, {"causal": {"causal": True}}),
-        "window": Form("mask_mod", within, None, {"window": {"window": (WINDOW, 0)}}),
-        "documents": Form("mask_mod", same_document, document_T, {"mask": {"mask": document_T[:, None] == document_T}}),
+        "ALiBi": ({"score_mod": alibi}, {"bias": slopes_H[:, None, None] * (places - places[:, None])}),
+        "soft cap": ({"score_mod": capped}, {"softcap": CAP}),
+        "causal": ({"mask_mod": causal}, {"causal": True}),
+        "window": ({"mask_mod": within}, {"window": (WINDOW, 0)}),
+        "documents": ({"mask_mod": same_document}, {"mask": document_T[:, None] == document_T}),
     }
-
-
-FORM_SHAPE: Shape = (1, 12, 2048, 64)
-MOST = 1.3
 
 
 @check(
@@ -153,201 +117,33 @@ MOST = 1.3
     "one thread and two, (1, 12, 2048, 64): a score_mod or mask_mod takes at most 1.3 x the time of what says the same",
 )
 def functions(findings: Findings, data: Data) -> None:
-    arrays = inputs(FORM_SHAPE)
-    cases = {name: _calls(name, form, arrays) for name, form in forms(FORM_SHAPE[1], FORM_SHAPE[2]).items()}
-    for calls in cases.values():
-        _agree(calls)
-    for threads in THREADS:
-        for name, calls in cases.items():
+    B, H, T, K = FORM_SHAPE
+    rng = np.random.default_rng(0)
+    arrays = [normal(rng, *FORM_SHAPE) for _ in range(3)]
+    attend = partial(fastattn.attention, *arrays, layout="BHTK")
+    for name, (function, argument) in forms(H, T).items():
+        calls = {"function": partial(attend, **function), "argument": partial(attend, **argument)}
+        if "mask_mod" in function:
+            blocks = fastattn.BlockMask.from_function(function["mask_mod"], 1, 1, T, T)
+            calls["block mask of the function"] = partial(attend, block_mask=blocks)
+        if name == "ALiBi":
+            calls["slopes"] = _with_slopes(arrays)
+        expected = np.asarray(calls["function"]())
+        for kind, call in calls.items():
+            agrees, difference = largest_difference(expected, np.asarray(call()))
+            if not agrees:
+                raise RuntimeError(f"{name}: the result of the {kind} differs from that of the function, {difference}")
+        for threads in THREADS:
             times = timed(calls, threads, seconds=3.0)
-            function = times.pop("function")
-            blocks = times.pop("block mask", None)
-            also = {} if blocks is None else {"block mask of the function": blocks}
-            for other, seconds in times.items():
-                remark = milliseconds({"function": function, other: seconds} | also)
-                what = f"{plural(threads)}, {name}:"
-                findings.at_most(what, function / seconds, f"x {other}", MOST, remark)
+            for kind in (kind for kind in ("argument", "slopes") if kind in times):
+                ratio = times["function"] / times[kind]
+                findings.at_most(f"{plural(threads)}, {name}:", ratio, f"x {kind}", 1.3, milliseconds(times))
 
 
-def _calls(name: str, form: Form, arrays: Any) -> dict[str, Callable]:
-    calls = {"function": ours(arrays, **form.options)}
-    calls |= {other: ours(arrays, **options) for other, options in form.others.items()}
-    if form.kind == "mask_mod":
-        calls["block mask"] = ours(arrays, block_mask=_block_mask(form))
-    if name == "ALiBi":
-        calls["slopes"] = _with_slopes(arrays)
-    return calls
-
-
-def _block_mask(form: Form) -> BlockMask:
-    return BlockMask.from_function(form.function, 1, 1, FORM_SHAPE[2], FORM_SHAPE[2])
-
-
-def _with_slopes(arrays: Any) -> Callable[[], np.ndarray]:
+def _with_slopes(arrays: list[np.ndarray]) -> Callable[[], np.ndarray]:
     """The models' kernel, which takes rows and has ALiBi built in; its result as (B, H, T, K)."""
     B, H, T, K = FORM_SHAPE
-    rows = [positions_first(array).reshape(B * T, H * K) for array in arrays]
-    starts = np.arange(B + 1) * T
-    bias = PositionBias(slopes(H))
-    call = partial(operations.attention, *rows, starts, starts, Heads(H, H, K), position_bias=bias)
+    rows = [np.ascontiguousarray(array.swapaxes(1, 2)).reshape(B * T, H * K) for array in arrays]
+    batch, bias = RaggedBatch(*[np.arange(B + 1) * T] * 2), PositionBias(_slopes(H))
+    call = partial(cpu.attention, *rows, batch, Heads(H, H, K), position_bias=bias)
     return lambda: call().reshape(B, T, H, K).swapaxes(1, 2)
-
-
-def _agree(calls: dict[str, Callable], first: str = "function") -> None:
-    expected = np.asarray(calls[first]())
-    for name, call in calls.items():
-        agrees, difference = largest_difference(expected, np.asarray(call()))
-        if not agrees:
-            raise RuntimeError(f"the result of {name} differs from that of {first}, {difference}")
-
-
-@check(
-    "attention-flex",
-    "one thread and two, (1, 12, 2048, 64): ahead of PyTorch's FlexAttention with causal, window, soft cap, ALiBi and "
-    "document functions",
-)
-def flex(findings: Findings, data: Data) -> None:
-    arrays = inputs(FORM_SHAPE)
-    for threads in THREADS:
-        for name, form in forms(FORM_SHAPE[1], FORM_SHAPE[2]).items():
-            options = form.options if form.kind == "score_mod" else {"block_mask": _block_mask(form)}
-            calls = {OURS: ours(arrays, **options)}
-            calls |= {other: ours(arrays, **options) for other, options in form.others.items()}
-            with library_threads(threads):
-                calls["FlexAttention"] = _compiled(arrays, form)
-            _agree(calls, OURS)
-            times = timed(calls, threads, seconds=2.5)
-            ratio = times["FlexAttention"] / times[OURS]
-            findings.at_least(f"{plural(threads)}, {name}:", ratio, "x FlexAttention", 1.0, milliseconds(times))
-
-
-def _compiled(arrays: Any, form: Form) -> Callable:
-    """FlexAttention after its first call; Absent where it does not compile."""
-    import torch
-
-    from bench.torch_kernels import flex
-
-    captured = {np.tanh: torch.tanh}.get(form.captured) if callable(form.captured) else form.captured
-    if isinstance(captured, np.ndarray):
-        captured = torch.from_numpy(captured)
-    function = form.make if captured is None else form.make(captured)
-    call = flex(arrays, **{form.kind: function})
-    try:
-        call()
-    except Exception as error:  # there is no C++ compiler, or it takes a form that it cannot compile
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Absent(f"FlexAttention does not compile here: {reason}") from error
-    return call
-
-
-LONG_SHAPE: Shape = (1, 8, 8192, 64)
-CAUSAL_SHARE, WINDOW_SHARE = 0.55, 0.12
-
-
-def around(b: int, h: int, t: int, s: int) -> bool:
-    """Keys on both sides, as window=(WINDOW // 2, WINDOW // 2)."""
-    return (s - t <= WINDOW // 2) & (t - s <= WINDOW // 2)
-
-
-@check(
-    "attention-skipping",
-    "one thread and two, (1, 8, 8192, 64): causal at most 0.55 of the full time, a window of 256, to one side or both, "
-    "and block masks of it at most 0.12",
-)
-def skipping(findings: Findings, data: Data) -> None:
-    arrays, length = inputs(LONG_SHAPE), LONG_SHAPE[2]
-    attend = partial(ours, arrays)
-    calls = {"full": attend(), "causal": attend(causal=True)}
-    for name, window, function in (("window", (WINDOW, 0), within), ("both sides", (WINDOW // 2, WINDOW // 2), around)):
-        t_T1, s_S = np.arange(length)[:, None], np.arange(length)
-        blocks = {
-            "mask": BlockMask.from_mask(np.asarray(function(0, 0, t_T1, s_S))),
-            "function": BlockMask.from_function(function, 1, 1, length, length),
-        }
-        calls[name] = attend(window=window)
-        calls |= {f"{name}, block mask of {kind}": attend(block_mask=one) for kind, one in blocks.items()}
-        _agree({other: call for other, call in calls.items() if other.startswith(name)}, name)
-    for threads in THREADS:
-        times = timed(calls, threads, seconds=12.0)
-        for name, seconds in list(times.items())[1:]:
-            wanted = CAUSAL_SHARE if name == "causal" else WINDOW_SHARE
-            remark = milliseconds({"it": seconds, "full": times["full"]})
-            findings.at_most(f"{plural(threads)}, {name}:", seconds / times["full"], "of the full time", wanted, remark)
-
-
-FLOOR_SHARE = 0.85
-BANDWIDTH_SHARE = 0.85
-DECODED, CACHED = (32, 8, 1, 64), 4096  # queries, and keys of each
-
-
-@check(
-    "attention-floor",
-    "one thread and two, five shapes, causal and not: at least 85% of the speed of the tile's products and "
-    "exponentials alone",
-)
-def from_floor(findings: Findings, data: Data) -> None:
-    """The floor on two threads is half of that on one; its rates are the best of those measured before each shape."""
-    times: dict[tuple, dict[str, float]] = {}
-    speeds = []
-    for shape in SHAPES:
-        arrays = inputs(shape)
-        others = [positions_first(array) for array in arrays]
-        for causal in (False, True):
-            calls = {"": ours(arrays, causal=causal), "BTHK": ours(others, layout="BTHK", causal=causal)}
-            for threads in THREADS:
-                speeds.append(rates())
-                with use_threads(threads):
-                    times[threads, shape, causal] = alternate(calls, rounds=9, seconds=3.0)  # no other's threads
-    products, exponentials = (max(found) for found in zip(*speeds, strict=True))
-    findings.say(f"{products / 1e9:.0f} GFLOP/s and {exponentials / 1e9:.1f} G exponentials/s a core")
-    for (threads, shape, causal), found in sorted(times.items(), key=lambda item: item[0][0]):
-        least = floor(shape, causal, (products, exponentials)) / threads
-        remark = f"{1e3 * found['']:.4g} ms, floor {1e3 * least:.4g} ms, BTHK {least / found['BTHK']:.2f}"
-        what = f"{plural(threads)}, {attention_cases.name(shape, causal)}:"
-        findings.at_least(what, least / found[""], "of the floor", FLOOR_SHARE, remark)
-
-
-@check(
-    "attention-ahead",
-    "one thread and two, five shapes, causal and not: ahead of PyTorch's scaled_dot_product_attention and of the "
-    "fastest of ONNX Runtime's operators",
-)
-def ahead(findings: Findings, data: Data) -> None:
-    for threads in THREADS:
-        for shape in SHAPES:
-            for causal in (False, True):
-                case = attention_cases.case(shape, causal, threads)
-                case.sides = {name: side for name, side in case.sides.items() if side.absent != "scores too large"}
-                sides = compare(case, threads, rounds=7, seconds=2.5)
-                what = f"{plural(threads)}, {case.name}:"
-                onnx = min((name for name in sides if name.startswith("ONNX")), key=lambda name: sides[name]["ratio"])
-                for peer in ("PyTorch", onnx):
-                    remark = milliseconds({name: sides[name]["seconds"] for name in (OURS, peer)})
-                    findings.at_least(what, sides[peer]["ratio"], f"x {peer}", 1.0, remark)
-
-
-@check(
-    "attention-cached",
-    f"one thread and two, one query over {CACHED} cached keys, {DECODED}: at least 85% of the bandwidth at which the "
-    "same two arrays are read",
-)
-def cached(findings: Findings, data: Data) -> None:
-    """The bandwidth is that of the faster of the benchmark's own reading (a streaming exclusive or) and torch.sum."""
-    query, key, value = inputs(DECODED, CACHED)
-    size = key.nbytes + value.nbytes
-    for threads in THREADS:
-        calls = {OURS: ours((query, key, value)), "reading": reader([key, value], threads), **_sums(key, value)}
-        times = timed(calls, threads)
-        fastest = min((name for name in times if name != OURS), key=lambda name: times[name])
-        rates_said = ", ".join(f"{name} {size / seconds / 1e9:.1f} GB/s" for name, seconds in times.items())
-        share = times[fastest] / times[OURS]
-        findings.at_least(f"{plural(threads)}:", share, f"of the bandwidth ({fastest})", BANDWIDTH_SHARE, rates_said)
-
-
-def _sums(key: np.ndarray, value: np.ndarray) -> dict:
-    try:
-        import torch
-    except ImportError:
-        return {}
-    tensors = torch.from_numpy(key), torch.from_numpy(value)
-    return {"torch.sum": lambda: [tensor.sum() for tensor in tensors]}

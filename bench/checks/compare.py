@@ -31,23 +31,24 @@ def plural(threads: int) -> str:
     return f"{threads} thread{'s'[: threads > 1]}"
 
 
+def folder_of(model: str) -> Path:
+    return download.resolve(model).absolute()
+
+
 def request(data: Data, part: str, threads: int, **fields: Any) -> Request:
     peers = cache_root() / "bench"
     peers.mkdir(parents=True, exist_ok=True)
-    models = {
-        field: str(download.resolve(name).absolute())
-        for field, name in (("encoder", "minilm"), ("translator", "zh-en"))
-    }
+    models = {"encoder": str(folder_of("minilm")), "translator": str(folder_of("zh-en"))}
     return Request(part, threads, data=str(data.root.absolute()), cache=str(peers), **models, **fields)
 
 
-def in_child(wanted: Request, more: dict[str, str] | None = None) -> dict[str, Any]:
-    """The results of a new process; ``more`` has additional environment variables."""
+def in_child(request: Request) -> dict[str, Any]:
+    """The results of a new process."""
     with tempfile.TemporaryDirectory() as scratch:
-        found = run_child(wanted, Path(scratch), more)
-    if "failed" in found:
-        raise RuntimeError(found["failed"])
-    return found
+        results = run_child(request, Path(scratch))
+    if "failed" in results:
+        raise RuntimeError(results["failed"])
+    return results
 
 
 def against(case: Case, *engines: str) -> Case:
@@ -55,9 +56,9 @@ def against(case: Case, *engines: str) -> Case:
 
 
 def compare(case: Case, threads: int, rounds: int = 9, seconds: float = 10.0) -> dict[str, dict[str, Any]]:
-    """{engine: its results from run_case}; for all but ours with ``ratio``: how many times as fast ours is.
+    """{engine: its results from run_case}; a peer's have ``ratio``: how many times as fast fastattn is.
 
-    Every engine is limited to ``threads``, must be installed and give our result, and runs at its fastest setting.
+    Every engine is limited to ``threads``, must be installed and give the same result, and runs at its fastest setting.
     """
     with use_threads(threads), library_threads(threads):
         sides: dict[str, dict[str, Any]] = run_case(case, rounds, seconds, pause(threads))["sides"]
@@ -94,9 +95,5 @@ def python(*arguments: str, cache: Path | None = None) -> str:
 
 
 def command_of(model: str, *options: str) -> list[str]:
-    """The arguments of Python that translate as the checkpoint itself asks."""
+    """Python's arguments that translate with the checkpoint's own settings."""
     return ["-m", "fastattn.cli", "translate", "--model", str(folder_of(model)), *options]
-
-
-def folder_of(model: str) -> Path:
-    return download.resolve(model).absolute()

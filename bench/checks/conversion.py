@@ -1,4 +1,4 @@
-"""Trainers' checkpoints against what fairseq answered, folders written for other programs against these programs."""
+"""Trainers' checkpoints against fairseq's answers, and folders written for other programs against these programs."""
 
 import json
 import tempfile
@@ -8,8 +8,6 @@ import numpy as np
 
 import fastattn
 from bench.checks import Absent, Data, Findings, check
-from fastattn.spec.checkpoint import Checkpoint
-from fastattn.spec.quantized import as_float32
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.weights import read
 from fastattn.weights.ctranslate2 import convert as ctranslate2_convert
@@ -35,89 +33,24 @@ def _model(*parts: str) -> Path:
 def nqo(findings: Findings, data: Data) -> None:
     from sacrebleu import corpus_bleu
 
-    made = json.loads((GOLDENS / "trainers" / "nqo.json").read_text(encoding="utf-8"))
+    golden = json.loads((GOLDENS / "trainers" / "nqo.json").read_text(encoding="utf-8"))
     test = _model("nqo", "test_data")
     lines, references = (
         (test / f"diane_parallel_002.{name}").read_text(encoding="utf-8").split("\n") for name in ("bam-g", "nqo")
     )
     for size in SIZES:
         translator = fastattn.Translator(_model("nqo", f"latin2nqo_001.{size}"), "float32")
-        answers = made[size]
+        answers = golden[size]
         sources = ["musa dunbuya", *(line.lower() for line in lines[: len(answers) - 1])]
-        found = translator.translate(sources, details=True)
-        same = [one.text == answer["text"] for one, answer in zip(found, answers)]
+        results = translator.translate(sources, details=True)
+        pairs = list(zip(results, answers))
+        same = [result.text == answer["text"] for result, answer in pairs]
         findings.at_least(f"{size}: fairseq's texts", sum(same), f"of {len(same)}", len(same))
-        worst = max(abs(one.scores[0] - answer["score"]) for one, answer in zip(found, answers) if one.scores)
+        worst = max(abs(result.scores[0] - answer["score"]) for result, answer in pairs if result.scores)
         findings.at_most(f"{size}: scores differ by", worst, "", 1e-4)
         texts = translator.translate([line.lower() for line in lines[:REFERENCES]])
         bleu = corpus_bleu(texts, [references[:REFERENCES]], tokenize="none").score
         findings.say(f"{size}: BLEU {bleu:.1f} of {REFERENCES} shipped references")
-
-
-def _opennmt(checkpoint: Checkpoint) -> bytes:
-    """A model of norms before each sublayer as OpenNMT-py would save it."""
-    from fastattn.spec.positions import sinusoid_table
-    from fastattn.weights.tensor_mapping import map_tensors
-    from fastattn.weights.trainers.opennmt import POSITIONS, _table
-    from tests.weights.recurrent.writer import opennmt_bytes
-
-    weights, tensors = {}, checkpoint.tensors
-    for name, part in map_tensors(_table({}), checkpoint.spec).items():
-        begin = 0
-        for theirs, rows in zip(part.names, part.row_counts):
-            cut = as_float32(tensors[name])[begin : begin + rows]
-            weights[str(theirs).removeprefix("model.")] = np.ascontiguousarray(cut)
-            begin += rows
-    encoder = checkpoint.spec.encoder
-    table = sinusoid_table(1024, encoder.width, start=encoder.positions.start)[:, None]
-    for stack in ("encoder", "decoder"):
-        weights[POSITIONS.replace("STACK", stack).removeprefix("model.")] = np.ascontiguousarray(table)
-    weights["generator.bias"] = np.zeros(checkpoint.spec.decoder.vocabulary, np.float32)
-    options = {
-        "encoder_type": "transformer", "decoder_type": "transformer", "enc_layers": encoder.layers,
-        "dec_layers": checkpoint.spec.decoder.layers, "enc_hid_size": encoder.width, "dec_hid_size": encoder.width,
-        "heads": encoder.attention.heads, "transformer_ff": encoder.feed_forward.inner_width,
-        "position_encoding": True, "norm_eps": encoder.norms.epsilon,
-    }  # fmt: skip
-    text = checkpoint.text
-    vocab = {"src": [*text.source_vocabulary], "tgt": [*text.target_vocabulary], "decoder_start_token": "</s>"}
-    return opennmt_bytes(weights, options, vocab)
-
-
-@check(
-    "trainers-rewritten",
-    f"the same tokens, greedy and beam 4, {LINES} lines: zh-en as Marian's Hugging Face folder and CTranslate2's, nqo "
-    "as OpenNMT-py's checkpoint and CTranslate2's folder",
-)
-def rewritten(findings: Findings, data: Data) -> None:
-    with tempfile.TemporaryDirectory() as top:
-        zh, nqo = read(_model("zh-en")), read(_model("nqo", f"latin2nqo_001.{SIZES[0]}"))
-        folders = {name: Path(top, name) for name in ("Marian", "CTranslate2", "OpenNMT-py", "nqo CTranslate2")}
-        for folder in folders.values():
-            folder.mkdir()
-        huggingface_convert.write(folders["Marian"], zh, "float32")
-        ctranslate2_convert.write(folders["CTranslate2"], zh, "float32")
-        ctranslate2_convert.write(folders["nqo CTranslate2"], nqo, "float32")
-        (folders["OpenNMT-py"] / "model_step_1.pt").write_bytes(_opennmt(nqo))
-        (folders["OpenNMT-py"] / "bpe.codes").write_bytes(nqo.text.codes)
-        latin = (
-            (_model("nqo", "test_data") / "diane_parallel_002.bam-g").read_text(encoding="utf-8").lower().split("\n")
-        )
-        for origin, lines, names in (
-            (_model("zh-en"), data.flores("zh")[:LINES], ("Marian", "CTranslate2")),
-            (_model("nqo", f"latin2nqo_001.{SIZES[0]}"), latin[:LINES], ("OpenNMT-py", "nqo CTranslate2")),
-        ):
-            tokenizer = TranslationTokenizer(read(origin).text)
-            sources = [tokenizer.source_tokens(line) for line in lines]
-            translator = fastattn.Translator(origin, "float32")
-            for name in names:
-                other = fastattn.Translator(folders[name], "float32")
-                given = [[*one, "</s>"] for one in sources] if name == "OpenNMT-py" else sources
-                for beam in (1, 4):
-                    expected = translator.translate_tokens(sources, beam_size=beam, suppress_sequences=[])
-                    found = other.translate_tokens(given, beam_size=beam, suppress_sequences=[])
-                    same = sum(a.hypotheses == b.hypotheses for a, b in zip(expected, found))
-                    findings.at_least(f"{name}, beam {beam}:", same, f"of {LINES} the same", LINES)
 
 
 @check(
@@ -153,15 +86,15 @@ def round_trips(findings: Findings, data: Data) -> None:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
         ours = fastattn.Translator(folder, "float32").translate_tokens(sources, beam_size=4)
         ids, same, worst = TranslationTokenizer(written.text), 0, 0.0
-        for source, one in zip(sources, ours):
+        for source, result in zip(sources, ours):
             with torch.inference_mode():
-                found = model.generate(
+                generated = model.generate(
                     torch.tensor(ids.source_ids(source)[None], dtype=torch.long), num_beams=4, max_new_tokens=250,
                     return_dict_in_generate=True, output_scores=True,
                 )  # fmt: skip
-            tokens = [written.text.target_vocabulary[i] for i in found.sequences[0, 1:].tolist()]
-            same += [token for token in tokens if token not in ("</s>", "<pad>")] == one.hypotheses[0]
-            worst = max(worst, abs(found.sequences_scores[0].item() - one.scores[0]))
+            tokens = [written.text.target_vocabulary[i] for i in generated.sequences[0, 1:].tolist()]
+            same += [token for token in tokens if token not in ("</s>", "<pad>")] == result.hypotheses[0]
+            worst = max(worst, abs(generated.sequences_scores[0].item() - result.scores[0]))
         findings.at_least("transformers:", same, f"of {LINES} the same", LINES)
         findings.at_most("scores differ by", worst, "", 1e-4)
         folder = Path(top, "minilm")

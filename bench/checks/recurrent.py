@@ -6,6 +6,8 @@ import random
 import re
 import zipfile
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,8 @@ from bench.measure import peak_flops, reader
 from bench.operations.recurrent import recur
 from bench.operations.table import WEIGHT_BYTES
 from bench.timing import library_threads, once
-from bench.train import hulls
 from fastattn import Translator
 from fastattn.ops.cpu import use_threads
-from fastattn.translation.pointer import PointerNetwork
 from fastattn.weights import download, read
 
 WIDTH, LENGTH = 512, 50
@@ -50,9 +50,9 @@ def recurrent(findings: Findings, data: Data) -> None:
 
 
 def _share(threads: int, sentences: int, precision: str, seconds: float) -> str:
-    """How near the limit it is: arithmetic of many sentences; reading U once a step of one, which caches have room for.
+    """The time as a share of the limit: arithmetic for many sentences; for one, reading U from a cache at each step.
 
-    That includes the product of all inputs, which reads its weights once.
+    The product of all inputs is included; it reads its weights once.
     """
     weights, rows = 4 * WIDTH * WIDTH, sentences * LENGTH
     with use_threads(threads), library_threads(threads):
@@ -65,133 +65,30 @@ def _share(threads: int, sentences: int, precision: str, seconds: float) -> str:
     return f"{moved / 1e9:.0f} GB/s, {moved / limit:.0%} of {limit / 1e9:.0f} GB/s, the bandwidth for as many weights"
 
 
-def _agree(ours: np.ndarray, other: np.ndarray) -> tuple[bool, str]:
-    """By the mean: in int8 the greatest difference of 1.6 million states is a fifth, of peers' from float32 too."""
-    difference = float(np.sqrt(np.square(ours - other).mean()))
+def _agree(ours: np.ndarray, theirs: np.ndarray) -> tuple[bool, str]:
+    """Compare means: in int8 the greatest difference of 1.6 million states is a fifth, as of peers from float32."""
+    difference = float(np.sqrt(np.square(ours - theirs).mean()))
     return difference <= 0.02, f"{difference:.0e}"
-
-
-KINDS = ("attention", "plain")
-MOST = 60  # words of a translation
-LINES = 64
-
-
-def trained_folder(data: Data, name: str, file: str = "model.pt") -> Path:
-    """What ``bench.train`` wrote; Absent where it has not."""
-    folder = data.root / "trained" / name
-    if not (folder / file).exists():
-        raise Absent(f"python -m bench.train {name} --into {folder}")
-    return folder
-
-
-def _held_out(folder: Path) -> list[str]:
-    return [line.split("\t")[0] for line in (folder / "held-out.tsv").read_text(encoding="utf-8").splitlines()]
-
-
-class _Torch:
-    """The tutorial's network with a folder's weights."""
-
-    def __init__(self, folder: Path):
-        import torch
-
-        from bench.train import translation
-
-        source, self.words = (
-            (folder / name).read_text(encoding="utf-8").split() for name in ("source.txt", "target.txt")
-        )
-        self.numbers = {word: i for i, word in enumerate(source)}
-        self.model = translation.Translator(folder.name, len(source), len(self.words))
-        self.model.load_state_dict(torch.load(folder / "model.pt"))
-        self.tensor: Any = torch.tensor
-        self.ids = translation.ids
-
-    def translate(self, lines: list[str], batch: int) -> list[str]:
-        """Greedily; the lines of a batch are of like length."""
-        order, made = sorted(range(len(lines)), key=lambda i: len(lines[i].split())), {}
-        for at in range(0, len(lines), batch):
-            chosen = order[at : at + batch]
-            sources = [self.tensor(self.ids(lines[i].split(), self.numbers)) for i in chosen]
-            made |= dict(zip(chosen, self.model.translate(sources, MOST), strict=True))
-        return [" ".join(self.words[word] for word in made[i]) for i in range(len(lines))]
-
-
-def _ours(folder: Path, threads: int) -> Any:
-    translator = Translator(folder, "float32", threads=threads)
-    return lambda lines: translator.translate(lines, split="never", beam_size=1, max_decoding_length=MOST)
-
-
-@check("trained-greedy", "greedy translations of all held-out lines equal PyTorch's, with attention and without: 99.9%")
-def greedy(findings: Findings, data: Data) -> None:
-    for kind in KINDS:
-        folder = trained_folder(data, kind)
-        lines = _held_out(folder)
-        pairs = zip(_ours(folder, 1)(lines), _Torch(folder).translate(lines, LINES), strict=True)
-        share = 100 * sum(a == b for a, b in pairs) / len(lines)
-        findings.at_least(f"{kind}:", share, f"% of {len(lines)} lines", 99.9)
-
-
-@check("trained-pointer", "hulls of 2,000 sets of points that were not learned, greedily: as many right as in PyTorch")
-def pointing(findings: Findings, data: Data) -> None:
-    folder, points = trained_folder(data, "pointer"), hulls.examples(2000, seed=0)  # training's seeds begin at 1
-    import torch
-
-    from bench.train import pointer
-
-    theirs = pointer.point(pointer.restored(torch.load(folder / "model.pt")), points, hulls.MOST + 1)
-    with PointerNetwork(folder, "float32", threads=1) as network:
-        ours = [one.rows for (one,) in network.point(points, beam_size=1)]
-    wanted = [hulls.hull(array) for array in points]
-    right = [sum(rows == hull for rows, hull in zip(found, wanted, strict=True)) for found in (ours, theirs)]
-    findings.at_least("right:", right[0], f"of {len(points)} hulls", right[1], "the bound is PyTorch's")
-    findings.at_most("right:", right[0], f"of {len(points)} hulls", right[1])
-    findings.at_least("same places:", sum(a == b for a, b in zip(ours, theirs)), "hulls", 0.999 * len(points))
-
-
-@check(
-    "trained-speed", f"greedy, batches of {LINES} and one line at a time, one thread and two: ahead of PyTorch's eager"
-)
-def trained_speed(findings: Findings, data: Data) -> None:
-    for kind in KINDS:
-        folder = trained_folder(data, kind)
-        lines, torch = _held_out(folder)[:320:5], _Torch(folder)
-        for threads in THREADS:
-            ours = _ours(folder, threads)
-            for batch in (LINES, 1):
-                some = lines if batch > 1 else lines[::4]
-                calls = {
-                    OURS: lambda: [ours(some[at : at + batch]) for at in range(0, len(some), batch)],  # noqa: B023
-                    "PyTorch": lambda: torch.translate(some, batch),  # noqa: B023
-                }
-                seconds = timed(calls, threads, rounds=5, seconds=4.0)
-                ratio, rate = seconds["PyTorch"] / seconds[OURS], len(some) / seconds[OURS]
-                what = f"{kind}, {plural(threads)}, {'batches' if batch > 1 else 'one at a time'}:"
-                findings.at_least(what, ratio, "x PyTorch", 1.0, f"{rate:,.0f} lines/s")
 
 
 ENGLISH, THAI = 1000, 500
 BATCH, ALONE = 64, 8
 WANTED = {"PyTorch": 3.0, "ONNX Runtime": 1.5}
-Program = Callable[[str], str]
 
 
 def package(name: str) -> Path:
     """The folder of an installed package, which is not imported; raises Absent if it is missing."""
-    found = importlib.util.find_spec(name)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
         raise Absent(f"the package {name} is not installed")
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
-def agreement(findings: Findings, model: str, words: list[str], program: Program) -> None:
-    expected = [program(word) for word in words]
-    different = [
-        f"{word} {found!r}, not {theirs!r}"
-        for word, found, theirs in zip(words, Translator(model).translate(words), expected)
-        if found != theirs
-    ]
-    findings.at_least(
-        model, len(words) - len(different), f"of {len(words)} words", len(words), "; ".join(different[:3])
-    )
+def agreement(findings: Findings, model: str, words: list[str], program: Callable[[str], str]) -> None:
+    results = zip(words, Translator(model).translate(words), map(program, words))
+    different = [f"{word} {ours!r}, not {theirs!r}" for word, ours, theirs in results if ours != theirs]
+    same = len(words) - len(different)
+    findings.at_least(model, same, f"of {len(words)} words", len(words), "; ".join(different[:3]))
 
 
 @check("transliteration-e2k", f"e2k, {ENGLISH} English words of tatoeba.org: the katakana of its own package")
@@ -221,6 +118,10 @@ def thai(count: int) -> list[str]:
     return random.Random(3).sample(words, count)
 
 
+def _in_batches(call: Callable[[list[str]], list[str]], batches: list[list[str]]) -> list[str]:
+    return [word for batch in batches for word in call(batch)]
+
+
 @check(
     "transliteration-speed",
     f"e2k and thai2rom, float32, batches of {BATCH} words and one at a time, one thread and two: "
@@ -231,20 +132,18 @@ def transliteration_speed(findings: Findings, data: Data) -> None:
 
     for name, words, most in (("e2k", english(data, BATCH), 16), ("thai2rom", thai(BATCH), 100)):
         checkpoint = read(download.resolve(name))
-        for threads in THREADS:
-            peers = {"PyTorch": torch_engine(name, checkpoint), "ONNX Runtime": onnx_engine(name, checkpoint, threads)}
-            ours = Translator(name, "float32", threads=threads)
-            for some, size in ((words, BATCH), (words[::ALONE], 1)):
-                batches = [some[at : at + size] for at in range(0, len(some), size)]
-                sides: dict[str, Callable[[list[str]], list[str]]] = {OURS: ours.translate}
-                for peer, engine in peers.items():
-                    sides[peer] = lambda batch, engine=engine: transliterate(engine, checkpoint, batch, most)  # noqa: B023
-                found = {side: [word for batch in batches for word in call(batch)] for side, call in sides.items()}
-                calls = {side: lambda call=call: [call(batch) for batch in batches] for side, call in sides.items()}  # noqa: B023
-                rates = {side: len(some) / seconds for side, seconds in timed(calls, threads).items()}
-                what = f"{name}, {plural(threads)}, {'batches' if size > 1 else 'one at a time'}:"
-                findings.say(", ".join(f"{side} {rate:,.0f} words/s" for side, rate in rates.items()))
-                for peer, wanted in WANTED.items():
-                    same = sum(map(str.__eq__, found[peer], found[OURS]))
-                    findings.at_least(f"{what} the words of {peer}:", same, f"of {len(some)}", 0.98 * len(some))
-                    findings.at_least(what, rates[OURS] / rates[peer], f"x {peer}", wanted)
+        for threads, alone in product(THREADS, (False, True)):
+            ours: Any = Translator(name, "float32", threads=threads)
+            peers = torch_engine(name, checkpoint), onnx_engine(name, checkpoint, threads)
+            sides = {OURS: ours.translate}
+            sides |= {side: partial(transliterate, peer, checkpoint, most) for side, peer in zip(WANTED, peers)}
+            batches = [[word] for word in words[::ALONE]] if alone else [words]
+            calls = {side: partial(_in_batches, call, batches) for side, call in sides.items()}
+            results, times = {side: call() for side, call in calls.items()}, timed(calls, threads)
+            count = len(results[OURS])
+            findings.say(", ".join(f"{side} {count / seconds:,.0f} words/s" for side, seconds in times.items()))
+            what = f"{name}, {plural(threads)}, {'one at a time' if alone else 'batches'}:"
+            for peer, least in WANTED.items():
+                same = sum(map(str.__eq__, results[peer], results[OURS]))
+                findings.at_least(f"{what} the words of {peer}:", same, f"of {count}", 0.98 * count)
+                findings.at_least(what, times[peer] / times[OURS], f"x {peer}", least)

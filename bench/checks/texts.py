@@ -1,27 +1,20 @@
-"""What surrounds a translation: alignment, terms, loops, the places between sentences.
+"""Alignment, judged by the error rate of Och and Ney (2003) with all links sure, and terms of translations."""
 
-Alignment is judged by the error rate of Och and Ney (2003), all links being sure.
-"""
-
-import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.checks import Data, Findings, check
 from fastattn import Translator
-from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import is_spaceless
 from fastattn.translation.alignment import WordLink, pharaoh, word_links
-from fastattn.translation.guarded import LOOP, GuardedTranslation, loops, what_is_wrong
 
 PAIRS = Path(__file__).parents[1] / "links.txt"
 MOST_ERRORS = 0.25
 
 
 class Linked(NamedTuple):
-    """A pair of sentences, and which of what Pharaoh's form counts is linked."""
+    """A pair of sentences, and the links between their words, counted as in Pharaoh's format."""
 
     source: str
     target: str
@@ -29,18 +22,18 @@ class Linked(NamedTuple):
 
 
 def linked(model: str) -> list[Linked]:
-    found = []
+    pairs = []
     for line in PAIRS.read_text(encoding="utf-8").splitlines():
         if line.startswith(model + "\t"):
             _, source, target, links = line.split("\t")
             spans = [
-                WordLink(one, other)
+                WordLink(source_span, target_span)
                 for link in links.split()
-                for one in _spans(source, link.partition("=")[0])
-                for other in _spans(target, link.partition("=")[2])
+                for source_span in _spans(source, link.partition("=")[0])
+                for target_span in _spans(target, link.partition("=")[2])
             ]
-            found.append(Linked(source, target, set(pharaoh(source, target, spans).split())))
-    return found
+            pairs.append(Linked(source, target, set(pharaoh(source, target, spans).split())))
+    return pairs
 
 
 def _spans(text: str, words: str) -> list[tuple[int, int]]:
@@ -62,10 +55,10 @@ def alignment(findings: Findings, data: Data) -> None:
     for model in ("en-pt", "zh-en"):
         pairs = linked(model)
         with Translator(model) as translator:
-            found = [set(_found(translator, pair).split()) for pair in pairs]
+            predicted = [set(_found(translator, pair).split()) for pair in pairs]
         findings.at_least(f"{model}:", len(pairs), "pairs", 30)
-        common = sum(len(pair.links & one) for pair, one in zip(pairs, found, strict=True))
-        counted = sum(len(pair.links) + len(one) for pair, one in zip(pairs, found, strict=True))
+        common = sum(len(pair.links & guess) for pair, guess in zip(pairs, predicted, strict=True))
+        counted = sum(len(pair.links) + len(guess) for pair, guess in zip(pairs, predicted, strict=True))
         findings.at_most("error rate", 1 - 2 * common / counted, "", MOST_ERRORS)
     with Translator("pt-en") as first, Translator("en-pt") as second:
         chain = Translator.chain(first, second)
@@ -81,7 +74,7 @@ def alignment(findings: Findings, data: Data) -> None:
 
 
 def _found(translator: Translator, pair: Linked) -> str:
-    """What the attention links when the model is made to write the pair's translation."""
+    """The links of the attention when the model is forced to write the pair's translation."""
     answer = translator.translate(pair.source, details=True, return_attention=True, target_prefix=pair.target)
     links = [
         link
@@ -129,164 +122,23 @@ def glossary(findings: Findings, data: Data) -> None:
     with Translator("en-pt") as translator:
         plain = translator.translate(texts)
         with_terms = translator.with_glossary(TERMS).translate(texts)
-    wanted = {(term, b) for term in TERMS for b, text in enumerate(texts) if _occurrences(term, text)}
+    places = {(term, b) for term in TERMS for b, text in enumerate(texts) if _occurrences(term, text)}
     missed = [
         (term, b)
-        for term, b in sorted(wanted)
+        for term, b in sorted(places)
         if with_terms[b].lower().count(TERMS[term].lower()) < _occurrences(term, texts[b])
     ]
-    without = sum(plain[b].lower().count(TERMS[term].lower()) < _occurrences(term, texts[b]) for term, b in wanted)
+    without = sum(plain[b].lower().count(TERMS[term].lower()) < _occurrences(term, texts[b]) for term, b in places)
     findings.at_least("terms", len(TERMS), "", 100)
-    findings.at_most("not honoured", len(missed), f"of {len(wanted)} places", 0, f"{without} without the glossary")
+    findings.at_most("not honoured", len(missed), f"of {len(places)} places", 0, f"{without} without the glossary")
     for term, b in missed[:3]:
         findings.say(f"{term}: {with_terms[b]!r}")
     untouched = [b for b, text in enumerate(texts) if not any(_occurrences(term, text) for term in TERMS)]
     changed = sum(plain[b] != with_terms[b] for b in untouched)
     findings.at_most("changed without a term", changed, f"of {len(untouched)}", 0)
-    scores = [sacrebleu.corpus_bleu(found, [references]).score for found in (plain, with_terms)]
+    scores = [sacrebleu.corpus_bleu(translations, [references]).score for translations in (plain, with_terms)]
     findings.at_most("BLEU lost:", scores[0] - scores[1], "", 0.5, f"{scores[0]:.2f} without, {scores[1]:.2f} with")
 
 
 def _occurrences(term: str, text: str) -> int:
     return len(re.findall(rf"\b{term}\b", text, re.IGNORECASE))
-
-
-STRINGS = 500
-LETTERS = (
-    "?!.,;:-",
-    "aeiou",
-    "BCDFG",
-    "0123456789",
-    "\U0001f600\U0001f680\u2764",
-    "你好吗天",
-    "абвгд",
-    "αβγ",
-    "שלום",
-    "กขค",
-)
-
-
-def strings(count: int) -> list[str]:
-    """Punctuation, one word, emoji, capitals, other scripts: repeated, mixed, alone, from a fixed seed."""
-    rng, words = random.Random(3), ("hello", "NO", "ok", "the", "Wow!", "ha", "river", "42")
-    kinds = (
-        lambda: "".join(rng.choices(rng.choice(LETTERS), k=rng.randint(1, 40))),
-        lambda: " ".join([rng.choice(words)] * rng.randint(1, 12)),
-        lambda: " ".join(rng.choices(words, k=rng.randint(1, 12))).upper(),
-        lambda: " ".join(
-            "".join(rng.choices(rng.choice(LETTERS), k=rng.randint(1, 6))) for _ in range(rng.randint(1, 9))
-        ),
-    )
-    return [rng.choice(kinds)() for _ in range(count)]
-
-
-@check(
-    "loops",
-    f"en-pt and zh-en, FLORES dev and {STRINGS} strings that are no language, greedy and by beam: no 1 to 4 words more "
-    "than four times running that the text does not have so, BLEU as without the guard",
-)
-def loops_check(findings: Findings, data: Data) -> None:
-    import sacrebleu
-
-    for model, source, target in (("en-pt", "en", "pt"), ("zh-en", "zh", "en")):
-        texts = data.flores(source) + strings(STRINGS)
-        references, count = data.flores(target), len(data.flores(source))
-        with Translator(model) as translator:
-            for beam in (1, 2):
-                plain = translator.translate(texts, beam_size=beam)
-                found = translator.guarded().translate(texts, beam_size=beam, details=True)
-                left = [b for b, one in enumerate(found) if what_is_wrong(texts[b], one.text) == LOOP]
-                marked = sum(isinstance(one, GuardedTranslation) for one in found)
-                without = sum(what_is_wrong(text, one) == LOOP for text, one in zip(texts, plain, strict=True))
-                findings.at_most(
-                    f"{model}, beam {beam}: loops", len(left), "", 0, f"{without} without, {marked} marked"
-                )
-                for b in left[:2]:
-                    findings.say(f"{texts[b]!r}: {found[b].text[:80]!r} {loops(found[b].text)}")
-                guarded = [one.text for one in found[:count]]
-                lost = sacrebleu.corpus_bleu(plain[:count], [references]).score
-                lost -= sacrebleu.corpus_bleu(guarded, [references]).score
-                findings.at_most("BLEU lost", lost, "", 0.0)
-
-
-TABLE = Path(__file__).parents[2] / "tests" / "text" / "sentences.txt"
-MOST, WANTED = 6, 0.98  # items of a paragraph; a share of the places between them
-
-
-def paragraphs(sentences: list[str], joint: str) -> list[tuple[str, set[int]]]:
-    """(a paragraph, where its sentences begin but for the first), from a fixed seed."""
-    rng, found, at = random.Random(5), [], 0
-    while at < len(sentences):
-        chosen = [one.strip() for one in sentences[at : at + rng.randint(2, MOST)]]
-        at += len(chosen)
-        begins, text = set[int](), chosen[0]
-        for one in chosen[1:]:
-            text += joint
-            begins.add(len(text))
-            text += one
-        found.append((text, begins))
-    return found
-
-
-def f1(found: list[tuple[set[int], set[int]]]) -> float:
-    common = sum(len(one & other) for one, other in found)
-    return 2 * common / max(1, sum(len(one) + len(other) for one, other in found))
-
-
-def begins_of(text: str, sentences: list[str]) -> set[int]:
-    """Where sentences but the first begin in a text, blanks before them left out."""
-    begins, at = set(), 0
-    for sentence in sentences:
-        core = sentence.strip()
-        if core and (place := text.find(core, at)) >= 0:
-            begins.add(place)
-            at = place + len(core)
-    return begins - {len(text) - len(text.lstrip())}
-
-
-@check(
-    "sentences-flores",
-    f"paragraphs of 2 to {MOST} items of FLORES dev, en, pt and zh: at least {WANTED} of the places found, "
-    "F1 not below pysbd's; every ninth item is of several sentences, which F1 takes for mistakes",
-)
-def sentence_places(findings: Findings, data: Data) -> None:
-    import pysbd
-
-    for language, theirs in (("en", "en"), ("pt", "es"), ("zh", "zh")):  # pysbd has no Portuguese: its nearest
-        joined = paragraphs(data.flores(language), "" if language == "zh" else " ")
-        peer = pysbd.Segmenter(language=theirs, clean=False)
-        splitters: dict[str, Callable[[str], list[str]]] = {
-            "own": lambda text, language=language: split_sentences(text, language),
-            "pysbd": peer.segment,
-        }
-        found = {
-            name: [(begins_of(text, split(text)), begins) for text, begins in joined]
-            for name, split in splitters.items()
-        }
-        scores = {name: f1(pairs) for name, pairs in found.items()}
-        hits = sum(len(one & begins) for one, begins in found["own"]) / sum(len(begins) for _, begins in joined)
-        findings.at_least(f"{language}: found", hits, "", WANTED)
-        findings.at_least("F1", scores["own"], "", scores["pysbd"], "pysbd's")
-
-
-@check(
-    "sentences-table",
-    f"200 hard cases made by hand in nine languages: F1 of the places between sentences at least {WANTED}; pysbd "
-    "beside it, where it has the language",
-)
-def sentence_table(findings: Findings, data: Data) -> None:
-    import pysbd
-
-    own, peer, at_both = [], [], []
-    known = pysbd.languages.LANGUAGE_CODES
-    for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
-        language, written = line.split("\t")
-        text = written.replace("|", "")
-        wanted = begins_of(text, written.split("|"))
-        own.append((begins_of(text, split_sentences(text, language)), wanted))
-        if language in known:
-            at_both.append(own[-1])
-            peer.append((begins_of(text, pysbd.Segmenter(language=language, clean=False).segment(text)), wanted))
-    findings.at_least("cases", len(own), "", 200)
-    findings.at_least("F1", f1(own), "", WANTED)
-    findings.at_least(f"of the {len(peer)} in pysbd's languages", f1(at_both), "", f1(peer), "pysbd's")

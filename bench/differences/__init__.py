@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Skipped(Exception):
-    """The source framework refuses the case."""
+    """Raised where the source framework refuses the case."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Case:
 
 
 def difference(name: str, ours: Any, theirs: Any, allowed: float = 1e-3) -> str:
-    """Where two arrays differ by more than ``allowed`` of the largest number of theirs, or in their infinities."""
+    """In words, where two arrays differ by more than ``allowed`` of their largest number, or in infinities; else ""."""
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if ours.shape != theirs.shape:
         return f"{name} has shape {ours.shape}, theirs {theirs.shape}"

@@ -1,4 +1,4 @@
-"""Conversations by chat templates: the text that transformers' apply_chat_template makes, or that both refuse."""
+"""Conversations by chat templates: the text of transformers' apply_chat_template, or its refusal."""
 
 import random
 import re
@@ -32,12 +32,9 @@ PARTS += [{"type": "image_url", "image_url": {"url": "http://a/b.png"}}, {"type"
 NUMBER, TEXT = {"type": "integer", "default": 3}, {"type": "string", "description": "Where, é", "enum": ["a", "b"]}
 FIELDS: dict[str, Any] = {"n": NUMBER, "place": TEXT, "all": {"type": "array", "items": {"type": ["string", "null"]}}}
 FIELDS["more"] = {"type": "object", "properties": {"x": NUMBER}, "required": ["x"]}
-FIND = {
-    "name": "find",
-    "description": "<it>",
-    "parameters": {"type": "object", "properties": FIELDS, "required": ["n"]},
-}
-TOOLS = [{"type": "function", "function": one} for one in (FIND, {"name": "now", "description": "", "return": None})]
+PARAMETERS = {"type": "object", "properties": FIELDS, "required": ["n"]}
+FIND = {"name": "find", "description": "<it>", "parameters": PARAMETERS}
+TOOLS = [{"type": "function", "function": tool} for tool in (FIND, {"name": "now", "description": "", "return": None})]
 ARGUMENTS: list[Any] = [{}, {"n": 1, "place": "é<", "all": [None, True, 1.5e-7]}, '{"n": 1}']
 SETTINGS: dict[str, list[Any]] = {
     "turns": [1, 2, 4, 7],
@@ -45,7 +42,7 @@ SETTINGS: dict[str, list[Any]] = {
     "roles": [["user"], ["assistant", "user"], ["user", "tool", "assistant"], ["critic", "user"]],
     "parts": ["user", "all"],
     "calls": [1, 2],
-    # Of a user or a tool fastattn asks for a content, before a template sees it.
+    # fastattn requires the content of a user's or a tool's message, before a template sees it.
     "null": ["content", "name", "tool_calls", "reasoning_content", "no content"],
     "thinking": ["reasoning_content", "thinking", "reasoning"],
     "tools": [TOOLS, TOOLS[:1], []],
@@ -59,18 +56,19 @@ SETTINGS: dict[str, list[Any]] = {
     "prompt": [False],
 }
 CHOICES: dict[str, dict[str, list[Any]]] = dict.fromkeys(TEMPLATES, SETTINGS)
-CHOICES |= {f"snippets {name}": {"first": [True], "second": [True], "third": [True]} for name in TEMPLATES}  # as many
+# Half of the bases are snippets.
+CHOICES |= {f"snippets {name}": {"first": [True], "second": [True], "third": [True]} for name in TEMPLATES}
 ADDRESS = re.compile(" at 0x[0-9a-f]+|0x[0-9a-f]{6,}", re.IGNORECASE)
 
 
 def compare(case: Case, folder: Path) -> str:
     rng, chosen = random.Random(case.seed), case.chosen
     source, messages = TEMPLATES.get(case.base), _messages(rng, chosen)
-    if source is None:  # a statement for each choice, and one where there is none
+    if source is None:  # a statement for each choice, or one without a choice
         source = "\n".join(statement(random.Random(f"{case.seed} {name}")) for name in chosen or ("first",))
-    given = {"tools": chosen.get("tools"), "documents": chosen.get("documents"), **chosen.get("variables", {})}
+    variables = {"tools": chosen.get("tools"), "documents": chosen.get("documents"), **chosen.get("variables", {})}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"a": 0})), **TOKENS)
-    options = {"add_generation_prompt": chosen.get("prompt", True)} | given
+    options = {"add_generation_prompt": chosen.get("prompt", True)} | variables
     try:
         expected = tokenizer.apply_chat_template(messages, chat_template=source, tokenize=False, **options)
     except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
@@ -80,7 +78,7 @@ def compare(case: Case, folder: Path) -> str:
     except FastattnError as error:
         ours, refusal = None, str(error)
     # Both leave nulls out; fastattn gives a template that fails without it a content that is null.
-    if expected is None and ours is not None and any(one.get("content", "") is None for one in messages):
+    if expected is None and ours is not None and any(message.get("content", "") is None for message in messages):
         return ""
     shown = messages if case.base in TEMPLATES else source
     if None in (ours, expected):
@@ -102,12 +100,10 @@ def _messages(rng: random.Random, chosen: Any) -> list[dict[str, Any]]:
         if is_answer and "thinking" in chosen and rng.random() < 0.7:
             message[chosen["thinking"]] = rng.choice(TEXTS)
         if is_answer and "calls" in chosen and rng.random() < 0.7:
-            made = [
-                {"name": rng.choice(["find", "now"]), "arguments": rng.choice(ARGUMENTS)}
-                for _ in range(chosen["calls"])
-            ]
             message["tool_calls"] = [
-                {"id": f"abcdef12{n}", "type": "function", "function": one} for n, one in enumerate(made)
+                {"id": f"abcdef12{n}", "type": "function"}
+                | {"function": {"name": rng.choice(["find", "now"]), "arguments": rng.choice(ARGUMENTS)}}
+                for n in range(chosen["calls"])
             ]
         if is_answer and chosen.get("null") == "no content" and "tool_calls" in message:
             del message["content"]

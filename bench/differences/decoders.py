@@ -75,8 +75,8 @@ def compare(case: Case, folder: Path) -> str:
     write_tokenizer(folder, "<s> $A", "<s> $A $B")
     theirs = loaded(AutoModelForCausalLM, folder)
     texts = [case.rng.integers(5, VOCABULARY, length) for length in (2, 11, 40)]
-    found = fastattn.Generator(folder, precision="float32", threads=1).score(texts, special_tokens=False)
-    return next(filter(None, (_difference(theirs, text, one.log_probs) for text, one in zip(texts, found))), "")
+    results = fastattn.Generator(folder, precision="float32", threads=1).score(texts, special_tokens=False)
+    return next(filter(None, (_difference(theirs, text, result.log_probs) for text, result in zip(texts, results))), "")
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Encoders of transformers: what pooling makes of the last hidden states of random texts."""
+"""Encoders of transformers: the pooled last hidden states of random texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,17 +16,10 @@ from bench.differences.folders import EDITS, FILES, VOCABULARY, config_of, loade
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1}
 SIZES |= {"eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
-# Of model types whose settings have names of their own.
+# For model types with settings of other names.
 OWN_SIZES: dict[str, dict[str, Any]] = {
-    "distilbert": {
-        "vocab_size": VOCABULARY,
-        "dim": 32,
-        "hidden_dim": 48,
-        "n_layers": 2,
-        "n_heads": 4,
-        "pad_token_id": 0,
-    }
-    | {"max_position_embeddings": 64},
+    "distilbert": {"vocab_size": VOCABULARY, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
+    | {"pad_token_id": 0, "max_position_embeddings": 64},
     "albert": SIZES | {"embedding_size": 16},
     **dict.fromkeys(
         ("t5", "mt5", "umt5"),
@@ -91,6 +84,6 @@ def compare(case: Case, folder: Path) -> str:
     for text, vector in zip(texts, vectors):
         rows_TD = theirs(torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0].double().numpy()
         pooled = np.concatenate([rows_TD[0], rows_TD.mean(0), rows_TD.max(0)])
-        if said := difference(f"vector of {len(rows_TD)} tokens", vector, pooled, 1e-4):
-            return said
+        if fault := difference(f"vector of {len(rows_TD)} tokens", vector, pooled, 1e-4):
+            return fault
     return ""

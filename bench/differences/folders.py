@@ -1,4 +1,4 @@
-"""Tiny models of transformers with random weights in folders, changed as case's choices say."""
+"""Folders of tiny transformers models with random weights, changed as a case's choices say."""
 
 import copy
 import functools
@@ -18,7 +18,7 @@ from bench.differences import Case, Skipped
 transformers.utils.logging.disable_progress_bar()
 VOCABULARY = 99
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<mask>")
-# Choices that change the files and not the model that is made first.
+# Choices that change a model's files after it is saved.
 FILES = {
     "head": ["absent", "another", "the embedding"],
     "embedding": ["absent"],
@@ -29,11 +29,11 @@ FILES = {
 EDITS = "config.json "  # a choice of this beginning sets a field of config.json, or takes it out where it is ABSENT
 ABSENT = "absent"
 OPTION = "option "  # a choice of this beginning is an argument of the call that is compared
-RENAMED = {"gpt_neox": {"lm_head.weight": "embed_out.weight"}}  # in the files that transformers writes
+RENAMED = {"gpt_neox": {"lm_head.weight": "embed_out.weight"}}  # names in the files that transformers writes
 
 
 def write_tokenizer(folder: Path, single: str, pair: str, **settings: Any) -> None:
-    """A tokenizer.json of SPECIAL and the words w5, w6, ..., and tokenizer_config.json."""
+    """Write a tokenizer.json of SPECIAL and the words w5, w6, ..., and tokenizer_config.json."""
     words = [*SPECIAL, *(f"w{i}" for i in range(len(SPECIAL), VOCABULARY))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -48,7 +48,7 @@ def write_tokenizer(folder: Path, single: str, pair: str, **settings: Any) -> No
 
 
 def write_model(case: Case, folder: Path, config: Any, model_class: Any) -> None:
-    """Skipped where transformers makes no such model."""
+    """Save a random model; Skipped where transformers makes no such model."""
     try:
         _write_model(case, folder, config, model_class)
     except (ValueError, RuntimeError, TypeError, AttributeError, KeyError, ZeroDivisionError) as error:
@@ -56,7 +56,7 @@ def write_model(case: Case, folder: Path, config: Any, model_class: Any) -> None
 
 
 def _write_model(case: Case, folder: Path, config: Any, model_class: Any) -> None:
-    """A model of random weights that matter, saved, its files changed as the choices of FILES and EDITS say."""
+    """Save a model whose random weights matter, and change its files as the choices of FILES and EDITS say."""
     torch.manual_seed(case.seed)
     model = model_class.from_config(config) if hasattr(model_class, "from_config") else model_class(config)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def _write_model(case: Case, folder: Path, config: Any, model_class: Any) -> Non
 
 
 def _change_weights(case: Case, folder: Path, ties: Mapping[str, str]) -> None:
-    """Change the files' weights; ties: name -> the tensor that it is tied to where config.json says so."""
+    """Change the files' weights; ties: name -> the tensor that config.json may tie it to."""
     path, chosen = folder / "model.safetensors", case.chosen
     if not any(name in chosen for name in FILES):
         return
@@ -111,7 +111,7 @@ def _change_weights(case: Case, folder: Path, ties: Mapping[str, str]) -> None:
 
 
 def config_of(case: Case, base: Mapping[str, Any]) -> Any:
-    """The configuration of the case's model type; Skipped where transformers takes no such one."""
+    """The configuration of the case's model type; Skipped where transformers refuses it."""
     names = [name for name in case.chosen if name not in FILES and not name.startswith((EDITS, OPTION))]
     chosen = {name: copy.deepcopy(case.chosen[name]) for name in names}
     try:
@@ -121,7 +121,7 @@ def config_of(case: Case, base: Mapping[str, Any]) -> Any:
 
 
 def loaded(model_class: Any, folder: Path) -> Any:
-    """The model as transformers reads the folder; Skipped where it does not, or makes up weights that are not there."""
+    """The model as transformers reads the folder; Skipped where it fails, or draws weights that are missing."""
     try:
         model, report = model_class.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
@@ -135,7 +135,7 @@ def loaded(model_class: Any, folder: Path) -> Any:
 
 
 def _skipping(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A model's forward whose own errors are Skipped, such as T5's of texts beyond its greatest distance."""
+    """Have the model's forward raise its errors as Skipped, such as T5's for texts beyond its greatest distance."""
 
     @functools.wraps(forward)
     def tried(*inputs: Any, **options: Any) -> Any:

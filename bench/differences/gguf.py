@@ -1,4 +1,4 @@
-"""Language models in files of the gguf package beside transformers' own of the dequantized tensors; blocks alone."""
+"""Language models in GGUF files against transformers' of the dequantized tensors; blocks of weights alone."""
 
 from pathlib import Path
 from typing import Any
@@ -56,17 +56,16 @@ def compare(case: Case, folder: Path) -> str:
 
 def _blocks(case: Case, folder: Path) -> str:
     name, chosen = case.base.split()[0], case.chosen
-    data = random_blocks(
-        case.rng, name, chosen.get("rows", 2), chosen.get("columns", 256), float("scales" not in chosen)
-    )
+    shape = chosen.get("rows", 2), chosen.get("columns", 256)
+    data = random_blocks(case.rng, name, *shape, float("scales" not in chosen))
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     writer.add_tensor("it", data, raw_dtype=Types[name])
     finish(writer)
     tensor = read_gguf(Directory(folder), "model.gguf").tensors["it"]
     with np.errstate(all="ignore"):
         ours, expected = tensor.float32(), gguf.quants.dequantize(data, Types[name])
-    known = ~np.isnan(expected)
-    if not np.array_equal(known, ~np.isnan(ours)) or ours[known].tobytes() != expected[known].tobytes():
+    is_number = ~np.isnan(expected)
+    if not np.array_equal(is_number, ~np.isnan(ours)) or ours[is_number].tobytes() != expected[is_number].tobytes():
         return "bits of numbers differ"
     return "" if "scales" in chosen else difference("matrix", as_float32(tensor.matrix()), expected)
 
@@ -75,7 +74,7 @@ def _blocks(case: Case, folder: Path) -> str:
 def _model(case: Case, folder: Path) -> str:
     sizes = OWN_SIZES.get(case.base, SIZES) | {"hidden_size": SIZE, "intermediate_size": SIZE}
     sizes |= {"n_embd": SIZE} if case.base == "gpt2" else {}
-    # What files do not tell: the scale of Gemma's scores is that of a head's width.
+    # Files lack the scale of Gemma's scores: it follows from a head's width.
     sizes |= {"query_pre_attn_scalar": case.chosen.get("head_dim", 64), "head_dim": 64} if "gemma" in case.base else {}
     sizes |= {"num_hidden_layers": 4} if case.base == "smollm3" else {}
     write_model(case, folder, config_of(case, sizes), AutoModelForCausalLM)
@@ -86,9 +85,9 @@ def _model(case: Case, folder: Path) -> str:
         ids = case.rng.integers(3, VOCABULARY, length)
         logits = theirs(torch.from_numpy(ids)[None]).logits[0].double()
         expected = logits.log_softmax(-1)[range(length - 1), torch.from_numpy(ids[1:])]
-        found, allowed = generator.score(ids, special_tokens=False), 1e-4 * max(1.0, float(logits.abs().max()))
-        if said := difference("log-probability", found.log_probs, expected, allowed):
-            return said
+        score, allowed = generator.score(ids, special_tokens=False), 1e-4 * max(1.0, float(logits.abs().max()))
+        if fault := difference("log-probability", score.log_probs, expected, allowed):
+            return fault
         answer = generator.generate(ids, max_new_tokens=6, details=True)
         tokens = [*answer.tokens, *[2] * (answer.finish_reason == "stop")]
         whole = torch.tensor([*ids, *tokens])

@@ -1,4 +1,4 @@
-"""Files of the gguf package, as the converter of llama.cpp writes them of a model of transformers."""
+"""GGUF files of transformers models, as llama.cpp's converter writes them."""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from gguf import GGMLQuantizationType as Types
 from bench.differences import Case
 from bench.differences.folders import OPTION
 
-# Of types that the package only reads: where blocks have float16 scales, and the numbers' size for a scale of 1.
+# For types that the package cannot write: where blocks have float16 scales, and the numbers' size at scale 1.
 SCALES = {"Q4_K": ((0, 300.0), (2, 40.0)), "Q5_K": ((0, 600.0), (2, 40.0)), "Q6_K": ((208, 1400.0),)}
-SIZE = 256  # of all rows, so that they hold the longest blocks
+SIZE = 256  # width of all rows: the length of the longest blocks
 ARCHITECTURES = {"gpt_neox": "gptneox", "gemma3_text": "gemma3", "hunyuan_v1_dense": "hunyuan-dense"}
 EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon")
 SIGNS = [chr(code) for code in range(ord("!"), ord("~") + 1)]
@@ -26,7 +26,7 @@ TEXTS = {
 
 
 def random_blocks(rng: np.random.Generator, name: str, rows: int, columns: int, size: float) -> np.ndarray:
-    """uint8 [rows, bytes]: random blocks, with scales that make numbers of about that size where it is above 0."""
+    """Random blocks, uint8 [rows, bytes]; a ``size`` above 0 sets the scales so that numbers are of about that size."""
     width, length = gguf.GGML_QUANT_SIZES[Types[name]]
     blocks = rng.integers(0, 256, (rows * columns // width, length), dtype=np.uint8)
     for at, most in SCALES.get(name, ()) if size else ():
@@ -36,7 +36,7 @@ def random_blocks(rng: np.random.Generator, name: str, rows: int, columns: int, 
 
 
 def write_file(case: Case, path: Path, model: Any) -> None:
-    """Write the file, and put into the model what its tensors are when they are read."""
+    """Write the model's file, and set the model's parameters to the dequantized tensors."""
     config, name = model.config, ARCHITECTURES.get(case.base, case.base)
     writer = gguf.GGUFWriter(path, name)
     writer.add_custom_alignment(case.chosen.get(OPTION + "alignment", 32))
@@ -47,7 +47,7 @@ def write_file(case: Case, path: Path, model: Any) -> None:
         (writer.add_array if isinstance(value, list) else writer.add_string)(f"tokenizer.ggml.{key}", value)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    architecture = next(key for key, one in gguf.MODEL_ARCH_NAMES.items() if one == name)
+    architecture = next(key for key, title in gguf.MODEL_ARCH_NAMES.items() if title == name)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     if getattr(config, "rope_parameters", {}).get("rope_type") == "llama3":
         plain = 1 / 5e5 ** (np.arange(0, config.head_dim, 2) / config.head_dim)
@@ -65,8 +65,8 @@ def write_file(case: Case, path: Path, model: Any) -> None:
             data = random_blocks(case.rng, kind, *values.shape, 1.2 / values.shape[1] ** 0.5)
         else:
             data = gguf.quants.quantize(values, Types[kind])
-        kept = torch.from_numpy(gguf.quants.dequantize(data, Types[kind]).copy())
-        parameter.copy_(kept.T if turned else kept)
+        dequantized = torch.from_numpy(gguf.quants.dequantize(data, Types[kind]).copy())
+        parameter.copy_(dequantized.T if turned else dequantized)
         if case.base in ("llama", "smollm3") and part in ("attn_q", "attn_k"):
             heads = config.num_attention_heads if part == "attn_q" else config.num_key_value_heads
             data = data.reshape(heads, 2, -1, *data.shape[1:]).swapaxes(1, 2).reshape(data.shape)
@@ -79,7 +79,7 @@ def write_file(case: Case, path: Path, model: Any) -> None:
 
 
 def _metadata(config: Any, fewest: bool) -> dict[str, Any]:
-    """The keys that the converter of llama.cpp writes; ``fewest``: not those that say what is usual."""
+    """The keys that llama.cpp's converter writes; with ``fewest``, keys with their usual value are left out."""
     heads, kind = config.num_attention_heads, config.model_type
     width, plain = getattr(config, "head_dim", None) or SIZE // heads, kind in ("gpt2", "gpt_neox")
     epsilon = next(getattr(config, name) for name in EPSILONS if hasattr(config, name))

@@ -1,4 +1,4 @@
-"""Classifiers, taggers and predictions of masked tokens: what the head says of random texts and pairs."""
+"""Classifiers, taggers and predictions of masked tokens: the head's results for random texts and pairs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -55,42 +55,42 @@ def _sequence(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> st
     pairs = list(zip(texts, reversed(texts)))
     raw = fastattn.CrossEncoder(folder, precision="float32", threads=1).predict(pairs, activation_fn="none")
     expected = np.array([logits(*pair) for pair in pairs])
-    if said := difference("numbers of pairs", raw.reshape(expected.shape), expected, 1e-4):
-        return said
-    found = fastattn.TextClassifier(folder, precision="float32", threads=1).classify(texts)
-    for text, named in zip(texts, found):
+    if fault := difference("numbers of pairs", raw.reshape(expected.shape), expected, 1e-4):
+        return fault
+    results = fastattn.TextClassifier(folder, precision="float32", threads=1).classify(texts)
+    for text, named in zip(texts, results):
         numbers = logits(text)
         each = problem == "multi_label_classification" or (len(numbers) == 1 and problem != "regression")
         likely = 1 / (1 + np.exp(-numbers)) if each else np.exp(numbers) / np.exp(numbers).sum()
         likely = numbers if problem == "regression" else likely
-        ours = {one["label"]: one["score"] for one in named}
-        if said := difference("scores", [ours[f"LABEL_{i}"] for i in range(len(likely))], likely):
-            return said
+        ours = {entry["label"]: entry["score"] for entry in named}
+        if fault := difference("scores", [ours[f"LABEL_{i}"] for i in range(len(likely))], likely):
+            return fault
     return ""
 
 
 def _token(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> str:
     texts = make_texts(case)
-    found = fastattn.TokenClassifier(folder, precision="float32", threads=1).classify(texts, ignore_labels=())
-    for text, spans in zip(texts, found):
+    results = fastattn.TokenClassifier(folder, precision="float32", threads=1).classify(texts, ignore_labels=())
+    for text, spans in zip(texts, results):
         likely_TF = torch.from_numpy(logits(text)).softmax(-1).numpy()[1:-1]
-        if said := difference("scores of words", [one["score"] for one in spans], likely_TF.max(1)):
-            return said
-        if [one["label"] for one in spans] != [f"LABEL_{i}" for i in likely_TF.argmax(1)]:
+        if fault := difference("scores of words", [span["score"] for span in spans], likely_TF.max(1)):
+            return fault
+        if [span["label"] for span in spans] != [f"LABEL_{i}" for i in likely_TF.argmax(1)]:
             return "labels of words differ"
     return ""
 
 
 def _masked(case: Case, folder: Path, logits: Callable[..., np.ndarray]) -> str:
     texts = [f"{text} <mask> w7" for text in make_texts(case)]
-    found = fastattn.MaskedLanguageModel(folder, precision="float32", threads=1).fill(texts)
-    for text, tokens in zip(texts, found):
+    results = fastattn.MaskedLanguageModel(folder, precision="float32", threads=1).fill(texts)
+    for text, tokens in zip(texts, results):
         likely_V = torch.from_numpy(logits(text)[-3]).softmax(-1)
         best = likely_V.topk(5)
-        if said := difference("scores of tokens", [one["score"] for one in tokens], best.values):
-            return said
-        if said := difference("scores by id", likely_V[[one["token"] for one in tokens]], best.values):
-            return said
+        if fault := difference("scores of tokens", [entry["score"] for entry in tokens], best.values):
+            return fault
+        if fault := difference("scores by id", likely_V[[entry["token"] for entry in tokens]], best.values):
+            return fault
     return ""
 
 

@@ -1,4 +1,4 @@
-"""ViTs and CLIPs: pixel values of random pictures by random processors, vectors of these, and CLIP's of texts."""
+"""ViTs and CLIPs: random processors' pixel values of random pictures, vectors of pictures, and CLIP's of texts."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ SIZES = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "nu
 IDS = {"bos_token_id": 1, "eos_token_id": 4, "pad_token_id": 0}
 MODEL = {"image_size": [32, 24, 45], "patch_size": [16, 7, 5], "hidden_act": ACTIVATIONS, "layer_norm_eps": [1e-3]}
 MODEL |= {"num_attention_heads": [1, 4], "num_hidden_layers": [1]}
-# How a picture comes to its size, and what else preprocessor_config.json may say.
+# How a picture is resized, and further settings of preprocessor_config.json.
 PROCESSOR: dict[str, list[Any]] = {
     "way": ["size", "named size", "shortest, crop", "shortest, named crop", "larger, crop", "smaller, crop", "crop"]
     + ["shortest, longest, crop", "number, crop", "list", "limits, crop"],
@@ -40,7 +40,7 @@ PROCESSOR: dict[str, list[Any]] = {
     "do_convert_rgb": [True, False, None],
     "nested": ["processor_config.json"],
 }
-# Of 16 and 32 bits a pixel transformers clips all above 255, so that pictures of these are not drawn.
+# No pictures of 16 and 32 bits a pixel: transformers clips their values above 255.
 MODES = {"PNG": ["RGB", "RGBA", "L", "LA", "P", "1"], "JPEG": ["RGB", "L", "CMYK"], "BMP": ["RGB", "L", "P", "1"]}
 MODES |= {"GIF": ["P", "L"], "TIFF": ["RGB", "RGBA", "L", "CMYK", "LAB", "YCbCr"], "WEBP": ["RGB", "RGBA"]}
 MODES |= {"PPM": ["RGB", "L", "1"], "TGA": ["RGB", "RGBA", "L"]}
@@ -83,47 +83,46 @@ def compare(case: Case, folder: Path) -> str:
         except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
             raise Skipped(str(error)) from None
         image_CYX = prepare(open_picture(path, ""), checkpoint.pictures, "")
-        if said := difference(f"pixels of {path.name}", image_CYX, pixels[0], 1e-6):
-            return said
+        if fault := difference(f"pixels of {path.name}", image_CYX, pixels[0], 1e-6):
+            return fault
         if case.base == "clip":
             expected = theirs.get_image_features(pixels).pooler_output[0]
         else:
             expected = getattr(theirs, "vit", theirs)(pixels).last_hidden_state[0, 0]
-        if said := difference("vector", encoder.encode_images(path), expected, 1e-4):
-            return said
+        if fault := difference("vector", encoder.encode_images(path), expected, 1e-4):
+            return fault
     for text in make_texts(case) if case.base == "clip" else []:
         ids = torch.tensor([transformers.PreTrainedTokenizerFast.from_pretrained(folder)(text)["input_ids"]])
-        if said := difference(
-            "text's vector", encoder.encode(text), theirs.get_text_features(ids).pooler_output[0], 1e-4
-        ):
-            return said
+        expected = theirs.get_text_features(ids).pooler_output[0]
+        if fault := difference("text's vector", encoder.encode(text), expected, 1e-4):
+            return fault
     return ""
 
 
 def _write_processor(case: Case, folder: Path, size: list[int]) -> None:
-    given = {name: case.chosen[OPTION + name] for name in PROCESSOR if OPTION + name in case.chosen}
-    way, nested = given.pop("way", "size"), given.pop("nested", "")
+    settings = {name: case.chosen[OPTION + name] for name in PROCESSOR if OPTION + name in case.chosen}
+    way, nested = settings.pop("way", "size"), settings.pop("nested", "")
     height, width = size
     named = {"height": height, "width": width}
-    given |= {"size": named, "do_center_crop": "crop" in way}
+    settings |= {"size": named, "do_center_crop": "crop" in way}
     if "crop" in way:
-        given["crop_size"] = height if height == width and "named" not in way else named
+        settings["crop_size"] = height if height == width and "named" not in way else named
     if way == "size" and height == width and case.base == "vit":
-        given["size"] = height
+        settings["size"] = height
     elif way.startswith("shortest"):
-        given["size"] = {"shortest_edge": max(size)} | ({"longest_edge": max(size) + 11} if "longest" in way else {})
+        settings["size"] = {"shortest_edge": max(size)} | ({"longest_edge": max(size) + 11} if "longest" in way else {})
     elif way.startswith("number"):
-        given["size"] = max(size)
+        settings["size"] = max(size)
     elif way == "list":
-        given["size"] = size
+        settings["size"] = size
     elif way.startswith("limits"):
-        given["size"] = {"max_height": height, "max_width": width}
+        settings["size"] = {"max_height": height, "max_width": width}
     elif way == "crop":
-        given["do_resize"] = False
+        settings["do_resize"] = False
     elif way != "named size":
         more = 9 if way.startswith("larger") else -7
-        given["size"] = {"height": height + more, "width": width + more} if way != "size" else named
-    content = {"image_processor": given} if nested else given
+        settings["size"] = {"height": height + more, "width": width + more} if way != "size" else named
+    content = {"image_processor": settings} if nested else settings
     (folder / (nested or "preprocessor_config.json")).write_text(json.dumps(content))
 
 
@@ -137,9 +136,8 @@ def _write_picture(case: Case, folder: Path, number: int) -> Path:
     picture, mode = Image.fromarray(values, "RGBA"), str(rng.choice(MODES[form]))
     exif = Image.Exif()
     exif[0x0112] = case.chosen.get(OPTION + "turned", 1)
-    picture = (
-        picture if mode == "RGBA" else picture.convert("RGB").convert(mode) if mode != "LA" else picture.convert("LA")
-    )
+    if mode != "RGBA":
+        picture = (picture if mode == "LA" else picture.convert("RGB")).convert(mode)
     path = folder / f"{number} {mode}.{form.lower()}"
     picture.save(path, form, **({"exif": exif} if form in ("JPEG", "PNG", "TIFF", "WEBP") else {}))
     return path

@@ -1,4 +1,4 @@
-"""Encoder-decoders of transformers: what a search with random settings makes of a random text, and its score."""
+"""Encoder-decoders of transformers: the result and the score of a search with random settings for a random text."""
 
 import json
 from pathlib import Path
@@ -42,12 +42,8 @@ SEARCH: dict[str, list[Any]] = {
     "forced_eos_token_id": [2],
 }
 OPTIONS = {OPTION + name: values for name, values in SEARCH.items()}
-LAYERS = {
-    "activation_function": ACTIVATIONS,
-    "scale_embedding": [True],
-    "decoder_layers": [1, 3],
-    "encoder_layers": [1],
-}
+LAYERS = {"activation_function": ACTIVATIONS, "scale_embedding": [True], "decoder_layers": [1, 3]}
+LAYERS |= {"encoder_layers": [1]}
 TIES = {"tie_word_embeddings": [True, False], EDITS + "tie_word_embeddings": [True, False], "head": FILES["head"]}
 CHOICES: dict[str, dict[str, list[Any]]] = {
     **dict.fromkeys(("bart", "pegasus"), LAYERS | TIES | FILE | OPTIONS),
@@ -62,25 +58,24 @@ def compare(case: Case, folder: Path) -> str:
     write_model(case, folder, config, model_class)
     write_tokenizer(folder, "<s> $A </s>", "<s> $A </s> $B </s>")
     search = {name.removeprefix(OPTION): value for name, value in case.chosen.items() if name.startswith(OPTION)}
-    ids = {name: value for name, value in sizes.items() if name.endswith("_id")}
-    settings = ids | {"num_beams": 2, "max_length": 12} | search
+    special = {name: value for name, value in sizes.items() if name.endswith("_id")}
+    settings = special | {"num_beams": 2, "max_length": 12} | search
     (folder / "generation_config.json").write_text(json.dumps(settings))
     theirs = loaded(model_class, folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     translator = fastattn.Translator(folder, precision="float32", threads=1)
     for text in make_texts(case, (1, 6, 14)):
+        ids = torch.tensor([tokenizer(text)["input_ids"]])
         try:
-            found = theirs.generate(
-                torch.tensor([tokenizer(text)["input_ids"]]), return_dict_in_generate=True, output_scores=True
-            )
+            generated = theirs.generate(ids, return_dict_in_generate=True, output_scores=True)
         except Exception as error:  # noqa: BLE001 - of whatever kind: it is theirs
             raise Skipped(str(error)) from None
-        expected = tokenizer.decode(found.sequences[0], skip_special_tokens=True).split()
+        expected = tokenizer.decode(generated.sequences[0], skip_special_tokens=True).split()
         ours = translator.translate(text, details=True)
         if ours.text.split() != expected:
             return f"{text!r} becomes {ours.text!r}, theirs {' '.join(expected)!r}"
-        if "sequences_scores" in found and (
-            said := difference("score", [ours.scores[0]], [float(found.sequences_scores[0])], 1e-3)
+        if "sequences_scores" in generated and (
+            fault := difference("score", [ours.scores[0]], [float(generated.sequences_scores[0])], 1e-3)
         ):
-            return said
+            return fault
     return ""

@@ -54,16 +54,16 @@ def statement(rng: random.Random) -> str:
 
 
 def _expression(rng: random.Random) -> str:
-    """One that jinja2 takes by itself, if one of three does."""
+    """The first of three random expressions that jinja2 renders by itself, else the last one."""
     for _ in range(3):
-        made = rng.choice(VALUES)
+        expression = rng.choice(VALUES)
         for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
-            made = f"{made}|{rng.choice(FILTERS)}"
-        made = f"({made} is {rng.choice(TESTS)})" if rng.random() < 0.2 else f"({made})"
+            expression = f"{expression}|{rng.choice(FILTERS)}"
+        expression = f"({expression} is {rng.choice(TESTS)})" if rng.random() < 0.2 else f"({expression})"
         try:
-            text = PLAIN.from_string("{{ " + made + " }}").render(messages=[{"role": "user", "content": "a"}])
+            text = PLAIN.from_string("{{ " + expression + " }}").render(messages=[{"role": "user", "content": "a"}])
         except Exception:  # noqa: BLE001 - of whatever kind
             continue
-        if "object" not in text.lower():  # which shows an address
-            return made
-    return made
+        if "object" not in text.lower():  # such a text has an address
+            return expression
+    return expression

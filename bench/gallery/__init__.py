@@ -10,9 +10,9 @@ PICTURES: dict[str, Callable[[], str]] = {**weights.PICTURES, **masks.PICTURES}
 
 def write(folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    paths = []
     for name, draw in PICTURES.items():
         path = folder / f"{name}.svg"
         path.write_text(draw(), encoding="utf-8", newline="\n")
-        made.append(path)
-    return made
+        paths.append(path)
+    return paths

@@ -11,7 +11,7 @@ from fastattn.plot.picture import SCALE_CAPTION, STYLE, hex_colours, indices
 
 SOURCE = "we meet in Berlin tomorrow morning .".split()
 TARGET = "wir treffen uns morgen früh in Berlin .".split()
-MEANT = [0, 1, 1, 4, 5, 2, 3, 6]  # the place in SOURCE of what each word of TARGET translates
+MEANT = [0, 1, 1, 4, 5, 2, 3, 6]  # the place in SOURCE of the word that each word of TARGET translates
 SENTENCE = "the cat sat down because it was tired".split()
 LOOKED_AT = [1, 1, 1, 2, 2, 1, 7, 5]  # the place in SENTENCE that each word depends on
 WIDTH = 16
@@ -22,7 +22,7 @@ def normal(seed: int, *shape: int) -> np.ndarray:
 
 
 def words(places: list[int], seed: int, noise: float = 0.6) -> tuple[np.ndarray, np.ndarray]:
-    """(queries (1, T, K), keys (1, S, K)): random keys, and for each query the key of its place, blurred."""
+    """(queries (1, T, K), keys (1, S, K)): random keys; a query is the key of its place with noise."""
     key_SK = normal(seed, max(places) + 1, WIDTH)
     query_TK = key_SK[places] + np.float32(noise) * normal(seed + 100, len(places), WIDTH)
     return query_TK[None], key_SK[None]
@@ -37,19 +37,19 @@ def sentence() -> tuple[np.ndarray, np.ndarray]:
 
 
 def even(T: int, S: int) -> tuple[np.ndarray, np.ndarray]:
-    """Queries and keys whose scores differ little: what shows is which keys are seen."""
+    """Queries and keys whose scores differ little, so that a picture shows which keys are seen."""
     return normal(3, 1, T, WIDTH) / 8, normal(4, 1, S, WIDTH) / 8
 
 
 EDGE, CELL, LINE = 12, 16, 16  # pixels
-SEEN = "#7c5cd6"  # it is told from a white page and from a dark one
+SEEN = "#7c5cd6"  # visible on a white page and on a dark one
 
 
 def weights_picture(weights: np.ndarray, rows: list, columns: list, names: tuple[str, ...] = ()) -> str:
-    """(T, S) or (H, T, S) as ``plot_attention`` draws them; ``names`` are the heads'.
+    """Draw weights (T, S) or (H, T, S) as ``plot_attention`` does; ``names`` are the heads'.
 
-    Without the text under a pointer, which no page shows of a picture in it; weights are rounded, so that CPUs whose
-    sums differ in the last digits draw the same.
+    The text under a pointer is left out: no page shows it for an embedded picture. Weights are rounded, so that CPUs
+    whose sums differ in the last digits draw the same.
     """
     svg = plot_attention(np.round(weights, 3), rows, columns).to_svg()
     for h, name in enumerate(names):
@@ -58,7 +58,7 @@ def weights_picture(weights: np.ndarray, rows: list, columns: list, names: tuple
 
 
 def seen_picture(panels: list[tuple[str, np.ndarray]]) -> str:
-    """A panel for each (name, weights (T, S)), beside each other: the cells whose weight is not 0."""
+    """Panels side by side, one for each (name, weights (T, S)), which show the cells whose weight is not 0."""
     parts, left, top = [], EDGE + LINE, EDGE + LINE * (1 + any(name for name, _ in panels))
     for name, weights_TS in panels:
         (T, S), seen = weights_TS.shape, weights_TS > 0
@@ -75,7 +75,7 @@ def seen_picture(panels: list[tuple[str, np.ndarray]]) -> str:
 
 
 def matrices_picture(matrices: list[tuple[str, np.ndarray]], between: str = "") -> str:
-    """Matrices of numbers from 0 on beside each other, each in shares of its largest, with a sign between two."""
+    """Matrices of numbers >= 0 side by side, each in shares of its largest, with the signs ``between`` them."""
     parts, left, top, bottom = [], EDGE, EDGE + LINE, 0
     colours = hex_colours()
     for i, (name, matrix) in enumerate(matrices):
@@ -92,7 +92,7 @@ def matrices_picture(matrices: list[tuple[str, np.ndarray]], between: str = "") 
 
 
 def graph_picture(panels: list[tuple[str, list[tuple[int, int]], dict[int, float]]], names: list[str]) -> str:
-    """A panel for each (title, edges, weights that node 0 gives to its neighbours and itself): wide where much."""
+    """A panel for each (title, edges, node 0's weights of its neighbours and itself), which the edges' widths show."""
     radius, width, parts = 70, 2 * 70 + 5 * EDGE, []
     for i, (title, edges, weights) in enumerate(panels):
         x, y = EDGE + i * width + width / 2, EDGE + LINE + 2 * EDGE + radius
@@ -124,7 +124,7 @@ def hulls_picture(panels: list[tuple[str, np.ndarray, list[int]]]) -> str:
 
 
 def captioned(svg: str, caption: str) -> str:
-    """A picture of ``weights_picture`` with other words under its scale."""
+    """Replace the caption of the scale in a picture of ``weights_picture``."""
     return svg.replace(f">{SCALE_CAPTION}<", f">{escape(caption)}<")
 
 

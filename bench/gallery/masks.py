@@ -1,4 +1,4 @@
-"""Pictures of what is seen: where the weights are not 0; and of graphs."""
+"""Pictures of masks, which show where the weights are not 0, and of graphs."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def seen_weights(seen: m.seen.Seen | tuple[m.seen.Seen, ...], T: int = N, S: int
     return weights_of(*even(T, S), seen=seen)
 
 
-def one(seen: m.seen.Seen) -> str:
-    return seen_picture([("", seen_weights(seen))])
+def alone(seen: m.seen.Seen, size: int = N) -> str:
+    return seen_picture([("", seen_weights(seen, size, size))])
 
 
 def padded() -> str:
@@ -31,17 +31,13 @@ def padded() -> str:
 
 
 def causal() -> str:
-    panels = [("offset 0", seen_weights(m.Causal(), 6, 6)), ("offset 4", seen_weights(m.Causal(offset=4), 6, 10))]
-    return seen_picture(panels)
+    return seen_picture([(f"offset {n}", seen_weights(m.Causal(offset=n), 6, 6 + n)) for n in (0, 4)])
 
 
 def sentences() -> str:
-    starts = [0, 3, 7, 12]
-    panels = [
-        ("sentences", seen_weights(m.Sentences(starts), 12, 12)),
-        ("and causal", seen_weights((m.Sentences(starts), m.Causal()), 12, 12)),
-    ]
-    return seen_picture(panels)
+    starts = m.Sentences([0, 3, 7, 12])
+    panels = {"sentences": starts, "and causal": (starts, m.Causal())}
+    return seen_picture([(name, seen_weights(seen, 12, 12)) for name, seen in panels.items()])
 
 
 def local_predictive() -> str:
@@ -53,11 +49,11 @@ def local_predictive() -> str:
 
 def any_mask() -> str:
     t, s = np.mgrid[:N, :N]
-    return one(m.Mask((t // 2 + s // 2) % 2 == 0))
+    return alone(m.Mask((t // 2 + s // 2) % 2 == 0))
 
 
 def graph_network() -> str:
-    """What node 0 takes from its neighbours, in each head."""
+    """Node 0's weights of its neighbours in each head."""
     near = m.Neighbours.from_edges(EDGES, NODES)
     features, weight, vector = normal(13, NODES, 6), normal(14, 3, 4, 6) / 2, normal(15, 3, 8) / 2
     _, weights_EH = m.graph_attention(features, weight, vector, near, return_weights=True)
@@ -69,7 +65,7 @@ def graph_network() -> str:
 
 
 def heterogeneous() -> str:
-    """What node 0 takes along each of two meta-paths, and what these are worth."""
+    """Node 0's weights along each of two meta-paths, and the weights of the paths."""
     kinds = [EDGES, [(0, 4), (0, 6), (2, 5), (1, 7), (3, 6)]]
     paths = [m.Neighbours.from_edges(edges, NODES) for edges in kinds]
     features, weight, vectors = normal(13, NODES, 6), normal(16, 1, 4, 6) / 2, normal(17, 2, 1, 8) / 2
@@ -128,21 +124,15 @@ def functions() -> str:
     return seen_picture(panels)
 
 
-def neighbours() -> str:
-    near = m.Neighbours.from_edges(EDGES, NODES)
-    query, key = (np.ascontiguousarray(x) for x in even(NODES, NODES))
-    return seen_picture([("", weights_of(query, key, seen=near))])
-
-
 PICTURES = {
-    "global": lambda: one(m.Everything()),
+    "global": lambda: alone(m.Everything()),
     "padded": padded,
     "causal": causal,
-    "restricted": lambda: one(m.Restricted(3)),
-    "local-m": lambda: one(m.LocalMonotonic(2)),
+    "restricted": lambda: alone(m.Restricted(3)),
+    "local-m": lambda: alone(m.LocalMonotonic(2)),
     "local-p": local_predictive,
     "sentences": sentences,
-    "neighbours": neighbours,
+    "neighbours": lambda: alone(m.Neighbours.from_edges(EDGES, NODES), NODES),
     "any-mask": any_mask,
     "functions": functions,
     "gat": graph_network,

@@ -1,4 +1,4 @@
-"""Pictures of scores, normalizers, and what is around attention: weights that the mechanisms return."""
+"""Pictures of scores, of normalizers and of the steps around attention: the weights that mechanisms return."""
 
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ def translated(**options: Any) -> str:
 
 
 def biased() -> str:
-    """Of the words that came before and no others, so that the scale is not that of a first word by itself."""
+    """Queries begin at the fifth key: a first word, which sees only itself, would set the colours' scale."""
     T, S = 6, 10
     query, key = np.zeros((1, T, 4, 1), np.float32), np.zeros((1, S, 4, 1), np.float32)
     score = m.ScaledDot(bias=m.alibi_bias(4, T, S, offset=S - T))
@@ -44,7 +44,7 @@ def biased() -> str:
 
 
 def general() -> str:
-    """Queries of another width, whose numbers are in another order: the matrix knows which ones."""
+    """Wider queries, whose numbers are in another order: the matrix restores it."""
     query, key = translation()
     order = np.random.default_rng(5).permutation(24)[:WIDTH]
     wide, matrix = 3 * normal(6, 1, len(TARGET), 24), np.zeros((24, WIDTH), np.float32)
@@ -53,7 +53,7 @@ def general() -> str:
 
 
 def location() -> str:
-    """A query says how far the sentence is, and the matrix which place that is."""
+    """A query encodes how far the sentence is, and the matrix maps that to a place."""
     query, places = m.sinusoids(8, 32)[None], m.sinusoids(7, 32)
     weights = weights_of(query, None, 7, score=m.Location(places / 4))
     return weights_picture(weights, TARGET, list(range(7)))
@@ -68,11 +68,11 @@ def additive() -> str:
 
 
 def pointer() -> str:
-    """Which number is the first, the second, ...: the score falls with the distance to the number that is sought."""
+    """Numbers point to their ranks: the score falls with a number's distance to the number of the rank."""
     numbers = [7, 2, 9, 4, 1, 6]
     query, key = (np.float32(x).reshape(1, -1, 1) for x in (sorted(numbers), numbers))
-    one, sides = np.ones((2, 1), np.float32), np.float32([1, -1])
-    score = m.Additive(one, -one, 3 * sides, bias=sides)
+    ones, sides = np.ones((2, 1), np.float32), np.float32([1, -1])
+    score = m.Additive(ones, -ones, 3 * sides, bias=sides)
     weights = attend(query, key, None, score=score, normalizer=m.Pointer())[0]
     return weights_picture(weights, ["smallest", "second", "third", "fourth", "fifth", "largest"], numbers)
 
@@ -89,12 +89,12 @@ def saliency() -> str:
 
 
 def addressing() -> str:
-    """The steps of an NTM's head, the last of which is what ``address`` returns."""
+    """The steps of an NTM's head; ``address`` returns the last one."""
     N = 16
     memory, previous = normal(8, 1, N, WIDTH), np.zeros((1, 1, N), np.float32)
     previous[0, 0, 3:6] = 0.25, 0.5, 0.25
-    key, one = memory[:, 10:11] + normal(9, 1, 1, WIDTH) / 2, np.ones((1, 1), np.float32)
-    strength, gate, exponent = 8 * one, 0.6 * one, 2 * one
+    key, unit = memory[:, 10:11] + normal(9, 1, 1, WIDTH) / 2, np.ones((1, 1), np.float32)
+    strength, gate, exponent = 8 * unit, 0.6 * unit, 2 * unit
     shifts = np.float32([[[0, 0.2, 0.8]]])
     steps = [previous, m.content_weights(key, memory, strength)]
     steps.append(m.interpolate(steps[-1], previous, gate))
@@ -119,7 +119,7 @@ def self_attention() -> str:
 
 
 def multi_head() -> str:
-    """Heads that look at what a word depends on, at the word before, at the next one, at those around."""
+    """Heads that look at the word on which a word depends, at the word before, at the next word, at nearby words."""
     T, (query, key) = len(SENTENCE), sentence()
     place = m.sinusoids(T + 2, WIDTH)
     here = place[1:-1]
@@ -130,7 +130,7 @@ def multi_head() -> str:
 
 
 def positions() -> str:
-    """Ten times the same word: only its places tell it apart."""
+    """The same word ten times: only its places differ."""
     T, same = 10, np.ones((1, 10, 32), np.float32)
     bias = m.alibi_bias(8, T, T, symmetric=True)[:1]
     placed = m.add_positions(0 * same, 2 * m.sinusoids(T, 32))
@@ -145,7 +145,7 @@ def positions() -> str:
 
 
 def graph() -> str:
-    """Each node ranks the others alike: a node's number and another's are added (Brody 2022)."""
+    """All nodes rank their neighbours alike, since the numbers of both nodes are added (Brody 2022)."""
     query, key = words([0, 1, 2, 3, 4, 5], seed=11)
     weights = weights_of(query, key, score=m.Graph(normal(12, 2 * WIDTH) / 4))
     return weights_picture(weights, list("abcdef"), list("abcdef"))

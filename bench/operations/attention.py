@@ -1,10 +1,11 @@
-"""Attention over whole sentences, with rows of distances too, and over tables of cached keys."""
+"""Attention over whole sentences, also with rows of distances, and over tables of cached keys."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of
+from bench.operations.table import FLOAT, Arrays, Operation, Problem, Size, Work, normal, starts_of, with_weights
 from fastattn.arguments.attention import Heads, KeyIndex, PositionBias, RaggedBatch
 from fastattn.spec.rounding import bfloat16_bits
 
@@ -38,12 +39,12 @@ def attention(
     softcap: float = 0.0,
     around: tuple[int, int] | None = None,
 ) -> Problem:
-    """bias: whether its batch axis and its query axis are of full length; hidden: the share of it that is -inf.
+    """bias: whether its batch axis and its query axis have full length; hidden: the share of the bias that is -inf.
 
     positions  a bias by distance: "slopes", "from start" or "table"
     around  how many keys before and after its own place a query sees
     fused  rows as from a fused projection, with columns that belong to no head, and a second call that returns weights;
-           otherwise queries, keys and values are separate arrays
+           else queries, keys and values are separate arrays
     """
     rng = np.random.default_rng(sum(queries) * 7919 + sum(keys) * 31 + heads * head_width)
     longest_query, longest_key = max(queries, default=0), max(keys, default=0)
@@ -76,16 +77,9 @@ def attention(
             seen = ops.seen_around(a["query_starts"], lengths, offset, *sides)
         common = {"position_bias": _position_bias(a, positions), "bias_BHTS": a.get("bias")}
         batch = RaggedBatch(a["query_starts"], a["key_starts"], seen, sinks)
-        rows = a["query"], a["key"], a["value"], batch, laid_out
-
-        def call() -> tuple[np.ndarray, ...]:
-            plain = ops.attention(*rows, **common)
-            if not fused:
-                return (plain,)
-            weights = np.full((len(queries), heads, longest_query, longest_key), np.nan, a["query"].dtype)
-            return plain, ops.attention(*rows, **common, weights_BHTS=weights), weights
-
-        return call
+        call = partial(ops.attention, a["query"], a["key"], a["value"], batch, laid_out, **common)
+        shape = len(queries), heads, longest_query, longest_key
+        return with_weights(call, "weights_BHTS", *shape) if fused else lambda: (call(),)
 
     name = f"{queries}-{keys}-{heads}/{key_heads}x{head_width}-{causal}-{offset}-{bias}-{hidden}-{size}"
     if window or value_width or positions:
@@ -97,11 +91,11 @@ def attention(
     work = Work(
         f"attention ({len(queries)}, {heads}, {longest_query}, {head_width})" + (", causal" if causal else ""),
         FLOAT * 2.0 * (width * sum(queries) + key_width * sum(keys)),
-        # causal: only the visible half
+        # causal attention sees half of them
         4.0 * width * sum(t * ((t + 1) / 2 if causal else t) for t in queries),
     )
     itself = queries == keys
-    return Problem(f"attention-{name}".replace(" ", ""), "attention", arrays, bind, form, work=work if itself else None)
+    return Problem(f"attention-{name}", "attention", arrays, bind, form, work=work if itself else None)
 
 
 def equal_lengths(
@@ -164,23 +158,11 @@ def attention_step(
 
     def bind(ops: Any, a: Arrays) -> Any:
         seen = KeyIndex(a["index"], a["stops"], a.get("rows"), a.get("firsts"))
-        inputs = a["query"], a["key_value"], a["key_value"], seen, laid_out
-        common = {
-            "bias_NHS": a.get("bias"),
-            "position_bias": _position_bias(a, positions),
-            "vector_HK": a.get("vector"),
-        }
+        more = {"position_bias": _position_bias(a, positions), "vector_HK": a.get("vector"), "bias_NHS": a.get("bias")}
+        call = partial(ops.attention_step, a["query"], a["key_value"], a["key_value"], seen, laid_out, **more)
+        return with_weights(call, "weights_NHS", rows * chunk, heads, longest) if shared else lambda: (call(),)
 
-        def call() -> tuple[np.ndarray, ...]:
-            plain = ops.attention_step(*inputs, **common)
-            if not shared:
-                return (plain,)
-            weights = np.full((rows * chunk, heads, longest), np.nan, a["query"].dtype)
-            return plain, ops.attention_step(*inputs, **common, weights_NHS=weights), weights
-
-        return call
-
-    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}".replace(" ", "")
+    name = f"attention_step-{lengths}-{heads}/{key_heads}x{head_width}-{bias}-{size}-{narrow}"
     if chunk > 1 or window or value_width or positions:
         name += f"-{chunk}-{window}-{value_width}-{positions}"
     if softcap:
@@ -204,9 +186,9 @@ def disentangled_attention(
     causal: bool = False,
     fused: bool = True,
 ) -> Problem:
-    """farthest: the greatest distance with rows of its own; terms: which rows of distances there are.
+    """farthest: the greatest distance that has rows; terms: the kinds of rows of distances.
 
-    fused  with columns that belong to no head, and a second call that returns weights
+    fused  rows with columns that belong to no head, and a second call that returns weights
     """
     rng = np.random.default_rng(sum(lengths) * 7919 + heads * head_width + farthest)
     rows, width, longest = sum(lengths), heads * head_width, max(lengths, default=0)
@@ -219,18 +201,11 @@ def disentangled_attention(
     def bind(ops: Any, a: Arrays) -> Any:
         distances = ops.pack_distances(a.get("keys"), a.get("queries"), laid_out)
         seen = ops.seen_around(a["starts"], np.diff(a["starts"]), np.zeros(1, np.int64), -1, 0) if causal else None
-        inputs = a["rows"], a["rows"], a["rows"], RaggedBatch(a["starts"], a["starts"], seen), laid_out
+        batch = RaggedBatch(a["starts"], a["starts"], seen)
+        call = partial(ops.attention, *[a["rows"]] * 3, batch, laid_out, distances=distances)
+        return with_weights(call, "weights_BHTS", len(lengths), heads, longest, longest) if fused else lambda: (call(),)
 
-        def call() -> tuple[np.ndarray, ...]:
-            plain = ops.attention(*inputs, distances=distances)
-            if not fused:
-                return (plain,)
-            weights = np.full((len(lengths), heads, longest, longest), np.nan, a["rows"].dtype)
-            return plain, ops.attention(*inputs, distances=distances, weights_BHTS=weights), weights
-
-        return call
-
-    name = f"disentangled-{lengths}-{heads}x{head_width}-{farthest}-{terms}-{causal}".replace(" ", "")
+    name = f"disentangled-{lengths}-{heads}x{head_width}-{farthest}-{terms}-{causal}"
     products = 2 * (2 + len(terms.split()))  # a column of distances for each key
     work = Work(
         f"pack_distances and attention ({len(lengths)}, {heads}, {longest}, {head_width})",

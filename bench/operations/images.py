@@ -23,11 +23,11 @@ Grid = tuple[int, int, int]
 
 
 def _name(*parts: Any) -> str:
-    return "-".join(str(part).replace(" ", "") for part in parts)
+    return "-".join(map(str, parts))
 
 
 def _pixels(rng: np.random.Generator, rows: int, channels: int) -> np.ndarray:
-    """Rows as operations make them, on whole cache lines, which peers see too."""
+    """Rows on whole cache lines, as operations return them; peers get them too."""
     room = np.empty(rows * channels + 16, np.float32)
     first = -room.ctypes.data % 64 // 4
     pixels_ND = room[first : first + rows * channels].reshape(rows, channels)
@@ -122,8 +122,8 @@ def pool_areas(grid: Grid, channels: int, areas: tuple[int, int]) -> Problem:
     arrays = {"x": _pixels(np.random.default_rng(sum(grid)), PixelGrid(*grid).rows, channels)}
 
     def bind(ops: Any, a: Arrays) -> Any:
-        given = a["x"], PixelGrid(*grid), PixelGrid(grid[0], *areas)
-        return lambda: (ops.pool_areas(*given, "mean"), ops.pool_areas(*given, "max"))
+        arguments = a["x"], PixelGrid(*grid), PixelGrid(grid[0], *areas)
+        return lambda: (ops.pool_areas(*arguments, "mean"), ops.pool_areas(*arguments, "max"))
 
     return Problem(_name("pool_areas", grid, channels, areas), "pool_areas", arrays, bind, exact=(1,))
 
@@ -199,7 +199,7 @@ TABLE = {
                 for i, (grid, window) in enumerate(PLACES[3::2])
                 for groups in (2, 5)
             ),
-            # by patches: odd and even sides, one place, more than a task's
+            # patches: odd and even sides, a single place, more places than a task has
             *(
                 Size(grid, 16 * channels, 16 * outputs, _square(3, padding=padding), activation, padding != 1)
                 for grid, channels, outputs, padding, activation in (

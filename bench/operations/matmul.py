@@ -40,7 +40,7 @@ def linear(
     gated: bool = False,
     precision: str = "float32",
 ) -> Problem:
-    """Rows are float32 at every precision: rounding or quantizing them is part of the work.
+    """Rows are float32 at every precision: the work includes rounding or quantizing them.
 
     extras  multiply the result by a factor and add it to a residual
     gated   instead multiply it by another product of the same rows

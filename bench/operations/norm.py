@@ -9,7 +9,7 @@ from bench.operations.table import FLOAT, GBYTES, Arrays, Operation, Problem, Si
 
 
 def norm(operation: str, rows: int, width: int, residual: bool = False, mean: float = 0.0) -> Problem:
-    """residual: whether a residual is added to x; mean: of x."""
+    """residual: whether a residual is added to x; mean: the mean of x."""
     rng = np.random.default_rng(rows * 7919 + width)
     arrays = {"x": normal(rng, rows, width) + np.float32(mean), "weight": normal(rng, width)}
     if operation == "layer_norm":
@@ -48,7 +48,7 @@ AWKWARD = [Size(0, 8), Size(1, 1), Size(3, 7, True), Size(2, 16), Size(5, 129, T
 
 
 def softmax(rows: int, columns: int, scale: float = 1.0, hidden: bool = False) -> Problem:
-    """scale: of the scores; hidden: whether every third is -inf, and the last row nothing else."""
+    """scale: of the scores; hidden: whether every third score and the whole last row are -inf."""
     x_NS = normal(np.random.default_rng(rows * 7919 + columns), rows, columns) * np.float32(scale)
     if hidden:
         x_NS[:, ::3] = x_NS[-1] = -np.inf

@@ -9,7 +9,7 @@ from fastattn.arguments.steps import Edits
 
 
 def _edits(rng: np.random.Generator, rows: int, vocabulary: int, edited: bool) -> Arrays:
-    """Ids to suppress and to penalize; each of the latter once a row, as the operations require."""
+    """Ids to suppress and to penalize; a row has each penalized id once, as the operations require."""
     if not edited:
         return {}
     penalized = np.stack([rng.permutation(vocabulary)[:5] for _ in range(rows)]).astype(np.int32)
@@ -82,7 +82,7 @@ def project_peaks(lengths: tuple[int, ...], width: int, vocabulary: int) -> Prob
         whole = starts_B1 if 0 not in lengths else starts_of(tuple(filter(None, lengths)))
         return lambda: (
             ops.project_peaks(a["x"], starts_B1, packed),
-            ops.project_peaks(a["x"], whole, packed, -np.inf),  # of sentences that have rows
+            ops.project_peaks(a["x"], whole, packed, -np.inf),  # for sentences that have rows
         )
 
     work = Work(
@@ -90,7 +90,7 @@ def project_peaks(lengths: tuple[int, ...], width: int, vocabulary: int) -> Prob
         FLOAT * (rows * width + (width + 1.0 + len(lengths)) * vocabulary),
         2.0 * rows * width * vocabulary,
     )
-    name = f"project_peaks-{lengths}x{width}x{vocabulary}".replace(" ", "")
+    name = f"project_peaks-{lengths}x{width}x{vocabulary}"
     return Problem(name, "project_peaks", arrays, bind, work=work)
 
 

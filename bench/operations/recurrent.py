@@ -1,4 +1,4 @@
-"""Recurrent layers with the product that makes their inputs, and joined columns."""
+"""Recurrent layers with the product of their inputs, and joined columns."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def recur(
     goes_on: float = 0.0,
     precision: str = "float32",
 ) -> Problem:
-    """goes_on: the share of sentences that go on from a state; those are in an unordered table wider than they are."""
+    """goes_on: the share of sentences with an earlier state; their table is unordered and wider than a state."""
     (gates, parts), rows, B = CELLS[cell], sum(lengths), len(lengths)
     rng = np.random.default_rng(rows * 7919 + units * 31 + inputs)
     states = directions * units
@@ -49,8 +49,8 @@ def recur(
         order_F = ops.gate_rows(gates, units)
 
         def ordered(name: str) -> list[np.ndarray]:
-            found = [a[f"{name}_{d}"] for d in range(directions)]
-            return found if order_F is None else [take(one, order_F) for one in found]
+            matrices = [a[f"{name}_{d}"] for d in range(directions)]
+            return matrices if order_F is None else [take(matrix, order_F) for matrix in matrices]
 
         biases = np.concatenate(ordered("input_bias"))
         packed_inputs = ops.pack_linear(np.concatenate(ordered("input")), biases, precision)
@@ -68,7 +68,7 @@ def recur(
     products = directions * gates * units * (inputs + units)
     moved = WEIGHT_BYTES[precision] * products + FLOAT * rows * (inputs + states)
     return Problem(
-        f"recur-{cell}-{lengths}-{inputs}x{units}-{directions}-{goes_on}".replace(" ", ""),
+        f"recur-{cell}-{lengths}-{inputs}x{units}-{directions}-{goes_on}",
         "recur",
         arrays,
         bind,
@@ -78,7 +78,7 @@ def recur(
 
 
 def join_columns(rows: int, *widths: int) -> Problem:
-    """Parts of rows as they are, and of a table's; the first of each three has its own rows."""
+    """Parts of rows and of a table's rows; the first of each three has its own rows."""
     rng = np.random.default_rng(rows * 31 + sum(widths))
     arrays = {f"part_{i}": normal(rng, rows if i % 3 == 0 else rows + 4, width + i) for i, width in enumerate(widths)}
     arrays |= {f"rows_{i}": rng.integers(-1, rows + 4, rows).astype(np.int32) for i in range(len(widths)) if i % 3}

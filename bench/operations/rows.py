@@ -9,7 +9,7 @@ from fastattn.spec.text_spec import POOLINGS
 
 
 def take_rows(rows: int, width: int) -> Problem:
-    """Rows taken, some twice, concatenated, scaled and added; each result is rounded once and must be exact."""
+    """Take rows, some twice; concatenate, scale and add them. Each result is rounded once and must be exact."""
     rng = np.random.default_rng(rows * 7919 + width)
     arrays = {"x": normal(rng, rows, width), "taken": rng.integers(0, max(rows, 1), 2 * rows)}
 
@@ -36,7 +36,7 @@ def average_heads(shape: tuple[int, ...], heads: int) -> Problem:
 
         return call
 
-    return Problem(f"average_heads-{shape}-{heads}".replace(" ", ""), "average_heads", arrays, bind)
+    return Problem(f"average_heads-{shape}-{heads}", "average_heads", arrays, bind)
 
 
 def neighbours(lengths: tuple[int, ...], width: int, before: int, after: int) -> Problem:
@@ -45,7 +45,7 @@ def neighbours(lengths: tuple[int, ...], width: int, before: int, after: int) ->
     def bind(ops: Any, a: Arrays) -> Any:
         return lambda: (ops.neighbours(a["x"], a["starts"], before, after),)
 
-    name = f"neighbours-{lengths}x{width}-{before}-{after}".replace(" ", "")
+    name = f"neighbours-{lengths}x{width}-{before}-{after}"
     return Problem(name, "neighbours", arrays, bind, exact=(0,))
 
 
@@ -116,7 +116,7 @@ def pool(lengths: tuple[int, ...], width: int, skip: int = 0) -> Problem:
 
         return call
 
-    return Problem(f"pool-{lengths}x{width}-{skip}".replace(" ", ""), "pool", arrays, bind)
+    return Problem(f"pool-{lengths}x{width}-{skip}", "pool", arrays, bind)
 
 
 TABLE = {

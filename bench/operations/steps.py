@@ -1,4 +1,4 @@
-"""What a decoder keeps between steps: rows and tables of the key-value cache, recurrent states."""
+"""State between a decoder's steps: rows and tables of the key-value cache, recurrent states."""
 
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ def write_rows(rows: int, width: int, column: int, narrow: bool) -> Problem:
 
 
 def empty_table(rows: int, width: int, more: int) -> Problem:
-    """Rows written to a table remain after it was extended, extended again, and when they are gathered."""
+    """Rows written to a table remain after it is extended twice, and when they are gathered."""
     rng = np.random.default_rng(rows * 31 + width)
     arrays = {"x": normal(rng, rows + more, width), "order": rng.permutation(rows + more).astype(np.int32)}
 
@@ -51,7 +51,7 @@ def empty_table(rows: int, width: int, more: int) -> Problem:
 
 
 def recurrence(operation: str, lengths: tuple[int, ...], width: int, size: float = 1.0) -> Problem:
-    """Whole sequences, then a step that continues each; states are in an unordered table, wider than the rows."""
+    """Whole sequences, then a step that continues each; the table of states is unordered and wider than the rows."""
     rng = np.random.default_rng(sum(lengths) * 7919 + width)
     starts, rows = starts_of(lengths), sum(lengths)
     lasts = starts[1:] - 1
@@ -81,7 +81,7 @@ def recurrence(operation: str, lengths: tuple[int, ...], width: int, size: float
 
         return call
 
-    return Problem(f"{operation}-{lengths}x{width}-{size}".replace(" ", ""), operation, arrays, bind)
+    return Problem(f"{operation}-{lengths}x{width}-{size}", operation, arrays, bind)
 
 
 AWKWARD = [

@@ -1,4 +1,4 @@
-"""The classes of the table of operations: an operation at one size, and the sizes of an operation."""
+"""The classes of the table of operations: a problem is an operation at one size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Problem:
 
     arrays  its inputs, random from a fixed seed: float32, and integers for counts and indices
     bind    (operations, arrays) -> a call that returns a tuple of arrays; weights are packed before the call
-    form    the operation's other arguments by name, which a peer needs besides the arrays
+    form    the operation's further arguments by name, which a peer needs with the arrays
     exact   the indices of results that must equal the oracle's, not only be close
     work    None if it is not in the benchmark
     """
@@ -47,12 +47,15 @@ class Problem:
     exact: tuple[int, ...] = ()
     work: Work | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.replace(" ", ""))
+
     def call(self, ops: Any, arrays: Arrays) -> Results:
         return self.bind(ops, arrays)()
 
 
 def copy_of(array: Any) -> Any:
-    """A copy that lies where the array does, for an operation that writes it: on the host or on a card."""
+    """A copy on the array's device, host or card, for an operation that writes it."""
     if isinstance(array, np.ndarray):
         return array.copy()
     from numba import cuda
@@ -94,6 +97,17 @@ class Operation:
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
+
+
+def with_weights(attend: Callable[..., np.ndarray], keyword: str, *shape: int) -> Callable[[], Results]:
+    """A call of attention that gives (its result, the result of a second call with weights, the weights)."""
+
+    def call() -> Results:
+        plain = attend()
+        weights = np.full(shape, np.nan, plain.dtype)
+        return plain, attend(**{keyword: weights}), weights
+
+    return call
 
 
 def starts_of(lengths: tuple[int, ...]) -> np.ndarray:

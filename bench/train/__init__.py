@@ -1,4 +1,4 @@
-"""Models that are small enough to train in minutes: what the product reads, equals and is timed on.
+"""Models that train in minutes, with which fastattn is compared and timed.
 
     python -m bench.train NAME --into DIR
 

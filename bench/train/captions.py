@@ -40,7 +40,7 @@ def paint(image_YXC: np.ndarray, shape: str, colour: str, x: float, y: float, si
 
 
 def example(rng: np.random.Generator) -> tuple[np.ndarray, str]:
-    """(a picture uint8 [SIDE, SIDE, 3], what it shows); the place of the first shape is told by that of the second."""
+    """(a picture uint8 [SIDE, SIDE, 3], its caption), which gives the first shape's place relative to the second's."""
     image = np.full((SIDE, SIDE, 3), rng.integers(200, 256), np.uint8)
     kinds = [(str(rng.choice(SHAPES)), str(rng.choice([*COLOURS]))) for _ in range(2)]
     if rng.random() < 0.25:
@@ -63,15 +63,15 @@ def examples(count: int, seed: int) -> tuple[list[np.ndarray], list[str]]:
 
 
 def as_tensor(images: list[np.ndarray]) -> Tensor:
-    """(B, 3, SIDE, SIDE)"""
+    """The images, normalized, as (B, 3, SIDE, SIDE)."""
     return torch.from_numpy((np.stack(images).transpose(0, 3, 1, 2) / np.float32(255) - MEAN) / DEVIATION).float()
 
 
 class CaptionNet(nn.Module):
-    """The decoder's first state is made of the grid's mean; the context joins the cell's input and the readout.
+    """The decoder's first state comes from the grid's mean; the context joins the cell's input and the readout.
 
-    hard  the context is one place's row: the most probable's, in training one that is drawn, whose gradient is that of
-          the softmax (Jang 2017, straight-through)
+    hard  the context is the row of the most probable place; in training, of a drawn place, with the softmax's gradient
+          (Jang 2017, straight-through)
     """
 
     def __init__(self, hard: bool = False) -> None:
@@ -109,16 +109,16 @@ class CaptionNet(nn.Module):
 
     @torch.inference_mode()
     def caption(self, images: Tensor) -> tuple[list[str], list[np.ndarray]]:
-        """Greedily: sentences, and the weights of each of their words [words, S]."""
+        """Search greedily: sentences, and for each the weights of its words [words, S]."""
         rows_BSD, state = self.begin(images)
-        words_B, said, looked = torch.full((len(images),), WORDS.index("<s>")), [], []
+        words_B, tokens, focus = torch.full((len(images),), WORDS.index("<s>")), [], []
         for _ in range(MOST):
             logits_BV, weights_BS, state = self.step(words_B, rows_BSD, state)
             words_B = logits_BV.argmax(1)
-            said.append(words_B)
-            looked.append(weights_BS)
+            tokens.append(words_B)
+            focus.append(weights_BS)
         sentences, weights = [], []
-        for ids, weights_TS in zip(torch.stack(said, 1).tolist(), torch.stack(looked, 1).numpy(), strict=True):
+        for ids, weights_TS in zip(torch.stack(tokens, 1).tolist(), torch.stack(focus, 1).numpy(), strict=True):
             length = ids.index(0) if 0 in ids else MOST
             sentences.append(" ".join(WORDS[i] for i in ids[:length]))
             weights.append(weights_TS[:length])
@@ -129,7 +129,7 @@ def named(model: CaptionNet) -> dict[str, Tensor]:
     tensors = {f"encoder.{name}": tensor for name, tensor in model.encoder.state_dict().items()}
     parts = {"bridge": model.bridge, "readout": model.readout, "projection": model.projection}
     parts |= {f"attention.{name}": getattr(model, name) for name in ("query", "key", "score")}
-    tensors |= {f"decoder.{name}.{end}": one for name, part in parts.items() for end, one in part.named_parameters()}
+    tensors |= {f"decoder.{name}.{end}": x for name, part in parts.items() for end, x in part.named_parameters()}
     for (ours, theirs), end in product((("input", "ih"), ("state", "hh")), ("weight", "bias")):
         tensors[f"decoder.layers.0.{ours}.{end}"] = getattr(model.cell, f"{end}_{theirs}")
     return tensors | {"decoder.embedding.weight": model.embedding.weight}
@@ -157,12 +157,12 @@ def loss(model: CaptionNet, images: list[np.ndarray], sentences: list[str]) -> T
 
 
 def train(archive: Path, into: Path, hard: bool = False) -> None:
-    """Write model.pt, the words and the mapping that reads them, and torch.pth; no data is read."""
+    """Write model.pt, the words, the mapping that reads both, and torch.pth; no data is read."""
     torch.manual_seed(13)
     model = CaptionNet(hard)
     fit(model, STEPS, RATE, lambda step: loss(model, *examples(BATCH, step)), clip=True)
     images, sentences = examples(500, 0)
-    right = np.mean([said == sentence for said, sentence in zip(model.caption(as_tensor(images))[0], sentences)])
+    right = np.mean([caption == sentence for caption, sentence in zip(model.caption(as_tensor(images))[0], sentences)])
     print(f"{100 * right:.1f}% of 500 unseen pictures described exactly")
     into.mkdir(parents=True, exist_ok=True)
     torch.save({name: tensor.detach().clone() for name, tensor in named(model).items()}, into / "model.pt")

@@ -1,4 +1,4 @@
-"""Digits, shifted and turned on a larger canvas: small networks around modules of ``fastattn.vision`` read them."""
+"""Digits, shifted and turned on a larger canvas, and small networks around modules of ``fastattn.vision``."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +17,12 @@ from bench.train.fitting import fit
 SIDE, BATCH, STEPS, RATE = 28, 64, 3000, 2e-3
 HELD_OUT = 397  # of 1,797 digits
 SIZE = 16  # pixels of a digit on the canvas
-TURN = 60  # degrees to both sides, at most
+TURN = 60  # degrees at most, to either side
 CHANNELS, SQUEEZED = 32, 8
 
 
 def canvas(digits_BYX: np.ndarray, seed: int) -> np.ndarray:
-    """The digits, 8 x 8 from 0 to 16, somewhere on a canvas [B, 1, SIDE, SIDE], turned: float32 from 0 to 1."""
+    """Digits (8 x 8, 0 to 16) at random places on canvases [B, 1, SIDE, SIDE], turned: float32 from 0 to 1."""
     rng, B = np.random.default_rng([32, seed]), len(digits_BYX)
     angle_B = np.deg2rad(rng.uniform(-TURN, TURN, B))
     shift_B2 = rng.uniform(SIZE / SIDE - 1, 1 - SIZE / SIDE, (B, 2))
@@ -35,21 +35,21 @@ def canvas(digits_BYX: np.ndarray, seed: int) -> np.ndarray:
 
 
 def scanned() -> tuple[np.ndarray, np.ndarray]:
-    """(scikit-learn's digits [B, 8, 8], which they are)."""
-    from sklearn.datasets import load_digits  # the other networks are trained without it
+    """(scikit-learn's digits [B, 8, 8], their labels)."""
+    from sklearn.datasets import load_digits  # other networks are trained without it
 
     digits = load_digits()
     return digits.images, digits.target
 
 
 def held_out() -> tuple[np.ndarray, np.ndarray]:
-    """(images [B, 1, SIDE, SIDE], which digits) that are not learned."""
+    """(images [B, 1, SIDE, SIDE], labels) that training leaves out."""
     digits_BYX, labels_B = scanned()
     return canvas(digits_BYX[-HELD_OUT:], 0), labels_B[-HELD_OUT:]
 
 
 class DigitNet(nn.Module):
-    """Straightened, two convolutions, CBAM, a linear layer of each channel's maximum."""
+    """Straightens the image; then two convolutions, CBAM, and a linear layer of the channels' maxima."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,31 +81,31 @@ def train(archive: Path, into: Path) -> None:
 
 
 def learn(model: nn.Module, steps: int, path: Path, decay: float = 0.0) -> None:
-    """Have a network read digits that were not held out, say how many of the others it reads, and keep its state."""
+    """Train a network on all but the held-out digits, print its accuracy on these, and write its state."""
     digits_BYX, labels_B = scanned()
     images, labels = digits_BYX[:-HELD_OUT], torch.tensor(labels_B[:-HELD_OUT])
 
     def loss(step: int) -> Tensor:
-        chosen = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
-        return functional.cross_entropy(model(torch.from_numpy(canvas(images[chosen], step))), labels[chosen])
+        batch = np.random.default_rng([32, 1, step]).integers(0, len(images), BATCH)
+        return functional.cross_entropy(model(torch.from_numpy(canvas(images[batch], step))), labels[batch])
 
     fit(model, steps, RATE, loss, decay)
-    given, wanted = held_out()
+    inputs, expected = held_out()
     with torch.no_grad():
-        right = (model(torch.from_numpy(given)).argmax(1).numpy() == wanted).mean()
-    print(f"{path.stem}: {right:.1%} of {len(wanted)} unseen digits are read", flush=True)
+        right = (model(torch.from_numpy(inputs)).argmax(1).numpy() == expected).mean()
+    print(f"{path.stem}: {right:.1%} of {len(expected)} unseen digits are read", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(model.state_dict(), path)
 
 
 LOOK_STEPS = 1500
-DECAY = {"MultiScaleAttention": 1e-3}  # of its weights, else it soon takes one scale everywhere
+DECAY = {"MultiScaleAttention": 1e-3}  # weight decay, without which the network soon chooses one scale everywhere
 LOOK_CHANNELS, LOOK_SQUEEZED, PATCH, HEADS = 16, 4, 4, 4
 CLASSES = 10
 
 
 class LookingNet(nn.Module):
-    """Perhaps convolutions, the module, and a linear layer of each channel's maximum in quarters of the image."""
+    """Convolutions (optional), the module, and a linear layer of the channels' maxima in 4 x 4 parts of the image."""
 
     def __init__(self, look: nn.Module, convolved: bool, channels: int = LOOK_CHANNELS):
         super().__init__()
@@ -121,7 +121,7 @@ class LookingNet(nn.Module):
 
 
 class Glimpses(nn.Module):
-    """DynamicCapacity by itself, which answers."""
+    """DynamicCapacity alone, which computes the logits."""
 
     def __init__(self) -> None:
         super().__init__()

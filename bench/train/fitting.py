@@ -1,4 +1,4 @@
-"""How all models of ``bench.train`` are trained: Adam, a rate that rises and falls once."""
+"""The training of all models of ``bench.train``: Adam, with a rate that rises and falls once."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 def fit(
     model: nn.Module, steps: int, rate: float, loss: Callable[[int], Tensor], decay: float = 0.0, clip: bool = False
 ) -> None:
-    """loss: of a step, from 1 on; clip: whether gradients are cut to a norm of 1."""
+    """loss: a step's number, from 1 on, to its loss; clip: whether gradients are cut to a norm of 1."""
     optimizer = torch.optim.Adam(model.train().parameters(), rate, weight_decay=decay)
     schedule, start = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1), time.perf_counter()
     for step in range(1, steps + 1):

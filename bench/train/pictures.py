@@ -1,7 +1,7 @@
-"""What trained models do: ``python -m bench.train.pictures DIR [FOLDER]``, for the pages of docs.
+"""Pictures of trained models for docs: ``python -m bench.train.pictures DIR [FOLDER]``.
 
-DIR has what ``bench.train`` wrote into folders of its models' names; FOLDER is docs/pictures. It needs sacrebleu and
-Pillow.
+DIR has the folders that ``bench.train`` wrote, named as the models; FOLDER is docs/pictures by default. It needs
+sacrebleu and Pillow.
 """
 
 import argparse
@@ -29,20 +29,20 @@ FRENCH, ENGLISH = "je ne parle pas très bien français .", "I don't speak Frenc
 
 
 def lengths(trained: Path) -> str:
-    """BLEU of held-out sentences by their words, the end not counted."""
+    """BLEU of held-out sentences by their number of words, without the end."""
     import sacrebleu
 
     pairs = [line.split("\t") for line in (trained / "plain" / "held-out.tsv").read_text(encoding="utf-8").splitlines()]
     series: Series = {}
     for kind, name in KINDS.items():
-        made = Translator(trained / kind, "float32").translate([french for french, _ in pairs], split="never")
-        triples = [(len(french.split()), ours, english) for (french, english), ours in zip(pairs, made, strict=True)]
+        outputs = Translator(trained / kind, "float32").translate([french for french, _ in pairs], split="never")
+        triples = [(len(french.split()), ours, english) for (french, english), ours in zip(pairs, outputs, strict=True)]
 
         def bleu(first: int, stop: int, triples: list = triples) -> tuple[int, int, float]:
-            chosen = [triple for triple in triples if first <= triple[0] < stop]
-            words, ours, english = zip(*chosen)
+            within = [triple for triple in triples if first <= triple[0] < stop]
+            words, ours, english = zip(*within)
             score = sacrebleu.corpus_bleu(ours, [english], tokenize="none", force=True).score
-            return len(chosen), round(np.mean(words)), score
+            return len(within), round(np.mean(words)), score
 
         bins = [bleu(first, stop) for first, stop in itertools.pairwise(LENGTHS)]
         print(f"{name}: BLEU {bleu(0, 1000)[2]:.1f} of {len(pairs)} sentences;", *(f"{n} {b:.1f}" for n, _, b in bins))
@@ -51,19 +51,19 @@ def lengths(trained: Path) -> str:
 
 
 def alignment(model: Path | str, text: str) -> str:
-    found = Translator(model, "float32").translate(text, details=True, return_attention=True)
-    (part,) = found.parts
-    print(found.text)
+    result = Translator(model, "float32").translate(text, details=True, return_attention=True)
+    (part,) = result.parts
+    print(result.text)
     return weights_picture(np.array(part.attention[0]), part.tokens, part.source)
 
 
 def hulls(trained: Path) -> str:
-    """The first hulls of points that were not learned, of each number of points from 5 to 10."""
+    """The first hulls that training left out, one for each number of points from 5 to 10."""
     network, points = PointerNetwork(trained / "pointer", "float32"), examples(2000, seed=0)
-    found = [one.rows for (one,) in network.point(points)]
+    answers = [output.rows for (output,) in network.point(points)]
     panels = []
     for count in range(FEWEST, MOST + 1):
-        of_count = [(array, rows) for array, rows in zip(points, found, strict=True) if len(array) == count]
+        of_count = [(array, rows) for array, rows in zip(points, answers, strict=True) if len(array) == count]
         right = np.mean([rows == hull(array) for array, rows in of_count])
         print(f"{count} points: {right:.1%} of {len(of_count)} hulls are right")
         panels.append((f"{count} points, {right:.0%} right", *of_count[0]))
@@ -71,7 +71,7 @@ def hulls(trained: Path) -> str:
 
 
 def digits(trained: Path) -> str:
-    """Held-out digits as given, as straightened, and where CBAM looked: a row of the drawing each."""
+    """Rows of held-out digits, of the same straightened, and of CBAM's gates of places."""
     import torch
 
     from bench.train import digits as network
@@ -82,13 +82,13 @@ def digits(trained: Path) -> str:
     with torch.inference_mode():
         features = net.features(torch.from_numpy(straight)).numpy()
     _, places_BYX = vision.CBAM.from_torch(state, "cbam.").weights(features)
-    spread_BYX = places_BYX - places_BYX.min((1, 2), keepdims=True)  # gates are never 0: what differs is shown
+    spread_BYX = places_BYX - places_BYX.min((1, 2), keepdims=True)  # gates are never 0: show differences
     rows_3 = {"as given": images[:, 0], "straightened": straight[:, 0], "CBAM's gates": spread_BYX}
     return _strips(rows_3)
 
 
 def looks(trained: Path) -> str:
-    """What each other module looks at in held-out digits: places, or channels as a square of cells each."""
+    """Where each further module looks in held-out digits: places, or channels drawn as squares of cells."""
     import torch
 
     from bench.train import digits as networks
@@ -115,22 +115,22 @@ def _spread(x_BYX: np.ndarray) -> np.ndarray:
 
 # Module -> the rows of its drawing, by what its network gives it.
 _LOOKS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
-    "SqueezeExcitation": lambda one, x: {"squeeze and excitation: gates of 16 channels": _square(one.weights(x))},
-    "SelectiveKernel": lambda one, x: {
-        "selective kernels: the larger filter's share in 16 channels": _square(one.weights(x)[:, 1])
+    "SqueezeExcitation": lambda look, x: {"squeeze and excitation: gates of 16 channels": _square(look.weights(x))},
+    "SelectiveKernel": lambda look, x: {
+        "selective kernels: the larger filter's share in 16 channels": _square(look.weights(x)[:, 1])
     },
-    "ResidualAttention": lambda one, x: {"residual attention: the mask": _spread(one.mask(x))},
-    "MultiScaleAttention": lambda one, x: {"multi-scale: the share of the full size": one.weights(x)[:, 0]},
-    "DynamicCapacity": lambda one, x: {"dynamic capacity: where entropy leans": one.saliency(x)},
-    "PatchAttention": lambda one, x: {"patches: how much each is looked at": _square(one.weights(x).mean((1, 2)))},
+    "ResidualAttention": lambda look, x: {"residual attention: the mask": _spread(look.mask(x))},
+    "MultiScaleAttention": lambda look, x: {"multi-scale: the share of the full size": look.weights(x)[:, 0]},
+    "DynamicCapacity": lambda look, x: {"dynamic capacity: where entropy leans": look.saliency(x)},
+    "PatchAttention": lambda look, x: {"patches: how much each is looked at": _square(look.weights(x).mean((1, 2)))},
 }
 
 
 def _strips(rows: dict[str, np.ndarray]) -> str:
-    """A row of pictures for each name, the row's greatest number white."""
+    """A row of pictures for each name; the row's greatest number is white."""
     label, parts = max(LABEL, 7 * max(map(len, rows)) + 8), []
     for row, (name, row_BYX) in enumerate(rows.items()):
-        strip = Image.fromarray(np.uint8(255 * np.concatenate([one / one.max() for one in row_BYX.clip(0)], axis=1)))
+        strip = Image.fromarray(np.uint8(255 * np.concatenate([x / x.max() for x in row_BYX.clip(0)], axis=1)))
         data, y = _png(strip.resize((SHOWN * CELL, CELL), Image.Resampling.NEAREST)), row * (CELL + 4)
         parts.append(f'<text x="4" y="{y + CELL / 2 + 4:g}">{name}</text><image x="{label}" y="{y}" ')
         parts.append(f'width="{SHOWN * CELL}" height="{CELL}" href="data:image/png;base64,{data}"/>')
@@ -152,10 +152,10 @@ def caption(trained: Path) -> str:
 
     images, sentences = examples(50, 0)
     number = next(i for i, sentence in enumerate(sentences) if "above" in sentence)
-    found = vision.Captioner(trained / "captions", "float32").caption(images[number])
-    print(found.text)
-    smooth = Image.fromarray(images[number]).filter(ImageFilter.MedianFilter(3))  # its noise would be most of the file
-    svg = vision.plot_image_attention(smooth, found.attention_WYX, found.words, columns=4).svg
+    result = vision.Captioner(trained / "captions", "float32").caption(images[number])
+    print(result.text)
+    smooth = Image.fromarray(images[number]).filter(ImageFilter.MedianFilter(3))  # the noise would be most of the file
+    svg = vision.plot_image_attention(smooth, result.attention_WYX, result.words, columns=4).svg
 
     def fewer_colours(match: re.Match) -> str:
         panel = Image.open(io.BytesIO(base64.b64decode(match[1]))).quantize(

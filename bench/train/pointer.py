@@ -31,7 +31,7 @@ KEY = "decoder.attention.key.weight"
 
 
 class PointerNet(nn.Module):
-    """Row 0 of what it reads, zeros, stands for the end, and is the decoder's first input."""
+    """Input row 0, zeros, means the end, and is the decoder's first input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ class PointerNet(nn.Module):
 
 
 def padded(points: list[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """What the encoder reads (B, S, 2), and how many rows of each are there."""
+    """The encoder's input (B, S, 2), and the number of rows of each example."""
     rows = [torch.from_numpy(np.concatenate([np.zeros((1, 2), np.float32), points_N2])) for points_N2 in points]
     return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
 
 def loss(model: PointerNet, points: list[np.ndarray]) -> Tensor:
-    """The mean cross entropy of the hulls' corners and their ends."""
+    """The mean cross entropy of the hulls' corners and ends."""
     read_BS2, lengths_B = padded(points)
     targets = [torch.tensor([*(n + 1 for n in hull(points_N2)), 0]) for points_N2 in points]
     target_BT = pad_sequence(targets, batch_first=True, padding_value=-1)
@@ -68,21 +68,21 @@ def loss(model: PointerNet, points: list[np.ndarray]) -> Tensor:
 
 
 def canonical(model: PointerNet) -> dict[str, Tensor]:
-    """The tensors by fastattn's names: its keys look at rows of the encoder's states and what it read."""
+    """{fastattn's name: tensor}; its keys are computed from rows of the encoder's states and inputs."""
     tensors = {NAMES[name]: tensor.clone() for name, tensor in model.state_dict().items()}
     tensors[KEY] = torch.cat([tensors[KEY], torch.zeros(UNITS, 2)], 1)
     return tensors | {"decoder.projection.weight": torch.eye(MOST + 1)}
 
 
 def restored(tensors: dict[str, Tensor]) -> PointerNet:
-    model, kept = PointerNet(), tensors | {KEY: tensors[KEY][:, :UNITS]}
-    model.load_state_dict({theirs: kept[ours] for theirs, ours in NAMES.items()})
+    model, named = PointerNet(), tensors | {KEY: tensors[KEY][:, :UNITS]}
+    model.load_state_dict({theirs: named[ours] for theirs, ours in NAMES.items()})
     return model
 
 
 @torch.inference_mode()
 def point(model: PointerNet, points: list[np.ndarray], most: int) -> list[list[int]]:
-    """Greedily: the rows pointed at in at most ``most`` steps, up to the end."""
+    """Search greedily: the rows pointed at in at most ``most`` steps, up to the end."""
     read_BS2, lengths_B = padded(points)
     made_BT = torch.zeros(len(points), 1, dtype=torch.int64)
     for _ in range(most):

@@ -1,7 +1,7 @@
 """French to English: networks of PyTorch's tutorial "translation with a sequence to sequence network and attention".
 
-The tutorial pads its sentences and reads the padding; here sentences are packed, and no attention sees padding. They
-are tatoeba.org's: ``fra-eng.zip`` of www.manythings.org/anki, CC BY 2.0.
+The tutorial pads its sentences and reads the padding; here sentences are packed, and no attention sees padding. The
+sentences are tatoeba.org's: ``fra-eng.zip`` of www.manythings.org/anki, CC BY 2.0.
 """
 
 import random
@@ -30,14 +30,11 @@ def words(text: str) -> list[str]:
 
 
 def pairs(archive: Path) -> tuple[list[Pair], list[Pair]]:
-    """(learned, held out), each (French, English); one in 40 English sentences is held out, with all its translations.
-
-    Of the held-out ones the longer are as many as there are.
-    """
+    """(learned, held out): one in 40 English sentences, of any length, is held out with all its French ones."""
     lines = zipfile.ZipFile(archive).read("fra.txt").decode().splitlines()
     split = [(words(french), words(english)) for english, french, _ in (line.split("\t") for line in lines)]
-    chosen = random.Random(5)
-    held = {english for english in sorted({" ".join(english) for _, english in split}) if chosen.random() < 1 / 40}
+    rng = random.Random(5)
+    held = {english for english in sorted({" ".join(english) for _, english in split}) if rng.random() < 1 / 40}
     short = [pair for pair in split if max(map(len, pair)) <= LONGEST]
     return (
         [pair for pair in short if " ".join(pair[1]) not in held],
@@ -46,13 +43,13 @@ def pairs(archive: Path) -> tuple[list[Pair], list[Pair]]:
 
 
 def vocabulary(sentences: list[list[str]], size: int) -> list[str]:
-    """The special words, then the most frequent, ``size`` in all."""
+    """The special words, then the most frequent words, ``size`` in all."""
     counts = Counter(word for sentence in sentences for word in sentence)
     return [*SPECIAL, *(word for word, _ in counts.most_common(size - len(SPECIAL)))]
 
 
 def ids(sentence: list[str], numbers: dict[str, int]) -> list[int]:
-    """Of its words, then EOS."""
+    """The ids of the words, then EOS."""
     return [*(numbers.get(word, UNKNOWN) for word in sentence), EOS]
 
 
@@ -60,7 +57,7 @@ WIDTH = 256
 
 
 class Memory(NamedTuple):
-    """Of a batch of sentences the encoder's rows, their keys, and where there is a word."""
+    """The encoder's rows of a batch of sentences, the rows' keys, and whether a place has a word."""
 
     rows_BSH: Tensor
     keys_BSH: Tensor
@@ -101,7 +98,7 @@ class AttnDecoderRNN(nn.Module):
         self.out = nn.Linear(WIDTH, vocabulary)
 
     def memory(self, rows_BSH: Tensor, lengths_B: Tensor) -> Memory:
-        """What all steps attend to; the tutorial computes the keys at each step."""
+        """The memory of all steps; the tutorial computes the keys at each step."""
         return Memory(rows_BSH, self.attention.Ua(rows_BSH), torch.arange(rows_BSH.shape[1]) < lengths_B[:, None])
 
     def forward(self, inputs_BT: Tensor, memory: Memory, state_1BH: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,10 +120,10 @@ class DecoderRNN(nn.Module):
         self.out = nn.Linear(WIDTH, vocabulary)
 
     def memory(self, rows_BSH: Tensor, lengths_B: Tensor) -> None:
-        """It looks at no rows."""
+        """None: the decoder has no attention."""
 
     def forward(self, inputs_BT: Tensor, memory: None, state_1BH: Tensor) -> tuple[Tensor, Tensor]:
-        """As of AttnDecoderRNN."""
+        """The same as AttnDecoderRNN.forward."""
         return self.gru(F.relu(self.embedding(inputs_BT)), state_1BH)
 
 
@@ -134,14 +131,14 @@ DECODERS = {"attention": AttnDecoderRNN, "plain": DecoderRNN}
 
 
 class Translator(nn.Module):
-    """An encoder and a decoder, of ``DECODERS``: the names of its tensors are those of the file."""
+    """An encoder and one of ``DECODERS``; its tensors have the names of the tutorial's files."""
 
     def __init__(self, decoder: str, source_words: int, target_words: int):
         super().__init__()
         self.encoder, self.decoder = EncoderRNN(source_words), DECODERS[decoder](target_words)
 
     def read(self, sources: list[Tensor]) -> tuple[Memory | None, Tensor]:
-        """What the decoder takes: the memory, and the encoder's last states."""
+        """The decoder's inputs: the memory and the encoder's last states."""
         lengths_B = torch.tensor([len(source) for source in sources])
         rows_BSH, last_1BH = self.encoder(pad_sequence(sources, batch_first=True), lengths_B)
         return self.decoder.memory(rows_BSH, lengths_B), last_1BH
@@ -158,13 +155,13 @@ class Translator(nn.Module):
     def translate(self, sources: list[Tensor], most: int) -> list[list[int]]:
         """The most probable word at each of at most ``most`` steps, up to EOS, which is left out."""
         memory, state_1BH = self.read(sources)
-        made = [torch.full((len(sources), 1), SOS)]
+        steps = [torch.full((len(sources), 1), SOS)]
         ended_B1 = torch.zeros(len(sources), 1, dtype=torch.bool)
-        while len(made) <= most and not ended_B1.all():
-            state_B1H, state_1BH = self.decoder(made[-1], memory, state_1BH)
-            made.append(self.decoder.out(state_B1H).argmax(2))
-            ended_B1 = ended_B1 | (made[-1] == EOS)
-        rows = torch.cat(made[1:], 1).tolist()
+        while len(steps) <= most and not ended_B1.all():
+            state_B1H, state_1BH = self.decoder(steps[-1], memory, state_1BH)
+            steps.append(self.decoder.out(state_B1H).argmax(2))
+            ended_B1 = ended_B1 | (steps[-1] == EOS)
+        rows = torch.cat(steps[1:], 1).tolist()
         return [row[: row.index(EOS)] if EOS in row else row for row in rows]
 
 
@@ -174,13 +171,13 @@ BATCH, STEPS, RATE = 96, 1600, 2e-3
 
 def batches(pairs: list[Pair], steps: int) -> list[list[Pair]]:
     """``steps`` batches of targets of like length, in random order."""
-    chosen, made = random.Random(7), []
-    while len(made) < steps:
-        mixed = sorted(chosen.sample(pairs, len(pairs)), key=lambda pair: len(pair[1]))  # stable: mixed within a length
+    rng, result = random.Random(7), []
+    while len(result) < steps:
+        mixed = sorted(rng.sample(pairs, len(pairs)), key=lambda pair: len(pair[1]))  # stable: mixed within a length
         epoch = [mixed[at : at + BATCH] for at in range(0, len(mixed), BATCH)]
-        chosen.shuffle(epoch)
-        made += epoch
-    return made[:steps]
+        rng.shuffle(epoch)
+        result += epoch
+    return result[:steps]
 
 
 def train(decoder: str, archive: Path, into: Path, steps: int = STEPS) -> None:
@@ -200,11 +197,11 @@ def train(decoder: str, archive: Path, into: Path, steps: int = STEPS) -> None:
     mapping = {"attention": "pytorch-attention", "plain": "pytorch-seq2seq"}[decoder]
     (into / "fastattn.toml").write_text(f'like = "{mapping}"\n', encoding="utf-8", newline="\n")
 
-    model, made = Translator(decoder, *map(len, vocabularies)), batches(learned, steps)
+    model, training = Translator(decoder, *map(len, vocabularies)), batches(learned, steps)
 
     def loss(step: int) -> Tensor:
-        sources = [torch.tensor(ids(french, source_numbers)) for french, _ in made[step - 1]]
-        return model.loss(sources, [torch.tensor(ids(english, target_numbers)) for _, english in made[step - 1]])
+        sources = [torch.tensor(ids(french, source_numbers)) for french, _ in training[step - 1]]
+        return model.loss(sources, [torch.tensor(ids(english, target_numbers)) for _, english in training[step - 1]])
 
     fit(model, steps, RATE, loss, clip=True)
     torch.save(model.state_dict(), into / "model.pt")

@@ -3,11 +3,9 @@
 import argparse
 import sys
 
-import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.messages import refused
 
 
 def test_checks_have_names_of_their_own_and_are_listed_without_corpora(accepted):
@@ -94,28 +92,6 @@ grep -c "\\"shortName\\": \\"$2\\"" "$data/model_info.json" >> "$6"
         peer.translate("en-xx", source, target, 1)
 
 
-def test_fxtranslate_gets_the_files_of_a_model(monkeypatch, tmp_path):
-    from bench.translate_locally import FxTranslate
-
-    class Engine:
-        def __init__(self, *files):
-            self.files = b" ".join(files).decode()
-
-        def translate_long(self, text):
-            return f"{text}: {self.files}"
-
-    monkeypatch.setitem(sys.modules, "fxtranslate", argparse.Namespace(Translator=Engine))
-    for name in ("model.enxx.bin", "lex.50.50.enxx.s2t.bin", "vocab.enxx.spm", "config.yml"):
-        (tmp_path / name).write_bytes(name[:5].encode())
-    assert FxTranslate(tmp_path).translate("hello") == "hello: model vocab vocab lex.5"
-    (tmp_path / "vocab.enxx.spm").rename(tmp_path / "srcvocab.enxx.spm")
-    (tmp_path / "trgvocab.enxx.spm").write_bytes(b"other")
-    assert FxTranslate(tmp_path).translate("") == ": model vocab other lex.5"
-    (tmp_path / "lex.50.50.enxx.s2t.bin").unlink()
-    with refused(FileNotFoundError, "lex.*.bin"):
-        FxTranslate(tmp_path)
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="in kB elsewhere, or not told")
 def test_the_peak_of_a_command_is_its_own():
     from bench.memory import peak_of_command
@@ -125,15 +101,3 @@ def test_the_peak_of_a_command_is_its_own():
     assert small < 50 << 20 and 100 << 20 < large < 200 << 20 < len(held) + 1
     with pytest.raises(RuntimeError, match="ended with 3"):
         peak_of_command([sys.executable, "-S", "-c", "import sys; sys.exit(3)"])
-
-
-def test_a_callsclocks_of_are_its_own_and_its_kernels():
-    from bench.checks.light import clocks_of
-    from fastattn.ops import cpu as operations
-
-    ones = np.ones((64, 64), np.float32)
-    packed = operations.pack_linear(ones)
-    operations.linear(ones, packed)
-    seconds, within = clocks_of(lambda: [operations.linear(ones, packed) for _ in range(20)])
-    assert 0 < within < seconds
-    assert clocks_of(lambda: sum(range(1000)))[1] == 0

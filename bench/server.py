@@ -1,15 +1,13 @@
-"""Many clients of a server at once, by wrk: requests a second, their waits, and answers that differ."""
+"""fastattn serve in a process of its own: its answers and memory."""
 
 import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).with_name("load.lua")
 SERVE = [sys.executable, "-m", "fastattn", "serve", "--port", "{port}"]
 START = 180.0  # seconds, for loading and compiling
 
@@ -32,45 +29,24 @@ class Server:
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request) as answer:
-            found: bytes = answer.read()
-        return found
+            return bytes(answer.read())
 
     def memory(self) -> int:
-        """Bytes that it and its children have for themselves, and their shares of what several processes have."""
-        found, processes = 0, [self.process]
+        """Bytes that the process and its children own, with their shares of pages of several processes."""
+        total, processes = 0, [self.process]
         while processes:
             process = processes.pop()
             with contextlib.suppress(OSError):
                 for task in Path(f"/proc/{process}/task").iterdir():
                     processes += map(int, (task / "children").read_text().split())
                 match = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
-                found += int(match[1]) << 10 if match else 0
-        return found
-
-
-@dataclass(frozen=True)
-class Load:
-    """What wrk found; times in milliseconds."""
-
-    seconds: float
-    requests: int
-    p50_ms: float
-    p99_ms: float
-    failed: int
-    compared: int
-    different: int
-
-    @property
-    def rate(self) -> float:
-        return self.requests / self.seconds
-
-    def __str__(self) -> str:
-        return f"{self.rate:.1f}/s, p50 {self.p50_ms:.1f}, p99 {self.p99_ms:.1f} ms"
+                total += int(match[1]) << 10 if match else 0
+        return total
 
 
 @contextlib.contextmanager
 def running(command: Sequence[str], health: str = "/health") -> Iterator[Server]:
-    """A command that serves at {port}, in a process of its own; yields once it answers."""
+    """Run a command that serves at {port}; yields once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -94,23 +70,3 @@ def running(command: Sequence[str], health: str = "/health") -> Iterator[Server]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def load(server: Server, requests: Sequence[tuple[str, Any, bytes]], clients: int, seconds: float) -> Load:
-    """What so many clients see, each of which asks again as soon as it has an answer.
-
-    requests  (path, JSON, the answer's bytes or b"") in turn; answers are compared where the server gives back the
-              id of a request
-    """
-    wrk = shutil.which("wrk")
-    if wrk is None:
-        raise FileNotFoundError("wrk, Debian's package wrk")
-    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as file:
-        for path, body, answer in requests:
-            file.write(f"{path}\t{json.dumps(body)}\t{answer.decode()}\n")
-        file.flush()
-        command = [wrk, "-t1", f"-c{clients}", f"-d{seconds:g}s", "--timeout", "60s", "-s", str(SCRIPT), server.address]
-        ended = subprocess.run(
-            command, env=os.environ | {"FASTATTN_LOAD": file.name}, capture_output=True, text=True, check=True
-        )
-    return Load(**json.loads(ended.stdout.splitlines()[-1]))
