@@ -1,5 +1,8 @@
 """``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
 
+import hashlib
+import math
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -7,20 +10,30 @@ from typing import Any
 
 import click
 
+from fastattn._version import VERSION
 from fastattn.cli.documents import planned, translate_documents
-from fastattn.cli.known import NAMES, file_contents, known, known_options
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, pace, report
 from fastattn.cli.options import Command, announce_default, declare, given, loading, located, located_entry
-from fastattn.cli.printing import Compiling, Progress, say
+from fastattn.cli.printing import Compiling, Progress, as_json, say
 from fastattn.cli.search_options import search_options, typed_names
-from fastattn.cli.translations import Printing
 from fastattn.documents.forms import EXTRAS, FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
-from fastattn.system.files import OutputFile
+from fastattn.system.files import OutputFile, one_line
 from fastattn.weights.download import models_between
 
 Options = dict[str, Any]
+# Options for what is known of translations: terms, memories, a cache.
+NAMES = ("glossary", "keep", "guard", "memory", "cache")
+
+known_options = declare("""
+--glossary FILE: Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.
+--keep PATTERN ...: What this regular expression finds stays as it is. May be given several times.
+--guard: Decode loops and what has run away again, without repetitions, and say so.
+--memory FILE: A translation memory (TMX, or two columns with a tab): texts that it has get its translations; --json
+    shows what is like them.
+--cache FILE: Take from FILE what was translated before, and keep there what is new.
+""")
 
 
 @click.command(
@@ -315,3 +328,116 @@ def _results(
             line = lines.finish(result if isinstance(result, FastattnError) else None)
             progress.show(pace(lines, time.monotonic() - start))
             yield line, result
+
+
+def known(
+    translator: Any, paths: list[str], how: dict[str, Any], given: dict[str, Any], languages: tuple[str, str]
+) -> Any:
+    """The translator with what the options name around it.
+
+    paths, how  of its models: their folders and options, which tell cached translations from others
+    languages   from which and to which it translates, "" where nothing tells
+    """
+    if not any(given[name] for name in NAMES):
+        return translator
+    from fastattn.translation.glossary import GlossaryTranslator
+    from fastattn.translation.guarded import GuardedTranslator
+    from fastattn.translation.memory import CachedTranslator, MemoryTranslator
+    from fastattn.translation.term_files import read_glossary, read_memory
+
+    if given["glossary"] or given["keep"]:
+        terms = read_glossary(given["glossary"], *languages) if given["glossary"] else {}
+        translator = GlossaryTranslator(translator, terms, given["keep"])
+    if given["guard"]:
+        translator = GuardedTranslator(translator)
+    if given["memory"]:
+        translator = MemoryTranslator(translator, read_memory(given["memory"], *languages))
+    if given["cache"]:
+        model = [VERSION, *map(_contents, paths), file_contents(given), given["keep"], given["guard"], how]
+        translator = CachedTranslator(translator, given["cache"], repr(model))
+    return translator
+
+
+def file_contents(given: dict[str, Any]) -> list[Any]:
+    """What tells the files that options name, where they are there, from what they were before."""
+    paths = (given["glossary"], given["memory"])
+    return [path and os.path.isfile(path) and _contents(path) for path in paths]
+
+
+def _contents(path: str) -> str:
+    """What tells a file or a folder from another, and from what it was before: names, sizes and times."""
+    found = hashlib.sha256()
+    for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:
+        folders.sort()
+        for name in sorted(files):
+            status = os.stat(os.path.join(root, name))
+            found.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return found.hexdigest()
+
+
+def _links(line: InputLine, result: Any) -> str:
+    from fastattn.translation.alignment import pharaoh, word_links
+
+    return pharaoh(line.text, result.text, word_links(line.text, result))
+
+
+class Printing:
+    """Writes results one by one, as text or as JSON lines, and flushes each.
+
+    marks      write the reason in the place of a line that failed
+    languages  that were asked for, for JSON
+    """
+
+    def __init__(
+        self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
+    ):
+        self.lines = self.marked = self.unsure = 0
+        self.first = self.first_unsure = ""  # of those marked, and of those whose language is
+        self._output = output
+        self._as_json = as_json
+        self._scores = scores
+        self._numbered = hypotheses > 1
+        self._marks, self._languages = marks, languages
+        self.alignments = False  # whether links of words are written too
+
+    def write(self, line: InputLine, result: Any) -> None:
+        self.lines += 1
+        if getattr(result, "language", "") and not result.sure:  # which was found, and may be another
+            self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
+            self.unsure += 1
+        if found := getattr(result, "remarks", ()):
+            self.first = self.first or f"{line.location}: {', '.join(found)}"
+            self.marked += 1
+        if self._as_json:
+            text = as_json(self._record(line, result), allow_nan=False)
+        elif line.error is not None:
+            text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
+        else:
+            text = "\n".join(map(self._line, result.hypotheses, result.scores))
+            text += f" ||| {_links(line, result)}" if self.alignments else ""
+        self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
+        self._output.flush()
+
+    def _record(self, line: InputLine, result: Any) -> dict[str, Any]:
+        if line.error is not None:
+            reason = {"error": str(line.error)} if self._marks else {}
+            return {"source": line.text, "translation": "", "hypotheses": []} | reason
+        hypotheses = [
+            {"text": text, "score": score if math.isfinite(score) else None}
+            for text, score in zip(result.hypotheses, result.scores)
+        ]
+        remarks: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
+        remarks |= {"through": result.through[0]} if getattr(result, "through", None) else {}
+        if self.alignments:
+            remarks["alignment"] = _links(line, result)
+        if hasattr(result, "exact"):
+            remarks["memory"] = "exact" if result.exact else [one._asdict() for one in result.near]
+        if hasattr(result, "language"):
+            remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
+        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
+
+    def _line(self, hypothesis: str, score: float) -> str:
+        text = one_line(hypothesis)
+        if self._scores:
+            text = f"{score:.6f}\t{text}"
+        return f"{self.lines}\t{text}" if self._numbered else text

@@ -1,10 +1,9 @@
 """Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.checks import check_cap, check_counts, check_known, check_layers
-from fastattn.spec.stretch import Stretch
 from fastattn.system.records import dataclass
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
@@ -19,6 +18,32 @@ HEAD_ROWS = ("first", "last", "mean", "each")
 # Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
 MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
+STRETCHES = ("yarn", "llama3", "longrope")
+
+
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
+    if name not in known:
+        raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+
+
+def check_counts(least: int, **counts: int) -> None:
+    wanted = f"be at least {least}" if least else "not be negative"
+    for name, count in counts.items():
+        if count < least:
+            raise CheckpointError(f"{name} should {wanted}, is {count}")
+
+
+def check_cap(name: str, cap: float) -> None:
+    if not (cap == 0 or 1e-30 < cap < 1e30):
+        raise CheckpointError(f"{name} should be 0 or between 1e-30 and 1e30, is {cap:g}")
+
+
+def check_layers(what: str, numbers: Sequence[int], layers: int) -> None:
+    """The layers of those numbers should do ``what``; there are so many."""
+    for number in numbers:
+        if not 0 <= number < layers:
+            raise CheckpointError(f"layer {number} should {what}, but there are {layers} layers")
 
 
 @dataclass(frozen=True)
@@ -92,6 +117,30 @@ class NormSpec:
             raise CheckpointError("norms after each sublayer go with no other norms of sublayers")
         if not (self.input or self.output):
             raise CheckpointError("a sublayer has a norm of its input, its output or both")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still."""
+
+    kind: str  # from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
+    factor: float  # by which the slow pairs are slowed
+    length: int  # of the longest texts of training
+    slow: float  # turns within this length: pairs with fewer get the whole factor
+    fast: float  # likewise: pairs with more get none of it, those between a part
+    whole: bool = True  # yarn: whether the part begins and ends at a pair
+    size: float = 1.0  # multiplies sines and cosines
+    divisors: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_known("stretch of rotary positions", self.kind, STRETCHES)
+        numbers = (self.factor, self.length, self.slow, self.fast, self.size, *self.divisors)
+        if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
+            raise CheckpointError(
+                f"stretched rotary positions need numbers above zero and below 1e30, the slow turns fewer than the "
+                f"fast, got factor {self.factor:g}, length {self.length:g}, turns {self.slow:g} and {self.fast:g}, "
+                f"size {self.size:g}"
+            )
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,15 @@ from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
-from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, NormSpec, RecurrenceSpec, StackSpec
-from fastattn.spec.checks import check_known
+from fastattn.spec.architecture import (
+    Disentangled,
+    HeadSpec,
+    ModelSpec,
+    NormSpec,
+    RecurrenceSpec,
+    StackSpec,
+    check_known,
+)
 from fastattn.spec.images import PatchSpec, ResidualSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec

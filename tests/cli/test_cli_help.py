@@ -14,9 +14,8 @@ import fastattn
 from fastattn.cli import batch
 from fastattn.cli import translate as translating
 from fastattn.cli.entry import COMMANDS, commands
-from fastattn.cli.known import NAMES
 from fastattn.cli.printing import Progress
-from fastattn.cli.translate import translate
+from fastattn.cli.translate import NAMES, translate
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import DecodingSettings

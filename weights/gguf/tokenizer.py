@@ -15,8 +15,16 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
-from fastattn.weights.huggingface.sentencepiece_files import SPACE, merges_by_scores, spaces_decoder
-from fastattn.weights.huggingface.vocabulary_files import CL100K, assembled, chat_template, pairs_model, template
+from fastattn.weights.huggingface.tokenizer_files import (
+    CL100K,
+    SPACE,
+    assembled,
+    chat_template,
+    merges_by_scores,
+    pairs_model,
+    spaces_decoder,
+    template,
+)
 
 KEYS, CHAT = "tokenizer.ggml.", "tokenizer.chat_template"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)

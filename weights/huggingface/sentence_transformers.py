@@ -25,10 +25,10 @@ from fastattn.text.chat import ChatTemplate
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.decoder import read_decoder
-from fastattn.weights.huggingface.encoder import describe_encoder, read_described, torch_activation
+from fastattn.weights.huggingface.decoders import read_decoder
+from fastattn.weights.huggingface.encoders import describe_encoder, read_described, torch_activation
 from fastattn.weights.huggingface.token_vectors import MULTI_VECTOR, PYLATE, complete, read_lengths, read_mask, read_top
-from fastattn.weights.huggingface.vocabulary_files import CONFIG
+from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.huggingface.weights import read_weights
 
 TOP = "config_sentence_transformers.json"

@@ -9,9 +9,8 @@ from fastattn.spec.architecture import StackSpec
 from fastattn.spec.text_spec import TRUNCATION_SIDES, EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface import sentencepiece_files as pieces
-from fastattn.weights.huggingface import vocabulary_files as older
-from fastattn.weights.huggingface.vocabulary_files import CONFIG, AddedTokens, OlderFiles, read_added_tokens, template
+from fastattn.weights.huggingface import tokenizer_files as older
+from fastattn.weights.huggingface.tokenizer_files import CONFIG, AddedTokens, OlderFiles, read_added_tokens, template
 
 FILE = "tokenizer.json"
 NO_LIMIT = 2**31 - 1
@@ -25,18 +24,18 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     **dict.fromkeys(("BartTokenizer", "RobertaTokenizer"), (older.roberta_tokenizer, ("vocab.json", "merges.txt"))),
     "GPT2Tokenizer": (older.gpt2_tokenizer, ("vocab.json", "merges.txt")),
     "Qwen2Tokenizer": (older.qwen2_tokenizer, ("vocab.json", "merges.txt")),
-    "LlamaTokenizer": (pieces.llama_tokenizer, ("tokenizer.model",)),
-    "XLMRobertaTokenizer": (pieces.xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
-    "CamembertTokenizer": (pieces.camembert_tokenizer, ("sentencepiece.bpe.model",)),
-    "AlbertTokenizer": (pieces.albert_tokenizer, ("spiece.model",)),
-    "T5Tokenizer": (pieces.t5_tokenizer, ("spiece.model",)),
-    "DebertaV2Tokenizer": (pieces.deberta_tokenizer, ("spm.model",)),
+    "LlamaTokenizer": (older.llama_tokenizer, ("tokenizer.model",)),
+    "XLMRobertaTokenizer": (older.xlm_roberta_tokenizer, ("sentencepiece.bpe.model",)),
+    "CamembertTokenizer": (older.camembert_tokenizer, ("sentencepiece.bpe.model",)),
+    "AlbertTokenizer": (older.albert_tokenizer, ("spiece.model",)),
+    "T5Tokenizer": (older.t5_tokenizer, ("spiece.model",)),
+    "DebertaV2Tokenizer": (older.deberta_tokenizer, ("spm.model",)),
 }
 # Likewise of translators, whose texts have other tokens around them than those that these classes call theirs.
 TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
-    "MBartTokenizer": (pieces.mbart_tokenizer, ("sentencepiece.bpe.model",)),
-    "MBart50Tokenizer": (pieces.mbart50_tokenizer, ("sentencepiece.bpe.model",)),
-    "PegasusTokenizer": (pieces.pegasus_tokenizer, ("spiece.model",)),
+    "MBartTokenizer": (older.mbart_tokenizer, ("sentencepiece.bpe.model",)),
+    "MBart50Tokenizer": (older.mbart50_tokenizer, ("sentencepiece.bpe.model",)),
+    "PegasusTokenizer": (older.pegasus_tokenizer, ("spiece.model",)),
 }
 WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
 USUAL_MASKS = ("[MASK]", "<mask>")  # what a mask is called where no file says it

@@ -10,14 +10,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.checkpoint import Checkpoint, Text
 from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, unread
 from fastattn.spec.rounding import bfloat16_bits, round_groups, rounded, row_multipliers
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights import native
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
-from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
+from fastattn.weights.native import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config
 
 # Precision of a checkpoint -> bytes of a matrix's element.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}

@@ -1,7 +1,7 @@
 """Recurrent encoder-decoders: LSTM and GRU networks with attention, whose tensors a mapping file in TOML names.
 
 A folder with ``fastattn.toml`` beside its weights (PyTorch's, safetensors or ONNX) says how it is read; e2k's and
-thai2rom's files are known by their names (``mapping``). OpenNMT-py's are read for ``trainers`` (``opennmt``).
+thai2rom's files are known by their names (``mapping``).
 """
 
 from pathlib import Path

@@ -21,9 +21,8 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.translators.architecture import HEAD, SOURCE, TARGET
 from fastattn.weights.huggingface.translators.bart import LEARNED
 from fastattn.weights.recurrent.mapping import checked
-from fastattn.weights.recurrent.opennmt import count, known_options, read_options
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
-from fastattn.weights.trainers.text import tokenizer_files
+from fastattn.weights.trainers.files import count, known_options, read_options, tokenizer_files
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING = SPECIAL.index("<pad>")

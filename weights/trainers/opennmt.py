@@ -1,7 +1,8 @@
-"""OpenNMT-py's Transformers, of version 3 or later: one .pt file with options, tensors and vocabularies.
+"""OpenNMT-py's models, of version 3 or later: one .pt file with options, tensors and vocabularies.
 
-Norms come before each sublayer, and positions are a table in the file. What the options ask for and a StackSpec cannot
-say is refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
+In its Transformers norms come before each sublayer, and positions are a table in the file. The options of its recurrent
+models choose among the entries of ``recurrent/mappings/opennmt.toml``. What options ask for and a spec cannot say is
+refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
 """
 
 import math
@@ -12,13 +13,19 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings, TranslationText
+from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent import opennmt as recurrent
-from fastattn.weights.recurrent.opennmt import count, known_options, read_options, read_vocabularies
+from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
 from fastattn.weights.tensor_mapping import canonical_tensors, sources, stored_precision, zeros
-from fastattn.weights.trainers.text import tokenizer_files
+from fastattn.weights.trainers.files import (
+    count,
+    known_options,
+    read_options,
+    read_vocabularies,
+    tokenizer_files,
+)
 
 BEAM = 5  # of OpenNMT-py's own translate
 # Activation -> its name here, whether a third layer multiplies it.
@@ -46,6 +53,25 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("share_decoder_embeddings", "share_embeddings"), _YES_NO),
     "sliding_window": (0,),
 }
+RECURRENT_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "model_type": ("text",),
+    "model_task": ("seq2seq",),
+    "encoder_type": ("rnn", "brnn"),
+    "decoder_type": ("rnn",),
+    "brnn": (False, True),
+    "rnn_type": ("LSTM", "GRU"),
+    "input_feed": (True, False),
+    "bridge": (False,),
+    "global_attention": ("general", "dot", "mlp", "none", None),
+    "global_attention_function": ("softmax",),
+    "copy_attn": (False,),
+    "coverage_attn": (False,),
+    "context_gate": (None,),
+    "position_encoding": (False,),
+    "n_src_feats": (0,),
+}
+# Kind of attention -> its score here, what its query and its context become.
+ATTENTIONS = {"general": ("general", "tanh"), "dot": ("dot", "tanh"), "mlp": ("additive", "none")}
 EPSILON = 1e-6
 WORDS = "model.STACK.embeddings.make_embedding.emb_luts.0.weight"
 POSITIONS = "model.STACK.embeddings.make_embedding.pe.pe"
@@ -74,8 +100,8 @@ NORM_NAMES = {
 def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
     """Read a checkpoint, recurrent or not; raises CheckpointError for what is malformed or not supported."""
     given, where = read_options(whole, "opt"), whole.where
-    if given.get("encoder_type", "rnn") in recurrent.OPTIONS["encoder_type"]:
-        return recurrent.read(folder, whole)
+    if given.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
+        return _read_recurrent(folder, given, whole)
     options = known_options(given, OPTIONS, where)
     stored = _todays(whole.tensors("model", "generator"), options)
     spec = ModelSpec(
@@ -158,3 +184,36 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
         for ours, one in NORM_NAMES[stack].items():
             table[f"{stack}.layers.#.{ours}.norm.*"] = sources(f"{block}.{one}.*", ends=ends)
     return table
+
+
+def _read_recurrent(folder: Folder, given: dict[str, Any], whole: TrainerFile) -> Checkpoint:
+    where = whole.where
+    stored = whole.tensors("model", "generator")
+    options, layers = known_options(given, RECURRENT_OPTIONS, where), count(given, "dec_layers", where)
+    base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
+    mapping = JsonObject(merged(base, changes), where)
+    spec, tensors = map_arrays(mapping, stored, where)
+    vocabularies, start = read_vocabularies(whole, spec)
+    text = make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where)
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
+
+
+def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:
+    """The entries of a mapping that depend on the options; whether the generator is a sequence of modules."""
+    cell = options["rnn_type"].lower()
+    decoder: dict[str, Any] = {"cell": cell, "feeds": bool(options["input_feed"])}
+    tensors: dict[str, Any] = {"decoder.projection.*": f"generator.{'0.' * is_sequence}*"}
+    if options["input_feed"]:  # cells, not a stack of layers
+        tensors["decoder.layers.#.input.*"] = "model.decoder.rnn.layers.#.*_ih"
+        tensors["decoder.layers.#.state.*"] = "model.decoder.rnn.layers.#.*_hh"
+    if options["global_attention"] in ATTENTIONS:
+        score, activation = ATTENTIONS[options["global_attention"]]
+        decoder["attention"] = {"score": score, "after": layers}
+        decoder["readout"] = {"parts": ["context", "hidden"], "activation": activation}
+        if score == "general":  # (W h) . s = h . (W' s)
+            turned = {"names": "model.decoder.attn.linear_in.weight", "transposed": True}
+            tensors["decoder.attention.key.weight"] = turned
+    encoder = {"cell": cell, "bidirectional": bool(options["brnn"] or options["encoder_type"] == "brnn")}
+    if encoder["bidirectional"]:
+        tensors["encoder.layers.#.input.*"] = ["model.encoder.rnn.*_ih_l#", "model.encoder.rnn.*_ih_l#_reverse"]
+    return {"encoder": encoder, "decoder": decoder, "tensors": tensors}

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, several
 from fastattn.serve.service import AUTO, CHARACTERS
 from fastattn.text.languages import name_of
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
-from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, several
 
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize")

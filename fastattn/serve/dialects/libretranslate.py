@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import Discriminator, Field, Tag
 
-from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, several
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
 

@@ -15,7 +15,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError
 from fastattn.generation.calls import Generation
 from fastattn.generation.generator import Generator
-from fastattn.serve.dialects.asked import Body, Serving
+from fastattn.serve.dialects.body import Body, Serving
 
 router = APIRouter(prefix="/v1")
 MOST_STOPS, MOST_ANSWERS = 4, 16

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from fastattn.encoders.encoder import Encoder
-from fastattn.serve.dialects.asked import Body, Serving
+from fastattn.serve.dialects.body import Body, Serving
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
 

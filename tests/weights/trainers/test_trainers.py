@@ -14,8 +14,8 @@ from fastattn.weights import read
 from fastattn.weights.containers.pytorch import read_whole
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Directory
-from fastattn.weights.recurrent.opennmt import known_options
 from fastattn.weights.trainers import fairseq, opennmt
+from fastattn.weights.trainers.files import known_options
 from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.recurrent.writer import plain

@@ -1,7 +1,21 @@
-"""Architectures of decoders in Hugging Face directories, a file for each family, found by config.json's model_type."""
+"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
 
-from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, found_in
+Architectures are found by config.json's model_type, a file for each family.
+"""
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.text_spec import GeneratorText
+from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoders import ENCODERS, named_as_today, stack_sources
+from fastattn.weights.huggingface.encoders.architecture import Architecture, found_in, refuse
+from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
+from fastattn.weights.huggingface.tokenizer import read_tokenizer, usual_pooling
+from fastattn.weights.huggingface.tokenizer_files import CONFIG, chat_template, read_added_tokens
+from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
+from fastattn.weights.tensor_mapping import make_tensors
 
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 DECODERS = {
@@ -22,8 +36,106 @@ DECODERS = {
 # Ends of the names of classes that have the projection too.
 CLASSES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
+# Chat templates by name: the usual one, and one for conversations with tools.
+TEMPLATES = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
+# What a config.json of several parts says for all of them.
+SHARED = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
+
+# What the text's part of Gemma 3's published files leaves out, as in transformers.
+USUAL = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
+
 
 def find_decoder(config: JsonObject) -> Architecture:
     """The architecture of a config.json, or of as much; raises CheckpointError that lists the known ones."""
     architecture: Architecture = found_in(DECODERS, config, __name__)
     return architecture
+
+
+def is_decoder(config: JsonObject) -> bool:
+    """Whether the directory is a language model's: not an encoder's made of one, which may look both ways."""
+    kind, names = config.string("model_type"), config.values.get("architectures")
+    if kind not in DECODERS or kind not in ENCODERS:
+        return kind in DECODERS
+    both_sides = config.values.get("is_causal") is False or config.values.get("use_bidirectional_attention") is True
+    named = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
+    return named and not both_sides
+
+
+def read_decoder(folder: Folder) -> Checkpoint:
+    """Read a language model; raises CheckpointError for what is not supported, malformed or incomplete."""
+    config = text_part(read_object(folder, "config.json"))
+    name = _class_of(config)
+    refuse(config, quantization_config={}, pruned_heads={})
+    architecture = find_decoder(config)
+    spec = architecture.spec(config)
+    text = _read_text(folder, config, spec)
+    stored, where = read_weights(folder)
+    stored, model = named_as_today(stored, architecture, config), ModelSpec("decoder", decoder=spec)
+    parts = stack_sources(architecture, config, model, stored, where)
+    tensors, headless = make_tensors(parts, stored), f"{config.where}: {shorten(name)} has no head that classifies"
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=text, headless=headless)
+
+
+def text_part(config: JsonObject) -> JsonObject:
+    """config.json, or its part about text where the model sees images too."""
+    if not config.has("text_config"):
+        return config
+    shared = {name: config.values[name] for name in SHARED if name in config.values}
+    part = config.nested("text_config")
+    kind = {"model_type": config.string("model_type")}
+    return JsonObject(kind | USUAL | shared | {n: v for n, v in part.values.items() if v is not None}, part.where)
+
+
+def _class_of(config: JsonObject) -> str:
+    """The class that config.json names first; CheckpointError for one without a projection. "": it names none."""
+    names = config.values.get("architectures") or [""]
+    if not isinstance(names, list) or not is_text(names[0]):
+        raise config.error("architectures", "a list of classes' names", names)
+    name = str(names[0])
+    if name and not name.endswith(CLASSES):
+        raise CheckpointError(
+            f"{config.where}: {shorten(name)} is not supported: of model type {config.string('model_type')} only "
+            f"language models are, whose classes end in {', '.join(CLASSES)}"
+        )
+    return name
+
+
+def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> GeneratorText:
+    settings = read_optional(folder, CONFIG)
+    _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
+    generation = generation_values(folder, config)
+    found = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
+    ids = [] if found is None else found if isinstance(found, list) else [found]
+    if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
+        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", found)
+    ends = tuple(dict.fromkeys(ids))
+    tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
+    return GeneratorText(
+        tokenizer=tokenizer,
+        max_length=spec.max_positions,
+        end_ids=ends,
+        chat_template=_chat_template(folder, settings),
+        special_tokens={name: str(t["content"]) for name, t in read_added_tokens(folder, "", settings).named.items()},
+        decoding=read_settings(generation, tokens, alone=generation is not config, ends=ends),
+        pooling=usual_pooling(config),
+    )
+
+
+def _chat_template(folder: Folder, settings: JsonObject) -> str:
+    """The template of a file of its own, else that of tokenizer_config.json: a string, or several of which one is the
+    default and another may be for tools; the two become one template. "": there is none."""
+    named: dict[object, object] = {
+        name: decoded(folder.read(file), folder.where(file))
+        for name, file in TEMPLATES.items()
+        if folder.contains(file)
+    }
+    if not named:
+        found = settings.values.get("chat_template")
+        listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        named = {one.get("name"): one.get("template") for one in listed if is_text(one.get("name"))}
+        named = named if isinstance(found, list) else {"default": found}
+    usual, of_tools = ("" if named.get(name) is None else named[name] for name in TEMPLATES)
+    for source in (usual, of_tools):
+        if not is_text(source):
+            raise settings.error("chat_template", "a string, or several by name", source)
+    return chat_template(str(usual), str(of_tools))

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from fastattn.spec.architecture import LocalSpec, PositionSpec, Rotary, StackSpec
-from fastattn.spec.stretch import Stretch
+from fastattn.spec.architecture import LocalSpec, PositionSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.huggingface.encoders import llama
 from fastattn.weights.huggingface.encoders.architecture import (

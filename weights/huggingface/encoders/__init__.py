@@ -1,7 +1,29 @@
-"""Architectures of encoders in Hugging Face directories, a file for each family, found by config.json's model_type."""
+"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
 
-from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import Architecture, found_in
+Architectures are found by config.json's model_type, a file for each family.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+
+from fastattn.errors import CheckpointError
+from fastattn.printable import counted
+from fastattn.spec.architecture import HeadSpec, ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.tensors import head_shapes
+from fastattn.spec.text_spec import EncoderText
+from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoders.architecture import Architecture, HeadSource, found_in
+from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
+from fastattn.weights.huggingface.tokenizer import read_text
+from fastattn.weights.huggingface.tokenizer_files import CONFIG
+from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
+from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_shapes, map_tensors
 
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 ENCODERS = {
@@ -33,3 +55,176 @@ def find_architecture(config: JsonObject) -> Architecture:
     is_jina = config.values.get("model_type") == "bert" and config.values.get("position_embedding_type") == "alibi"
     architecture: Architecture = found_in(ENCODERS | ({"bert": JINA} if is_jina else {}), config, __name__)
     return architecture
+
+
+def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
+    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization."""
+    config = read_object(folder, prefix + "config.json")
+    spec, text = describe_encoder(folder, prefix, config, max_length)
+    if is_original(config):
+        text = complete(read_original(folder, prefix, text), read_optional(folder, prefix + CONFIG), config.where)
+    return read_described(folder, prefix, config, spec, text)
+
+
+def describe_encoder(
+    folder: Folder, prefix: str, config: JsonObject, max_length: int | None = None
+) -> tuple[StackSpec, EncoderText]:
+    """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
+    spec = find_architecture(config).spec(config)
+    return spec, read_text(folder, prefix, config, spec, max_length)
+
+
+def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
+    """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
+    architecture = find_architecture(config)
+    stored, where = read_weights(folder, prefix)
+    stored = named_as_today(stored, architecture, config)
+    if is_original(config) and text.multi_vector is not None:
+        projection = take_projection(stored, PROJECTION, spec.width, where)
+        text = dataclasses.replace(text, dense=((projection, None, "none"),))
+    with suppress(CheckpointError):  # read_head says why there is none
+        stored = with_ties(stored, _find(config, architecture.heads).tied(config))
+    model = ModelSpec("encoder", spec)
+    parts, headless = stack_sources(architecture, config, model, stored, where), ""
+    try:
+        head, head_parts = read_head(config, architecture.heads, spec, stored, where)
+        text = read_labels(config, architecture.heads, text)
+    except CheckpointError as error:  # the encoder may be all that is wanted
+        headless = str(error)
+    else:
+        model, parts = dataclasses.replace(model, head=head), parts | head_parts
+    tensors = make_tensors(parts, stored)
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=text, headless=headless)
+
+
+def stack_sources(
+    architecture: Architecture, config: JsonObject, model: ModelSpec, stored: dict[str, StoredTensor], where: str
+) -> dict[str, TensorSources]:
+    """Where the tensors of the model's one stack come from; CheckpointError unless they are all there, and no others.
+    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
+    ((name, spec),) = model.stacks.items()
+    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
+    # More layers than tensors are refused before their names fill memory; some share theirs.
+    if spec.layers > len(own) and architecture.numbers is None:
+        raise CheckpointError(
+            f"{config.where}: there should be {counted(spec.layers, 'layer')}, but {where} has "
+            f"{counted(len(own), 'tensor')}"
+        )
+    numbers = None if architecture.numbers is None else {name: architecture.numbers(config)}
+    parts = map_tensors(architecture.table(config, spec), model, numbers)
+    check_sources(parts, own, where, MISFIT)
+    return parts
+
+
+def take_projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
+    """The matrix of that name behind an encoder of that width, taken out of ``stored``."""
+    tensor = stored.pop(name, None)
+    if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
+        found = "missing" if tensor is None else list(tensor.shape)
+        raise CheckpointError(f"{where}: {name} should be [outputs, {width}], is {found}")
+    return tensor.float32()
+
+
+def named_as_today(
+    stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
+) -> dict[str, StoredTensor]:
+    """The tensors by current names."""
+    named: dict[str, StoredTensor] = {}
+    for theirs, tensor in stored.items():
+        name = architecture.current_name(theirs)
+        if name in named and architecture.needs(name, config):
+            raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
+        named[name] = tensor
+    return with_ties(named, architecture.tied(config))
+
+
+def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
+    """The tensors, of which two that are tied are one: that which is there, either where both have the same bits.
+
+    Two that differ stay two, as in transformers (``PreTrainedModel.tie_weights``).
+    """
+    made = dict(stored)
+    for pair in ties.items():
+        first, second = (stored.get(name) for name in pair)
+        if first is None or second is None or first.equals(second):
+            made |= {name: tensor for name in pair if (tensor := second or first) is not None}
+    return made
+
+
+# problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
+PROBABILITIES = {
+    "": "softmax",
+    "regression": "none",
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+}
+# What makes numbers scores in sentence-transformers' CrossEncoder -> its name here.
+SCORES = {
+    "torch.nn.modules.linear.Identity": "none",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+}
+
+
+def read_head(
+    config: JsonObject,
+    heads: Mapping[str, HeadSource],
+    stack: StackSpec,
+    stored: Mapping[str, StoredTensor],
+    where: str,
+) -> tuple[HeadSpec, dict[str, TensorSources]]:
+    """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
+    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
+    head = _find(config, heads)
+    spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
+    parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
+    needed = {name for part in parts.values() for name in part.source_shapes}
+    check_sources(parts, {name: array for name, array in stored.items() if name in needed}, where, MISFIT)
+    return spec, parts
+
+
+def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: EncoderText) -> EncoderText:
+    """``text`` with the labels of a head that ``read_head`` has read, and what makes probabilities and scores."""
+    if not _find(config, heads).labelled:
+        return text
+    labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
+    if config.has("id2label"):
+        named = config.nested("id2label").values
+        found = [named.get(str(i)) for i in range(len(named))]
+        if not all(map(is_text, found)):
+            raise config.error("id2label", "a label for each number from 0", named)
+        labels = tuple(map(str, found))
+    likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
+    if likely != "none" and len(labels) == 1:
+        likely = "sigmoid"
+    scores = text.scores or torch_activation(config.nested("sentence_transformers"), "activation_fn")
+    scores = scores or torch_activation(config, "sbert_ce_default_activation_function")
+    scores = scores or ("sigmoid" if len(labels) == 1 else "none")
+    return dataclasses.replace(text, labels=labels, probabilities=likely, scores=scores)
+
+
+def torch_activation(config: JsonObject, name: str) -> str:
+    """The function that makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
+
+    sentence-transformers does not trust other paths than torch's, and goes on without them.
+    """
+    return SCORES[config.choice(name, SCORES)] if config.string(name, "").startswith("torch.") else ""
+
+
+def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
+    """The head of the class that config.json names first."""
+    names = config.values.get("architectures")
+    if not isinstance(names, list) or not names or not is_text(names[0]):
+        raise CheckpointError(f"{config.where}: architectures should name the model's class, is {shorten(names)}")
+    for end, head in heads.items():
+        if names[0].endswith(end):
+            return head
+    known = f"known: {', '.join(heads)}" if heads else "none is known for this model type"
+    raise CheckpointError(f"{config.where}: {shorten(names[0])} has no head that is supported; {known}")
+
+
+def _count_labels(config: JsonObject) -> int:
+    """The number of labels: of ``id2label``, else as in transformers ``num_labels`` or two."""
+    named = config.nested("id2label").values
+    return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, HeadSpec, NormSpec, Rotary, StackSpec
-from fastattn.spec.stretch import Stretch
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, HeadSpec, NormSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, sources

@@ -1,25 +1,120 @@
-"""Architectures of encoder-decoders in Hugging Face directories, a file for each family, found by their model_type."""
+"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint.
 
-from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import found_in
-from fastattn.weights.huggingface.translators.architecture import TranslatorArchitecture
+Architectures are found by config.json's model_type, a file for each family.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.quantized import Tensor, equal
+from fastattn.weights.containers.json_file import JsonObject, read_object
+from fastattn.weights.containers.safetensors import StoredTensor
+from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
+from fastattn.weights.huggingface.encoders.architecture import found_in, refuse
+from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
+from fastattn.weights.huggingface.translators.architecture import MOST_POSITIONS, SHARED, TranslatorArchitecture
+from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
+from fastattn.weights.tensor_mapping import canonical_tensors
 
 # model_type -> why there is none.
 REFUSED = {"nllb-moe": "a mixture of experts", "whisper": "its input is sound, not text"}
 # model_type -> a module and its TranslatorArchitecture; only the one that is needed is imported.
 TRANSLATORS = {
     "bart": "bart.BART",
-    "m2m_100": "m2m100.M2M100",  # NLLB too
-    "marian": "marian.MARIAN",
+    "m2m_100": "bart.M2M100",  # NLLB too
+    "marian": "bart.MARIAN",
     "mbart": "bart.MBART",
     "mt5": "t5.T5",
     "pegasus": "bart.PEGASUS",
     "t5": "t5.T5",  # flan-T5 and MADLAD too
     "umt5": "t5.T5",
 }
+# Ends of the names of what old files hold beside weights.
+BUFFERS = (
+    ".version",
+    ".embed_positions.weights",
+    ".embed_positions._float_tensor",
+    ".EncDecAttention.relative_attention_bias.weight",  # which T5 never looked at
+)
 
 
 def find_translator(config: JsonObject) -> TranslatorArchitecture:
     """The architecture of a config.json; raises CheckpointError that lists the known ones."""
     architecture: TranslatorArchitecture = found_in(TRANSLATORS, config, __name__)
     return architecture
+
+
+def is_translator(config: JsonObject) -> bool:
+    """Whether the directory is an encoder-decoder's: not that of its encoder alone, which may have the same type."""
+    kind = config.string("model_type")
+    return kind in TRANSLATORS and (kind not in ENCODERS or find_translator(config).names_class(config))
+
+
+def read_translator(folder: Folder) -> Checkpoint:
+    """Read a directory; raises CheckpointError if it is malformed, incomplete or not supported.
+
+    Everything else is read before the weights, which may not be downloaded yet (``hub``).
+    """
+    config = read_object(folder, "config.json")
+    architecture = find_translator(config)
+    generation = generation_values(folder, config)
+    # the special tokens with which transformers decodes: of generation_config.json, else of config.json
+    merged = config.values | {name: value for name, value in generation.values.items() if value is not None}
+    end = merged.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        merged["eos_token_id"] = end[0]
+    decoding = JsonObject(merged, config.where)
+    if not architecture.names_class(config):
+        raise config.error("architectures", f"one of {', '.join(architecture.classes)}", config.values["architectures"])
+    refuse(config, quantization_config={}, pruned_heads={})
+    spec = architecture.spec(config)
+    text = architecture.text(folder, config, decoding, spec)
+    settings = read_settings(generation, text.target_vocabulary, alone=generation is not config)
+    never, rows = never_produced(generation, [decoding.integer("eos_token_id")]), spec.stacks["decoder"].vocabulary
+    for number in never:
+        if number >= rows:
+            raise decoding.error("suppress_tokens or one of bad_words_ids", f"an id below {rows}", number)
+    if architecture.never is None:
+        suppressed = (*settings.suppress_sequences, *((number,) for number in never))
+        settings, never = replace(settings, suppress_sequences=suppressed), []
+    else:
+        never += architecture.never(decoding, spec)
+    text = replace(text, decoding=settings)
+    stored, where = read_weights(folder)
+    if config.string("model_type") in ENCODERS and not any(name.startswith("decoder.") for name in stored):
+        return read_encoder(folder)  # of which not all say it
+    stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
+    stored = {name: tensor for name, tensor in stored.items() if not name.endswith(BUFFERS)}
+    positions = spec.stacks["encoder"].positions.limit
+    if positions > MOST_POSITIONS and any(f"{stack}.embed_positions.weight" not in stored for stack in spec.stacks):
+        raise config.error("max_position_embeddings", f"at most {MOST_POSITIONS}", positions)
+    _tie(stored, architecture.tied(config))
+    tensors: dict[str, Any] = canonical_tensors(architecture.table(config, spec), spec, stored, where, MISFIT)
+    _tie_equal_tables(tensors)
+    if never:
+        tensors["decoder.projection.bias"][never] = -np.inf
+    return as_checkpoint(folder, config, stored, spec=spec, tensors=tensors, input=text)
+
+
+def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
+    """Add those of the names of one tensor that the file does not have, in place."""
+    found = next((stored[name] for name in names if name in stored), None)
+    for name in names:
+        if name != SHARED and found is not None:
+            stored.setdefault(name, found)
+    if SHARED in names:
+        stored.pop(SHARED, None)
+
+
+def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
+    """Make embeddings and output layer of equal values, which files may store separately, one array, in place."""
+    first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
+    known = [tensors[first]]
+    for name in others:
+        table_VD = tensors[name]
+        tensors[name] = next((one for one in known if one is table_VD or equal(one, table_VD)), table_VD)
+        known.append(tensors[name])

@@ -1,17 +1,24 @@
-"""The description of an encoder-decoder's architecture, and what several of them share."""
+"""The description of an encoder-decoder's architecture, and what several share: tied tensors, how text becomes ids."""
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from fastattn.spec.architecture import FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import ModelSpec
 from fastattn.spec.text_spec import TranslationText
-from fastattn.weights.containers.json_file import JsonObject
+from fastattn.text.languages import language_tokens
+from fastattn.weights.containers.json_file import JsonObject, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.encoders.architecture import activation, count_layers, even_heads
-from fastattn.weights.tensor_mapping import FirstRow, TensorSources, sources, zeros
+from fastattn.weights.huggingface.tokenizer import (
+    FILE,
+    around_text,
+    read_tokenizer,
+    tokenizer_class,
+    tokens_by_id,
+    unknown_token,
+)
+from fastattn.weights.huggingface.tokenizer_files import CONFIG
+from fastattn.weights.tensor_mapping import TensorSources
 
 # The most rows of a position table that is computed, not stored: only the config limits the number.
 MOST_POSITIONS = 1 << 13
@@ -49,20 +56,6 @@ SHARED, HEAD = "shared.weight", "lm_head.weight"
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
-def sinusoids(shape: tuple[int, ...]) -> np.ndarray:
-    """[positions, width]: sines in the first half of a row and cosines in the second, of p / 10000^(2i/D).
-
-    In float64, then rounded, as transformers computes it.
-    """
-    positions, width = shape
-    half = (width + 1) // 2
-    angles_PH = np.arange(positions)[:, None] / np.power(10000, 2 * np.arange(half) / width)
-    table_PD = np.empty((positions, width), np.float32)
-    table_PD[:, :half] = np.sin(angles_PH)
-    table_PD[:, half:] = np.cos(angles_PH[:, : width - half])
-    return table_PD
-
-
 def count_tokens(config: JsonObject, name: str = "vocab_size", default: int | None = None) -> int:
     tokens = config.integer(name, default, minimum=1)
     if tokens > MOST_TOKENS:
@@ -70,50 +63,88 @@ def count_tokens(config: JsonObject, name: str = "vocab_size", default: int | No
     return tokens
 
 
-def bart_stack(
-    config: JsonObject, name: str, norms: NormSpec, positions: PositionSpec, vocabulary: int | None = None
-) -> StackSpec:
-    """The encoder or decoder that BART's names of settings describe; of ``vocabulary`` tokens, None: of vocab_size."""
-    attention = even_heads(config, "d_model", f"{name}_attention_heads")
-    width = attention.query_width
-    inner = config.integer(f"{name}_ffn_dim", minimum=1)
-    return StackSpec(
-        layers=count_layers(config, f"{name}_layers"),
-        width=width,
-        vocabulary=count_tokens(config) if vocabulary is None else vocabulary,
-        attention=attention,
-        feed_forward=FeedForwardSpec(inner, activation(config, "activation_function")),
-        norms=norms,
-        positions=positions,
-        embedding_scale=math.sqrt(width) if config.boolean("scale_embedding", False) else 1.0,
-        cross_attention=name == "decoder",
-        projection_bias=name == "decoder",
-    )
-
-
 def tied(config: JsonObject) -> tuple[str, ...]:
     """Embeddings that are one tensor, and the output layer where config.json does not say otherwise."""
     return (SHARED, TARGET, SOURCE, *((HEAD,) * config.boolean("tie_word_embeddings", True)))
 
 
-# The names that BART gave, and Marian and many others have.
-TABLE = {
-    "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
-    "STACK.positions": sources("STACK.embed_positions.weight", absent=sinusoids),
-    "STACK.embedding_norm.*": sources("STACK.layernorm_embedding.*"),
-    "STACK.final_norm.*": sources("STACK.layer_norm.*"),
-    "STACK.layers.#.self_attention.qkv.*": sources(*(f"STACK.layers.#.self_attn.{part}_proj.*" for part in "qkv")),
-    "STACK.layers.#.self_attention.output.*": sources("STACK.layers.#.self_attn.out_proj.*"),
-    "STACK.layers.#.self_attention.norm.*": sources("STACK.layers.#.self_attn_layer_norm.*"),
-    "decoder.layers.#.cross_attention.query.*": sources("decoder.layers.#.encoder_attn.q_proj.*"),
-    "decoder.layers.#.cross_attention.key_value.*": sources(
-        *(f"decoder.layers.#.encoder_attn.{part}_proj.*" for part in "kv")
-    ),
-    "decoder.layers.#.cross_attention.output.*": sources("decoder.layers.#.encoder_attn.out_proj.*"),
-    "decoder.layers.#.cross_attention.norm.*": sources("decoder.layers.#.encoder_attn_layer_norm.*"),
-    "STACK.layers.#.feed_forward.inner.*": sources("STACK.layers.#.fc1.*"),
-    "STACK.layers.#.feed_forward.outer.*": sources("STACK.layers.#.fc2.*"),
-    "STACK.layers.#.feed_forward.norm.*": sources("STACK.layers.#.final_layer_norm.*"),
-    "decoder.projection.weight": sources(HEAD),
-    "decoder.projection.bias": sources(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
-}
+@dataclass(frozen=True)
+class Tokens:
+    """A vocabulary."""
+
+    known: dict[int, str]  # id -> token
+    unknown: str  # the token of what it lacks
+    where: str  # its file in errors
+    before: tuple[str, ...] = ()  # the tokens that a tokenizer puts before a text
+    after: tuple[str, ...] = ()  # and behind it
+    tokenizer: bytes | None = None  # its tokenizer.json
+
+
+def _read_tokens(folder: Folder, config: JsonObject, spec: ModelSpec) -> Tokens:
+    rows = spec.stacks["encoder"].vocabulary
+    tokenizer, data = read_tokenizer(folder, "", config, read_optional(folder, CONFIG), rows)
+    known = {index: token for index, token in tokens_by_id(tokenizer).items() if index < rows}
+    return Tokens(known, unknown_token(tokenizer), folder.where(FILE), *around_text(tokenizer), data)
+
+
+def tokenizer_text(
+    folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
+) -> TranslationText:
+    """The text of a model without languages; CheckpointError where the ids of ``decoding`` and the tokens disagree.
+    Without ``tokens``, the folder's tokenizer has them, and says what stands around a text."""
+    tokens = tokens or _read_tokens(folder, config, spec)
+    vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
+    end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
+    start = _token(decoding, "decoder_start_token_id", vocabulary, tokens.where)
+    if len(tokens.before) > 1 or tokens.after not in ((), (end,)):
+        around = " ".join((*tokens.before, "...", *tokens.after))
+        raise CheckpointError(f"{tokens.where}: should put {shorten(end)} behind a text, puts {shorten(around)}")
+    return TranslationText(
+        source_vocabulary=vocabulary,
+        target_vocabulary=vocabulary,
+        unk_token=tokens.unknown,
+        bos_token=tokens.before[0] if tokens.before else "<s>",
+        eos_token=end,
+        decoder_start_token=start,
+        add_source_bos=bool(tokens.before),
+        add_source_eos=bool(tokens.after),
+        tokenizer=tokens.tokenizer,
+    )
+
+
+def translator_text(
+    folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
+) -> TranslationText:
+    """The text of a model of many languages, whose tokens tell them; CheckpointError where there are none, and so on.
+
+    A target begins with its language where that is the start token, or there is none (mBART), else has it behind.
+    """
+    settings = read_optional(folder, CONFIG)
+    tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())
+    told = language_tokens(tuple(tokens.known.values()))
+    if told is None or not told.target:
+        raise CheckpointError(f"{tokens.where}: has no tokens of languages, such as __en__, eng_Latn and en_XX")
+    codes = {token: code for code, token in told.tokens.items()}
+    begins = tokens.known.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
+    if not begins or begins in codes:
+        told = replace(told, target="start")
+        start = {"decoder_start_token_id": decoding.integer("eos_token_id")}
+        decoding = JsonObject(decoding.values | start, decoding.where)
+    behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
+    text = tokenizer_text(folder, config, decoding, spec, tokens)
+    return replace(
+        text,
+        decoder_start_token=None if told.target == "start" else text.decoder_start_token,
+        add_source_eos=not behind,
+        source_language=settings.string("src_lang", ""),
+        target_language=settings.string("tgt_lang", "") or codes.get(begins, ""),
+        languages=replace(told, source="after" if behind else "before"),
+        single_sentences=True,
+    )
+
+
+def _token(decoding: JsonObject, name: str, vocabulary: tuple[str, ...], where: str) -> str:
+    index = decoding.integer(name)
+    if index >= len(vocabulary) or not vocabulary[index]:
+        raise decoding.error(name, f"the id of a token in {where}", index)
+    return vocabulary[index]

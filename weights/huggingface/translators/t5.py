@@ -12,7 +12,6 @@ from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface.encoders.architecture import count_layers
 from fastattn.weights.huggingface.encoders.t5 import BLOCK, TABLE, feed_forward_sources, t5_stack
 from fastattn.weights.huggingface.translators import architecture
-from fastattn.weights.huggingface.translators.text import tokenizer_text
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 CROSS = BLOCK.replace("STACK", "decoder") + ".1"
@@ -47,7 +46,7 @@ def _table(config: JsonObject, spec: ModelSpec) -> Mapping[str, TensorSources]:
 def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
     """MADLAD's languages are tokens of its vocabulary, T5's the words of its tasks."""
     ids = {"decoder_start_token_id": decoding.integer("pad_token_id", 0), "eos_token_id": 1} | decoding.values
-    text = tokenizer_text(folder, config, JsonObject(ids, decoding.where), spec)
+    text = architecture.tokenizer_text(folder, config, JsonObject(ids, decoding.where), spec)
     return replace(text, languages=language_tokens(text.source_vocabulary) or _tasks(config))
 
 
