@@ -7,7 +7,7 @@ keys, lengths of strings and lists, dimensions, and that the tensors lie aligned
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, Tensor, UnreadTens
 from fastattn.system.memory import let_go
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import JsonObject, shorten
-from fastattn.weights.folder import Folder
+from fastattn.weights.containers.safetensors import StoredTensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,18 +117,12 @@ TYPES = {
 }  # fmt: skip
 FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
 GREATEST_HALF = 65504
-FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number
 AT_ONCE = 1 << 20  # numbers that are made of blocks at a time: what lies between the file and the result stays small
 
 
-@dataclass(frozen=True)
-class BlockTensor:
+class BlockTensor(StoredTensor):
     """One tensor of a file, not yet converted: of floats, or of rows of blocks."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: memoryview
-    where: str
 
     @property
     def precision(self) -> str:
@@ -137,38 +131,23 @@ class BlockTensor:
             "int4" if self.dtype in FOUR_BITS else "int8"
         )
 
-    @property
-    def vector(self) -> np.ndarray:
-        return self.float32().reshape(-1)
-
     def matrix(self, transposed: bool = False) -> Tensor:
         """Of 4 bits or other blocks as they are stored, else float32; float32 transposed if ``transposed``."""
-        return np.ascontiguousarray(self.float32().T) if transposed else in_memory(self.unread())
+        return super().matrix(True) if transposed else in_memory(self.unread())
 
     def unread(self) -> UnreadTensor:
-        row = len(self.data) // self.shape[0]
-
-        def part(first: int, last: int) -> BlockTensor:
-            return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
-
         def read(first: int, last: int) -> Tensor:
-            rows = part(first, last)
+            rows = self.part(first, last)
             return rows._four_bits() if form == "int4" else rows.float32()
 
-        def forget(first: int, last: int) -> None:
-            let_go(self.data[first * row : last * row])
-
         form = "int4" if self._is_of_four_bits() else "blocks" if self.dtype in BLOCKS else "float32"
-        return UnreadTensor(self.shape, read, form, forget)
+        return UnreadTensor(self.shape, read, form, lambda first, last: let_go(self.part(first, last).data))
 
     @np.errstate(over="ignore", invalid="ignore")
     def float32(self) -> np.ndarray:
         """C-contiguous float32; a view of the file's bytes if they are float32 already."""
         if self.dtype in FLOATS:
-            stored = np.ndarray(self.shape, FLOATS[self.dtype], self.data)
-            if self.dtype == "BF16":
-                return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
-            return np.require(stored, np.float32, ["C", "A", "W"])
+            return super().float32()
         blocks = self.blocks()
         made = np.empty((len(blocks), BLOCKS[self.dtype].numbers), np.float32)
         step = AT_ONCE // BLOCKS[self.dtype].numbers
@@ -217,12 +196,8 @@ class GGUF:
     tensors: dict[str, BlockTensor]
 
 
-def read_gguf(folder: Folder, name: str) -> GGUF:
-    """The metadata and tensors of one .gguf file; CheckpointError for one that is damaged or of another kind."""
-    return parse_gguf(folder.read(name), folder.where(name))
-
-
 def parse_gguf(data: memoryview, where: str) -> GGUF:
+    """The metadata and tensors of one file; CheckpointError for one that is damaged or of another kind."""
     reader = ByteReader(data, where)
     if bytes(reader.take(4, "a GGUF header")) != MAGIC:
         raise CheckpointError(f"{where}: not a GGUF file: it begins with {shorten(bytes(data[:4]))}")
@@ -345,7 +320,7 @@ def _tensors(
     tensors, reached, before = {}, 0, ""
     for name, (kind, shape, offset) in sorted(found.items(), key=lambda entry: entry[1][2]):
         count = math.prod(shape)
-        size = count // BLOCKS[kind].numbers * BLOCKS[kind].size if kind in BLOCKS else count * int(FLOATS[kind][2])
+        size = count // BLOCKS[kind].numbers * BLOCKS[kind].size if kind in BLOCKS else count * FLOATS[kind]
         if offset % alignment:
             raise CheckpointError(f"{where}: {name} should begin at a multiple of {alignment}, begins at {offset}")
         if offset < reached:

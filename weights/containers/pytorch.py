@@ -30,17 +30,10 @@ LONGEST_INTEGER = 16  # bytes
 LONGEST_KEY = 256  # characters of a storage's name, which is a number from 0 in torch.save's files
 # Class of a storage -> safetensors' name of its elements' type.
 STORAGES = {
-    "torch.FloatStorage": "F32",
-    "torch.HalfStorage": "F16",
-    "torch.BFloat16Storage": "BF16",
-    "torch.DoubleStorage": "F64",
-    "torch.BoolStorage": "BOOL",
-    "torch.ByteStorage": "U8",
-    "torch.CharStorage": "I8",
-    "torch.ShortStorage": "I16",
-    "torch.IntStorage": "I32",
-    "torch.LongStorage": "I64",
-}
+    "torch.FloatStorage": "F32", "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16",
+    "torch.DoubleStorage": "F64", "torch.BoolStorage": "BOOL", "torch.ByteStorage": "U8", "torch.CharStorage": "I8",
+    "torch.ShortStorage": "I16", "torch.IntStorage": "I32", "torch.LongStorage": "I64",
+}  # fmt: skip
 DTYPES = tuple(f"torch.{name}" for name in "float32 float16 bfloat16 float64 bool uint8 int8 int16 int32 int64".split())
 
 
@@ -368,10 +361,6 @@ STREAM_VERSION = 1001
 Find = Callable[[Storage], memoryview]
 
 
-def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    return parse(folder.read(name), folder.where(name))
-
-
 @dataclass
 class TrainerFile:
     """A trainer's checkpoint: its ``entries``, a dict that may contain itself: do not print, hash or compare it."""
@@ -406,8 +395,6 @@ def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
     """The tensors of a file's bytes; raises CheckpointError for anything but a state dict of dense tensors."""
     state, find = _unpickled(data, where)
     try:
-        if type(state) is not dict:
-            raise PickleError("it should hold a state dict, tensors by name, and nothing else")
         return _stored_tensors(dict(_views(state)), find, where, len(data))
     except PickleError as error:
         raise CheckpointError(f"{where}: {error}") from None
@@ -420,8 +407,8 @@ def _unpickled(data: memoryview, where: str) -> tuple[Any, Find]:
         raise CheckpointError(f"{where}: {error}") from None
 
 
-def _views(state: dict[Any, Any]) -> Iterable[tuple[str, TensorView]]:
-    if not all(type(name) is str and type(value) is TensorView for name, value in state.items()):
+def _views(state: Any) -> Iterable[tuple[str, TensorView]]:
+    if type(state) is not dict or {*map(type, state)} - {str} or {*map(type, state.values())} - {TensorView}:
         raise PickleError("it should hold a state dict, tensors by name, and nothing else")
     return state.items()
 

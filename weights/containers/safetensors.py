@@ -73,18 +73,18 @@ class StoredTensor:
 
     def unread(self) -> UnreadTensor:
         """``matrix``, to be read by rows. Raises CheckpointError as that does."""
-        row = TYPES[self.dtype][0] * math.prod(self.shape[1:])
         if self.strides is not None:
             return UnreadTensor(self.shape, lambda first, last: self.float32()[first:last], by_rows=False)
         self.part(0, 0).float32()
         return UnreadTensor(
             self.shape,
             lambda first, last: self.part(first, last).float32(),
-            forget=lambda first, last: let_go(self.data[first * row : last * row]),
+            forget=lambda first, last: let_go(self.part(first, last).data),
         )
 
-    def part(self, first: int, last: int) -> "StoredTensor":
-        row = TYPES[self.dtype][0] * math.prod(self.shape[1:])
+    def part(self, first: int, last: int) -> Any:
+        """These rows, as a tensor of the same class."""
+        row = len(self.data) // max(1, self.shape[0])
         return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
 
     def array(self) -> np.ndarray:
@@ -106,10 +106,6 @@ class NewTensor:
     def size(self) -> int:
         """The size in bytes."""
         return math.prod(self.shape) * TYPES[self.dtype][0]
-
-
-def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    return parse(folder.read(name), folder.where(name))
 
 
 def read_metadata(folder: Folder, name: str) -> JsonObject:
@@ -198,12 +194,8 @@ def write_tensors(
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     total = 0
     for name in order:
-        begin, total = total, total + tensors[name].size
-        header[name] = {
-            "dtype": tensors[name].dtype,
-            "shape": list(tensors[name].shape),
-            "data_offsets": [begin, total],
-        }
+        tensor, begin, total = tensors[name], total, total + tensors[name].size
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [begin, total]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     stream.write(struct.pack("<Q", len(text)) + text)

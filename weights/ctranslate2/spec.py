@@ -25,24 +25,22 @@ from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.tensor_mapping import FirstRow, canonical_sources, check_sources, make_tensors, zeros
 
 ACTIVATIONS = dict(enumerate(("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")))
-# The last part of a variable's name -> what its presence means.
+# Any part of a variable's name -> what its presence means.
+_AROUND = "norms before and after each block"
 UNSUPPORTED = {
     **dict.fromkeys(("relative_position_keys", "relative_position_values"), "relative position representations"),
     "relative_asymmetric_position_keys": "asymmetric relative positions",
     **dict.fromkeys(("rotary_scaling_long_factor", "rotary_scaling_short_factor"), "su rotary scaling"),
     "weight_zero": "4-bit weights (weight_zero)",
-}
-# Any part of a name -> what it means.
-UNSUPPORTED_PARTS = {
     **dict.fromkeys(("q_norm", "k_norm"), "norms of queries and keys (qk_norm)"),
     "v_norm": "norms of values (v_norm)",
     "shared_layer_norm": "parallel residual connections",
-    "input_layer_norm": "parallel residual connections or norms before and after each block",
-    "post_attention_layer_norm": "parallel residual connections or norms before and after each block",
-    "pre_feedforward_layer_norm": "norms before and after each block",
-    "post_feedforward_layer_norm": "norms before and after each block",
-    "external_pre_encoder_attention_layer_norm": "norms around the cross-attention",
-    "external_post_encoder_attention_layer_norm": "norms around the cross-attention",
+    **dict.fromkeys(("input_layer_norm", "post_attention_layer_norm"), f"parallel residual connections or {_AROUND}"),
+    **dict.fromkeys(("pre_feedforward_layer_norm", "post_feedforward_layer_norm"), _AROUND),
+    **dict.fromkeys(
+        (f"external_{place}_encoder_attention_layer_norm" for place in ("pre", "post")),
+        "norms around the cross-attention",
+    ),
     "memory_kv": "self-attention merged with cross-attention",
     "project_in": "a projection after the embedding (project_in)",
     "project_out": "a projection before the output (project_out)",
@@ -114,9 +112,7 @@ def find_unsupported(attributes: Attributes) -> list[str]:
     problems = []
     for name, variable in attributes.variables.items():
         parts = name.split("/")
-        problems += [UNSUPPORTED_PARTS[part] for part in parts if part in UNSUPPORTED_PARTS]
-        if parts[-1] in UNSUPPORTED:
-            problems.append(UNSUPPORTED[parts[-1]])
+        problems += [UNSUPPORTED[part] for part in parts if part in UNSUPPORTED]
         if parts[-1] in UNSUPPORTED_VALUES:
             harmless, meaning = UNSUPPORTED_VALUES[parts[-1]]
             if variable.shape or variable.scalar() != harmless:
@@ -207,9 +203,7 @@ def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> fl
         variable = attributes.variables.get(name)
         if variable is not None:
             value = attributes.number(name, 1.0)
-            if variable.dtype == "int8":
-                return square_root if value else 1.0
-            return float(value)
+            return float(value) if variable.dtype != "int8" else square_root if value else 1.0
     return square_root
 
 
@@ -232,7 +226,7 @@ def _read_positions(
         holders = {scope for scope in attentions + crosses if f"{scope}/{name}" in attributes.variables}
         if holders and holders != set(attentions):
             problems.append(f"{name} that is not the same in every self-attention layer, and only there")
-    table = attributes.variables.get(f"{prefix}/position_encodings/encodings")
+    table = f"{prefix}/position_encodings/encodings"
     if attributes.flag(f"{prefix}/alibi", False):
         alibi = Alibi(
             positive_positions=attributes.flag(f"{prefix}/alibi_use_positive_positions", True),
@@ -247,9 +241,8 @@ def _read_positions(
         if positions.alibi is not None:
             problems.append("relative attention biases together with alibi")
         positions = _read_relative(attributes, attentions, problems)
-    elif positions.alibi is None and table is not None:
-        rows, _ = attributes.shape(f"{prefix}/position_encodings/encodings", 2)
-        positions = PositionSpec("table", limit=rows)
+    elif positions.alibi is None and table in attributes.variables:
+        positions = PositionSpec("table", limit=attributes.shape(table, 2)[0])
     return positions
 
 
@@ -355,9 +348,7 @@ def _canonical_name(name: str) -> str | None:
     match = NAME.fullmatch(name)
     if match is None:
         return None
-    stack, layer, number, part, end = match.groups()
-    known = LAYER_PARTS if layer else STACK_PARTS
-    if part not in known:
-        return None
+    stack, layer, number, theirs, end = match.groups()
+    part = (LAYER_PARTS if layer else STACK_PARTS).get(theirs)
     scope = f"{stack}.layers.{int(number)}" if layer else stack
-    return f"{scope}.{known[part]}.{ENDS[end]}"
+    return f"{scope}.{part}.{ENDS[end]}" if part else None

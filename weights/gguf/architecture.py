@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.weights.containers.gguf import GGUF, BlockTensor, read_gguf
+from fastattn.weights.containers.gguf import GGUF, BlockTensor, parse_gguf
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
 from fastattn.weights.gguf.tokenizer import read_text
@@ -253,7 +253,7 @@ MISFIT = "tensors do not fit the architecture in its metadata"
 
 def read_model(folder: Directory, names: list[str]) -> Checkpoint:
     """The language model of these files, of which the first has the metadata."""
-    file = _joined([read_gguf(folder, name) for name in names])
+    file = _joined([parse_gguf(folder.read(name), folder.where(name)) for name in names])
     where = file.metadata.where
     form, config = make_config(file)
     spec = as_stored(find_decoder(config).spec(config), form)

@@ -37,7 +37,7 @@ from fastattn.spec.text_spec import (
 )
 from fastattn.system.memory import let_go
 from fastattn.weights.containers.json_file import from_plain, is_text, read_json, read_object, shorten
-from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
+from fastattn.weights.containers.safetensors import StoredTensor, parse
 from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
 from fastattn.weights.tensor_mapping import canonical_sources, check_sources, make_tensors
@@ -49,30 +49,24 @@ SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "sho
 # config.json: the ModelSpec, the text settings, the names of shared files and tensors.
 FORMAT = "fastattn"
 VERSION = 2
-# Version 1's field of a stack -> (the part that has it now, its field). Version 1 also had an autoregression, which is
-# the recurrence's kind unless it is self-attention.
+# Part of a stack -> its fields, or OLD=FIELD, which version 1 had as fields of the stack. Version 1 also had an
+# autoregression, which is the recurrence's kind unless it is self-attention.
+_FIRST_FIELDS = {
+    "attention": "heads key_heads head_width query_scale",
+    "feed_forward": "inner_width activation gated",
+    "norms": "norm=kind norm_epsilon=epsilon norm_biases=biases pre_norm=before final_norm=final "
+    "embedding_norm=embedding",
+    "positions": "positions=kind max_positions=limit sinusoid_start=start rotary alibi relative_buckets=buckets "
+    "relative_max_distance=max_distance",
+    "recurrence": "autoregression=kind average_inner_width=inner_width average_activation=activation "
+    "average_gates=gates",
+    "alignment": "alignment_layer=layer alignment_heads=heads",
+}
+# Version 1's field of a stack -> (the part that has it now, its field).
 FIRST_NAMES = {
-    **{name: ("attention", name) for name in ("heads", "key_heads", "head_width", "query_scale")},
-    **{name: ("feed_forward", name) for name in ("inner_width", "activation", "gated")},
-    "norm": ("norms", "kind"),
-    "norm_epsilon": ("norms", "epsilon"),
-    "norm_biases": ("norms", "biases"),
-    "pre_norm": ("norms", "before"),
-    "final_norm": ("norms", "final"),
-    "embedding_norm": ("norms", "embedding"),
-    "positions": ("positions", "kind"),
-    "max_positions": ("positions", "limit"),
-    "sinusoid_start": ("positions", "start"),
-    "rotary": ("positions", "rotary"),
-    "alibi": ("positions", "alibi"),
-    "relative_buckets": ("positions", "buckets"),
-    "relative_max_distance": ("positions", "max_distance"),
-    "autoregression": ("recurrence", "kind"),
-    "average_inner_width": ("recurrence", "inner_width"),
-    "average_activation": ("recurrence", "activation"),
-    "average_gates": ("recurrence", "gates"),
-    "alignment_layer": ("alignment", "layer"),
-    "alignment_heads": ("alignment", "heads"),
+    old: (part, field or old)
+    for part, fields in _FIRST_FIELDS.items()
+    for old, _, field in (name.partition("=") for name in fields.split())
 }
 # Kind of model -> its stacks.
 STACKS = {"encoder": ("encoder",), "decoder": ("decoder",), "encoder-decoder": ("encoder", "decoder")}
@@ -244,7 +238,7 @@ def read(folder: Folder) -> Checkpoint:
     """Read a folder; raises CheckpointError for what is malformed, incomplete, or of another version."""
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
-    stored = read_tensors(folder, WEIGHTS)
+    stored = parse(folder.read(WEIGHTS), where)
     for stack in config.model.stacks.values():
         if stack.layers > len(stored):
             raise CheckpointError(
