@@ -98,14 +98,14 @@ that fastattn did not make, and targets of links are left alone.
 """,
     older_than={"type": click.IntRange(min=0, max=36_500)},
 )
-def clear(everything: bool, older_than: int | None, dry_run: bool, **asked: bool) -> None:
+def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool) -> None:
     """Delete the named kinds from the cache folder without asking, and list what was deleted."""
     from fastattn.system.cache_folder import KINDS, cache_contents
 
-    if not (everything or any(asked.values())):
+    if not (everything or any(kinds.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
     newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
-    chosen = [entry for entry in cache_contents()[0] if everything or asked[entry.kind]]
+    chosen = [entry for entry in cache_contents()[0] if everything or kinds[entry.kind]]
     if older_than is not None:
         chosen = [entry for entry in chosen if entry.last_used <= newest]
     removed, failures, done = [], [], "would remove" if dry_run else "removed"

@@ -82,5 +82,5 @@ def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     scores = json_decimals(float32(entry["score"]) for entry in labels)
-    found = [f'{{"label": {as_json(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
-    return f'{{"text": {as_json(line.text)}, "labels": [{", ".join(found)}]}}'
+    records = [f'{{"label": {as_json(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
+    return f'{{"text": {as_json(line.text)}, "labels": [{", ".join(records)}]}}'

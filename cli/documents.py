@@ -39,13 +39,13 @@ def planned(
     fields    whether those of tables are named, which a folder's are left out without
     """
     if folder is None:
-        found = form or (form_of(source) if source not in (None, "-") else None)
-        if found in (None, "txt"):
+        kind = form or (form_of(source) if source not in (None, "-") else None)
+        if kind in (None, "txt"):
             return None
         if as_lines:
-            raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {found}: --format txt?")
+            raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {kind}: --format txt?")
         size = os.path.getsize(source) if source and os.path.isfile(source) else 0
-        return [DocumentFile(source or "-", None, str(found), size)]
+        return [DocumentFile(source or "-", None, str(kind), size)]
     if source is None or target is not None or as_lines:
         raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
     if not os.path.isdir(source):
@@ -54,13 +54,13 @@ def planned(
         raise InputError("--out-dir is the folder of -i, whose files would be lost: name another")
     documents, done, other, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
     for path in _files(Path(source), Path(folder)):
-        found, goal = form or form_of(path), folder / path.relative_to(source)
-        if found is None or (found in WITH_FIELDS and not (fields or form)):
+        kind, goal = form or form_of(path), folder / path.relative_to(source)
+        if kind is None or (kind in WITH_FIELDS and not (fields or form)):
             other += 1
         elif goal.exists() and goal.stat().st_mtime_ns >= max(since, path.stat().st_mtime_ns):
             done += 1
         else:
-            documents.append(DocumentFile(str(path), str(goal), found, path.stat().st_size))
+            documents.append(DocumentFile(str(path), str(goal), kind, path.stat().st_size))
     say(f"fastattn: {counted(done, 'file')} translated already, {other:,} of other forms left out", err=True)
     return documents
 
@@ -82,8 +82,8 @@ def _files(folder: Path, but: Path) -> Iterator[Path]:
     """The files of a folder and its folders, in order, without hidden ones and those of another folder."""
     for root, folders, files in os.walk(folder):
         here = Path(root)
-        folders[:] = sorted(one for one in folders if not one.startswith(".") and not _same(here / one, but))
-        yield from (here / one for one in sorted(files) if not one.startswith(".") and (here / one).is_file())
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _same(here / name, but))
+        yield from (here / name for name in sorted(files) if not name.startswith(".") and (here / name).is_file())
 
 
 def _same(first: Path, second: Path) -> bool:
@@ -102,16 +102,16 @@ def translate_documents(
     """Translate them one after the other, and say how many; LineError where some could not be and not ``stops``."""
     from fastattn.documents.translating import translate_document
 
-    if fields and not any(one.form in WITH_FIELDS for one in documents):
+    if fields and not any(document.form in WITH_FIELDS for document in documents):
         raise click.UsageError("--fields is for csv, tsv and jsonl")
-    if output.is_terminal() and any(one.target is None and one.form in ARCHIVES for one in documents):
+    if output.is_terminal() and any(document.target is None and document.form in ARCHIVES for document in documents):
         raise click.UsageError("this would be no text: give -o FILE")
-    failed, first, watched = 0, "", Watched(translator, progress, sum(one.size for one in documents))
+    failed, first, watched = 0, "", Watched(translator, progress, sum(document.size for document in documents))
     for document in documents:
         try:
             name = "standard input" if document.source == "-" else document.source
-            given = fields if document.form in WITH_FIELDS else ()
-            written = translate_document(watched, _read(document), document.form, name=name, fields=given, **options)
+            columns = fields if document.form in WITH_FIELDS else ()
+            written = translate_document(watched, _read(document), document.form, name=name, fields=columns, **options)
             if document.target is None:
                 output.write(written)
             else:

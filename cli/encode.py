@@ -91,7 +91,7 @@ def encode(
 
     -m names the model. The default is minilm, for English.
     """
-    found = {name: options.pop(name) for name in ("precision", "threads", "device", "processes")}
+    model_options = {name: options.pop(name) for name in ("precision", "threads", "device", "processes")}
     vectors_MD = calibration_vectors(options)
     if form is None and output_path not in (None, "-"):
         suffix = PurePath(output_path).suffix.lower()
@@ -104,7 +104,7 @@ def encode(
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
-        encoder, compiling = open_model("Encoder", model, progress, **found)
+        encoder, compiling = open_model("Encoder", model, progress, **model_options)
         chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
         lengths = Lengths(encoder, chosen)
         if options["long"] == "error":

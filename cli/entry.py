@@ -98,7 +98,7 @@ def _name_here(error: click.NoSuchOption) -> str:
     of_calls = GENERATION if error.ctx is not None and error.ctx.info_name == "generate" else SEARCH | TEXTS
     foreign = (MODEL | of_calls).get(error.option_name.lstrip("-").replace("-", "_"), "")
     there = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
-    here = re.sub(r"^\w+", lambda found: there.get(found[0], found[0]), foreign)
+    here = re.sub(r"^\w+", lambda match: there.get(match[0], match[0]), foreign)
     return f"no option {error.option_name}; here it is {here}" if foreign else ""
 
 

@@ -187,12 +187,12 @@ def _translation_facts(text: "TranslationText") -> Facts:
     yield from _decoding_facts(text.decoding)
 
 
-def _describe_languages(told: "LanguageTokens") -> str:
+def _describe_languages(form: "LanguageTokens") -> str:
     """How such a model is told the languages, with its first one's token."""
-    code, token = next(iter(told.tokens.items()))
-    source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{told.prefix} ..."}[told.source]
+    code, token = next(iter(form.tokens.items()))
+    source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{form.prefix} ..."}[form.source]
     target = {"first": f", the target begins with {token}", "start": f", the target starts from {token}", "": ""}
-    return f"{source.replace('{target}', token)}{target[told.target]} (for {code})"
+    return f"{source.replace('{target}', token)}{target[form.target]} (for {code})"
 
 
 def _decoding_facts(decoding: "DecodingSettings") -> Facts:

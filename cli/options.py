@@ -145,38 +145,38 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
 
 
 def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> Callable[[_Command], _Command]:
-    declared, _, told = line.partition(": ")
+    declared, _, description = line.partition(": ")
     own_choices = ""
-    if not told:
+    if not description:
         declared, _, own_choices = declared.partition(" ")
-        declared, _, told = _COMMON[declared].partition(": ")
+        declared, _, description = _COMMON[declared].partition(": ")
     declared, _, parameter = declared.partition(" -> ")
     names = [word.rstrip(",") for word in declared.split() if word.startswith("-")]
     kind, *several = own_choices.split() or [word for word in declared.split() if not word.startswith("-")] or [""]
     parameter, _, value = parameter.partition("=")
     parameter = parameter or names[-1].lstrip("-").replace("-", "_")
-    made: dict[str, Any] = {"heading": heading, "multiple": bool(several)}
-    if told.endswith(" [required]"):
-        made["required"], told = True, told.removesuffix(" [required]")
-    elif told.endswith("]") and " [default: " in told:
-        told, _, made["default"] = told[:-1].rpartition(" [default: ")
-        made["show_default"] = True
+    settings: dict[str, Any] = {"heading": heading, "multiple": bool(several)}
+    if description.endswith(" [required]"):
+        settings["required"], description = True, description.removesuffix(" [required]")
+    elif description.endswith("]") and " [default: " in description:
+        description, _, settings["default"] = description[:-1].rpartition(" [default: ")
+        settings["show_default"] = True
     number, _, least = kind.partition(">=")
     if value:
-        made |= {"is_flag": True, "default": None, "flag_value": {"True": True, "False": False}.get(value, value)}
+        settings |= {"is_flag": True, "default": None, "flag_value": {"True": True, "False": False}.get(value, value)}
     elif not kind:
-        made |= {"default": None} if "/" in names[0] else {"is_flag": True}
+        settings |= {"default": None} if "/" in names[0] else {"is_flag": True}
     elif least:
-        made["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number](min=int(least))
+        settings["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number](min=int(least))
     elif kind.startswith("["):
-        made["type"] = click.Choice(kind[1:-1].split("|"))
+        settings["type"] = click.Choice(kind[1:-1].split("|"))
     else:
-        made |= {"type": TYPES[kind]} if kind in TYPES else {"metavar": kind}
-    made |= attributes.get(parameter, {})
-    return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=told, **made)
+        settings |= {"type": TYPES[kind]} if kind in TYPES else {"metavar": kind}
+    settings |= attributes.get(parameter, {})
+    return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=description, **settings)
 
 
-def given(**options: Any) -> dict[str, Any]:
+def without_none(**options: Any) -> dict[str, Any]:
     """The options that were given; the others keep the API's defaults."""
     return {name: value for name, value in options.items() if value is not None}
 
@@ -225,8 +225,8 @@ def open_model(kind: str, model: str | None, progress: Progress, **options: Any)
         path = located_encoder(model, progress)
         compiling = Compiling(progress)
         # Imported only after its model is found: Numba comes with it.
-        made = getattr(import_module(_CLASSES[kind]), kind)
-        return made(path, **given(**options)), compiling
+        constructor = getattr(import_module(_CLASSES[kind]), kind)
+        return constructor(path, **without_none(**options)), compiling
 
 
 _CLASSES = {

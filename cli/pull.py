@@ -47,8 +47,8 @@ def pull(names: tuple[str, ...], quality: str | None) -> None:
             here = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
             say(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
     # a misspelt one is found before the first download
-    found = [name if is_hub_name(name) else _entries(name, quality) for name in names]
-    for models in found:
+    requests = [name if is_hub_name(name) else _entries(name, quality) for name in names]
+    for models in requests:
         if isinstance(models, str):
             _pull_from_hub(models)
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import declare, given, open_model
+from fastattn.cli.options import declare, open_model, without_none
 from fastattn.cli.printing import Progress, as_json
 from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
@@ -92,15 +92,15 @@ def search(
         from fastattn.vectors.search import semantic_search
 
         progress.clear()
-        searched = {"threads": options["threads"], **given(device=options["device"])}
+        searched = {"threads": options["threads"], **without_none(device=options["device"])}
         how = _query_options(encoder, corpus_ND, vectors_path, calibration)
         function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
         decimals, headed = 0 if function == "hamming" else 4, len(queries) != 1
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
                 vectors_QD = encoder.encode_query(queries_Q, **how)
-                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **searched)
-                for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
+                nearest = semantic_search(vectors_QD, corpus_ND, top_k, function, **searched)
+                for query, scores_k, ids_k in zip(queries_Q, nearest.scores, nearest.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
                     table = f"{query}\n" * headed + _as_table(shown, decimals)
@@ -113,8 +113,8 @@ def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
     with open_bytes(path) as file:
         lines = list(raw_lines(file, path))
     if len(lines) != rows:
-        found = f"{path} has {counted(len(lines), 'line')}, {vectors_path} {counted(rows, 'vector')}"
-        raise InputError(f"{found}: expected a line for each")
+        counts = f"{path} has {counted(len(lines), 'line')}, {vectors_path} {counted(rows, 'vector')}"
+        raise InputError(f"{counts}: expected a line for each")
     return lambda row: as_text(lines[row], row + 1, path)
 
 

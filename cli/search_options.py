@@ -116,4 +116,4 @@ def _as_typed(message: str) -> str:
     typed = {option.name: option.opts[-1] for option in known if getattr(option, "heading", OPTIONS) != OPTIONS}
     typed |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
     names = "|".join(map(str, typed))
-    return re.sub(rf"\b({names})\b(=?)", lambda found: typed[found[1]] + found[2].replace("=", " "), message)
+    return re.sub(rf"\b({names})\b(=?)", lambda match: typed[match[1]] + match[2].replace("=", " "), message)

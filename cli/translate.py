@@ -13,7 +13,7 @@ import click
 from fastattn._version import VERSION
 from fastattn.cli.documents import planned, translate_documents
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, pace, report
-from fastattn.cli.options import Command, announce_default, declare, given, loading, located, located_entry
+from fastattn.cli.options import Command, announce_default, declare, loading, located, located_entry, without_none
 from fastattn.cli.printing import Compiling, Progress, as_json, say
 from fastattn.cli.search_options import search_options, typed_names
 from fastattn.documents.forms import EXTRAS, FORMS
@@ -197,14 +197,14 @@ def translate(
             progress.show(f"loading {' and '.join([*models, *(entry.name for entry in entries)])}")
             paths = [located_entry(each, progress) for each in entries] or [located(each, progress) for each in models]
             named = ("precision", "cache_precision", "threads", "device", "processes")
-            chosen = given(**{key: options.pop(key) for key in named})
-            languages = given(source_lang=source, target_lang=target) if models else {}
+            chosen = without_none(**{key: options.pop(key) for key in named})
+            languages = without_none(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
-                search = given(**options) | DETAILS
+                search = without_none(**options) | DETAILS
                 translator = _detecting(target, quality, chosen, search, progress, around)
             else:
                 pair = _pair(names, source, target)
-                translator, search = _opened(paths, languages, prompt, chosen, given(**options), around, pair)
+                translator, search = _opened(paths, languages, prompt, chosen, without_none(**options), around, pair)
             search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
@@ -214,8 +214,8 @@ def translate(
         progress.enabled &= not output.is_terminal()
         if lines is None:
             search.pop("details", None)
-            told = output, tuple(filter(None, fields)), on_error == "stop", progress
-            done = translate_documents(translator, documents or [], *told, extras=extras, language=language, **search)
+            call = output, tuple(filter(None, fields)), on_error == "stop", progress
+            done = translate_documents(translator, documents or [], *call, extras=extras, language=language, **search)
             if verbose:
                 say(f"{done} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
             return
@@ -277,8 +277,8 @@ def _opened(
 
         try:
             opened = [Translator(path, **chosen) for path in paths]
-            made = opened[0] if len(opened) == 1 else Translator.chain(*opened)
-            return known(made, paths, chosen | languages, around, pair), search | languages | DETAILS
+            translator = opened[0] if len(opened) == 1 else Translator.chain(*opened)
+            return with_known(translator, paths, chosen | languages, around, pair), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
                 raise
@@ -330,49 +330,49 @@ def _results(
             yield line, result
 
 
-def known(
-    translator: Any, paths: list[str], how: dict[str, Any], given: dict[str, Any], languages: tuple[str, str]
+def with_known(
+    translator: Any, paths: list[str], how: dict[str, Any], options: dict[str, Any], languages: tuple[str, str]
 ) -> Any:
     """The translator with what the options name around it.
 
     paths, how  of its models: their folders and options, which tell cached translations from others
     languages   from which and to which it translates, "" where nothing tells
     """
-    if not any(given[name] for name in NAMES):
+    if not any(options[name] for name in NAMES):
         return translator
     from fastattn.translation.glossary import GlossaryTranslator
     from fastattn.translation.guarded import GuardedTranslator
     from fastattn.translation.memory import CachedTranslator, MemoryTranslator
     from fastattn.translation.term_files import read_glossary, read_memory
 
-    if given["glossary"] or given["keep"]:
-        terms = read_glossary(given["glossary"], *languages) if given["glossary"] else {}
-        translator = GlossaryTranslator(translator, terms, given["keep"])
-    if given["guard"]:
+    if options["glossary"] or options["keep"]:
+        terms = read_glossary(options["glossary"], *languages) if options["glossary"] else {}
+        translator = GlossaryTranslator(translator, terms, options["keep"])
+    if options["guard"]:
         translator = GuardedTranslator(translator)
-    if given["memory"]:
-        translator = MemoryTranslator(translator, read_memory(given["memory"], *languages))
-    if given["cache"]:
-        model = [VERSION, *map(_contents, paths), file_contents(given), given["keep"], given["guard"], how]
-        translator = CachedTranslator(translator, given["cache"], repr(model))
+    if options["memory"]:
+        translator = MemoryTranslator(translator, read_memory(options["memory"], *languages))
+    if options["cache"]:
+        model = [VERSION, *map(_contents, paths), file_contents(options), options["keep"], options["guard"], how]
+        translator = CachedTranslator(translator, options["cache"], repr(model))
     return translator
 
 
-def file_contents(given: dict[str, Any]) -> list[Any]:
+def file_contents(options: dict[str, Any]) -> list[Any]:
     """What tells the files that options name, where they are there, from what they were before."""
-    paths = (given["glossary"], given["memory"])
+    paths = (options["glossary"], options["memory"])
     return [path and os.path.isfile(path) and _contents(path) for path in paths]
 
 
 def _contents(path: str) -> str:
     """What tells a file or a folder from another, and from what it was before: names, sizes and times."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:
         folders.sort()
         for name in sorted(files):
             status = os.stat(os.path.join(root, name))
-            found.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
-    return found.hexdigest()
+            digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def _links(line: InputLine, result: Any) -> str:
@@ -405,8 +405,8 @@ class Printing:
         if getattr(result, "language", "") and not result.sure:  # which was found, and may be another
             self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
             self.unsure += 1
-        if found := getattr(result, "remarks", ()):
-            self.first = self.first or f"{line.location}: {', '.join(found)}"
+        if remarks := getattr(result, "remarks", ()):
+            self.first = self.first or f"{line.location}: {', '.join(remarks)}"
             self.marked += 1
         if self._as_json:
             text = as_json(self._record(line, result), allow_nan=False)
@@ -431,7 +431,7 @@ class Printing:
         if self.alignments:
             remarks["alignment"] = _links(line, result)
         if hasattr(result, "exact"):
-            remarks["memory"] = "exact" if result.exact else [one._asdict() for one in result.near]
+            remarks["memory"] = "exact" if result.exact else [match._asdict() for match in result.near]
         if hasattr(result, "language"):
             remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
         return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.options import TEXT, declare, given
+from fastattn.cli.options import TEXT, declare, without_none
 from fastattn.errors import InputError, described
 from fastattn.printable import counted
 from fastattn.system.files import as_text, open_bytes, raw_lines
@@ -53,7 +53,7 @@ def chosen_vectors(
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
     own = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
-    chosen = given(**own, normalize_embeddings=options["normalize"], pooling=pooling)
+    chosen = without_none(**own, normalize_embeddings=options["normalize"], pooling=pooling)
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
@@ -141,15 +141,15 @@ def _rows(path: str, form: str) -> "np.ndarray":
     with open_bytes(path) as file:
         for number, line in enumerate(raw_lines(file, path), start=1):
             rows.append(_row(as_text(line, number, path), form, f"{path}, line {number}"))
-    found = [row for row in rows if row is not None]
-    widths = sorted({len(row) for row in found})
+    filled = [row for row in rows if row is not None]
+    widths = sorted({len(row) for row in filled})
     if len(widths) > 1:
         raise InputError(f"{path}: rows of one width are expected, got {widths[0]} and {widths[-1]} numbers")
-    whole = bool(found) and all(row.dtype == np.int64 for row in found)
+    whole = bool(filled) and all(row.dtype == np.int64 for row in filled)
     array = np.full((len(rows), *(widths or [1])), 0 if whole else np.nan, np.int64 if whole else np.float32)
-    for filled, row in zip(array, rows):
+    for place, row in zip(array, rows):
         if row is not None:
-            filled[:] = row
+            place[:] = row
     if not whole:
         return array
     least, most = int(array.min()), int(array.max())

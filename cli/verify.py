@@ -166,13 +166,13 @@ def _json(
     machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Iterable["Comparison"]
 ) -> str:
     """The report as JSON; null for a number that is not finite."""
-    found = [
+    records = [
         {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(comparison).items()
         }
         for comparison in comparisons
     ]
-    within = all(comparison["within"] for comparison in found)
-    report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": found, "within": within}
+    within = all(comparison["within"] for comparison in records)
+    report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": records, "within": within}
     return as_json(report, allow_nan=False)

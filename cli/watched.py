@@ -65,22 +65,22 @@ def _begun(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
     """
     parents: dict[int, int] = {}
     starts: dict[int, bytes] = {}
-    found: set[int] = set()
+    marked: set[int] = set()
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError):  # ended meanwhile, or another user's
             with open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
             number, parents[int(name)], starts[int(name)] = int(name), int(fields[1]), fields[19]
             if known.get(number) == fields[19] and fields[0] != b"Z":
-                found.add(number)
+                marked.add(number)
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark in file.read().split(b"\0"):
-                    found.add(number)
+                    marked.add(number)
     count = 0
-    while count < len(found):
-        count = len(found)
-        found |= {number for number, parent in parents.items() if parent in found}
-    return {number: starts[number] for number in found}
+    while count < len(marked):
+        count = len(marked)
+        marked |= {number for number, parent in parents.items() if parent in marked}
+    return {number: starts[number] for number in marked}
 
 
 def _end_all(mark: bytes, known: dict[int, bytes], rounds: int) -> None:

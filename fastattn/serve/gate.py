@@ -118,7 +118,7 @@ class Gate:
         head = sum(len(name) + len(value) for name, value in scope["headers"])
         if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # which came at once
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
-        with self._place(scope, self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0):
+        with self._place(scope, self._needs_key(scope) and self._number(_request_key(scope, b"")) < 0):
             try:
                 body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
             except asyncio.TimeoutError:
@@ -173,20 +173,20 @@ class Gate:
     def _needs_key(self, scope: Scope) -> bool:
         return bool(self._keys) and scope["path"] not in OPEN and scope["method"] != "OPTIONS"
 
-    def _number(self, given: bytes) -> int:
+    def _number(self, candidate: bytes) -> int:
         # all are compared, in a time that does not tell how near a guess is
-        return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, given)), default=-1)
+        return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, candidate)), default=-1)
 
     def _check_key(self, scope: Scope, body: bytes) -> tuple[Any, KeyQuota]:
         """(who asks, the number of a key or an address, whose characters these are); a Refusal for who may not."""
         client = scope.get("client")
         if not self._needs_key(scope):
             return client[0] if client else None, self._everybody
-        given = _given_key(scope, body)
-        found = self._number(given)
-        if found < 0:
-            raise Refusal(403, "this key is not known" if given else "a key is needed")
-        return found, list(self._keys.values())[found]
+        key = _request_key(scope, body)
+        number = self._number(key)
+        if number < 0:
+            raise Refusal(403, "this key is not known" if key else "a key is needed")
+        return number, list(self._keys.values())[number]
 
     async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer", ends: float) -> None:
         """Have the dialects answer, for as long as the client waits and the clock runs."""
@@ -244,8 +244,8 @@ class Answer:
         self._streams = False
         # RFC 9112, 6.3: what follows on such a connection may be smuggled.
         self._has_two_lengths = bool(_header(scope, b"transfer-encoding") and _header(scope, b"content-length"))
-        given = _header(scope, b"x-request-id").decode("latin-1")
-        self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        client_id = _header(scope, b"x-request-id").decode("latin-1")
+        self.id = client_id if REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -323,10 +323,10 @@ def _without_keys(body: bytes) -> str:
         return "no JSON" if body else ""
 
 
-def _given_key(scope: Scope, body: bytes) -> bytes:
+def _request_key(scope: Scope, body: bytes) -> bytes:
     """The key that a request has: in its Authorization, query, path or body, as each dialect has it; b"" if none."""
-    if found := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
-        return found[1]
+    if match := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
+        return match[1]
     query = parse_qs(scope["query_string"].decode("latin-1"))
     for name in filter(query.__contains__, FIELDS):
         return query[name][0].encode()

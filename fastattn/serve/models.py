@@ -58,19 +58,19 @@ class ModelStore:
         keep_going  without a model that has gone since the server began: a worker that takes another's place serves the
                     rest, where one that cannot start would end the server
         """
-        for one in self.served.values():
+        for served in self.served.values():
             try:
-                await asyncio.to_thread(one.look)
+                await asyncio.to_thread(served.look)
                 if not self._settings.lazy:
-                    async with self.use(one.name):
+                    async with self.use(served.name):
                         pass
             except FastattnError as error:
                 if not keep_going:
                     raise
-                sys.stderr.write(f"fastattn: {one.name} is not served by process {os.getpid()}: {error}\n")
+                sys.stderr.write(f"fastattn: {served.name} is not served by process {os.getpid()}: {error}\n")
 
     def named(self, kinds: Sequence[type]) -> list[str]:
-        return [one.name for one in self.served.values() if one.kind in kinds]
+        return [served.name for served in self.served.values() if served.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
         """The name of a model of one of the kinds: the one asked for, or where there is but one, that one."""
@@ -85,38 +85,38 @@ class ModelStore:
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Any]:
-        one = self.served[name]
-        one.users += 1
+        served = self.served[name]
+        served.users += 1
         try:
-            while one.model is None:  # loading goes on where a client that asked first goes away
-                if one.loading is None:
-                    one.loading = asyncio.ensure_future(self._load(one))
-                await asyncio.shield(one.loading)
-            yield one.model
+            while served.model is None:  # loading goes on where a client that asked first goes away
+                if served.loading is None:
+                    served.loading = asyncio.ensure_future(self._load(served))
+                await asyncio.shield(served.loading)
+            yield served.model
         finally:
-            one.users -= 1
-            one.used = time.monotonic()
+            served.users -= 1
+            served.used = time.monotonic()
 
-    async def _load(self, one: ServedModel) -> None:
+    async def _load(self, served: ServedModel) -> None:
         if available_memory() < SCARCE:
             self.put_away(older_than=0.0)
         try:
-            kind: Any = one.kind
+            kind: Any = served.kind
             more = {"processes": 1} if kind in (Translator, Encoder) else {}
-            one.model = await asyncio.to_thread(
-                kind, one.path, self._settings.precision, self._settings.threads, **more
+            served.model = await asyncio.to_thread(
+                kind, served.path, self._settings.precision, self._settings.threads, **more
             )
         except FastattnError as error:
-            raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
+            raise Refusal(503, f"{served.name} cannot be loaded: {error}") from None
         finally:
-            one.loading = None
+            served.loading = None
 
     def put_away(self, older_than: float) -> None:
         """Close models that nobody uses nor has used for so many seconds."""
-        for one in self.served.values():
-            if one.model is not None and not one.users and time.monotonic() - one.used >= older_than:
-                one.model.close()
-                one.model = None
+        for served in self.served.values():
+            if served.model is not None and not served.users and time.monotonic() - served.used >= older_than:
+                served.model.close()
+                served.model = None
 
     async def put_away_idle(self) -> None:
         """Do so as long as the server runs."""
@@ -130,8 +130,8 @@ def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
     if text.languages is not None:
         codes = sorted({iso_code(code) for code in text.languages.tokens})
         return tuple((source, target) for source in codes for target in codes if source != target)
-    source, found, target = name.partition("-")
-    if found and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
+    source, separator, target = name.partition("-")
+    if separator and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
         return ((iso_code(source.lower()), iso_code(target.lower())),)
     return ((iso_code(text.source_language), iso_code(text.target_language)),) if text.source_language else ()
 

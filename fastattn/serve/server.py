@@ -108,7 +108,7 @@ class Workers(Multiprocess):
     """
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket):
-        self._given: list[socket.socket] = []
+        self._handed_over: list[socket.socket] = []
         self._family, self._address = listening.family, listening.getsockname()
         if sys.platform == "linux":
             listening.close()  # it has shown that nobody else listens there
@@ -120,26 +120,26 @@ class Workers(Multiprocess):
     def sockets(self) -> list[socket.socket]:
         if sys.platform != "linux":
             return [self._listening]
-        self._given.append(self._bound())
-        return self._given[-1:]
+        self._handed_over.append(self._bound())
+        return self._handed_over[-1:]
 
     @sockets.setter
     def sockets(self, sockets: list[socket.socket]) -> None:
         pass
 
     def _bound(self) -> socket.socket:
-        made = socket.socket(self._family)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.bind(self._address)
-        without_delay(made)
-        made.set_inheritable(True)
-        return made
+        bound = socket.socket(self._family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(self._address)
+        without_delay(bound)
+        bound.set_inheritable(True)
+        return bound
 
     def _leave_to_workers(self) -> None:
         """Close the sockets here: one that stayed open would go on listening when its worker dies."""
-        while self._given:
-            self._given.pop().close()
+        while self._handed_over:
+            self._handed_over.pop().close()
 
     def init_processes(self) -> None:
         super().init_processes()

@@ -69,10 +69,10 @@ class Service:
     @lazy
     def sources(self) -> dict[str, list[str]]:
         """target -> the languages that are translated to it."""
-        found: dict[str, list[str]] = {}
+        sources: dict[str, list[str]] = {}
         for source, target in sorted(self.pairs):
-            found.setdefault(target, []).append(source)
-        return found
+            sources.setdefault(target, []).append(source)
+        return sources
 
     async def translate(
         self,
@@ -93,26 +93,26 @@ class Service:
         detected: list[Detected | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
-        codes = [known_code(source, sources) if one is None else one.language for one in detected]
+        codes = [known_code(source, sources) if guess is None else guess.language for guess in detected]
         for code in codes:
             if (code, target) not in pairs:
                 raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
         charge()
         if alternatives:
             options["num_hypotheses"] = alternatives + 1
-        found: list[Any] = [None] * len(texts)
+        translations: list[Any] = [None] * len(texts)
         for code in dict.fromkeys(codes):
-            chosen = [b for b, one in enumerate(codes) if one == code]
+            chosen = [b for b, used in enumerate(codes) if used == code]
             async with self.models.use(pairs[code, target]) as model:
                 beam = max(model.default_options.beam_size, alternatives + 1)
                 how = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].names_languages:
                     how |= {"source_lang": code, "target_lang": target}
-                asked = partial(model.translate_async, **how)
-                for b, one in zip(chosen, await asked([texts[b] for b in chosen], **options)):
-                    links = tuple(word_links(texts[b], one)) if with_links else ()
-                    found[b] = Translated(one.text, code, target, tuple(one.hypotheses[1:]), detected[b], links)
-        return found
+                call = partial(model.translate_async, **how)
+                for b, result in zip(chosen, await call([texts[b] for b in chosen], **options)):
+                    links, others = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
+                    translations[b] = Translated(result.text, code, target, tuple(others), detected[b], tuple(links))
+        return translations
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
         """The likely languages of a text, most likely first; ``among`` these, each as sure as it is among all."""
@@ -133,7 +133,7 @@ class Service:
         """
         name = self.models.find(model, Encoder)
         async with self.models.use(name) as encoder:
-            read = [one if isinstance(one, str) else encoder.decode(one) for one in texts]
+            read = [text if isinstance(text, str) else encoder.decode(text) for text in texts]
             charge = self.check_size(read)
             how = {"long": "truncate" if truncate else "error", **options}
             if (wanted := options.get("truncate_dim") or 0) > encoder.dimension:
@@ -153,23 +153,23 @@ class Service:
             ranked = []
             for at in range(0, len(texts), TOGETHER):
                 part = await asyncio.to_thread(score, texts[at : at + TOGETHER])
-                ranked += [one | {"corpus_id": one["corpus_id"] + at} for one in part]
-            return sorted(ranked, key=lambda one: (math.isnan(one["score"]), -one["score"], one["corpus_id"]))
+                ranked += [entry | {"corpus_id": entry["corpus_id"] + at} for entry in part]
+            return sorted(ranked, key=lambda entry: (math.isnan(entry["score"]), -entry["score"], entry["corpus_id"]))
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
-        charge = self.check_size(["".join(one) for one in texts])
+        charge = self.check_size(["".join(text) for text in texts])
         async with self.models.use(self.models.find(None, TextClassifier)) as model:
             await asyncio.to_thread(_check_lengths, model, texts, truncate)
             charge()
             labels: list[Any] = [None] * len(texts)
             for alone in (True, False):
-                chosen = [b for b, one in enumerate(texts) if (len(one) == 1) == alone]
+                chosen = [b for b, text in enumerate(texts) if (len(text) == 1) == alone]
                 for at in range(0, len(chosen), TOGETHER):
                     part = chosen[at : at + TOGETHER]
                     read = [texts[b][0] if alone else texts[b] for b in part]
-                    for b, found in zip(part, await asyncio.to_thread(model.classify, read)):
-                        labels[b] = found
+                    for b, ranked in zip(part, await asyncio.to_thread(model.classify, read)):
+                        labels[b] = ranked
             return labels
 
     async def tokenize(self, texts: Sequence[str], special: bool) -> list[list[TextToken]]:
@@ -229,8 +229,9 @@ def known_code(code: str, among: Sequence[str] = ()) -> str:
     """
     if not code.isascii() or not 0 < len(code.strip()) <= 32:
         raise InputError("a language should be a code such as en")
-    found = iso_code(code.strip().lower())
-    return found if found in among else next((one for one in among if one == found.partition("-")[0]), found)
+    language = iso_code(code.strip().lower())
+    plain = language.partition("-")[0]
+    return plain if plain in among and language not in among else language
 
 
 def listed(codes: Any) -> str:

@@ -53,9 +53,9 @@ class ServerSettings:
 
     @classmethod
     def published(cls) -> "ServerSettings":
-        found = json.loads(os.environ[VARIABLE])
-        found["models"], found["origins"] = tuple(map(tuple, found["models"])), tuple(found["origins"])
-        return cls(**found)
+        fields = json.loads(os.environ[VARIABLE])
+        fields["models"], fields["origins"] = tuple(map(tuple, fields["models"])), tuple(fields["origins"])
+        return cls(**fields)
 
 
 def read_keys(path: str) -> dict[bytes, int]:
@@ -63,7 +63,7 @@ def read_keys(path: str) -> dict[bytes, int]:
 
     Empty lines and those that begin with # are none. Raises InputError for a file that cannot be read, or other lines.
     """
-    found: dict[bytes, int] = {}
+    quotas: dict[bytes, int] = {}
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             words = line.split()
@@ -71,7 +71,7 @@ def read_keys(path: str) -> dict[bytes, int]:
                 continue
             if len(words) > 2 or not all(word.isascii() and word.isdecimal() for word in words[1:]):
                 raise InputError(f"{path}, line {number}: expected a key, perhaps a blank and its characters a minute")
-            found[words[0].encode()] = int(words[1]) if len(words) == 2 else 0
-    if not found:
+            quotas[words[0].encode()] = int(words[1]) if len(words) == 2 else 0
+    if not quotas:
         raise InputError(f"{path}: has no key")
-    return found
+    return quotas

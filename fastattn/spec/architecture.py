@@ -154,9 +154,9 @@ class Rotary:
     stretch: Stretch | None = None
 
     def __post_init__(self) -> None:
-        kind, found = ("", ()) if self.stretch is None else (self.stretch.kind, self.stretch.divisors)
-        if kind == "longrope" and len(found) != self.width // 2:
-            raise CheckpointError(f"LongRoPE needs {self.width // 2} factors, got {len(found)}")
+        kind, divisors = ("", ()) if self.stretch is None else (self.stretch.kind, self.stretch.divisors)
+        if kind == "longrope" and len(divisors) != self.width // 2:
+            raise CheckpointError(f"LongRoPE needs {self.width // 2} factors, got {len(divisors)}")
         if kind == "yarn" and self.base <= 1:
             raise CheckpointError(f"stretched rotary positions need a base above 1, got {self.base:g}")
         if not all(1e-30 < number < 1e30 for number in (self.base, self.scale)):

@@ -98,20 +98,20 @@ class Checkpoint:
         own = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
         tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
         length = text.max_length or stack.max_positions or GREATEST
-        made = EncoderText(text.tokenizer, length, token_types=False, pooling=text.pooling)
-        return replace(self, spec=spec, tensors=tensors, input=made)
+        encoder_text = EncoderText(text.tokenizer, length, token_types=False, pooling=text.pooling)
+        return replace(self, spec=spec, tensors=tensors, input=encoder_text)
 
     def as_reranker(self, yes: int, no: int, prompt: PairPrompt) -> "Checkpoint":
         """A language model's stack as an encoder whose head gives the logit of the id ``yes`` less that of ``no``."""
-        made = self.as_encoder()
-        assert isinstance(made.input, EncoderText)
-        tensors, projection_VD = dict(made.tensors), self.tensors.get("decoder.projection.weight")
+        encoder = self.as_encoder()
+        assert isinstance(encoder.input, EncoderText)
+        tensors, projection_VD = dict(encoder.tensors), self.tensors.get("decoder.projection.weight")
         if projection_VD is not None:  # a kept model has the head's own
             yes_D, no_D = as_float32(take(projection_VD, np.array([yes, no])))
             tensors["head.output.weight"] = (yes_D - no_D)[None]
-        spec = replace(made.spec, head=HeadSpec("last", 1, bias=False))
-        text = replace(made.input, labels=("yes",), scores="sigmoid", pair=prompt)
-        return replace(made, spec=spec, tensors=tensors, input=text)
+        spec = replace(encoder.spec, head=HeadSpec("last", 1, bias=False))
+        text = replace(encoder.input, labels=("yes",), scores="sigmoid", pair=prompt)
+        return replace(encoder, spec=spec, tensors=tensors, input=text)
 
     def without_head(self) -> "Checkpoint":
         if self.spec.head is None:
@@ -150,12 +150,12 @@ def resolve_precision(precision: str, checkpoint: Checkpoint) -> Precision:
     CTranslate2's other names are accepted; a UserWarning says what they run as. An encoder alone has no static input
     scales, so intgemm is int8 there.
     """
-    asked = precision
-    if asked in tuple(_FOREIGN):
-        precision = _FOREIGN[asked]
-    if asked in _MORE_EXACT:
+    request = precision
+    if request in tuple(_FOREIGN):
+        precision = _FOREIGN[request]
+    if request in _MORE_EXACT:
         rest = "" if precision == "float32" else ", all but its products as float32"
-        warn(f"precision {asked!r} runs as {precision!r}{rest}, which is no less exact")
+        warn(f"precision {request!r} runs as {precision!r}{rest}, which is no less exact")
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
     if precision == "auto":

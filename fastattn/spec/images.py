@@ -130,13 +130,13 @@ class ResidualSpec(_ImageStack):
 
     @property
     def places(self) -> list["BlockPlace"]:
-        found, inputs = [], self.stem
+        places, inputs = [], self.stem
         for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
             for block in range(blocks):
                 outputs, stride = width * self.expansion, 2 if stage and not block else 1
-                found.append(BlockPlace(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
+                places.append(BlockPlace(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
                 inputs = outputs
-        return found
+        return places
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -207,16 +207,16 @@ def as_float32(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor, np.float32)
 
 
-def equal(one: Tensor, other: Tensor) -> bool:
+def equal(first: Tensor, second: Tensor) -> bool:
     """Whether two matrices stand for the same numbers; no more is read than the first rows that differ."""
-    if one.shape != other.shape:
+    if first.shape != second.shape:
         return False
-    pair = unread(one), unread(other)
-    for first, last in pair[0].parts():
-        rows, others = (as_float32(each.read(first, last)) for each in pair)
+    pair = unread(first), unread(second)
+    for start, stop in pair[0].parts():
+        rows, others = (as_float32(each.read(start, stop)) for each in pair)
         same = np.array_equal(rows, others)
         for each in pair:
-            each.forget(first, last)
+            each.forget(start, stop)
         if not same:
             return False
     return True

@@ -37,13 +37,13 @@ def quantize(weight_FD: np.ndarray, name: str, input_factors_D: np.ndarray | Non
 
 def rounded(tensor: Tensor, form: str, name: str, input_factors_D: np.ndarray | None = None) -> UnreadTensor:
     """``quantize`` or, for the form "int4", ``quantize_groups``, of rows when they are read."""
-    found = unread(tensor)
+    source = unread(tensor)
 
     def read(first: int, last: int) -> QuantizedTensor | Int4Tensor:
-        weight_FD = as_float32(found.read(first, last))
+        weight_FD = as_float32(source.read(first, last))
         return quantize_groups(weight_FD, name) if form == "int4" else quantize(weight_FD, name, input_factors_D)
 
-    return UnreadTensor(found.shape, read, form, found.forget, found.by_rows)
+    return UnreadTensor(source.shape, read, form, source.forget, source.by_rows)
 
 
 def quantize_groups(weight_FD: np.ndarray, name: str) -> Int4Tensor:

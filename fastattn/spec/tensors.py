@@ -281,17 +281,17 @@ def tensor_shapes(spec: ModelSpec) -> Shapes:
     return shapes
 
 
-def find_misfits(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> list[str]:
+def find_misfits(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Any]) -> list[str]:
     """Messages about tensors (anything with a shape) that are missing, left over or misshapen.
 
     The first of each kind, and how many more there are.
     """
-    missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in found]
-    unexpected = [f"unexpected {name} {list(found[name].shape)}" for name in found if name not in expected]
+    missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
+    unexpected = [f"unexpected {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
     misshapen = [
-        f"{name} should be {list(shape)}, is {list(found[name].shape)}"
+        f"{name} should be {list(shape)}, is {list(tensors[name].shape)}"
         for name, shape in expected.items()
-        if name in found and found[name].shape != shape
+        if name in tensors and tensors[name].shape != shape
     ]
     kinds = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     return [problem for kind, problems in kinds.items() for problem in first_of(problems, kind)]
