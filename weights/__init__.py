@@ -54,8 +54,9 @@ def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
             _check_sharing(checkpoint, path)
             if later:
                 return checkpoint
-            read = {id(tensor): in_memory(tensor) for tensor in checkpoint.tensors.values()}  # tied ones stay tied
-            return replace(checkpoint, tensors={name: read[id(one)] for name, one in checkpoint.tensors.items()})
+            tensors = checkpoint.tensors
+            loaded = {id(tensor): in_memory(tensor) for tensor in tensors.values()}  # tied ones stay tied
+            return replace(checkpoint, tensors={name: loaded[id(tensor)] for name, tensor in tensors.items()})
         raise CheckpointError(_explain(path))
     except OSError as error:
         check_memory(error, path)
@@ -99,7 +100,7 @@ def _explain(path: Path) -> str:
     if kind == "folder":
         names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        found = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"
-        return f"{path}: not a checkpoint of a known format; expected one of: {known}; {found}"
+        contents = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"
+        return f"{path}: not a checkpoint of a known format; expected one of: {known}; {contents}"
     hint = "; give its folder, not the file" if path.name in ("model.bin", "model.safetensors", "config.json") else ""
     return f"{path}: not a checkpoint of a known format; expected one of: {known}{hint}"

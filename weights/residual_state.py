@@ -17,7 +17,7 @@ class ResidualState:
     """A state dict by timm's names. What is not taken of it is left over."""
 
     def __init__(self, stored: Mapping[str, Array], where: str, prefix: str = ""):
-        self._arrays = {name.removeprefix(prefix): one for name, one in stored.items() if name.startswith(prefix)}
+        self._arrays = {name.removeprefix(prefix): array for name, array in stored.items() if name.startswith(prefix)}
         self._left = {name for name in self._arrays if not name.startswith("fc.")}
         self.where = where
 
@@ -72,18 +72,18 @@ class ResidualState:
 
     def tensors(self, spec: ResidualSpec, name: str = "encoder") -> dict[str, np.ndarray]:
         """The tensors by canonical name, batch norms folded; CheckpointError for others, of an unknown variant."""
-        found: dict[str, np.ndarray] = {}
+        tensors: dict[str, np.ndarray] = {}
 
         def add(ours: str, conv: str, norm: str) -> None:
             mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM_TENSORS)
             statistics = BatchNorm(mean, variance, weight, bias)
             self._left.discard(f"{norm}.num_batches_tracked")
             weight_FCYX = self._take(conv)
-            if weight_FCYX.ndim != 4 or any(one.shape != weight_FCYX.shape[:1] for one in statistics[:4]):
+            if weight_FCYX.ndim != 4 or any(vector.shape != weight_FCYX.shape[:1] for vector in statistics[:4]):
                 raise CheckpointError(f"{self.where}: {conv} {list(weight_FCYX.shape)} and {norm} do not fit")
             with np.errstate(all="ignore"):  # weights of any size are data
-                weight_FE, found[f"{name}.{ours}.bias"] = statistics.folded(tap_rows(weight_FCYX))
-            found[f"{name}.{ours}.weight"] = weight_FE
+                weight_FE, tensors[f"{name}.{ours}.bias"] = statistics.folded(tap_rows(weight_FCYX))
+            tensors[f"{name}.{ours}.weight"] = weight_FE
 
         add("stem", "conv1.weight", "bn1")
         numbers = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
@@ -97,15 +97,15 @@ class ResidualState:
                 inner = f"{theirs}.se" + ".channel" * (spec.gate == "cbam")
                 for fc, outputs in (("fc1", place.squeezed), ("fc2", place.outputs)):
                     weight = self._take(f"{inner}.{fc}.weight")
-                    found[f"{name}.{ours}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
+                    tensors[f"{name}.{ours}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
                     bias = f"{inner}.{fc}.bias"
                     bias_F = self._take(bias) if bias in self._arrays else np.zeros(outputs, np.float32)
                     # CBAM adds an MLP's two results
-                    found[f"{name}.{ours}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
+                    tensors[f"{name}.{ours}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
             if spec.gate == "cbam":
                 add(f"{ours}.gate.spatial", f"{theirs}.se.spatial.conv.conv.weight", f"{theirs}.se.spatial.conv.bn")
         if self._left:
             listed = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
             problems = "; ".join(first_of(listed, "unexpected"))
             raise CheckpointError(f"{self.where}: tensors do not fit a plain residual network: {problems}")
-        return found
+        return tensors

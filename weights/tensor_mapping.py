@@ -180,17 +180,17 @@ def check_sources(parts: Mapping[str, TensorSources], stored: Mapping[str, Array
 @np.errstate(over="ignore", invalid="ignore")
 def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]) -> dict[str, Tensor]:
     """The tensors of a checked mapping."""
-    made: dict[tuple, Tensor] = {}
+    by_sources: dict[tuple, Tensor] = {}
     tensors = {}
     for name, part in parts.items():
         arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
         cut = part.skip, part.piece, part.kernel, part.heads, part.first, part.relu
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
-        if key not in made:
-            found = _unread(part, stored) if is_weight and len(part.shape) == 2 else None
-            made[key] = _make(part, stored, is_weight) if found is None else found
-        tensors[name] = made[key]
+        if key not in by_sources:
+            unread_tensor = _unread(part, stored) if is_weight and len(part.shape) == 2 else None
+            by_sources[key] = _make(part, stored, is_weight) if unread_tensor is None else unread_tensor
+        tensors[name] = by_sources[key]
     return tensors
 
 
@@ -205,41 +205,41 @@ def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
 def stored_precision(stored: Mapping[str, Any]) -> str:
     """``main_precision`` of a container's tensors, whose types are those of safetensors."""
     names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-    return main_precision((names.get(one.dtype, one.dtype.lower()), len(one.data)) for one in stored.values())
+    return main_precision((names.get(array.dtype, array.dtype.lower()), len(array.data)) for array in stored.values())
 
 
 def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
     if part.absent is not None and part.is_absent(stored):
         return part.absent(part.shape)
-    made: Tensor
+    tensor: Tensor
     if len(part.shape) == 1:
         cut = [
             zeros((rows,)) if name is None else stored[name].vector[_rows(part, prod(stored[name].shape))]
             for name, rows in zip(part.names, part.row_counts)
         ]
-        made = cut[0] if len(cut) == 1 else np.concatenate(cut)
+        tensor = cut[0] if len(cut) == 1 else np.concatenate(cut)
     elif part.kernel:
         (name,) = part.source_shapes
         weight_OIC = stored[name].vector.reshape(part.source_shapes[name])
-        made = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
+        tensor = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
     else:
         arrays = [unread(stored[name].matrix(part.transposed)) for name in part.names if name is not None]
-        made = in_memory(_joined([_cut(part, array) for array in arrays]))
+        tensor = in_memory(_joined([_cut(part, array) for array in arrays]))
         if not is_weight:
-            made = as_float32(made)
+            tensor = as_float32(tensor)
     if part.heads:
-        rows_HPKD = as_float32(made).reshape(part.heads, 3, -1, *part.shape[1:])
-        made = np.ascontiguousarray(rows_HPKD.swapaxes(0, 1)).reshape(part.shape)
+        rows_HPKD = as_float32(tensor).reshape(part.heads, 3, -1, *part.shape[1:])
+        tensor = np.ascontiguousarray(rows_HPKD.swapaxes(0, 1)).reshape(part.shape)
     if part.plus is not None:
         row_D = as_float32(stored[part.plus.name].matrix(transposed=False))[0]
-        made = as_float32(made) + row_D * np.float32(part.plus.scale)
+        tensor = as_float32(tensor) + row_D * np.float32(part.plus.scale)
     if part.offset:
-        made = as_float32(made) + np.float32(part.offset)
+        tensor = as_float32(tensor) + np.float32(part.offset)
     if part.first:
-        made = np.roll(as_float32(made), -part.first, axis=1)
+        tensor = np.roll(as_float32(tensor), -part.first, axis=1)
     if part.relu:
-        made = np.maximum(as_float32(made), 0)
-    return made
+        tensor = np.maximum(as_float32(tensor), 0)
+    return tensor
 
 
 def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | None:
@@ -247,10 +247,10 @@ def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | 
 
     None: some of its arrays cannot.
     """
-    found = [getattr(stored.get(name), "unread", None) for name in part.source_shapes]
-    if part.kernel or not found or None in found:
+    readers = [getattr(stored.get(name), "unread", None) for name in part.source_shapes]
+    if part.kernel or not readers or None in readers:
         return None
-    arrays = [call() for call in found if call is not None]
+    arrays = [call() for call in readers if call is not None]
 
     def forget(first: int, last: int) -> None:
         for array in arrays:
@@ -279,8 +279,8 @@ def _cut(part: TensorSources, array: UnreadTensor) -> UnreadTensor:
     int8, begin = array.form == "int8", rows.start
 
     def read(first: int, last: int) -> Tensor:
-        found: Tensor = array.read(begin + first, begin + last)
-        return as_float32(found) if int8 else found
+        rows: Tensor = array.read(begin + first, begin + last)
+        return as_float32(rows) if int8 else rows
 
     def forget(first: int, last: int) -> None:
         array.forget(begin + first, begin + last)
@@ -308,13 +308,13 @@ def _joined(pieces: Sequence[UnreadTensor]) -> UnreadTensor:
         ]
 
     def read(first: int, last: int) -> Tensor:
-        found: list[Any] = [piece.read(start, stop) for piece, start, stop in each(first, last)]
+        parts: list[Any] = [piece.read(start, stop) for piece, start, stop in each(first, last)]
         if form == "int4":
-            return Int4Tensor(*map(np.concatenate, zip(*((a.values_FE, a.scales_FG, a.minima_FG) for a in found))))
+            return Int4Tensor(*map(np.concatenate, zip(*((a.values_FE, a.scales_FG, a.minima_FG) for a in parts))))
         if form == "int8":
-            values_FD = np.concatenate([one.values_FD for one in found])
-            return QuantizedTensor(values_FD, np.concatenate([one.multipliers_F for one in found]))
-        return np.concatenate([as_float32(one) for one in found])
+            values_FD = np.concatenate([part.values_FD for part in parts])
+            return QuantizedTensor(values_FD, np.concatenate([part.multipliers_F for part in parts]))
+        return np.concatenate([as_float32(part) for part in parts])
 
     def forget(first: int, last: int) -> None:
         for piece, start, stop in each(first, last):

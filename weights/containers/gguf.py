@@ -149,12 +149,12 @@ class BlockTensor(StoredTensor):
         if self.dtype in FLOATS:
             return super().float32()
         blocks = self.blocks()
-        made = np.empty((len(blocks), BLOCKS[self.dtype].numbers), np.float32)
+        numbers = np.empty((len(blocks), BLOCKS[self.dtype].numbers), np.float32)
         step = AT_ONCE // BLOCKS[self.dtype].numbers
         for first in range(0, len(blocks), step):
             groups = BLOCKS[self.dtype].unpack(blocks[first : first + step])
-            groups.dequantize(made[first : first + step].reshape(groups.values_BGW.shape))
-        return made.reshape(self.shape)
+            groups.dequantize(numbers[first : first + step].reshape(groups.values_BGW.shape))
+        return numbers.reshape(self.shape)
 
     def blocks(self) -> np.ndarray:
         """uint8 [blocks, bytes of a block], in the order of the numbers; a view of the file's bytes."""
@@ -216,12 +216,12 @@ def parse_gguf(data: memoryview, where: str) -> GGUF:
     if alignment & (alignment - 1):
         raise metadata.error("general.alignment", "a power of 2", alignment)
     _check_count(reader, tensor_count, 24, "tensors")
-    found: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    entries: dict[str, tuple[str, tuple[int, ...], int]] = {}
     for _ in range(tensor_count):
-        name = _name(reader, "a tensor's name", found)
-        found[name] = _tensor_info(reader, name)
+        name = _name(reader, "a tensor's name", entries)
+        entries[name] = _tensor_info(reader, name)
     begin = -(-reader.position // alignment) * alignment
-    return GGUF(metadata, _tensors(found, data[begin:], alignment, where))
+    return GGUF(metadata, _tensors(entries, data[begin:], alignment, where))
 
 
 def _check_count(reader: ByteReader, count: int, least: int, what: str) -> None:
@@ -315,10 +315,10 @@ def _tensor_info(reader: ByteReader, name: str) -> tuple[str, tuple[int, ...], i
 
 
 def _tensors(
-    found: dict[str, tuple[str, tuple[int, ...], int]], body: memoryview, alignment: int, where: str
+    entries: dict[str, tuple[str, tuple[int, ...], int]], body: memoryview, alignment: int, where: str
 ) -> dict[str, BlockTensor]:
     tensors, reached, before = {}, 0, ""
-    for name, (kind, shape, offset) in sorted(found.items(), key=lambda entry: entry[1][2]):
+    for name, (kind, shape, offset) in sorted(entries.items(), key=lambda entry: entry[1][2]):
         count = math.prod(shape)
         size = count // BLOCKS[kind].numbers * BLOCKS[kind].size if kind in BLOCKS else count * FLOATS[kind]
         if offset % alignment:
@@ -332,4 +332,4 @@ def _tensors(
             )
         tensors[name] = BlockTensor(kind, shape, body[offset : offset + size], f"{where}: {name}")
         reached, before = offset + size, name
-    return {name: tensors[name] for name in found}
+    return {name: tensors[name] for name in entries}

@@ -99,10 +99,10 @@ def _integers(value: Value, where: str) -> list[int]:
     """The integers of a repeated field, packed or one of them."""
     if isinstance(value, int):
         return [value]
-    reader, found = ByteReader(value, where), []
+    reader, integers = ByteReader(value, where), []
     while reader.remaining:
-        found.append(_varint(reader))
-    return found
+        integers.append(_varint(reader))
+    return integers
 
 
 def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, StoredTensor]:
@@ -160,15 +160,15 @@ def _with_cell(
     cell = operation.lower()
     if cell == "gru" and not attributes.get("linear_before_reset"):
         cell = "gru_reset_before"
-    found = {name: tensor for name, tensor in tensors.items() if name not in names}
+    renamed = {name: tensor for name, tensor in tensors.items() if name not in names}
     for d, end in enumerate(("", "_reverse")[:count]):
         (weight_ih,), (weight_hh,), (bias_ih, bias_hh) = (arrays[letter][d] for letter in "WRB")
         parts = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
         for part, array in parts.items():
             name = f"{cell}.{part}_l0{end}"
             ordered = array[list(GATES[operation])].reshape(rows, *array.shape[2:])
-            found[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
-    return found
+            renamed[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
+    return renamed
 
 
 def _attribute(message: memoryview, where: str) -> tuple[str, Any]:

@@ -414,13 +414,13 @@ def _views(state: Any) -> Iterable[tuple[str, TensorView]]:
 
 
 def _stored_tensors(named: dict[str, TensorView], find: Find, where: str, size: int) -> dict[str, StoredTensor]:
-    tensors, made = {}, dict[TensorView, StoredTensor]()
+    tensors, by_view = {}, dict[TensorView, StoredTensor]()
     for name, view in named.items():
         if not name.isprintable():
             raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
-        if view not in made:  # one that has several names is one
-            made[view] = _stored(name, view, find(view.storage), where, size)
-        tensors[name] = made[view]
+        if view not in by_view:  # one that has several names is one
+            by_view[view] = _stored(name, view, find(view.storage), where, size)
+        tensors[name] = by_view[view]
     total = sum(math.prod(tensor.shape) * TYPES[tensor.dtype][0] for tensor in tensors.values())
     if total > MOST_SHARING * size:
         raise PickleError(f"its tensors take {total} bytes, more than {MOST_SHARING} times the file's")
@@ -444,7 +444,7 @@ def _stored(name: str, view: TensorView, data: memoryview, where: str, file_size
     item = TYPES[storage.dtype][0]
     strides = None
     contiguous = (math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    if count and any(size > 1 and stride != one for size, stride, one in zip(shape, view.strides, contiguous)):
+    if count and any(size > 1 and stride != dense for size, stride, dense in zip(shape, view.strides, contiguous)):
         # The stride of an axis of length one is not used and may be any number.
         strides = tuple(stride * item if size > 1 else 0 for size, stride in zip(shape, view.strides))
     return StoredTensor(storage.dtype, shape, data[view.offset * item : end * item], f"{where}: {name}", strides)
@@ -468,13 +468,13 @@ def _read_zip(data: memoryview) -> tuple[Any, Find]:
         entry = members.get(f"{top}data/{storage.key}")
         if entry is None:
             raise PickleError(f"it lacks the member {shorten(f'{top}data/{storage.key}')}")
-        found = _member(data, entry)
-        if len(found) != storage.count * TYPES[storage.dtype][0]:
+        content = _member(data, entry)
+        if len(content) != storage.count * TYPES[storage.dtype][0]:
             raise PickleError(
                 f"its member {shorten(entry.filename)} should hold {storage.count} {storage.dtype}, has"
-                f" {len(found)} bytes"
+                f" {len(content)} bytes"
             )
-        return found
+        return content
 
     return unpickle(Stream(_member(data, members[pickles[0]]), len(data))), find
 
@@ -505,13 +505,13 @@ def _read_stream(data: memoryview) -> tuple[Any, Find]:
     is_list = type(keys) is list and all(type(key) is str for key in keys)
     if not is_list or len(keys) != len(storages) or set(keys) != set(storages):
         raise PickleError("its list of storages does not fit its tensors")
-    found = {}
+    contents = {}
     for key in keys:
         count = stream.number("<q")
         if count != storages[key].count:
             raise PickleError(f"its storage {shorten(key)} should have {storages[key].count} numbers, has {count}")
-        found[key] = stream.take(count * TYPES[storages[key].dtype][0])
+        contents[key] = stream.take(count * TYPES[storages[key].dtype][0])
     if stream.position != len(data):
         raise PickleError(f"{len(data) - stream.position} bytes follow its last storage")
 
-    return named, lambda storage: found[storage.key]
+    return named, lambda storage: contents[storage.key]

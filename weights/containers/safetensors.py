@@ -201,8 +201,8 @@ def write_tensors(
     stream.write(struct.pack("<Q", len(text)) + text)
     done = 0
     for name in order:
-        found = tensors[name].values()
-        for values in [found] if isinstance(found, np.ndarray) else found:
+        arrays = tensors[name].values()
+        for values in [arrays] if isinstance(arrays, np.ndarray) else arrays:
             values = np.require(values, WRITTEN[tensors[name].dtype], "C")
             stream.write(values.reshape(-1).view(np.uint8).data)
         done += tensors[name].size

@@ -141,6 +141,6 @@ def _as_entry(fields: list[bytes], where: str) -> tuple[bytes, bytes, float]:
     except ValueError:
         probability = math.nan
     if not math.isfinite(probability):
-        found = shorten(b" ".join(fields[:4]).decode("utf-8", "backslashreplace"))
-        raise CheckpointError(f"{where} should be 'target source probability', or the file a binary shortlist: {found}")
+        fault = shorten(b" ".join(fields[:4]).decode("utf-8", "backslashreplace"))
+        raise CheckpointError(f"{where} should be 'target source probability', or the file a binary shortlist: {fault}")
     return target, source, probability

@@ -68,8 +68,8 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
         text = encoder_text(folder, prefix, spec.stacks["encoder"])
     else:
         text = translation_text(folder, prefix, attributes, config, file.version, spec)
-    weights = (one for name, one in file.variables.items() if name.endswith("weight") and name not in file.aliases)
-    precision = main_precision((one.dtype, one.stored.size) for one in weights)
+    weights = (array for name, array in file.variables.items() if name.endswith("weight") and name not in file.aliases)
+    precision = main_precision((array.dtype, array.stored.size) for array in weights)
     details = {
         "binary version": str(file.version),
         "specification": file.spec or "(none: OpenNMT-tf names)",
@@ -206,15 +206,15 @@ def _optional(folder: Folder, name: str) -> bytes | None:
 
 def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: str | None) -> dict[str, Any]:
     """Fields of the text of a model of many languages, by the tokens of the vocabulary: the file does not say."""
-    told = language_tokens(vocabulary)
-    if told is None or (start is None and not told.target):
+    languages = language_tokens(vocabulary)
+    if languages is None or (start is None and not languages.target):
         return {}
     if start is None:  # mBART begins a target with its language
-        told = replace(told, source="after", target="start")
-    elif told.target:  # NLLB was told the source's in two ways
+        languages = replace(languages, source="after", target="start")
+    elif languages.target:  # NLLB was told the source's in two ways
         tokenizer = read_optional(folder, prefix + "tokenizer_config.json")
-        told = replace(told, source="after") if tokenizer.boolean("legacy_behaviour", False) else told
-    return {"languages": told, "single_sentences": bool(told.target)}
+        languages = replace(languages, source="after") if tokenizer.boolean("legacy_behaviour", False) else languages
+    return {"languages": languages, "single_sentences": bool(languages.target)}
 
 
 def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:

@@ -6,7 +6,7 @@ a stack that is not what it was is refused.
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -184,9 +184,9 @@ def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[
     variables |= {alias: variables[target] for alias, target in aliases.items()}
     attributes, problems = spec.Attributes(variables, "CTranslate2's format"), list[str]()
     for name, stack in stacks.items():
-        found = spec.read_stack(attributes, name, stack.norms.epsilon, problems)
-        found = replace(found, embedding_scale=stack.embedding_scale)  # float32 there
-        differing = [one.name for one in fields(stack) if getattr(found, one.name) != getattr(stack, one.name)]
+        read_back = spec.read_stack(attributes, name, stack.norms.epsilon, problems)
+        read_back = replace(read_back, embedding_scale=stack.embedding_scale)  # float32 there
+        differing = [field for field, value in vars(stack).items() if getattr(read_back, field) != value]
         problems += [f"the {name}'s {field.replace('_', ' ')}" for field in differing]
     if len({stack.norms.epsilon for stack in stacks.values()}) > 1:
         problems.append("norms of two epsilons")

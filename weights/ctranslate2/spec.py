@@ -268,8 +268,8 @@ def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, pro
 
 
 def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
-    found = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
-    first, *others = {id(table): table.float32 for table in found if table is not None}.values()
+    tables = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
+    first, *others = {id(table): table.float32 for table in tables if table is not None}.values()
     own = not all(np.array_equal(table, first) for table in others)
     buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
     distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))

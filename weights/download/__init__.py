@@ -89,14 +89,14 @@ def models_between(
         return [translation_between(source, target)]
     except InputError as error:
         hops = [(source, target)] if "en" in (source, target) else [(source, "en"), ("en", target)]
-        found: list[CatalogEntry | FirefoxModel] = []
+        models: list[CatalogEntry | FirefoxModel] = []
         for hop in hops:
             entry = next((entry for entry in CATALOG.values() if entry.languages == hop), None)
             try:
-                found.append(entry or _of_firefox(*hop, quality))
+                models.append(entry or _of_firefox(*hop, quality))
             except (InputError, DownloadError) as reason:
                 raise InputError(f"{error}; {reason}") from None
-        return found
+        return models
 
 
 def _of_firefox(source: str, target: str, quality: str | None = None) -> "FirefoxModel":

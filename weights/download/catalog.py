@@ -224,11 +224,11 @@ def translation_between(source: str | None, target: str | None) -> CatalogEntry:
     wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
     source, target = (None if code is None else code.lower() for code in (source, target))
     pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
-    found = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
-    if len(found) == 1:
-        return found[0]
+    fitting = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
+    if len(fitting) == 1:
+        return fitting[0]
     there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
-    if found:
+    if fitting:
         raise InputError(f"several models translate {wanted}; there are: {there}")
     raise InputError(
         f"no model of the catalog translates {wanted}; there are: {there}{_on_the_hub(source, target, ', try -m ')}"

@@ -79,8 +79,8 @@ class FirefoxModel:
     @property
     def folder(self) -> Path:
         """Where it is kept, whether it is there yet or not."""
-        told = repr(sorted(self.files.items()))
-        digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+        listed = repr(sorted(self.files.items()))
+        digest = hashlib.sha256(listed.encode()).hexdigest()[:8]
         return checkpoints_folder() / f"firefox-{self.name}-{self.architecture}-{digest}"
 
     @property
@@ -139,10 +139,10 @@ def listed_models() -> list[FirefoxModel]:
             raise DownloadError(str(reason)) from None
         warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {reason}")
         return kept
-    told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
+    source = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
     def fill(staging: Path, contents: Path) -> None:
-        (contents / SOURCE_FILE).write_bytes(told)
+        (contents / SOURCE_FILE).write_bytes(source)
 
     def write(stream: BinaryIO) -> None:
         stream.write(data)
@@ -176,16 +176,16 @@ def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
         entry = JsonObject(values if isinstance(values, dict) else {}, pair)
         source, target = entry.string("sourceLanguage"), entry.string("targetLanguage")
         files = entry.nested("files")
-        found = {part: _file(files.nested(part), base) for part in PARTS if files.has(part)}
+        files_read = {part: _file(files.nested(part), base) for part in PARTS if files.has(part)}
         architecture, status = entry.string("architecture"), entry.string("releaseStatus", "")
     except CheckpointError:
         return None
-    vocabularies = "vocab" in found or {"srcVocab", "trgVocab"} <= found.keys()
-    whole = "model" in found and found["model"].sha256 is not None and vocabularies
+    vocabularies = "vocab" in files_read or {"srcVocab", "trgVocab"} <= files_read.keys()
+    whole = "model" in files_read and files_read["model"].sha256 is not None and vocabularies
     plain = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
-    if not whole or not plain or len({file.name for file in found.values()}) < len(found):
+    if not whole or not plain or len({file.name for file in files_read.values()}) < len(files_read):
         return None
-    return FirefoxModel(source, target, architecture, status.startswith("Release"), found)
+    return FirefoxModel(source, target, architecture, status.startswith("Release"), files_read)
 
 
 def _file(entry: JsonObject, base: str) -> FirefoxFile:

@@ -131,15 +131,15 @@ def needed(files: Iterable[str]) -> NeededFiles | None:
     names = sorted(files)
     top = [name for name in names if MARIAN.fullmatch(name)]
     packages = [name for name in top if PACKAGE.fullmatch(name)]
-    found = _of_hugging_face(names)
-    if found is None and _is_marian(top):
+    needed_files = _of_hugging_face(names)
+    if needed_files is None and _is_marian(top):
         first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
         if not any(map(CONFIGURATION.fullmatch, first)):
             first += filter(VOCABULARY.fullmatch, top)  # without a configuration, they define the model
-        found = NeededFiles("marian", first, [name for name in top if name not in first])
-    if found is None and len(packages) == 1:
-        found = NeededFiles("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
-    return found
+        needed_files = NeededFiles("marian", first, [name for name in top if name not in first])
+    if needed_files is None and len(packages) == 1:
+        needed_files = NeededFiles("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
+    return needed_files
 
 
 def _of_hugging_face(files: list[str]) -> NeededFiles | None:
@@ -222,8 +222,8 @@ def licence(folder: Path) -> str:
     except OSError:
         return ""
     head = re.match(r"\ufeff?---\s*\n(.*?)\n---", card, re.DOTALL)
-    found = re.search(r"^license:\s*(\S.*?)\s*$", head[1], re.MULTILINE) if head else None
-    return found[1] if found else ""
+    match = re.search(r"^license:\s*(\S.*?)\s*$", head[1], re.MULTILINE) if head else None
+    return match[1] if match else ""
 
 
 def _forbidding() -> str:
@@ -244,13 +244,13 @@ def _cached(name: str, reason: str) -> Path:
     import huggingface_hub
 
     with contextlib.suppress(OSError, ValueError, CheckpointError):  # LocalEntryNotFoundError is one of them
-        found = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
-        there = [Path(root, file).relative_to(found) for root, _, names in os.walk(found) for file in names]
+        folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
+        there = [Path(root, file).relative_to(folder) for root, _, names in os.walk(folder) for file in names]
         files = needed(file.as_posix() for file in there)
         if files and files.kind == "argos":
-            return found / files.weights[0]
-        if files and (files.kind != "marian" or find_files(Directory(found))):  # which raises where one lacks
-            return found
+            return folder / files.weights[0]
+        if files and (files.kind != "marian" or find_files(Directory(folder))):  # which raises where one lacks
+            return folder
     raise DownloadError(
         f"{name} is no path here, the Hugging Face cache ({huggingface_hub.constants.HF_HUB_CACHE}) does not hold the "
         f"whole of it, and {reason}"

@@ -59,13 +59,13 @@ class PackageIndex:
                 if not self.transport.is_secure(location):
                     raise TransportError("plain http from a host that is not among pip's trusted-host")
                 links = self._links(location, is_index)
-                found = [link for link in links if link.file == file]
+                matching = [link for link in links if link.file == file]
             except (TransportError, OSError, ValueError) as error:
                 failures.append(f"{without_password(location)}: {error}")
                 continue
-            if not found:
+            if not matching:
                 failures.append(f"{without_password(location)}: no such file there")
-            for link in found:
+            for link in matching:
                 scheme = urlsplit(link.url).scheme
                 if _is_remote(location) and not _is_remote(link.url):  # a server must not name files of this machine
                     failures.append(f"{without_password(location)}: a link to {scheme}:, expected http: or https:")

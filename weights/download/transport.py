@@ -215,12 +215,12 @@ def _origin(url: str) -> tuple[str, str]:
 
 def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
     """{(scheme, host): credentials}, the first URL's win: as in pip, an index's password is also its host's."""
-    found: dict[tuple[str, str], str] = {}
+    passwords: dict[tuple[str, str], str] = {}
     for url in urls:
         with suppress(ValueError):  # a malformed URL is reported when it is used
             if userinfo := _userinfo(url):
-                found.setdefault(_origin(url), userinfo)
-    return found
+                passwords.setdefault(_origin(url), userinfo)
+    return passwords
 
 
 def _userinfo(url: str) -> str | None:
@@ -235,11 +235,11 @@ def _from_netrc(url: str) -> str | None:
     named = os.environ.get("NETRC")
     for file in [named] if named else ["~/.netrc", "~/_netrc"]:
         try:
-            found = netrc.netrc(os.path.expanduser(file)).authenticators(urlsplit(url).hostname or "")
+            login = netrc.netrc(os.path.expanduser(file)).authenticators(urlsplit(url).hostname or "")
         except (OSError, netrc.NetrcParseError):
             continue
-        if found:
-            return f"{found[0]}:{found[2] or ''}"
+        if login:
+            return f"{login[0]}:{login[2] or ''}"
     return None
 
 

@@ -129,7 +129,7 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
     )
     plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
     stated = {key: keys.values[key] for key in plain if keys.has(key)}
-    others = [key for key, found in stated.items() if not isinstance(found, int | float) or found != plain[key]]
+    others = [key for key, value in stated.items() if not isinstance(value, int | float) or value != plain[key]]
     if others:
         raise CheckpointError(f"{keys.where}: not supported: {', '.join(others)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
@@ -276,9 +276,9 @@ def _joined(files: list[GGUF]) -> GGUF:
     first = files[0]
     tensors = dict(first.tensors)
     for i, file in enumerate(files):
-        found = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
-        if found != (i, len(files)):
-            raise file.metadata.error("split.no and split.count", f"{i} and {len(files)}", found)
+        numbers = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
+        if numbers != (i, len(files)):
+            raise file.metadata.error("split.no and split.count", f"{i} and {len(files)}", numbers)
         if i and (twice := tensors.keys() & file.tensors.keys()):
             raise CheckpointError(f"{file.metadata.where}: {min(twice)} is in another part too")
         tensors |= file.tensors

@@ -72,9 +72,9 @@ def write(
         form.prefix * (not name.startswith(("lm_head", "final_logits"))) + name: NewTensor(
             TYPES[precision],
             shape,
-            made if precision == "float32" else lambda made=made: bfloat16_bits(made()),  # type: ignore[misc]
+            values if precision == "float32" else lambda values=values: bfloat16_bits(values()),  # type: ignore[misc]
         )
-        for name, (shape, made) in stored.items()
+        for name, (shape, values) in stored.items()
     }
     with open(path / "model.safetensors", "xb") as stream:
         write_tensors(stream, tensors, progress, {"format": "pt"})
@@ -113,12 +113,12 @@ def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
     if not (isinstance(decoder, StackSpec) and decoder.start_from_zero_embedding and isinstance(text, TranslationText)):
         return checkpoint
     assert isinstance(encoder, StackSpec)
-    tensors, made = dict(checkpoint.tensors), dict[int, Tensor]()
+    tensors, padded = dict(checkpoint.tensors), dict[int, Tensor]()
     for name in ("encoder.embedding.weight", "decoder.embedding.weight", "decoder.projection.weight"):
         table = tensors[name]
-        if id(table) not in made:
-            made[id(table)] = np.pad(as_float32(table), ((0, 1), (0, 0)))
-        tensors[name] = made[id(table)]
+        if id(table) not in padded:
+            padded[id(table)] = np.pad(as_float32(table), ((0, 1), (0, 0)))
+        tensors[name] = padded[id(table)]
     bias = tensors.get("decoder.projection.bias", np.zeros(decoder.vocabulary, np.float32))
     tensors["decoder.projection.bias"] = np.append(as_float32(bias), np.float32(-np.inf))
     encoder = replace(encoder, vocabulary=encoder.vocabulary + 1)
@@ -184,13 +184,13 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
         sizes = (stack.layers, stack.attention.heads, stack.feed_forward.inner_width)
         common |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
     for kind in _own_first(TRANSLATORS, checkpoint):
-        found = _read(find_translator, common | {"model_type": kind})
-        if found is not None:
-            architecture, values, said = found
-            one = architecture.tied(values)
-            if (SHARED in one) == shared and (HEAD in one) == tied:
+        reading = _read(find_translator, common | {"model_type": kind})
+        if reading is not None:
+            architecture, values, said = reading
+            ties = architecture.tied(values)
+            if (SHARED in ties) == shared and (HEAD in ties) == tied:
                 config = values.values | {"architectures": [architecture.classes[0]]}
-                yield WrittenForm(config, map_tensors(architecture.table(values, said), said), "model.", one), said
+                yield (WrittenForm(config, map_tensors(architecture.table(values, said), said), "model.", ties), said)
 
 
 def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
@@ -227,9 +227,9 @@ def _of_one_stack(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSp
             tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
             named |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
         for sizes in _sizes(stack):
-            found = _read(find, sizes | named)
-            if found is not None and found[0].numbers is None:
-                architecture, values, said = found
+            reading = _read(find, sizes | named)
+            if reading is not None and reading[0].numbers is None:
+                architecture, values, said = reading
                 model = ModelSpec(name, **{name: said})
                 parts = map_tensors(architecture.table(values, said), model)
                 yield WrittenForm(values.values, parts, "model." * (name == "decoder")), model
@@ -251,8 +251,8 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
             pieces.setdefault(str(part.names[0]), {})[part.piece[0]] = tensor  # type: ignore[assignment]
             continue
         if part.plus is not None:
-            made = np.zeros(part.shape, np.float32) if tensor is None else as_float32(tensor)
-            stored[part.plus.name] = ((1, *part.shape), partial(np.reshape, made, (1, *part.shape)))
+            values = np.zeros(part.shape, np.float32) if tensor is None else as_float32(tensor)
+            stored[part.plus.name] = ((1, *part.shape), partial(np.reshape, values, (1, *part.shape)))
             continue
         assert tensor is not None
         begin = 0
@@ -270,10 +270,10 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
     for ours in tensors.keys() - form.parts.keys():
         if as_float32(tensors[ours]).any():
             raise CheckpointError(f"{ours} has no place in this architecture")
-    for name, found in pieces.items():
-        shapes = [found[i].shape for i in sorted(found)]
+    for name, parts in pieces.items():
+        shapes = [parts[i].shape for i in sorted(parts)]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        stored[name] = (shape, lambda found=found: np.concatenate([as_float32(found[i]) for i in sorted(found)]))  # type: ignore[misc]
+        stored[name] = (shape, lambda parts=parts: np.concatenate([as_float32(parts[i]) for i in sorted(parts)]))  # type: ignore[misc]
     return stored
 
 
@@ -335,23 +335,23 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
 
 
 def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
-    found = text.decoding
-    settings = {theirs: getattr(found, ours) for ours, theirs in SETTINGS.items() if getattr(found, ours) is not None}
+    decoding = text.decoding
+    settings = {theirs: v for ours, theirs in SETTINGS.items() if (v := getattr(decoding, ours)) is not None}
     settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
-    if found.forced_tokens:
-        settings["forced_bos_token_id"] = ids[found.forced_tokens[0]]
-    if found.suppress_sequences:
-        settings["bad_words_ids"] = [list(sequence) for sequence in found.suppress_sequences]
+    if decoding.forced_tokens:
+        settings["forced_bos_token_id"] = ids[decoding.forced_tokens[0]]
+    if decoding.suppress_sequences:
+        settings["bad_words_ids"] = [list(sequence) for sequence in decoding.suppress_sequences]
     # Without it transformers has a limit of its own, of 20 tokens; theirs count the start token.
-    settings["max_length"] = 1 + (found.max_decoding_length or config["max_position_embeddings"] - 1)
-    if found.min_decoding_length:
-        settings["min_length"] = 1 + found.min_decoding_length
-    if found.rules is not None:
-        settings["early_stopping"] = {"true": True, "false": False}.get(found.rules.early_stopping, "never")
-        settings["forced_eos_token_id"] = ids[text.eos_token] if found.rules.forced_end else None
-        settings["renormalize_logits"] = found.rules.renormalized
-    elif found.beam_size not in (None, 1):
+    settings["max_length"] = 1 + (decoding.max_decoding_length or config["max_position_embeddings"] - 1)
+    if decoding.min_decoding_length:
+        settings["min_length"] = 1 + decoding.min_decoding_length
+    if decoding.rules is not None:
+        settings["early_stopping"] = {"true": True, "false": False}.get(decoding.rules.early_stopping, "never")
+        settings["forced_eos_token_id"] = ids[text.eos_token] if decoding.rules.forced_end else None
+        settings["renormalize_logits"] = decoding.rules.renormalized
+    elif decoding.beam_size not in (None, 1):
         settings["early_stopping"] = True
     tokens = {
         "unk_token": text.unk_token,
@@ -360,9 +360,9 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
         "source_lang": text.source_language,
         "target_lang": text.target_language,
     }
-    if (told := text.languages) is not None and told.target:
-        tokens |= _language_settings(text, told.source, config["model_type"])
-        if told.target == "start":  # a target's own language
+    if (languages := text.languages) is not None and languages.target:
+        tokens |= _language_settings(text, languages.source, config["model_type"])
+        if languages.target == "start":  # a target's own language
             settings.pop("decoder_start_token_id", None)
             config.pop("decoder_start_token_id", None)
     files = {GENERATION: as_json(settings)}
@@ -385,7 +385,7 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
 def _language_settings(text: TranslationText, source: str, kind: str) -> dict[str, Any]:
     """By which tokenizer_config.json says where languages stand, and which ones serve where none is named."""
     named = {"src_lang": text.source_language, "tgt_lang": text.target_language}
-    found: dict[str, Any] = {name: language for name, language in named.items() if language}
+    settings: dict[str, Any] = {name: language for name, language in named.items() if language}
     if kind == "m2m_100":
-        return found | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
-    return found | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}
+        return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
+    return settings | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}

@@ -71,30 +71,30 @@ def read_settings(
                 None: of a translation model, whose reader takes what is ``never_produced`` out of the output
     Raises CheckpointError for values of a wrong type and for invalid ids.
     """
-    found: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
-    found |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
+    settings: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
+    settings |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
     for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)) if ends is None else ((NEW_LIMITS, 0),):
         for name, (ours, least) in names.items():
             if values.has(name):
-                found[ours] = max(least, values.integer(name) - special)
+                settings[ours] = max(least, values.integer(name) - special)
     not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"), ends is None)
     if values.boolean("do_sample", False):
-        if found.get("beam_size", 1) == 1:
-            found["beam_size"] = 1
+        if settings.get("beam_size", 1) == 1:
+            settings["beam_size"] = 1
             for name, (ours, default) in SAMPLING.items():
                 number = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
-                found[ours] = number
-            found["sampling_topk"] = min(found["sampling_topk"], len(vocabulary))
+                settings[ours] = number
+            settings["sampling_topk"] = min(settings["sampling_topk"], len(vocabulary))
         else:
-            not_followed.append(f"do_sample with num_beams {found['beam_size']}")
+            not_followed.append(f"do_sample with num_beams {settings['beam_size']}")
     if ends is None:
-        found.setdefault("min_decoding_length", 0)
-    penalty = found.get("repetition_penalty", 1)
-    if found.get("beam_size", 1) > 1 and penalty != 1 and ends is not None:
+        settings.setdefault("min_decoding_length", 0)
+    penalty = settings.get("repetition_penalty", 1)
+    if settings.get("beam_size", 1) > 1 and penalty != 1 and ends is not None:
         # transformers applies it to a beam's log-probabilities, for language models we to the logits, as CTranslate2.
         not_followed.append(f"repetition_penalty {penalty:g} exactly, with num_beams above 1")
-    if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
-        found["min_decoding_length"] = found["max_decoding_length"]
+    if settings.get("min_decoding_length", 0) > settings.get("max_decoding_length", math.inf):
+        settings["min_decoding_length"] = settings["max_decoding_length"]
     forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and ends is None else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
     sequences += [] if ends is None else [[number] for number in never_produced(values, ends)]
@@ -103,7 +103,7 @@ def read_settings(
         if not 0 <= number < len(vocabulary) or not vocabulary[number]:
             raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
     return DecodingSettings(
-        **found,
+        **settings,
         rules=None if ends is not None else _read_rules(values),
         suppress_sequences=tuple(map(tuple, sequences)),
         begin_suppress_tokens=tuple(first),

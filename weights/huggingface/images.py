@@ -92,12 +92,12 @@ def read_vit(folder: Folder) -> Checkpoint:
     spec = _patches(_with(USUAL_VIT, config))
     pictures = _read_pictures(folder, spec, HALVES)
     stored, where = read_weights(folder)
-    stored = {name.removeprefix("vit."): one for name, one in stored.items()}
-    stored = {name: one for name, one in stored.items() if not name.startswith(("pooler.", "classifier."))}
+    stored = {name.removeprefix("vit."): tensor for name, tensor in stored.items()}
+    stored = {name: tensor for name, tensor in stored.items() if not name.startswith(("pooler.", "classifier."))}
     model = ModelSpec("encoder", spec)  # type: ignore[arg-type]
     tensors = _read(model, VIT, stored, "encoder", "embeddings.cls_token", where)
-    given = ArrayInput("CYX", spec.image)
-    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=given, pictures=pictures)
+    image = ArrayInput("CYX", spec.image)
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=image, pictures=pictures)
 
 
 def read_clip(folder: Folder) -> Checkpoint:
@@ -114,7 +114,7 @@ def read_clip(folder: Folder) -> Checkpoint:
         for name, width in (("text", text_spec.width), ("visual", images.width))
     )
     ignored = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
-    stored = {name: one for name, one in stored.items() if name not in ignored}
+    stored = {name: tensor for name, tensor in stored.items() if name not in ignored}
     spec = ModelSpec("encoder", text_spec, images=images)  # type: ignore[arg-type]
     tensors = _read(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
     text = replace(text, pooling=("lasttoken",), dense=((project_text, None, "none"),), token_types=False)
@@ -215,9 +215,9 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
 def _channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
     """A number for each of three channels, none of a deviation being 0."""
     value = config.values[name] if config.has(name) else usual
-    given = value if isinstance(value, list) else [value] * 3
-    numbers = tuple(JsonObject({name: one}, config.where).number(name) for one in given)
-    if len(numbers) != 3 or (name.endswith("std") and not all(abs(one) > 1e-30 for one in numbers)):
+    channels = value if isinstance(value, list) else [value] * 3
+    numbers = tuple(JsonObject({name: channel}, config.where).number(name) for channel in channels)
+    if len(numbers) != 3 or (name.endswith("std") and not all(abs(channel) > 1e-30 for channel in numbers)):
         raise config.error(name, "a number for each of 3 channels", value)
     return numbers
 
@@ -231,7 +231,7 @@ def _read(
     where: str,
 ) -> dict[str, Any]:
     """The tensors of an architecture whose ``stack`` takes patches; ``whole``: the first row's embedding's name."""
-    patches, layers = spec.stacks[stack], sum(one.layers for one in spec.stacks.values())
+    patches, layers = spec.stacks[stack], sum(part.layers for part in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # before their names fill memory
         raise CheckpointError(f"{where}: {counted(len(stored), 'tensor')}, fewer than the {layers:,} layers")
@@ -256,9 +256,9 @@ def _flat(
     tensor = stored.get(name)
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}
-    found = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
+    sizes = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
     wanted = inner or tuple(size for size in shape if size > 1)
-    return {name: replace(tensor, shape=shape)} if found == wanted else {}
+    return {name: replace(tensor, shape=shape)} if sizes == wanted else {}
 
 
 # Others of timm differ from these in what no tensor shows: their pooling, their strides.

@@ -191,9 +191,9 @@ def _describe_transformer(
     features, output = OUTPUTS[task]
     if config.string("module_output_name", features) != features:
         raise config.error("module_output_name", f"'{features}'", config.values["module_output_name"])
-    found = config.nested("modality_config").nested("text").string("method_output_name", output)
-    if found != output:
-        raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(found)}")
+    method_output = config.nested("modality_config").nested("text").string("method_output_name", output)
+    if method_output != output:
+        raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(method_output)}")
     spec, text = describe_encoder(folder, prefix, encoder, config.optional_size("max_seq_length"))
     return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
 
@@ -276,10 +276,11 @@ def _check_names(config: JsonObject, text: EncoderText) -> None:
 
 
 def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int, ...]], where: str) -> None:
-    found = {name: tensor.shape for name, tensor in stored.items()}
-    if found != expected:
+    actual = {name: tensor.shape for name, tensor in stored.items()}
+    if actual != expected:
         wanted, there = (
-            ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items())) for shapes in (expected, found)
+            ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items()))
+            for shapes in (expected, actual)
         )
         raise CheckpointError(f"{where}: tensors should be {wanted}, are {there}")
 
@@ -327,9 +328,9 @@ def _read_reranker(
         raise CheckpointError(
             f"{tokens.where}: true_token_id and false_token_id should be of the vocabulary, are {ids}"
         )
-    made = checkpoint.as_reranker(*ids, prompt)
-    assert isinstance(made.input, EncoderText)
-    read = with_prompts(made.input)
+    reranker = checkpoint.as_reranker(*ids, prompt)
+    assert isinstance(reranker.input, EncoderText)
+    read = with_prompts(reranker.input)
     if read.default_prompt is None:
         if instruction is None:
             lacking = "the chat template has no instruction of its own, nor is a prompt named"
@@ -337,13 +338,13 @@ def _read_reranker(
         read = dataclasses.replace(read, prompts={**read.prompts, "": instruction}, default_prompt="")
     most = own.optional_size("max_seq_length") or read.max_length
     scores = read.scores or "sigmoid"
-    return dataclasses.replace(made, input=dataclasses.replace(read, max_length=most, scores=scores))
+    return dataclasses.replace(reranker, input=dataclasses.replace(read, max_length=most, scores=scores))
 
 
 def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
     """(what the template puts around an instruction and a pair, its own instruction or None)."""
-    asked = [{"role": role, "content": mark} for role, mark in MARKS.items()]
-    whole, usual = template.render(asked, False), template.render(asked[1:], False)
+    conversation = [{"role": role, "content": mark} for role, mark in MARKS.items()]
+    whole, usual = template.render(conversation, False), template.render(conversation[1:], False)
     marks = "".join(MARKS.values())
     if "".join(re.findall(f"[{marks}]", whole)) != marks:
         raise CheckpointError(f"{where}: the chat template should have instruction, query and document once, in order")

@@ -72,10 +72,10 @@ class AddedTokens:
             following += index == following
             tokens[content] = (index, overriding.get(content, token))
         for index, token in self.stated.items():
-            given = tokens[token["content"]][0]
-            if given != index:
+            assigned = tokens[token["content"]][0]
+            if assigned != index:
                 raise CheckpointError(
-                    f"{self.where}: {shorten(token['content'])} has the id {index}, by the vocabulary it is {given}"
+                    f"{self.where}: {shorten(token['content'])} has the id {index}, by the vocabulary it is {assigned}"
                 )
         return [{"id": index} | token for index, token in sorted(tokens.values(), key=lambda pair: pair[0])]
 
@@ -97,8 +97,8 @@ def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedT
     named = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
     named = {name: by_content.get(token["content"], token) | {"special": True} for name, token in named.items()}
     listed = [values.get(name) for name in EXTRA]
-    listed = [list(found.values()) if isinstance(found, Mapping) else found for found in listed]
-    extra = [_token(token, where) for found in listed if isinstance(found, list) for token in found]
+    listed = [list(tokens.values()) if isinstance(tokens, Mapping) else tokens for tokens in listed]
+    extra = [_token(token, where) for tokens in listed if isinstance(tokens, list) for token in tokens]
     return AddedTokens(named, extra, stated, where)
 
 
@@ -298,8 +298,8 @@ def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
                 f"{file.where}: {shorten(token)} should have an id below {rows}, has {shorten(index)}"
             )
         if index in tokens:
-            found = f"{shorten(tokens[index])} and {shorten(token)}"
-            raise CheckpointError(f"{file.where}: {found} have the same id {index}")
+            pair = f"{shorten(tokens[index])} and {shorten(token)}"
+            raise CheckpointError(f"{file.where}: {pair} have the same id {index}")
         tokens[index] = token
     return tokens
 
@@ -488,8 +488,8 @@ def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
     """Pairs and bytes, without special tokens around, which tokenizer_config.json asks for."""
     spm = read_spm(files.folder, files.prefix + "tokenizer.model", files.rows, PAIRS)
     vocabulary = {piece: index for index, (piece, _) in enumerate(spm.pieces)}
-    normal = [entry for entry, kind in zip(spm.pieces, spm.types) if kind == NORMAL]
-    merges = merges_by_scores([piece for piece, _ in sorted(normal, key=lambda one: -one[1])], vocabulary, spm.where)
+    normal = [pair for pair, kind in zip(spm.pieces, spm.types) if kind == NORMAL]
+    merges = merges_by_scores([piece for piece, _ in sorted(normal, key=lambda pair: -pair[1])], vocabulary, spm.where)
     added, ids = added_with_ids(files.tokens.and_extra(spm.symbols), vocabulary, LLAMA, (), spm.where)
     model = pairs_model(vocabulary, merges) | {"fuse_unk": True, "byte_fallback": True}
     space = files.config.boolean("add_prefix_space", True)
@@ -499,8 +499,8 @@ def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
         for name in ("bos", "eos")
     )
     ends = template([*before, "A", *after], [*before, "A", *after, *before, "B", *after], ids)
-    made = assembled(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space))
-    return made | {"post_processor": ends}
+    tokenizer = assembled(model, added, None, _metaspace(scheme) | {"split": False}, spaces_decoder(space))
+    return tokenizer | {"post_processor": ends}
 
 
 def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list[list[str]]:
@@ -604,14 +604,14 @@ def _parsed(data: bytes, where: str, rows: int, form: int) -> Spm:
 
 def _piece(data: bytes, where: str) -> tuple[str, float, int]:
     """(piece, score, type) of a piece's message."""
-    found = _short_piece(data) or _any_piece(data, where)
+    fields = _short_piece(data) or _any_piece(data, where)
     try:
-        piece, score = found[0].decode("utf-8"), found[1]
+        piece, score = fields[0].decode("utf-8"), fields[1]
     except UnicodeDecodeError:
         raise CheckpointError(f"{where}: a piece is not UTF-8") from None
     if not piece or not math.isfinite(score):
         raise CheckpointError(f"{where}: the piece {shorten(piece)} has the score {score}")
-    return piece, score, found[2]
+    return piece, score, fields[2]
 
 
 def _short_piece(data: bytes) -> tuple[bytes, float, int] | None:

@@ -53,9 +53,9 @@ def recognize(path: Path) -> bool:
 def find_files(folder: Directory) -> list[str]:
     """The names of the files that ``read`` opens; CheckpointError for a configuration that is not supported."""
     configuration = read_configuration(folder)
-    found = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
+    possible = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
     named = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
-    return [*filter(folder.contains, found), *dict.fromkeys(named)]
+    return [*filter(folder.contains, possible), *dict.fromkeys(named)]
 
 
 def read(folder: Directory) -> Checkpoint:
@@ -77,7 +77,7 @@ def read(folder: Directory) -> Checkpoint:
     weights = (item for name, item in items.items() if name != SETTINGS)
     version = settings.get("version")
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
-    precision = main_precision((one.stored.dtype.name, one.stored.size) for one in weights)
+    precision = main_precision((item.stored.dtype.name, item.stored.size) for item in weights)
     details |= configuration.details
     return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.used), shortlist)
 
@@ -257,8 +257,8 @@ def _with_input_scales(
     for name, tensor in tensors.items():
         is_table = name.endswith("embedding.weight") and tensor is not tied
         if id(tensor) not in scaled and isinstance(tensor, QuantizedTensor) and not is_table:
-            beside = [(f"{theirs}{ALPHA}",) for theirs in parts[name].names]
-            scale = _input_scale([TIED_ALPHAS] if tensor is tied else beside, items, needed, problems)
+            scale_names = [(f"{theirs}{ALPHA}",) for theirs in parts[name].names]
+            scale = _input_scale([TIED_ALPHAS] if tensor is tied else scale_names, items, needed, problems)
             scaled[id(tensor)] = replace(tensor, input_scale=scale)
     if problems:
         raise CheckpointError(f"{where}: {'; '.join(first_of(problems, 'of the kind'))}")
@@ -269,21 +269,21 @@ def _input_scale(
     name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
 ) -> float | None:
     """The scale of the inputs, the same for all joined weights; ``name_lists`` has the possible names of each."""
-    found, lost = [], []
+    alphas, lost = [], []
     for names in name_lists:
         # browsermt quantizes a table's scale too, which also has another name.
         there = [name for name in names if name in items and items[name].multiplier is None]
-        found += there[:1]
+        alphas += there[:1]
         lost += [] if there else [" or ".join(names)]
     if lost:
-        problems += [f"missing {name}, a scale of inputs" for name in lost if needed or found]
+        problems += [f"missing {name}, a scale of inputs" for name in lost if needed or alphas]
         return None
-    scales = np.concatenate([items[name].vector for name in found])
-    if len(scales) != len(found) or (scales != scales[0]).any():
-        problems.append(f"{', '.join(found)} should be one number, the same for all, as they scale the same inputs")
+    scales = np.concatenate([items[name].vector for name in alphas])
+    if len(scales) != len(alphas) or (scales != scales[0]).any():
+        problems.append(f"{', '.join(alphas)} should be one number, the same for all, as they scale the same inputs")
         return None
     scale = float(scales[0])
     if not 1e-30 < scale < 1e30:
-        problems.append(f"{found[0]} should be from 1e-30 to 1e30, is {scale}")
+        problems.append(f"{alphas[0]} should be from 1e-30 to 1e30, is {scale}")
         return None
     return scale

@@ -94,8 +94,8 @@ def read_configuration(folder: Directory) -> Configuration:
 def _guess(folder: Directory) -> Configuration:
     models = find_models(folder)
     if len(models) != 1:
-        found = f"found {', '.join(map(ascii, models))}" if models else "found none"
-        raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {found}")
+        listed = f"found {', '.join(map(ascii, models))}" if models else "found none"
+        raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {listed}")
     if folder.contains(models[0] + ".yml"):  # the options of the training
         values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
         vocabularies = values.get("vocabs")
@@ -108,10 +108,10 @@ def _guess(folder: Directory) -> Configuration:
         return Configuration(models[0], (sides[""], sides[""]))
     if len(matches) == 2 and set(sides) == {"src", "trg"}:
         return Configuration(models[0], (sides["src"], sides["trg"]))
-    found = ", ".join(ascii(match[0]) for match in matches) or "none"
+    listed = ", ".join(ascii(match[0]) for match in matches) or "none"
     raise CheckpointError(
         f"{folder.where('')}: without a config.yml there should be one vocab*.spm or vocab*.yml, or srcvocab* and"
-        f" trgvocab*; found {found}"
+        f" trgvocab*; found {listed}"
     )
 
 

@@ -66,7 +66,7 @@ class Options:
 
     def __init__(self, values: Mapping[str, Value], harmless: Mapping[str, tuple[Value, ...]]) -> None:
         self.values = values
-        self.asked: set[str] = set(harmless)
+        self._names: set[str] = set(harmless)
         self.problems: list[str] = []
         for name, known in harmless.items():
             value = values.get(name)
@@ -112,10 +112,11 @@ class Options:
         return known[value]
 
     def unknown(self, ignored: frozenset[str]) -> list[str]:
-        return [f"option {name} is not known" for name in self.values if name not in self.asked and name not in ignored]
+        names = self._names | ignored
+        return [f"option {name} is not known" for name in self.values if name not in names]
 
     def _ask(self, name: str) -> Value:
-        self.asked.add(name)
+        self._names.add(name)
         return self.values.get(name)
 
 

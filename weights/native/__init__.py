@@ -304,17 +304,17 @@ def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], w
 
 def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str) -> Shortlist | None:
     """The shortlist, whose arrays are taken out of ``stored``, where there is one."""
-    found = {name: stored.pop(name) for name in SHORTLIST if name in stored}
-    if not found:
+    arrays = {name: stored.pop(name) for name in SHORTLIST if name in stored}
+    if not arrays:
         return None
     encoder, decoder = config.model.encoder, config.model.decoder
     if encoder is None or decoder is None:
         raise CheckpointError(f"{where}: only a model with an encoder and a decoder has a shortlist")
     for name in SHORTLIST:
-        if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
+        if name not in arrays or arrays[name].dtype != "I32" or len(arrays[name].shape) != 1:
             raise CheckpointError(f"{where}: {name} should be there, I32 of one dimension")
-    arrays: dict[str, Any] = {field: found[name].array() for name, field in SHORTLIST.items()}
-    shortlist = Shortlist(**arrays, copied=config.copied)
+    fields: dict[str, Any] = {field: arrays[name].array() for name, field in SHORTLIST.items()}
+    shortlist = Shortlist(**fields, copied=config.copied)
     if len(shortlist.starts_V1) != encoder.vocabulary + 1:
         raise CheckpointError(f"{where}: shortlist.starts should hold {encoder.vocabulary + 1} numbers")
     check_shortlist(shortlist, encoder.vocabulary, decoder.vocabulary, where)
@@ -349,11 +349,11 @@ class SavedTensor:
     """One tensor of the file; ``beside`` has what belongs to a quantized matrix by the end of their names."""
 
     stored: StoredTensor
-    beside: Mapping[str, StoredTensor] | None = None
+    factors: Mapping[str, StoredTensor] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        if self.beside is not None and self.stored.dtype == "U8":
+        if self.factors is not None and self.stored.dtype == "U8":
             rows, half = self.stored.shape
             return rows, 2 * half
         return self.stored.shape
@@ -365,25 +365,25 @@ class SavedTensor:
     def matrix(self, transposed: bool = False) -> Tensor:
         if transposed:
             return np.ascontiguousarray(as_float32(self.matrix()).T)
-        if self.beside is None:
+        if self.factors is None:
             return self._float32()
         if self.stored.dtype == "U8":
-            _check_groups(self.stored, self.beside, 2 * self.stored.shape[1], (SCALES, MINIMA))
-            return Int4Tensor(self.stored.array(), self.beside[SCALES].array(), self.beside[MINIMA].array())
-        return (_grouped_int8 if SCALES in self.beside else _quantized)(self.stored, self.beside)
+            _check_groups(self.stored, self.factors, 2 * self.stored.shape[1], SCALES, MINIMA)
+            return Int4Tensor(self.stored.array(), self.factors[SCALES].array(), self.factors[MINIMA].array())
+        return (_grouped_int8 if SCALES in self.factors else _quantized)(self.stored, self.factors)
 
     def unread(self) -> UnreadTensor:
-        if self.beside is None:
+        if self.factors is None:
             SavedTensor(self.stored.part(0, 0))._float32()
             return self.stored.unread()
-        found, kept = self.matrix(), (self.stored, *self.beside.values())
+        matrix, parts = self.matrix(), (self.stored, *self.factors.values())
 
         def forget(first: int, last: int) -> None:
-            for tensor in kept:
+            for tensor in parts:
                 if len(tensor.shape) == 2:
                     let_go(tensor.part(first, last).data)
 
-        return replace(unread(found), forget=forget)
+        return replace(unread(matrix), forget=forget)
 
     def _float32(self) -> np.ndarray:
         if self.stored.dtype not in ("F32", "BF16"):
@@ -393,23 +393,23 @@ class SavedTensor:
 
 def pair(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
     """The file's tensors by name; factors, scales and minima are joined to their matrix."""
-    factors = {
+    joined = {
         name: {end: stored[name + end] for end in _BESIDE[tensor.dtype] if name + end in stored}
         for name, tensor in stored.items()
         if tensor.dtype in _BESIDE and is_matrix(name, tensor.shape)
     }
-    factor_names = {name + end for name, beside in factors.items() for end in beside}
-    return {name: SavedTensor(tensor, factors.get(name)) for name, tensor in stored.items() if name not in factor_names}
+    factor_names = {name + end for name, factors in joined.items() for end in factors}
+    return {name: SavedTensor(tensor, joined.get(name)) for name, tensor in stored.items() if name not in factor_names}
 
 
-def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> QuantizedTensor:
+def _quantized(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> QuantizedTensor:
     rows, columns = values.shape
-    multipliers = beside.get(MULTIPLIER)
+    multipliers = factors.get(MULTIPLIER)
     if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != (rows,):
         raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 [{rows}]")
     inputs: dict[str, np.ndarray | None] = {}
     for end, count in ((INPUT_SCALE, 1), (INPUT_FACTORS, columns)):
-        tensor = beside.get(end)
+        tensor = factors.get(end)
         if tensor is not None and (tensor.dtype != "F32" or tensor.shape != (count,)):
             raise CheckpointError(f"{tensor.where} should be F32 [{count}]")
         inputs[end] = None if tensor is None else tensor.float32()
@@ -422,9 +422,9 @@ def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Quan
         raise CheckpointError(f"{values.where}: {error}") from None
 
 
-def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> UnreadTensor:
-    _check_groups(values, beside, values.shape[1], (SCALES,))
-    values_FD, scales_FG = values.array(), beside[SCALES].array()
+def _grouped_int8(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> UnreadTensor:
+    _check_groups(values, factors, values.shape[1], SCALES)
+    values_FD, scales_FG = values.array(), factors[SCALES].array()
 
     def read(first: int, last: int) -> np.ndarray:
         values_FGI = values_FD[first:last].reshape(last - first, scales_FG.shape[1], GROUP_INPUTS)
@@ -434,9 +434,9 @@ def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> U
     return UnreadTensor(values.shape, read, "blocks")
 
 
-def _check_groups(values: StoredTensor, beside: Mapping[str, StoredTensor], inputs: int, ends: tuple[str, ...]) -> None:
+def _check_groups(values: StoredTensor, factors: Mapping[str, StoredTensor], inputs: int, *ends: str) -> None:
     shape = values.shape[0], inputs // GROUP_INPUTS
     for end in ends:
-        tensor = beside.get(end)
+        tensor = factors.get(end)
         if tensor is None or tensor.dtype != "F16" or tensor.shape != shape or inputs % GROUP_INPUTS:
             raise CheckpointError(f"{values.where}{end} should be there, F16, one for each group of {GROUP_INPUTS}")

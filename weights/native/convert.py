@@ -105,8 +105,8 @@ def _weights(
         if not native.is_matrix(name, tensor.shape) or precision == "float32":
             tensors[name] = _float32(tensor)
         elif precision == "bfloat16":
-            made = _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows)))
-            tensors[name] = NewTensor("BF16", tensor.shape, made)
+            rows = _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows)))
+            tensors[name] = NewTensor("BF16", tensor.shape, rows)
         elif precision == "int4" and _has_groups(checkpoint, name, tensor):
             tensors |= _int4(name, tensor)
         elif precision == "int4" and form_of(tensor) == "blocks" and tensor.shape[1] % GROUP_INPUTS == 0:
@@ -130,9 +130,9 @@ def _float32(tensor: Tensor) -> NewTensor:
     return NewTensor("F32", tensor.shape, _by_rows(tensor, as_float32))
 
 
-def _by_rows(tensor: Tensor, made: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
+def _by_rows(tensor: Tensor, convert: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
     """What is made of a tensor's rows, some at a time: no more of an UnreadTensor is in memory."""
-    return (lambda: map(made, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: made(tensor))
+    return (lambda: map(convert, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: convert(tensor))
 
 
 def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
@@ -145,39 +145,39 @@ def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
 def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
     # Three tensors of one rounding, which is kept: in all a sixth of float32.
     unread_tensor = unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)
-    made = cache(lambda: unread_tensor.whole().half())
+    quantized = cache(lambda: unread_tensor.whole().half())
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
     return {
-        name: NewTensor("U8", (F, D // 2), lambda: made().values_FE),
-        name + native.SCALES: NewTensor("F16", groups, lambda: made().scales_FG),
-        name + native.MINIMA: NewTensor("F16", groups, lambda: made().minima_FG),
+        name: NewTensor("U8", (F, D // 2), lambda: quantized().values_FE),
+        name + native.SCALES: NewTensor("F16", groups, lambda: quantized().scales_FG),
+        name + native.MINIMA: NewTensor("F16", groups, lambda: quantized().minima_FG),
     }
 
 
 def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
-    made = cache(lambda: round_groups(as_float32(tensor), name))
+    rounded_groups = cache(lambda: round_groups(as_float32(tensor), name))
     rows, inputs = tensor.shape
     return {
-        name: NewTensor("I8", tensor.shape, lambda: made()[0]),
-        name + native.SCALES: NewTensor("F16", (rows, inputs // GROUP_INPUTS), lambda: made()[1]),
+        name: NewTensor("I8", tensor.shape, lambda: rounded_groups()[0]),
+        name + native.SCALES: NewTensor("F16", (rows, inputs // GROUP_INPUTS), lambda: rounded_groups()[1]),
     }
 
 
 def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
     rows, columns = tensor.shape[:1], tensor.shape[1:]
     is_int8 = form_of(tensor) == "int8"
-    found = unread(tensor) if is_int8 else rounded(tensor, "int8", name, factors_D)
+    source = unread(tensor) if is_int8 else rounded(tensor, "int8", name, factors_D)
 
     def multipliers(rows: Any) -> np.ndarray:
         return rows.multipliers_F if is_int8 else row_multipliers(as_float32(rows), name, factors_D)
 
     # Read twice: the two are not written together, and the matrices should not all be in memory at once.
     stored = {
-        name: NewTensor("I8", tensor.shape, _by_rows(found, lambda rows: rows.values_FD)),
+        name: NewTensor("I8", tensor.shape, _by_rows(source, lambda rows: rows.values_FD)),
         name + native.MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
     }
     if is_int8:
-        kept = found.read(0, 0)
+        kept = source.read(0, 0)
         factors_D = kept.input_factors_D
         if kept.input_scale is not None:
             input_scale = np.array([kept.input_scale], np.float32)

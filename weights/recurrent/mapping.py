@@ -136,13 +136,13 @@ def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[st
     for start in patterns.values:
         pattern = patterns.string(start)
         fitting = names if pattern and "/" not in pattern else ()
-        found = [name for name in fitting if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
-        if len(found) > 1:
+        matching = [name for name in fitting if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
+        if len(matching) > 1:
             raise CheckpointError(
-                f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, found))}; give one"
+                f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, matching))}; give one"
             )
-        if found:
-            files[start] = found[0]
+        if matching:
+            files[start] = matching[0]
     if not files:
         raise CheckpointError(
             f"{mapping.where}: files should name the weights; no such file: {shorten(patterns.values)}"
@@ -160,20 +160,20 @@ class _Arrays:
         """Of a canonical tensor, layer 0 being the one of this number or name in the file; None: they are not there."""
         numbers = {"encoder": [layer], "decoder": [layer]}
         try:
-            found = map_shapes(self.table, {name: ()}, numbers)[name]
+            entry = map_shapes(self.table, {name: ()}, numbers)[name]
         except LookupError:
             return None
-        return found if all(theirs is None or theirs in self.stored for theirs in found.names) else None
+        return entry if all(theirs is None or theirs in self.stored for theirs in entry.names) else None
 
     def size(self, name: str, layer: int | str = 0) -> tuple[int, int]:
         """The rows and columns of a weight; (0, 0) where there is none."""
-        found = self.sources(name, layer)
-        if found is None:
+        entry = self.sources(name, layer)
+        if entry is None:
             return 0, 0
-        shapes = [self.stored[theirs].shape[:: -1 if found.transposed else 1] for theirs in filter(None, found.names)]
+        shapes = [self.stored[theirs].shape[:: -1 if entry.transposed else 1] for theirs in filter(None, entry.names)]
         if not all(len(shape) == 2 for shape in shapes):
             return 0, 0
-        return sum(shape[0] for shape in shapes) // found.piece[1], shapes[0][1]
+        return sum(shape[0] for shape in shapes) // entry.piece[1], shapes[0][1]
 
 
 def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> tuple[ModelSpec, dict[str, Any]]:

@@ -24,8 +24,8 @@ def recognize(path: Path) -> bool:
     if not path.is_dir() or any((path / name).exists() for name in OTHERS):
         return False
     folder = Directory(path)
-    found = find_checkpoint(_names(folder))
-    return found != "" and any(folder.read(found).obj.find(words) >= 0 for words in OPTIONS)  # type: ignore[attr-defined]
+    name = find_checkpoint(_names(folder))
+    return name != "" and any(folder.read(name).obj.find(words) >= 0 for words in OPTIONS)  # type: ignore[attr-defined]
 
 
 def read(directory: Directory) -> Checkpoint:
@@ -48,9 +48,9 @@ def read(directory: Directory) -> Checkpoint:
 
 def find_checkpoint(names: list[str]) -> str:
     """The .pt file among a folder's files: the only one, or one of the usual name; "": there is none, or many."""
-    found = [name for name in names if name.endswith(".pt")]
-    preferred = (name for one in PREFERRED for name in found if name.rpartition("/")[2] == one)
-    return found[0] if len(found) == 1 else next(preferred, "")
+    checkpoints = [name for name in names if name.endswith(".pt")]
+    preferred = (name for usual in PREFERRED for name in checkpoints if name.rpartition("/")[2] == usual)
+    return checkpoints[0] if len(checkpoints) == 1 else next(preferred, "")
 
 
 def _names(folder: Directory) -> list[str]:

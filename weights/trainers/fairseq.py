@@ -76,17 +76,17 @@ def dictionaries(names: list[str]) -> dict[str, str]:
 
 def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
     """Read a checkpoint; raises CheckpointError for what is malformed or not supported."""
-    given, where = _given(whole), whole.where
-    options = known_options(given, OPTIONS, where)
+    training, where = _training_options(whole), whole.where
+    options = known_options(training, OPTIONS, where)
     stored = _todays(whole.tensors("model"), options)
     spec = ModelSpec(
-        "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
+        "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
     files = dictionaries(names)
     vocabularies = {language: _tokens(folder, file) for language, file in files.items()}
     encoder, decoder = spec.stacks.values()
-    languages = _languages(given, vocabularies, (encoder.vocabulary, decoder.vocabulary), where)
+    languages = _languages(training, vocabularies, (encoder.vocabulary, decoder.vocabulary), where)
     source, target = (
         checked(vocabularies[language], stack.vocabulary, folder.where(files[language]))
         for language, stack in zip(languages, (encoder, decoder))
@@ -105,7 +105,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
     return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.used))
 
 
-def _given(whole: TrainerFile) -> dict[str, Any]:
+def _training_options(whole: TrainerFile) -> dict[str, Any]:
     """The options: args, or since version 0.10 those of the task and of the model in cfg."""
     if type(whole.entries.get("cfg")) is not dict:
         args = whole.entries.get("args")
@@ -118,8 +118,8 @@ def _given(whole: TrainerFile) -> dict[str, Any]:
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
     """The tensors under today's names, those of options of the state dict's versions, and those that are shared."""
-    stored = {name.removeprefix("model."): one for name, one in stored.items()}
-    stored = {OLD_NORMS.sub(_todays_norm, name): one for name, one in stored.items() if not UNUSED.fullmatch(name)}
+    stored = {name.removeprefix("model."): array for name, array in stored.items()}
+    stored = {OLD_NORMS.sub(_todays_norm, name): array for name, array in stored.items() if not UNUSED.fullmatch(name)}
     for name in [name for name in stored if ".in_proj_" in name]:
         whole = stored[name]
         if whole.strides is not None or not whole.shape or whole.shape[0] % 3:
@@ -145,10 +145,10 @@ def _todays_norm(match: re.Match) -> str:
 
 
 def _stack(
-    name: str, given: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
+    name: str, training: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
 ) -> StackSpec:
     sizes = ("embed_dim", "attention_heads", "layers", "ffn_embed_dim")
-    width, heads, layers, inner = (count(given, f"{name}_{size}", where) for size in sizes)
+    width, heads, layers, inner = (count(training, f"{name}_{size}", where) for size in sizes)
     table = stored.get(f"{name}.embed_tokens.weight")
     if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
         raise CheckpointError(
@@ -171,25 +171,25 @@ def _stack(
         ),
         positions=PositionSpec("none")
         if options["no_token_positional_embeddings"]
-        else PositionSpec(kind, limit=count(given, longest, where), start=FIRST_POSITION),
+        else PositionSpec(kind, limit=count(training, longest, where), start=FIRST_POSITION),
         embedding_scale=1.0 if options["no_scale_embedding"] else math.sqrt(width),
         cross_attention=name == "decoder",
     )
 
 
 def _languages(
-    given: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
+    training: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
 ) -> tuple[str, str]:
     """The languages of source and target: what the options say, else what the folder of the training's data is named,
     else the only order in which the vocabularies fit."""
-    data = given.get("data")
+    data = training.get("data")
     named = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
-    said = (given.get("source_lang"), given.get("target_lang"))
+    said = (training.get("source_lang"), training.get("target_lang"))
     for pair in (said, named.groups() if named else said):
-        if all(is_text(one) and one in tokens for one in pair):
+        if all(is_text(language) and language in tokens for language in pair):
             return str(pair[0]), str(pair[1])
     if None not in said and all(map(is_text, said)):
-        lacking = next(one for one in said if one not in tokens)
+        lacking = next(language for language in said if language not in tokens)
         raise CheckpointError(
             f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
         )

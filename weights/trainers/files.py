@@ -22,15 +22,15 @@ SEVERAL = 2  # units that do not end their words: of fewer, any may be a word
 
 def read_options(whole: TrainerFile, name: str) -> dict[str, Any]:
     """The options of a training, which a trainer's checkpoint has as ``name``."""
-    given = whole.entries.get(name)
-    if type(given) is not Namespace:
+    training = whole.entries.get(name)
+    if type(training) is not Namespace:
         raise CheckpointError(f"{whole.where}: {name} should hold the options of a training")
-    return given
+    return training
 
 
-def known_options(given: dict[str, Any], known: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
+def known_options(training: dict[str, Any], known: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
     """The options that matter; ``known``: what each may be, first what it is where it is not given."""
-    options = {name: given.get(name, values[0]) for name, values in known.items()}
+    options = {name: training.get(name, values[0]) for name, values in known.items()}
     for name, value in options.items():
         plain = value is None or isinstance(value, str | int)
         if not plain or value not in known[name]:
@@ -39,9 +39,9 @@ def known_options(given: dict[str, Any], known: Mapping[str, tuple[Any, ...]], w
     return options
 
 
-def count(given: dict[str, Any], name: str, where: str) -> int:
+def count(training: dict[str, Any], name: str, where: str) -> int:
     """An option that is a number of layers, heads or units."""
-    value = given.get(name)
+    value = training.get(name)
     if type(value) is not int or not 1 <= value <= GREATEST:
         raise CheckpointError(f"{where}: option {name} should be a number from 1 on")
     return value
@@ -69,8 +69,8 @@ def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...
 
     Raises CheckpointError where the vocabulary has units and there are no codes.
     """
-    found = {name.rpartition("/")[2]: name for name in reversed(names)}
-    codes = next((found[name] for name in CODES if name in found), None)
+    paths = {name.rpartition("/")[2]: name for name in reversed(names)}
+    codes = next((paths[name] for name in CODES if name in paths), None)
     if codes is not None:
         return {"codes": bytes(folder.read(codes))}
     if sum(token.endswith(CONTINUED) for token in vocabulary) > SEVERAL:
@@ -79,6 +79,6 @@ def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...
             f" such as {shorten(next(token for token in vocabulary if token.endswith(CONTINUED)))}, which codes make"
         )
     for pair in SENTENCEPIECE:
-        if all(name in found for name in pair):
-            return dict(zip(("source_model", "target_model"), (bytes(folder.read(found[name])) for name in pair)))
+        if all(name in paths for name in pair):
+            return dict(zip(("source_model", "target_model"), (bytes(folder.read(paths[name])) for name in pair)))
     return {}

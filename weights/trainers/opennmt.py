@@ -19,13 +19,7 @@ from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
 from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
 from fastattn.weights.tensor_mapping import canonical_tensors, sources, stored_precision, zeros
-from fastattn.weights.trainers.files import (
-    count,
-    known_options,
-    read_options,
-    read_vocabularies,
-    tokenizer_files,
-)
+from fastattn.weights.trainers.files import count, known_options, read_options, read_vocabularies, tokenizer_files
 
 BEAM = 5  # of OpenNMT-py's own translate
 # Activation -> its name here, whether a third layer multiplies it.
@@ -99,13 +93,13 @@ NORM_NAMES = {
 
 def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
     """Read a checkpoint, recurrent or not; raises CheckpointError for what is malformed or not supported."""
-    given, where = read_options(whole, "opt"), whole.where
-    if given.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
-        return _read_recurrent(folder, given, whole)
-    options = known_options(given, OPTIONS, where)
+    training, where = read_options(whole, "opt"), whole.where
+    if training.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
+        return _read_recurrent(folder, training, whole)
+    options = known_options(training, OPTIONS, where)
     stored = _todays(whole.tensors("model", "generator"), options)
     spec = ModelSpec(
-        "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
+        "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(_table(stored), spec, stored, where, "tensors do not fit the options")
     vocabularies, start = read_vocabularies(whole, spec)
@@ -120,10 +114,10 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
     """The tensors, position tables without their axis of length one, those that are shared under all their names."""
-    stored = {name.replace("generator.0.", "generator."): one for name, one in stored.items()}
-    for name, one in stored.items():
-        if name.endswith(".pe.pe") and len(one.shape) == 3 and one.shape[1] == 1 and one.strides is None:
-            stored[name] = replace(one, shape=one.shape[::2])
+    stored = {name.replace("generator.0.", "generator."): tensor for name, tensor in stored.items()}
+    for name, tensor in stored.items():
+        if name.endswith(".pe.pe") and len(tensor.shape) == 3 and tensor.shape[1] == 1 and tensor.strides is None:
+            stored[name] = replace(tensor, shape=tensor.shape[::2])
     source, target = (WORDS.replace("STACK", name) for name in ("encoder", "decoder"))
     if options["share_embeddings"] and source in stored:
         stored[target] = stored[source]
@@ -133,12 +127,12 @@ def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[st
 
 
 def _stack(
-    name: str, given: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
+    name: str, training: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
 ) -> StackSpec:
     sizes = (f"{name[:3]}_hid_size", "heads", f"{name[:3]}_layers", "transformer_ff")
-    if sizes[0] not in given:  # version 3 has both, or one for both stacks
-        sizes = ("hidden_size" if "hidden_size" in given else "rnn_size", *sizes[1:])
-    width, heads, layers, inner = (count(given, size, where) for size in sizes)
+    if sizes[0] not in training:  # version 3 has both, or one for both stacks
+        sizes = ("hidden_size" if "hidden_size" in training else "rnn_size", *sizes[1:])
+    width, heads, layers, inner = (count(training, size, where) for size in sizes)
     table = stored.get(WORDS.replace("STACK", name))
     positions = stored.get(POSITIONS.replace("STACK", name))
     if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
@@ -150,7 +144,7 @@ def _stack(
     if encoded and (positions is None or len(positions.shape) != 2):
         raise CheckpointError(f"{where}: {POSITIONS.replace('STACK', name)} should be a table of positions")
     activation, gated = ACTIVATIONS[options["pos_ffn_activation_fn"]]
-    epsilon = given.get("norm_eps", EPSILON)
+    epsilon = training.get("norm_eps", EPSILON)
     if type(epsilon) is not float or not 0 < epsilon < 1:
         raise CheckpointError(f"{where}: option norm_eps should be a number above 0 and below 1")
     return StackSpec(
@@ -179,17 +173,17 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
     for stack, block in BLOCKS.items():
         for ours, theirs in LINEAR.items():
             layer = f"{stack}.layers.#.{ours}"
-            table[f"{layer}.weight"] = sources(*(f"{block}.{one}.weight" for one in theirs))
-            table[f"{layer}.bias"] = sources(*(f"{block}.{one}.bias" for one in theirs), absent=zeros)
-        for ours, one in NORM_NAMES[stack].items():
-            table[f"{stack}.layers.#.{ours}.norm.*"] = sources(f"{block}.{one}.*", ends=ends)
+            table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in theirs))
+            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in theirs), absent=zeros)
+        for ours, part in NORM_NAMES[stack].items():
+            table[f"{stack}.layers.#.{ours}.norm.*"] = sources(f"{block}.{part}.*", ends=ends)
     return table
 
 
-def _read_recurrent(folder: Folder, given: dict[str, Any], whole: TrainerFile) -> Checkpoint:
+def _read_recurrent(folder: Folder, training: dict[str, Any], whole: TrainerFile) -> Checkpoint:
     where = whole.where
     stored = whole.tensors("model", "generator")
-    options, layers = known_options(given, RECURRENT_OPTIONS, where), count(given, "dec_layers", where)
+    options, layers = known_options(training, RECURRENT_OPTIONS, where), count(training, "dec_layers", where)
     base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
     mapping = JsonObject(merged(base, changes), where)
     spec, tensors = map_arrays(mapping, stored, where)

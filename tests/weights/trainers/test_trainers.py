@@ -59,7 +59,7 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder):
     assert (decoding.beam_size, decoding.rules.early_stopping) == (5, "true")
     assert decoding.suppress_sequences == ((1,),)  # never the padding
     whole = read_whole(Directory(folder), "model.pt")
-    given = fairseq._given(whole)
+    given = fairseq._training_options(whole)
     for name, expected in (("gelu_fast", "gelu_tanh"), ("swish", "swish"), ("tanh", "tanh")):  # others: the answers
         options = known_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
         stack = fairseq._stack("encoder", given, options, fairseq._todays(whole.tensors("model"), options), "")

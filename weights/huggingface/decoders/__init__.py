@@ -104,10 +104,10 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
     generation = generation_values(folder, config)
-    found = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
-    ids = [] if found is None else found if isinstance(found, list) else [found]
+    stated = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
+    ids = [] if stated is None else stated if isinstance(stated, list) else [stated]
     if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
-        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", found)
+        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", stated)
     ends = tuple(dict.fromkeys(ids))
     tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
     return GeneratorText(
@@ -130,10 +130,10 @@ def _chat_template(folder: Folder, settings: JsonObject) -> str:
         if folder.contains(file)
     }
     if not named:
-        found = settings.values.get("chat_template")
-        listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        named = {one.get("name"): one.get("template") for one in listed if is_text(one.get("name"))}
-        named = named if isinstance(found, list) else {"default": found}
+        stated = settings.values.get("chat_template")
+        listed = [entry for entry in stated if isinstance(entry, dict)] if isinstance(stated, list) else []
+        named = {entry.get("name"): entry.get("template") for entry in listed if is_text(entry.get("name"))}
+        named = named if isinstance(stated, list) else {"default": stated}
     usual, of_tools = ("" if named.get(name) is None else named[name] for name in TEMPLATES)
     for source in (usual, of_tools):
         if not is_text(source):

@@ -120,8 +120,8 @@ def take_projection(stored: dict[str, StoredTensor], name: str, width: int, wher
     """The matrix of that name behind an encoder of that width, taken out of ``stored``."""
     tensor = stored.pop(name, None)
     if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
-        found = "missing" if tensor is None else list(tensor.shape)
-        raise CheckpointError(f"{where}: {name} should be [outputs, {width}], is {found}")
+        shape = "missing" if tensor is None else list(tensor.shape)
+        raise CheckpointError(f"{where}: {name} should be [outputs, {width}], is {shape}")
     return tensor.float32()
 
 
@@ -143,12 +143,12 @@ def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[
 
     Two that differ stay two, as in transformers (``PreTrainedModel.tie_weights``).
     """
-    made = dict(stored)
+    tied = dict(stored)
     for pair in ties.items():
         first, second = (stored.get(name) for name in pair)
         if first is None or second is None or first.equals(second):
-            made |= {name: tensor for name in pair if (tensor := second or first) is not None}
-    return made
+            tied |= {name: tensor for name in pair if (tensor := second or first) is not None}
+    return tied
 
 
 # problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
@@ -191,10 +191,10 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
     labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
     if config.has("id2label"):
         named = config.nested("id2label").values
-        found = [named.get(str(i)) for i in range(len(named))]
-        if not all(map(is_text, found)):
+        texts = [named.get(str(i)) for i in range(len(named))]
+        if not all(map(is_text, texts)):
             raise config.error("id2label", "a label for each number from 0", named)
-        labels = tuple(map(str, found))
+        labels = tuple(map(str, texts))
     likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
     if likely != "none" and len(labels) == 1:
         likely = "sigmoid"

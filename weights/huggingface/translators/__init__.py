@@ -102,10 +102,10 @@ def read_translator(folder: Folder) -> Checkpoint:
 
 def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
     """Add those of the names of one tensor that the file does not have, in place."""
-    found = next((stored[name] for name in names if name in stored), None)
+    shared = next((stored[name] for name in names if name in stored), None)
     for name in names:
-        if name != SHARED and found is not None:
-            stored.setdefault(name, found)
+        if name != SHARED and shared is not None:
+            stored.setdefault(name, shared)
     if SHARED in names:
         stored.pop(SHARED, None)
 
@@ -116,5 +116,5 @@ def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
     known = [tensors[first]]
     for name in others:
         table_VD = tensors[name]
-        tensors[name] = next((one for one in known if one is table_VD or equal(one, table_VD)), table_VD)
+        tensors[name] = next((table for table in known if table is table_VD or equal(table, table_VD)), table_VD)
         known.append(tensors[name])

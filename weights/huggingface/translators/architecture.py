@@ -121,24 +121,24 @@ def translator_text(
     """
     settings = read_optional(folder, CONFIG)
     tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())
-    told = language_tokens(tuple(tokens.known.values()))
-    if told is None or not told.target:
+    languages = language_tokens(tuple(tokens.known.values()))
+    if languages is None or not languages.target:
         raise CheckpointError(f"{tokens.where}: has no tokens of languages, such as __en__, eng_Latn and en_XX")
-    codes = {token: code for code, token in told.tokens.items()}
+    codes = {token: code for code, token in languages.tokens.items()}
     begins = tokens.known.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
     if not begins or begins in codes:
-        told = replace(told, target="start")
+        languages = replace(languages, target="start")
         start = {"decoder_start_token_id": decoding.integer("eos_token_id")}
         decoding = JsonObject(decoding.values | start, decoding.where)
     behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
     text = tokenizer_text(folder, config, decoding, spec, tokens)
     return replace(
         text,
-        decoder_start_token=None if told.target == "start" else text.decoder_start_token,
+        decoder_start_token=None if languages.target == "start" else text.decoder_start_token,
         add_source_eos=not behind,
         source_language=settings.string("src_lang", ""),
         target_language=settings.string("tgt_lang", "") or codes.get(begins, ""),
-        languages=replace(told, source="after" if behind else "before"),
+        languages=replace(languages, source="after" if behind else "before"),
         single_sentences=True,
     )
 

@@ -231,7 +231,7 @@ def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
     start_id = decoding.integer("decoder_start_token_id", decoding.integer("pad_token_id"))
     if start_id >= len(target) or not target[start_id]:
         raise decoding.error("decoder_start_token_id", f"the id of a token in {target_name}", start_id)
-    told = language_tokens([token for token in source if token.startswith(">>")])  # of several targets
+    languages = language_tokens([token for token in source if token.startswith(">>")])  # of several targets
     return TranslationText(
         source_vocabulary=source,
         target_vocabulary=target,
@@ -242,8 +242,8 @@ def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
         source_model=bytes(folder.read("source.spm")),
         target_model=bytes(folder.read("target.spm")),
         source_language=settings.string("source_lang", ""),
-        target_language="" if told else settings.string("target_lang", ""),
-        languages=told,
+        target_language="" if languages else settings.string("target_lang", ""),
+        languages=languages,
     )
 
 

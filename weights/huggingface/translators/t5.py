@@ -52,8 +52,8 @@ def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelS
 
 def _tasks(config: JsonObject) -> LanguageTokens | None:
     tasks = config.nested("task_specific_params")
-    found = (TASK.fullmatch(f"{name}: {tasks.nested(name).string('prefix', '')}") for name in tasks.values)
-    names = {code: name for task in found if task for code, name in ((task[1], task[3]), (task[2], task[4]))}
+    matches = (TASK.fullmatch(f"{name}: {tasks.nested(name).string('prefix', '')}") for name in tasks.values)
+    names = {code: name for task in matches if task for code, name in ((task[1], task[3]), (task[2], task[4]))}
     return LanguageTokens(names, prefix="translate {source} to {target}:") if names else None
 
 
