@@ -242,10 +242,10 @@ def _pace(so_far: "Summary", blocks: int) -> str:
     seconds = max(so_far.seconds, 1e-9)
     rows = so_far.rows - so_far.earlier_rows
     done = so_far.blocks - so_far.earlier_blocks
-    left = blocks - so_far.blocks
+    remaining = blocks - so_far.blocks
     text = f"{so_far.blocks:,} of {blocks:,} blocks, {so_far.rows:,} rows"
     text += f", {rows / seconds:,.0f} rows/s, {so_far.tokens / seconds:,.0f} tokens/s"
-    return text + (f", {duration(seconds / done * left)} left" if left and done else "")
+    return text + (f", {duration(seconds / done * remaining)} left" if remaining and done else "")
 
 
 def _report(run: "BatchRun", summary: "Summary") -> None:

@@ -53,7 +53,7 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         return
     from fastattn.system.cache_folder import KINDS, NOWHERE, cache_contents, cache_root
 
-    entries, others = cache_contents()
+    entries, foreign = cache_contents()
     if as_json:
         for entry in entries:
             click.echo(json_line(_fields(entry)))
@@ -66,13 +66,13 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
             say(_line(entry))
     else:
         for kind in KINDS:
-            mine = [entry for entry in entries if entry.kind == kind]
-            used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
-            say(f"{kind:<12} {_count(mine)}{used}")
+            of_kind = [entry for entry in entries if entry.kind == kind]
+            used = f", last used {_date(max(entry.last_used for entry in of_kind))}" if of_kind else ""
+            say(f"{kind:<12} {_count(of_kind)}{used}")
         say(f"{'in all':<12} {_count(entries)}")
-    if others:
-        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
-        say(f"{'left alone':<12} {', '.join(map(str, others[:8]))}{more}")
+    if foreign:
+        more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
+        say(f"{'left alone':<12} {', '.join(map(str, foreign[:8]))}{more}")
 
 
 @cache.command(

@@ -52,16 +52,16 @@ def planned(
         raise InputError(f"--out-dir is for a folder, and {source} is none")
     if _same(Path(source), Path(folder)):
         raise InputError("--out-dir is the folder of -i, whose files would be lost: name another")
-    documents, done, other, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
+    documents, done, foreign, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
     for path in _files(Path(source), Path(folder)):
         kind, goal = form or form_of(path), folder / path.relative_to(source)
         if kind is None or (kind in WITH_FIELDS and not (fields or form)):
-            other += 1
+            foreign += 1
         elif goal.exists() and goal.stat().st_mtime_ns >= max(since, path.stat().st_mtime_ns):
             done += 1
         else:
             documents.append(DocumentFile(str(path), str(goal), kind, path.stat().st_size))
-    say(f"fastattn: {counted(done, 'file')} translated already, {other:,} of other forms left out", err=True)
+    say(f"fastattn: {counted(done, 'file')} translated already, {foreign:,} of other forms left out", err=True)
     return documents
 
 
@@ -81,9 +81,9 @@ def _begin_folder(target: Path, key: str) -> int:
 def _files(folder: Path, but: Path) -> Iterator[Path]:
     """The files of a folder and its folders, in order, without hidden ones and those of another folder."""
     for root, folders, files in os.walk(folder):
-        here = Path(root)
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _same(here / name, but))
-        yield from (here / name for name in sorted(files) if not name.startswith(".") and (here / name).is_file())
+        parent = Path(root)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _same(parent / name, but))
+        yield from (parent / name for name in sorted(files) if not name.startswith(".") and (parent / name).is_file())
 
 
 def _same(first: Path, second: Path) -> bool:
@@ -125,8 +125,8 @@ def translate_documents(
         else:
             if written.kept_characters:
                 progress.clear()
-                kept = counted(written.kept_characters, "character")
-                say(f"fastattn: {name}: {kept} of its text left as before", err=True)
+                unchanged = counted(written.kept_characters, "character")
+                say(f"fastattn: {name}: {unchanged} of its text left as before", err=True)
         watched.finish(document.size)
     if failed:
         raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")
@@ -172,5 +172,5 @@ class Watched:
 
     def _show(self) -> None:
         done, seconds = self._done / max(1, self._size), time.monotonic() - self._begun
-        left = f", {duration(seconds / done - seconds)} left" if 0 < done < 1 else ""
-        self._progress.show(f"{counted(self._files, 'file')}, {done:.0%}{left}; {self._share:.0%} of this one")
+        remaining = f", {duration(seconds / done - seconds)} left" if 0 < done < 1 else ""
+        self._progress.show(f"{counted(self._files, 'file')}, {done:.0%}{remaining}; {self._share:.0%} of this one")

@@ -97,9 +97,9 @@ def _name_here(error: click.NoSuchOption) -> str:
     """The message for an option that another program has, "" for one that is merely unknown."""
     of_calls = GENERATION if error.ctx is not None and error.ctx.info_name == "generate" else SEARCH | TEXTS
     foreign = (MODEL | of_calls).get(error.option_name.lstrip("-").replace("-", "_"), "")
-    there = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
-    here = re.sub(r"^\w+", lambda match: there.get(match[0], match[0]), foreign)
-    return f"no option {error.option_name}; here it is {here}" if foreign else ""
+    options = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
+    own_name = re.sub(r"^\w+", lambda match: options.get(match[0], match[0]), foreign)
+    return f"no option {error.option_name}; here it is {own_name}" if foreign else ""
 
 
 def _is_for_want_of_memory(error: BaseException) -> bool:

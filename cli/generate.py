@@ -113,8 +113,8 @@ def generate(
             for line, answer in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
                 ranked = [answer, *answer.alternatives]
                 if json:
-                    best, *others = map(_record, ranked)
-                    text = as_json({"prompt": line.text} | best | {"alternatives": others})
+                    best, *alternatives = map(_record, ranked)
+                    text = as_json({"prompt": line.text} | best | {"alternatives": alternatives})
                 else:
                     text = "\n".join(one_line(answer.text) for answer in ranked)
                 _write(output, text + "\n")

@@ -65,8 +65,8 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     yield "model", f"{family} {spec.kind}"
     for name, stack in spec.stacks.items():
         describe = _STACKS.get(stack.kind)
-        other = f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
-        yield name, describe(stack) if describe else other
+        general = f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
+        yield name, describe(stack) if describe else general
     if spec.head is not None:
         yield "head", _describe_head(spec.head, getattr(checkpoint.input, "labels", ()))
     yield from _weight_facts(checkpoint)
@@ -103,8 +103,8 @@ _RECURRENCES = {"ssru": "SSRU in place of self-attention", "average-attention": 
 
 
 def _describe_recurrent(stack: "RecurrentSpec") -> str:
-    both = " in both directions" * stack.bidirectional + " from the end" * stack.backward
-    parts = [f"{counted(stack.layers, 'layer')} of {stack.cell}, {stack.units} units{both}"]
+    directions = " in both directions" * stack.bidirectional + " from the end" * stack.backward
+    parts = [f"{counted(stack.layers, 'layer')} of {stack.cell}, {stack.units} units{directions}"]
     if stack.attention is not None:
         heads = f" of {counted(stack.attention.heads, 'head')}" if stack.attention.heads > 1 else ""
         parts.append(f"{stack.attention.score} attention{heads}")
@@ -161,10 +161,10 @@ def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     # models of 4 bits have tables and projections of 8
     count = weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES[precision] * parameters
     size = f"{count / 1e6:,.1f} MB"
-    held = checkpoint.precision
+    stored = checkpoint.precision
     if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
-        held += " with scales for its inputs (intgemm)"
-    yield "precision", f"{held} in the file; auto is {precision}, about {size} in memory"
+        stored += " with scales for its inputs (intgemm)"
+    yield "precision", f"{stored} in the file; auto is {precision}, about {size} in memory"
 
 
 def _translation_facts(text: "TranslationText") -> Facts:

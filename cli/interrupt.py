@@ -22,18 +22,18 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 def exit_on_signals() -> None:
     """From now on these signals end the process with exit code 128 + their number and no traceback."""
     # One that the parent chose to ignore (nohup, a background job) stays ignored.
-    wanted = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    wanted = [number for number in wanted if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    read, writing, owned = _channel()
-    watcher = threading.Thread(target=_watch, args=(read, owned, wanted), name="signals", daemon=True)
+    signals = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    signals = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    read, writing, owner = _channel()
+    watcher = threading.Thread(target=_watch, args=(read, owner, signals), name="signals", daemon=True)
     try:
         watcher.start()
     except RuntimeError:  # the system gives no thread: Python's handling, once compiled code returns
-        for number in wanted:
+        for number in signals:
             signal.signal(number, lambda number, frame: _end(number))
         return
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in wanted:
+    for number in signals:
         signal.signal(number, lambda number, frame: None)
 
 
@@ -81,10 +81,10 @@ def _channel() -> tuple[Callable[[], bytes], int, Any]:
     return lambda: pair[0].recv(1), pair[1].fileno(), pair
 
 
-def _watch(read: Callable[[], bytes], owned: Any, wanted: list[int]) -> None:
+def _watch(read: Callable[[], bytes], owner: Any, signals: list[int]) -> None:
     """The thread owns the descriptors: were they collected, they could become someone else's."""
     number = 0
-    while number not in wanted:
+    while number not in signals:
         number = read()[0]
     _end(number)
 

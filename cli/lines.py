@@ -238,26 +238,26 @@ def arriving_lines(source: Source, name: str) -> Iterator[bytes | None]:
 
     A line over LONGEST_LINE is cut, and yielded as soon as it is over. Raises FastattnError where reading fails.
     """
-    held = bytearray()  # of a line that has not ended
+    line = bytearray()  # of a line that has not ended
     dropping = new = False  # the rest of a line too long; lines given out since the last None
     while part := _next_part(source, name):
-        *ended, begun = part.split(b"\n")
+        *ended, tail = part.split(b"\n")
         for piece in ended:
             if not dropping:
-                yield bytes(held) + piece + b"\n"
-            held.clear()
+                yield bytes(line) + piece + b"\n"
+            line.clear()
             dropping, new = False, True
         if not dropping:
-            held += begun
-        if len(held) > files.LONGEST_LINE:
-            yield bytes(held)
-            held.clear()
+            line += tail
+        if len(line) > files.LONGEST_LINE:
+            yield bytes(line)
+            line.clear()
             dropping = new = True
         if new and not source.is_ready():
             yield None
             new = False
-    if held:
-        yield bytes(held)
+    if line:
+        yield bytes(line)
 
 
 def _next_part(source: Source, name: str) -> bytes:

@@ -83,8 +83,8 @@ def search(
     with open_output(None) as output, Progress() as progress:
         corpus_ND = open_array(vectors_path)
         if corpus_ND.ndim != 2 or corpus_ND.dtype not in ("float32", "float16", "int8", "uint8"):
-            wanted = "vectors of float32, float16, int8 or uint8 are expected"
-            raise InputError(f"{vectors_path}: {wanted}, got {corpus_ND.dtype} {corpus_ND.shape}")
+            expected = "vectors of float32, float16, int8 or uint8 are expected"
+            raise InputError(f"{vectors_path}: {expected}, got {corpus_ND.dtype} {corpus_ND.shape}")
         if corpus_ND.dtype.kind == "f" and calibration is not None:
             raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
         texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
@@ -93,12 +93,12 @@ def search(
 
         progress.clear()
         searched = {"threads": options["threads"], **without_none(device=options["device"])}
-        how = _query_options(encoder, corpus_ND, vectors_path, calibration)
-        function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
+        query_options = _query_options(encoder, corpus_ND, vectors_path, calibration)
+        function = "hamming" if query_options.get("output_dtype", "float32").endswith("binary") else score_function
         decimals, headed = 0 if function == "hamming" else 4, len(queries) != 1
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
-                vectors_QD = encoder.encode_query(queries_Q, **how)
+                vectors_QD = encoder.encode_query(queries_Q, **query_options)
                 nearest = semantic_search(vectors_QD, corpus_ND, top_k, function, **searched)
                 for query, scores_k, ids_k in zip(queries_Q, nearest.scores, nearest.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]

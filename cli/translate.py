@@ -331,12 +331,12 @@ def _results(
 
 
 def with_known(
-    translator: Any, paths: list[str], how: dict[str, Any], options: dict[str, Any], languages: tuple[str, str]
+    translator: Any, paths: list[str], settings: dict[str, Any], options: dict[str, Any], languages: tuple[str, str]
 ) -> Any:
     """The translator with what the options name around it.
 
-    paths, how  of its models: their folders and options, which tell cached translations from others
-    languages   from which and to which it translates, "" where nothing tells
+    paths, settings  of its models: their folders and options, which tell cached translations from others
+    languages        from which and to which it translates, "" where nothing tells
     """
     if not any(options[name] for name in NAMES):
         return translator
@@ -353,7 +353,7 @@ def with_known(
     if options["memory"]:
         translator = MemoryTranslator(translator, read_memory(options["memory"], *languages))
     if options["cache"]:
-        model = [VERSION, *map(_contents, paths), file_contents(options), options["keep"], options["guard"], how]
+        model = [VERSION, *map(_contents, paths), file_contents(options), options["keep"], options["guard"], settings]
         translator = CachedTranslator(translator, options["cache"], repr(model))
     return translator
 

@@ -177,5 +177,5 @@ def _row(line: str, form: str, location: str) -> "np.ndarray | None":
         with np.errstate(over="ignore"):
             return np.array(values, np.float32)  # None becomes NaN
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        wanted = "numbers between commas" if form == "csv" else '{"embedding": [numbers]}'
-        raise InputError(f"{location}: {wanted} expected, got {described(line)}") from None
+        expected = "numbers between commas" if form == "csv" else '{"embedding": [numbers]}'
+        raise InputError(f"{location}: {expected} expected, got {described(line)}") from None

@@ -125,9 +125,9 @@ def _search_and_convolve() -> None:
     grid, x_ND, filters_TD = PixelGrid(1, 2, 2), np.ones((4, 32), np.float32), np.ones((9, 32), np.float32)
     window, smaller = Window((3, 3), padding=(1, 1)), Window((1, 1))
     ways = ("float32", smaller), ("float32", window), ("bfloat16", window), ("int8", window), ("int4", window)
-    for precision, taken in ways:
-        weight_FD = np.ones((32, 32 * taken.size[0] * taken.size[1]), np.float32)
-        operations.convolve(x_ND, grid, taken, [operations.pack_linear(weight_FD, None, precision)])
+    for precision, shape in ways:
+        weight_FD = np.ones((32, 32 * shape.size[0] * shape.size[1]), np.float32)
+        operations.convolve(x_ND, grid, shape, [operations.pack_linear(weight_FD, None, precision)])
     operations.convolve_depthwise(x_ND, grid, window, filters_TD)
     operations.pool_windows(x_ND, grid, window, "max")
     operations.sample_pixels(x_ND, grid, np.zeros((1, 1, 2), np.float32), "edge")

@@ -40,9 +40,9 @@ def watched(message: str) -> Iterator[None]:
     finally:
         os.close(reading)
 
-    def end(how: bytes) -> None:
+    def end(end_mark: bytes) -> None:
         with contextlib.suppress(OSError):
-            os.write(writing, how)
+            os.write(writing, end_mark)
 
     end_by_signal = partial(end, b"!")
     interrupt.before_end.append(end_by_signal)
@@ -57,7 +57,7 @@ def watched(message: str) -> Iterator[None]:
         process.wait()
 
 
-def _begun(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
+def _descendants(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
     """Number -> start of the processes with ``mark`` in their environment, of ``known`` ones, and of what descends from
     them; none where there is no /proc.
 
@@ -87,11 +87,11 @@ def _end_all(mark: bytes, known: dict[int, bytes], rounds: int) -> None:
     """End them all, until so many looks in a row found none: one that is being started lacks the mark for a moment."""
     empty = 0
     for _ in range(_ROUNDS):
-        left = _begun(mark, known)
-        for number in left:
+        running = _descendants(mark, known)
+        for number in running:
             with contextlib.suppress(OSError):
                 os.kill(number, signal.SIGKILL)
-        empty = 0 if left else empty + 1
+        empty = 0 if running else empty + 1
         if empty == rounds:
             return
         time.sleep(_PAUSE)
@@ -108,7 +108,7 @@ def _watch() -> None:
     while True:
         # A look now and then: once the parent of Ray's agents is gone, nothing shows whose they are.
         if os.name == "posix" and not select.select([0], [], [], _LOOK)[0]:
-            known |= _begun(mark, {})
+            known |= _descendants(mark, {})
             continue
         last, part = part, os.read(0, 64)
         if not part:

@@ -74,7 +74,7 @@ class ResidualState:
         """The tensors by canonical name, batch norms folded; CheckpointError for others, of an unknown variant."""
         tensors: dict[str, np.ndarray] = {}
 
-        def add(ours: str, conv: str, norm: str) -> None:
+        def add(target: str, conv: str, norm: str) -> None:
             mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM_TENSORS)
             statistics = BatchNorm(mean, variance, weight, bias)
             self._left.discard(f"{norm}.num_batches_tracked")
@@ -82,28 +82,28 @@ class ResidualState:
             if weight_FCYX.ndim != 4 or any(vector.shape != weight_FCYX.shape[:1] for vector in statistics[:4]):
                 raise CheckpointError(f"{self.where}: {conv} {list(weight_FCYX.shape)} and {norm} do not fit")
             with np.errstate(all="ignore"):  # weights of any size are data
-                weight_FE, tensors[f"{name}.{ours}.bias"] = statistics.folded(tap_rows(weight_FCYX))
-            tensors[f"{name}.{ours}.weight"] = weight_FE
+                weight_FE, tensors[f"{name}.{target}.bias"] = statistics.folded(tap_rows(weight_FCYX))
+            tensors[f"{name}.{target}.weight"] = weight_FE
 
         add("stem", "conv1.weight", "bn1")
         numbers = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
         for i, (place, (stage, block)) in enumerate(zip(spec.places, numbers)):
-            theirs, ours = f"layer{stage}.{block}", f"layers.{i}"
+            stored, layer = f"layer{stage}.{block}", f"layers.{i}"
             for k in range(1, 3 + (spec.expansion > 1)):
-                add(f"{ours}.{k}", f"{theirs}.conv{k}.weight", f"{theirs}.bn{k}")
+                add(f"{layer}.{k}", f"{stored}.conv{k}.weight", f"{stored}.bn{k}")
             if place.has_shortcut:
-                add(f"{ours}.shortcut", f"{theirs}.downsample.0.weight", f"{theirs}.downsample.1")
+                add(f"{layer}.shortcut", f"{stored}.downsample.0.weight", f"{stored}.downsample.1")
             if spec.gate != "none":
-                inner = f"{theirs}.se" + ".channel" * (spec.gate == "cbam")
+                inner = f"{stored}.se" + ".channel" * (spec.gate == "cbam")
                 for fc, outputs in (("fc1", place.squeezed), ("fc2", place.outputs)):
                     weight = self._take(f"{inner}.{fc}.weight")
-                    tensors[f"{name}.{ours}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
+                    tensors[f"{name}.{layer}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
                     bias = f"{inner}.{fc}.bias"
                     bias_F = self._take(bias) if bias in self._arrays else np.zeros(outputs, np.float32)
                     # CBAM adds an MLP's two results
-                    tensors[f"{name}.{ours}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
+                    tensors[f"{name}.{layer}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
             if spec.gate == "cbam":
-                add(f"{ours}.gate.spatial", f"{theirs}.se.spatial.conv.conv.weight", f"{theirs}.se.spatial.conv.bn")
+                add(f"{layer}.gate.spatial", f"{stored}.se.spatial.conv.conv.weight", f"{stored}.se.spatial.conv.bn")
         if self._left:
             listed = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
             problems = "; ".join(first_of(listed, "unexpected"))

@@ -150,8 +150,8 @@ def map_shapes(
             number = str(numbers[stack][int(number)])
         last = entry.ends[end == "bias"]
         names = tuple(
-            theirs and theirs.replace("STACK", stack).replace("#", number or "").replace("*", last)
-            for theirs in entry.names
+            source and source.replace("STACK", stack).replace("#", number or "").replace("*", last)
+            for source in entry.names
         )
         parts[name] = replace(entry, names=names, shape=shape)
     return parts
@@ -183,7 +183,7 @@ def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]
     by_sources: dict[tuple, Tensor] = {}
     tensors = {}
     for name, part in parts.items():
-        arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
+        arrays = tuple(id(stored[source]) if source and source in stored else source for source in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
         cut = part.skip, part.piece, part.kernel, part.heads, part.first, part.relu
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)

@@ -103,15 +103,15 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, answer = time.perf_counter(), Answer(scope, send)
+        start, answer = time.perf_counter(), Answer(scope, send)
         ACTIVE.inc()
         try:
-            await self._answer(scope, receive, answer, begun + self._settings.timeout)
+            await self._answer(scope, receive, answer, start + self._settings.timeout)
         except Refusal as refusal:
             await answer.refuse(refusal, self._error_body(scope["path"], refusal.status, str(refusal)))
         finally:
             ACTIVE.dec()
-            self._note(scope, answer, time.perf_counter() - begun)
+            self._note(scope, answer, time.perf_counter() - start)
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "Answer", ends: float) -> None:
         """``ends``: when the clock has run down, by ``time.perf_counter``."""
@@ -201,8 +201,8 @@ class Gate:
         work = asyncio.ensure_future(self._app(scope, receive_read, answer.send))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            left = max(0.0, ends - time.perf_counter())
-            await asyncio.wait({work, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            remaining = max(0.0, ends - time.perf_counter())
+            await asyncio.wait({work, gone}, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
             elif gone.done():
@@ -296,8 +296,8 @@ def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
     fields_read = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
     read = json.dumps(fields_read, ensure_ascii=False).encode()
-    others = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
-    headers = [*others, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
+    kept_headers = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
+    headers = [*kept_headers, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
     return {**scope, "headers": headers}, read
 
 

@@ -105,13 +105,15 @@ class Service:
             chosen = [b for b, used in enumerate(codes) if used == code]
             async with self.models.use(pairs[code, target]) as model:
                 beam = max(model.default_options.beam_size, alternatives + 1)
-                how = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
+                arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].names_languages:
-                    how |= {"source_lang": code, "target_lang": target}
-                call = partial(model.translate_async, **how)
+                    arguments |= {"source_lang": code, "target_lang": target}
+                call = partial(model.translate_async, **arguments)
                 for b, result in zip(chosen, await call([texts[b] for b in chosen], **options)):
-                    links, others = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
-                    translations[b] = Translated(result.text, code, target, tuple(others), detected[b], tuple(links))
+                    links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
+                    translations[b] = Translated(
+                        result.text, code, target, tuple(hypotheses), detected[b], tuple(links)
+                    )
         return translations
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
@@ -135,11 +137,11 @@ class Service:
         async with self.models.use(name) as encoder:
             read = [text if isinstance(text, str) else encoder.decode(text) for text in texts]
             charge = self.check_size(read)
-            how = {"long": "truncate" if truncate else "error", **options}
-            if (wanted := options.get("truncate_dim") or 0) > encoder.dimension:
-                raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {wanted}")
+            arguments = {"long": "truncate" if truncate else "error", **options}
+            if (dimensions := options.get("truncate_dim") or 0) > encoder.dimension:
+                raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {dimensions}")
             charge()
-            vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **how)
+            vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **arguments)
             tokens = int((await asyncio.to_thread(encoder.count_tokens, read)).sum()) if count else 0
         return vectors_BD, tokens, name
 
@@ -163,11 +165,11 @@ class Service:
             await asyncio.to_thread(_check_lengths, model, texts, truncate)
             charge()
             labels: list[Any] = [None] * len(texts)
-            for alone in (True, False):
-                chosen = [b for b, text in enumerate(texts) if (len(text) == 1) == alone]
+            for is_single in (True, False):
+                chosen = [b for b, text in enumerate(texts) if (len(text) == 1) == is_single]
                 for at in range(0, len(chosen), TOGETHER):
                     part = chosen[at : at + TOGETHER]
-                    read = [texts[b][0] if alone else texts[b] for b in part]
+                    read = [texts[b][0] if is_single else texts[b] for b in part]
                     for b, ranked in zip(part, await asyncio.to_thread(model.classify, read)):
                         labels[b] = ranked
             return labels

@@ -21,17 +21,17 @@ GREATEST = 2**31 - 1  # of a distance
 STRETCHES = ("yarn", "llama3", "longrope")
 
 
-def check_known(what: str, name: str, known: Iterable[str]) -> None:
+def check_known(label: str, name: str, known: Iterable[str]) -> None:
     """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
     if name not in known:
-        raise CheckpointError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+        raise CheckpointError(f"unknown {label} {name!r}; known: {', '.join(known)}")
 
 
 def check_counts(least: int, **counts: int) -> None:
-    wanted = f"be at least {least}" if least else "not be negative"
+    expected = f"be at least {least}" if least else "not be negative"
     for name, count in counts.items():
         if count < least:
-            raise CheckpointError(f"{name} should {wanted}, is {count}")
+            raise CheckpointError(f"{name} should {expected}, is {count}")
 
 
 def check_cap(name: str, cap: float) -> None:
@@ -39,11 +39,11 @@ def check_cap(name: str, cap: float) -> None:
         raise CheckpointError(f"{name} should be 0 or between 1e-30 and 1e30, is {cap:g}")
 
 
-def check_layers(what: str, numbers: Sequence[int], layers: int) -> None:
+def check_layers(action: str, numbers: Sequence[int], layers: int) -> None:
     """The layers of those numbers should do ``what``; there are so many."""
     for number in numbers:
         if not 0 <= number < layers:
-            raise CheckpointError(f"layer {number} should {what}, but there are {layers} layers")
+            raise CheckpointError(f"layer {number} should {action}, but there are {layers} layers")
 
 
 @dataclass(frozen=True)
@@ -412,9 +412,9 @@ class ModelSpec:
             return
         if encoder is None:
             raise CheckpointError("cross-attention needs an encoder")
-        taken = getattr(decoder, "memory", decoder.width)
-        if taken != encoder.width:
-            raise CheckpointError(f"the decoder takes rows of width {taken}, the encoder gives {encoder.width}")
+        memory_width = getattr(decoder, "memory", decoder.width)
+        if memory_width != encoder.width:
+            raise CheckpointError(f"the decoder takes rows of width {memory_width}, the encoder gives {encoder.width}")
 
     @property
     def stacks(self) -> dict[str, StackSpec]:

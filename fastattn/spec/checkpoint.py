@@ -116,9 +116,9 @@ class Checkpoint:
     def without_head(self) -> "Checkpoint":
         if self.spec.head is None:
             return self
-        kept = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
+        tensors = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
         unlabelled = replace(self.input, labels=()) if isinstance(self.input, EncoderText) else self.input
-        return replace(self, spec=replace(self.spec, head=None), tensors=kept, input=unlabelled)
+        return replace(self, spec=replace(self.spec, head=None), tensors=tensors, input=unlabelled)
 
 
 @dataclass(frozen=True)

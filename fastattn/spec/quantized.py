@@ -213,8 +213,8 @@ def equal(first: Tensor, second: Tensor) -> bool:
         return False
     pair = unread(first), unread(second)
     for start, stop in pair[0].parts():
-        rows, others = (as_float32(each.read(start, stop)) for each in pair)
-        same = np.array_equal(rows, others)
+        rows, second_rows = (as_float32(each.read(start, stop)) for each in pair)
+        same = np.array_equal(rows, second_rows)
         for each in pair:
             each.forget(start, stop)
         if not same:
@@ -226,9 +226,9 @@ def take(tensor: Any, rows_F: np.ndarray) -> Any:
     """The rows of a tensor, or the numbers of a vector; -1: zeros."""
     if not isinstance(tensor, np.ndarray):
         return tensor.take(rows_F)
-    taken = tensor[rows_F]
-    taken[rows_F < 0] = 0
-    return taken
+    rows = tensor[rows_F]
+    rows[rows_F < 0] = 0
+    return rows
 
 
 def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

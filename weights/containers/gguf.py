@@ -224,29 +224,29 @@ def parse_gguf(data: memoryview, where: str) -> GGUF:
     return GGUF(metadata, _tensors(entries, data[begin:], alignment, where))
 
 
-def _check_count(reader: ByteReader, count: int, least: int, what: str) -> None:
+def _check_count(reader: ByteReader, count: int, least: int, label: str) -> None:
     """Raise CheckpointError unless the bytes that remain can hold so many of at least ``least`` bytes."""
-    if count > MOST and what in ("keys", "tensors"):
-        raise reader.error(f"{count} {what}, more than {MOST}")
+    if count > MOST and label in ("keys", "tensors"):
+        raise reader.error(f"{count} {label}, more than {MOST}")
     if count * least > reader.remaining:
-        raise reader.error(f"expected {count} {what}, {reader.remaining} bytes remain (is the file complete?)")
+        raise reader.error(f"expected {count} {label}, {reader.remaining} bytes remain (is the file complete?)")
 
 
-def _name(reader: ByteReader, what: str, known: dict[str, Any]) -> str:
-    name = _string(reader, what)
+def _name(reader: ByteReader, label: str, known: dict[str, Any]) -> str:
+    name = _string(reader, label)
     if not name or not name.isprintable() or len(name) > 1000:
-        raise reader.error(f"{what} should be printable, is {shorten(name)}")
+        raise reader.error(f"{label} should be printable, is {shorten(name)}")
     if name in known:
-        raise reader.error(f"{what} is given twice: {name}")
+        raise reader.error(f"{label} is given twice: {name}")
     return name
 
 
-def _string(reader: ByteReader, what: str) -> str:
-    length = reader.number("Q", what)
+def _string(reader: ByteReader, label: str) -> str:
+    length = reader.number("Q", label)
     try:
-        return str(reader.take(length, what), "utf-8")
+        return str(reader.take(length, label), "utf-8")
     except UnicodeDecodeError:
-        raise reader.error(f"{what} is not UTF-8") from None
+        raise reader.error(f"{label} is not UTF-8") from None
 
 
 def _value(reader: ByteReader, kind: int) -> Any:

@@ -189,8 +189,8 @@ def as_json(value: object) -> bytes:
 def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) -> dict[str, Any]:
     """The fields of a dataclass, nested ones too, for ``json.dumps``; without those ``stored_separately``."""
     names = [field.name for field in dataclasses.fields(value) if field.name not in (stored_separately or {})]
-    held = {name: getattr(value, name) for name in names}
-    return {name: to_plain(inner) if dataclasses.is_dataclass(inner) else inner for name, inner in held.items()}
+    values = {name: getattr(value, name) for name in names}
+    return {name: to_plain(inner) if dataclasses.is_dataclass(inner) else inner for name, inner in values.items()}
 
 
 def from_plain(
@@ -247,9 +247,9 @@ def _convert(
     if dataclasses.is_dataclass(hint):
         kind: Any = kinds[hint](value) if hint in kinds else hint
         return from_plain(kind, value, name, problems, None, kinds)
-    what, fits = PLAIN[hint]
+    label, fits = PLAIN[hint]
     if not fits(value):
-        problems.append(f"{name} should be {what}, is {shorten(value)}")
+        problems.append(f"{name} should be {label}, is {shorten(value)}")
         return None
     if hint == tuple[tuple[int, ...], ...]:
         return tuple(tuple(inner) for inner in value)  # type: ignore[attr-defined]

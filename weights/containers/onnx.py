@@ -138,24 +138,24 @@ def _with_cell(
     operation: str, node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
 ) -> dict[str, StoredTensor]:
     """The tensors, those of the node by PyTorch's names."""
-    what, gates = f"{where}: its {operation}", len(GATES[operation])
+    label, gates = f"{where}: its {operation}", len(GATES[operation])
     inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
     if any(inputs[PEEPHOLES:]):
-        raise CheckpointError(f"{what} with peepholes is not supported")
+        raise CheckpointError(f"{label} with peepholes is not supported")
     names = inputs[W : B + 1]
     if len(names) != B or not all(name in tensors and tensors[name].shape for name in names):
-        raise CheckpointError(f"{what}'s weights and biases should be initialisers, are {shorten(names)}")
+        raise CheckpointError(f"{label}'s weights and biases should be initialisers, are {shorten(names)}")
     units = tensors[names[R - W]].shape[-1]
     attributes = dict(_attribute(_bytes(value, where), where) for field, value in node if field == NODE_ATTRIBUTE)
     for name, value in attributes.items():
         if value not in (ATTRIBUTES | {"hidden_size": [units]}).get(name, []):
-            raise CheckpointError(f"{what} with {shorten(name)} {shorten(value)} is not supported")
+            raise CheckpointError(f"{label} with {shorten(name)} {shorten(value)} is not supported")
     count, rows = DIRECTIONS[str(attributes.get("direction", "forward"))], gates * units
     expected = {"W": (count, rows, *tensors[names[0]].shape[2:]), "R": (count, rows, units), "B": (count, 2 * rows)}
     arrays = {}
     for (letter, shape), name in zip(expected.items(), names):
         if tensors[name].shape != shape:
-            raise CheckpointError(f"{what}'s {letter} should be {list(shape)}, is {list(tensors[name].shape)}")
+            raise CheckpointError(f"{label}'s {letter} should be {list(shape)}, is {list(tensors[name].shape)}")
         arrays[letter] = tensors[name].float32().reshape(count, 1 + (letter == "B"), gates, units, *shape[2:])
     cell = operation.lower()
     if cell == "gru" and not attributes.get("linear_before_reset"):

@@ -30,10 +30,10 @@ PRECISIONS = ("float32", "int8")
 CODES = {dtype: code for code, dtype in TYPES.items()}
 MOST_POSITIONS = 4096  # rows of a table of positions that the format cannot count as this model does
 RELATIVE = "self_attention/relative_attention_bias"
-_LAYER = {ours: theirs for theirs, ours in spec.LAYER_PARTS.items()}
-_STACK = {ours: theirs for theirs, ours in spec.STACK_PARTS.items()}  # an encoder has several embeddings, numbered
-_OTHERS = {ours: theirs for theirs, ours in spec.OTHERS.items()}
-_NORM_ENDS = {ours: theirs for theirs, ours in spec.ENDS.items() if theirs in ("gamma", "beta")}
+_LAYER = {canonical: stored for stored, canonical in spec.LAYER_PARTS.items()}
+_STACK = {canonical: stored for stored, canonical in spec.STACK_PARTS.items()}  # an encoder numbers its embeddings
+_OTHERS = {canonical: stored for stored, canonical in spec.OTHERS.items()}
+_NORM_ENDS = {canonical: stored for stored, canonical in spec.ENDS.items() if stored in ("gamma", "beta")}
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def _entries(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[Entry]
     """(the weights, alias -> name of a tied tensor)."""
     first: dict[int, str] = {}
     entries, aliases = [], {}
-    for ours, tensor in tensors.items():
-        name = _name(ours)
+    for canonical, tensor in tensors.items():
+        name = _name(canonical)
         if id(tensor) in first:
             aliases[name] = first[id(tensor)]
             continue
@@ -103,38 +103,38 @@ def _entries(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[Entry]
         if precision == "float32" or len(tensor.shape) != 2 or not name.endswith("/weight"):
             entries.append(Entry(name, "float32", tensor.shape, partial(as_float32, tensor)))
         else:
-            entries.append(Entry(name, "int8", tensor.shape, partial(_int8, tensor, ours)))
-            entries.append(Entry(f"{name}_scale", "float32", tensor.shape[:1], partial(_scales, tensor, ours)))
+            entries.append(Entry(name, "int8", tensor.shape, partial(_int8, tensor, canonical)))
+            entries.append(Entry(f"{name}_scale", "float32", tensor.shape[:1], partial(_scales, tensor, canonical)))
     return entries, aliases
 
 
-def _name(ours: str) -> str:
+def _name(canonical: str) -> str:
     """The variable's name of a canonical one; CheckpointError for a tensor that the format does not have."""
-    if ours in _OTHERS:
-        return _OTHERS[ours]
-    stack, layer, number, part, end = NAME.fullmatch(ours).groups()  # type: ignore[union-attr]
+    if canonical in _OTHERS:
+        return _OTHERS[canonical]
+    stack, layer, number, part, end = NAME.fullmatch(canonical).groups()  # type: ignore[union-attr]
     if part.endswith("relative_bias"):  # of a layer's own, or of the first, which all share
         return f"{stack}/layer_{number or 0}/{RELATIVE}"
-    theirs = (_LAYER if layer else _STACK).get(part)
-    if theirs is None or end is None:
-        raise CheckpointError(f"CTranslate2's format has no place for {ours}")
-    if ours == "decoder.embedding.weight":
-        theirs = "embeddings"
+    stored = (_LAYER if layer else _STACK).get(part)
+    if stored is None or end is None:
+        raise CheckpointError(f"CTranslate2's format has no place for {canonical}")
+    if canonical == "decoder.embedding.weight":
+        stored = "embeddings"
     scope = f"{stack}/layer_{number}" if layer else stack
-    return f"{scope}/{theirs}/{_NORM_ENDS[end] if part.endswith('norm') else end}"
+    return f"{scope}/{stored}/{_NORM_ENDS[end] if part.endswith('norm') else end}"
 
 
 def _int8(tensor: Tensor, name: str) -> np.ndarray:
-    kept = _kept(tensor)
-    return kept.values_FD if kept is not None else quantize(as_float32(tensor), name).values_FD
+    stored = _stored_int8(tensor)
+    return stored.values_FD if stored is not None else quantize(as_float32(tensor), name).values_FD
 
 
 def _scales(tensor: Tensor, name: str) -> np.ndarray:
-    kept = _kept(tensor)
-    return np.float32(1) / (kept.multipliers_F if kept is not None else row_multipliers(as_float32(tensor), name))
+    stored = _stored_int8(tensor)
+    return np.float32(1) / (stored.multipliers_F if stored is not None else row_multipliers(as_float32(tensor), name))
 
 
-def _kept(tensor: Tensor) -> QuantizedTensor | None:
+def _stored_int8(tensor: Tensor) -> QuantizedTensor | None:
     """A tensor that is int8 already, unless its columns were scaled, which the format cannot say."""
     return tensor if isinstance(tensor, QuantizedTensor) and tensor.input_factors_D is None else None
 
@@ -226,7 +226,7 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
         spare = [token or f"<unused{i}>" for i, token in enumerate(tokens)]  # a row that no token has
         files[f"{name}.json"] = as_json(spare)
     source, target = text.source_model, text.target_model
-    others = {
+    optional = {
         "source.spm": source,
         "target.spm": target or source,
         "vmap.txt": text.vocabulary_map,
@@ -234,8 +234,8 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
         "tokenizer.json": text.tokenizer,
     }
     if text.languages is not None and text.languages.source == "after" and text.decoder_start_token is not None:
-        others["tokenizer_config.json"] = as_json({"legacy_behaviour": True})
-    return files | {name: content for name, content in others.items() if content is not None}
+        optional["tokenizer_config.json"] = as_json({"legacy_behaviour": True})
+    return files | {name: content for name, content in optional.items() if content is not None}
 
 
 def _write_model(

@@ -89,26 +89,26 @@ class ModelFile:
 
 
 class _Reader(ByteReader):
-    def count(self, what: str, least_size: int) -> int:
+    def count(self, label: str, least_size: int) -> int:
         """A number of entries of at least ``least_size`` bytes each."""
-        count = self.number("I", what)
+        count = self.number("I", label)
         if count * least_size > self.remaining:
-            raise self.error(f"{what} {count} needs at least {count * least_size} bytes, {self.remaining} remain")
+            raise self.error(f"{label} {count} needs at least {count * least_size} bytes, {self.remaining} remain")
         return count
 
-    def text(self, what: str) -> str:
-        size = self.number("H", f"the length of {what}")
+    def text(self, label: str) -> str:
+        size = self.number("H", f"the length of {label}")
         if not 1 <= size <= LONGEST_NAME:
-            raise self.error(f"{what} should have 1 to {LONGEST_NAME} bytes, has {size}")
-        raw = bytes(self.take(size, what))
+            raise self.error(f"{label} should have 1 to {LONGEST_NAME} bytes, has {size}")
+        raw = bytes(self.take(size, label))
         if raw[-1] or 0 in raw[:-1]:
-            raise self.error(f"{what} should end at its only NUL, is {raw[:60]!r}")
+            raise self.error(f"{label} should end at its only NUL, is {raw[:60]!r}")
         try:
             text = raw[:-1].decode()
         except UnicodeDecodeError:
-            raise self.error(f"{what} should be UTF-8, is {raw[:60]!r}") from None
+            raise self.error(f"{label} should be UTF-8, is {raw[:60]!r}") from None
         if not text.isprintable():
-            raise self.error(f"{what} should be printable, is {ascii(text[:60])}")
+            raise self.error(f"{label} should be printable, is {ascii(text[:60])}")
         return text
 
 

@@ -269,8 +269,8 @@ def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, pro
 
 def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
     tables = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
-    first, *others = {id(table): table.float32 for table in tables if table is not None}.values()
-    own = not all(np.array_equal(table, first) for table in others)
+    first, *further = {id(table): table.float32 for table in tables if table is not None}.values()
+    own = not all(np.array_equal(table, first) for table in further)
     buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
     distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))
     if buckets < 4 or distance <= buckets // 2:
@@ -316,12 +316,12 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
     for name, variable in variables.items():
         canonical = _canonical_name(name)
         # An encoder's output does not need the pooler.
-        others = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
-        if canonical is not None or not others:
+        is_read_elsewhere = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
+        if canonical is not None or not is_read_elsewhere:
             named[canonical or name] = variable
-    for stack, its in spec.stacks.items():
-        own = its.positions.of_each_layer  # else all use the first layer's table, as in T5
-        for i in range((its.layers if own else 1) if its.positions.kind == "relative" else 0):
+    for stack, stack_spec in spec.stacks.items():
+        own = stack_spec.positions.of_each_layer  # else all use the first layer's table, as in T5
+        for i in range((stack_spec.layers if own else 1) if stack_spec.positions.kind == "relative" else 0):
             scope = f"{stack}.layers.{i}.self_attention" if own else stack
             named[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
     parts = canonical_sources(spec)
@@ -348,7 +348,7 @@ def _canonical_name(name: str) -> str | None:
     match = NAME.fullmatch(name)
     if match is None:
         return None
-    stack, layer, number, theirs, end = match.groups()
-    part = (LAYER_PARTS if layer else STACK_PARTS).get(theirs)
+    stack, layer, number, stored_part, end = match.groups()
+    part = (LAYER_PARTS if layer else STACK_PARTS).get(stored_part)
     scope = f"{stack}.layers.{int(number)}" if layer else stack
     return f"{scope}.{part}.{ENDS[end]}" if part else None

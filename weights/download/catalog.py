@@ -42,8 +42,8 @@ class CatalogEntry:
     @property
     def folder_name(self) -> str:
         """The name and a digest of what is kept, so that a folder of an older release is never used for this one."""
-        kept = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
-        return f"{self.name}-{hashlib.sha256(kept.encode()).hexdigest()[:8]}"
+        contents = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
+        return f"{self.name}-{hashlib.sha256(contents.encode()).hexdigest()[:8]}"
 
     @property
     def folder(self) -> Path:
@@ -221,7 +221,7 @@ def translation_between(source: str | None, target: str | None) -> CatalogEntry:
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
-    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
+    direction = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
     source, target = (None if code is None else code.lower() for code in (source, target))
     pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
     fitting = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
@@ -229,9 +229,9 @@ def translation_between(source: str | None, target: str | None) -> CatalogEntry:
         return fitting[0]
     there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
     if fitting:
-        raise InputError(f"several models translate {wanted}; there are: {there}")
+        raise InputError(f"several models translate {direction}; there are: {there}")
     raise InputError(
-        f"no model of the catalog translates {wanted}; there are: {there}{_on_the_hub(source, target, ', try -m ')}"
+        f"no model of the catalog translates {direction}; there are: {there}{_on_the_hub(source, target, ', try -m ')}"
     )
 
 

@@ -96,11 +96,11 @@ def best_model(source: str, target: str, quality: str | None = None) -> FirefoxM
     Raises InputError for an unknown quality, DownloadError where the list cannot be read.
     """
     check_quality(quality)
-    wanted = QUALITIES.index(quality or QUALITIES[-1])
+    rank_of_quality = QUALITIES.index(quality or QUALITIES[-1])
 
     def rank(model: FirefoxModel) -> tuple[bool, int, int]:
         quality = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
-        return not model.released, abs(quality - wanted), -quality
+        return not model.released, abs(quality - rank_of_quality), -quality
 
     fitting = (each for each in listed_models() if (iso_code(each.source), iso_code(each.target)) == (source, target))
     return min(fitting, key=rank, default=None)
@@ -119,11 +119,11 @@ def listed_models() -> list[FirefoxModel]:
     """
     url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
-    kept, age = None, 0.0
+    stored, age = None, 0.0
     with suppress(OSError, CheckpointError):  # there is none, or it is damaged
-        kept, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
-    if kept is not None and (is_offline() or 0 <= age < A_DAY):
-        return kept
+        stored, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
+    if stored is not None and (is_offline() or 0 <= age < A_DAY):
+        return stored
     if is_offline():
         raise DownloadError(
             "no list of Firefox's models is kept here, and FASTATTN_OFFLINE forbids the network; when online, run: "
@@ -135,10 +135,10 @@ def listed_models() -> list[FirefoxModel]:
         models = _parse(data, url)
     except (TransportError, CheckpointError, DownloadError) as error:
         reason = error if isinstance(error, DownloadError) else f"cannot read the list of models {url}: {error}"
-        if kept is None:
+        if stored is None:
             raise DownloadError(str(reason)) from None
         warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {reason}")
-        return kept
+        return stored
     source = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
     def fill(staging: Path, contents: Path) -> None:

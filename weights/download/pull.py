@@ -73,11 +73,11 @@ def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.parent / f".lock-{name}") as alone:
+        with _lock(folder.parent / f".lock-{name}") as is_locked:
             if not folder.is_dir():
-                for left in folder.parent.iterdir() if alone else ():  # the files of killed pulls of this name
-                    if left.name.startswith(_temporary_prefix(name)):
-                        shutil.rmtree(left, ignore_errors=True)
+                for remains in folder.parent.iterdir() if is_locked else ():  # the files of killed pulls of this name
+                    if remains.name.startswith(_temporary_prefix(name)):
+                        shutil.rmtree(remains, ignore_errors=True)
                 _fill(folder, name, fill)
     except OSError as error:
         raise DownloadError(

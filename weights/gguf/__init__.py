@@ -32,7 +32,7 @@ def read(directory: Directory) -> Checkpoint:
     parts = [name]
     if match:
         count = int(match[3])
-        parts = [other for other in there if (same := PART.fullmatch(other)) and same[1] == match[1]]
+        parts = [file for file in there if (same := PART.fullmatch(file)) and same[1] == match[1]]
         if parts != [f"{match[1]}-{i + 1:05}-of-{match[3]}{END}" for i in range(count)]:
             raise CheckpointError(f"{path}: there should be {count} parts of {match[1]}, there are {len(parts)}")
     if not path.is_file() and len(there) > len(parts):

@@ -129,9 +129,9 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
     )
     plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
     stated = {key: keys.values[key] for key in plain if keys.has(key)}
-    others = [key for key, value in stated.items() if not isinstance(value, int | float) or value != plain[key]]
-    if others:
-        raise CheckpointError(f"{keys.where}: not supported: {', '.join(others)}")
+    unsupported = [key for key, value in stated.items() if not isinstance(value, int | float) or value != plain[key]]
+    if unsupported:
+        raise CheckpointError(f"{keys.where}: not supported: {', '.join(unsupported)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
         raise CheckpointError(f"{where}: there should be a matrix {EMBEDDING}")
     heads = keys.integer("attention.head_count", minimum=1)
@@ -180,8 +180,8 @@ def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
     if kind == "yarn":
         length = keys.integer("rope.scaling.original_context_length", minimum=1)
         scaling["original_max_position_embeddings"] = length
-        for ours, theirs in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
-            scaling[ours] = keys.number(f"rope.scaling.{theirs}", 0.0) or None
+        for field, key in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
+            scaling[field] = keys.number(f"rope.scaling.{key}", 0.0) or None
     return scaling
 
 

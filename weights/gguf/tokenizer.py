@@ -115,7 +115,7 @@ def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText
         max_length=max_length,
         end_ids=tuple(sorted(stated | listed)),
         chat_template=chat_template(*(metadata.string(CHAT + end, "") for end in ("", ".tool_use"))),
-        special_tokens={theirs: tokens[named[name]] for name, theirs in NAMES.items() if named[name] >= 0},
+        special_tokens={field: tokens[named[name]] for name, field in NAMES.items() if named[name] >= 0},
     )
 
 

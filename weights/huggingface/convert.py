@@ -88,15 +88,15 @@ def _form(checkpoint: Checkpoint) -> WrittenForm:
             "a Hugging Face folder is written of Transformers without a head, which this model is not"
         )
     forms = {"encoder-decoder": _translators, "encoder": _of_one_stack, "decoder": _of_one_stack}
-    kinds, problem, wanted = [], "", _plain(model)
-    for form, said in forms[model.kind](checkpoint) if model.kind in forms else ():
+    kinds, problem, plain_model = [], "", _plain(model)
+    for form, described in forms[model.kind](checkpoint) if model.kind in forms else ():
         kinds.append(form.config["model_type"])
-        plain = _plain(said)
-        if plain == wanted:
+        plain = _plain(described)
+        if plain == plain_model:
             return form
         differing = [
             f"{name}'s {field.replace('_', ' ')}"
-            for name, stack in wanted.stacks.items()
+            for name, stack in plain_model.stacks.items()
             for field, value in vars(stack).items()
             if name in plain.stacks and getattr(plain.stacks[name], field) != value
         ]
@@ -186,11 +186,11 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
     for kind in _own_first(TRANSLATORS, checkpoint):
         reading = _read(find_translator, common | {"model_type": kind})
         if reading is not None:
-            architecture, values, said = reading
+            architecture, values, spec = reading
             ties = architecture.tied(values)
             if (SHARED in ties) == shared and (HEAD in ties) == tied:
                 config = values.values | {"architectures": [architecture.classes[0]]}
-                yield (WrittenForm(config, map_tensors(architecture.table(values, said), said), "model.", ties), said)
+                yield (WrittenForm(config, map_tensors(architecture.table(values, spec), spec), "model.", ties), spec)
 
 
 def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
@@ -229,9 +229,9 @@ def _of_one_stack(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSp
         for sizes in _sizes(stack):
             reading = _read(find, sizes | named)
             if reading is not None and reading[0].numbers is None:
-                architecture, values, said = reading
-                model = ModelSpec(name, **{name: said})
-                parts = map_tensors(architecture.table(values, said), model)
+                architecture, values, spec = reading
+                model = ModelSpec(name, **{name: spec})
+                parts = map_tensors(architecture.table(values, spec), model)
                 yield WrittenForm(values.values, parts, "model." * (name == "decoder")), model
 
 
@@ -242,11 +242,11 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
     """Name in the file -> (shape, a function that makes the values), each the part of a tensor that the table takes."""
     stored: Stored = {}
     pieces: dict[str, dict[int, Tensor]] = {}
-    for ours, part in form.parts.items():
-        tensor = tensors.get(ours)
+    for canonical, part in form.parts.items():
+        tensor = tensors.get(canonical)
         changed = part.kernel or part.heads or part.first or part.relu or part.offset
         if changed or (tensor is None and part.plus is None):
-            raise CheckpointError(f"{ours} has no inverse in this architecture's table")
+            raise CheckpointError(f"{canonical} has no inverse in this architecture's table")
         if part.piece != (0, 1):
             pieces.setdefault(str(part.names[0]), {})[part.piece[0]] = tensor  # type: ignore[assignment]
             continue
@@ -261,15 +261,15 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
             begin += rows
             if name is None:
                 if as_float32(tensor)[cut].any():
-                    raise CheckpointError(f"{ours} is not zero, and this architecture has none")
+                    raise CheckpointError(f"{canonical} is not zero, and this architecture has none")
             elif name not in form.tied:
                 stored[name] = (part.source_shapes[name], partial(_cut, tensor, cut, part))
             else:
                 tied = SHARED if SHARED in form.tied else TARGET
                 stored[tied] = (part.source_shapes[name], partial(as_float32, tensor))
-    for ours in tensors.keys() - form.parts.keys():
-        if as_float32(tensors[ours]).any():
-            raise CheckpointError(f"{ours} has no place in this architecture")
+    for canonical in tensors.keys() - form.parts.keys():
+        if as_float32(tensors[canonical]).any():
+            raise CheckpointError(f"{canonical} has no place in this architecture")
     for name, parts in pieces.items():
         shapes = [parts[i].shape for i in sorted(parts)]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
@@ -336,7 +336,7 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
 
 def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
     decoding = text.decoding
-    settings = {theirs: v for ours, theirs in SETTINGS.items() if (v := getattr(decoding, ours)) is not None}
+    settings = {name: v for field, name in SETTINGS.items() if (v := getattr(decoding, field)) is not None}
     settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
     if decoding.forced_tokens:

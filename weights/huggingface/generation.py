@@ -71,19 +71,19 @@ def read_settings(
                 None: of a translation model, whose reader takes what is ``never_produced`` out of the output
     Raises CheckpointError for values of a wrong type and for invalid ids.
     """
-    settings: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
-    settings |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
+    settings: dict[str, Any] = {field: values.integer(name) for name, field in COUNTS.items() if values.has(name)}
+    settings |= {field: values.number(name) for name, field in NUMBERS.items() if values.has(name)}
     for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)) if ends is None else ((NEW_LIMITS, 0),):
-        for name, (ours, least) in names.items():
+        for name, (field, least) in names.items():
             if values.has(name):
-                settings[ours] = max(least, values.integer(name) - special)
+                settings[field] = max(least, values.integer(name) - special)
     not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"), ends is None)
     if values.boolean("do_sample", False):
         if settings.get("beam_size", 1) == 1:
             settings["beam_size"] = 1
-            for name, (ours, default) in SAMPLING.items():
+            for name, (field, default) in SAMPLING.items():
                 number = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
-                settings[ours] = number
+                settings[field] = number
             settings["sampling_topk"] = min(settings["sampling_topk"], len(vocabulary))
         else:
             not_followed.append(f"do_sample with num_beams {settings['beam_size']}")

@@ -60,15 +60,15 @@ VIT = {
 }
 
 
-def _tower(stack: str, theirs: str) -> dict[str, TensorSources]:
-    layer, ours = f"{theirs}.encoder.layers.#", f"{stack}.layers.#"
+def _tower(stack: str, prefix: str) -> dict[str, TensorSources]:
+    layer, canonical = f"{prefix}.encoder.layers.#", f"{stack}.layers.#"
     return {
-        f"{ours}.self_attention.norm.*": sources(f"{layer}.layer_norm1.*"),
-        f"{ours}.self_attention.qkv.*": sources(*(f"{layer}.self_attn.{part}_proj.*" for part in "qkv")),
-        f"{ours}.self_attention.output.*": sources(f"{layer}.self_attn.out_proj.*"),
-        f"{ours}.feed_forward.norm.*": sources(f"{layer}.layer_norm2.*"),
-        f"{ours}.feed_forward.inner.*": sources(f"{layer}.mlp.fc1.*"),
-        f"{ours}.feed_forward.outer.*": sources(f"{layer}.mlp.fc2.*"),
+        f"{canonical}.self_attention.norm.*": sources(f"{layer}.layer_norm1.*"),
+        f"{canonical}.self_attention.qkv.*": sources(*(f"{layer}.self_attn.{part}_proj.*" for part in "qkv")),
+        f"{canonical}.self_attention.output.*": sources(f"{layer}.self_attn.out_proj.*"),
+        f"{canonical}.feed_forward.norm.*": sources(f"{layer}.layer_norm2.*"),
+        f"{canonical}.feed_forward.inner.*": sources(f"{layer}.mlp.fc1.*"),
+        f"{canonical}.feed_forward.outer.*": sources(f"{layer}.mlp.fc2.*"),
     }
 
 
@@ -164,10 +164,10 @@ def _pair(config: JsonObject, name: str) -> tuple[int, int]:
     value = config.values.get(name)
     if isinstance(value, dict):
         value = [value.get("height"), value.get("width")]
-    both = value if isinstance(value, list) else [value, value]
-    if len(both) != 2 or not all(map(_is_side, both)):
+    sides = value if isinstance(value, list) else [value, value]
+    if len(sides) != 2 or not all(map(_is_side, sides)):
         raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
-    height, width = map(int, both)
+    height, width = map(int, sides)
     return height, width
 
 
@@ -239,8 +239,8 @@ def _read(
     rows = {"whole": TensorSources((whole,), shape=(patches.width,))}
     shapes = {f"{stack}.patches.weight": (patches.image[0], *patches.patch), f"{stack}.positions": ()}
     for name, inner in shapes.items():
-        (theirs,) = parts[name].names
-        stored = stored | _flat(stored, str(theirs), parts[name].shape, inner)
+        (stored_name,) = parts[name].names
+        stored = stored | _flat(stored, str(stored_name), parts[name].shape, inner)
     stored = stored | _flat(stored, whole, (patches.width,), ())
     check_sources(parts | rows, stored, where, MISFIT)
     tensors: dict[str, Any] = make_tensors(parts, stored)
@@ -257,8 +257,8 @@ def _flat(
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}
     sizes = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
-    wanted = inner or tuple(size for size in shape if size > 1)
-    return {name: replace(tensor, shape=shape)} if sizes == wanted else {}
+    expected = inner or tuple(size for size in shape if size > 1)
+    return {name: replace(tensor, shape=shape)} if sizes == expected else {}
 
 
 # Others of timm differ from these in what no tensor shows: their pooling, their strides.

@@ -185,9 +185,9 @@ def _describe_transformer(
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of the transformer; ``encoder`` is its config.json, ``config`` its own settings."""
     for name in ARGUMENTS:
-        others = [argument for argument in config.nested(name).values if argument not in HARMLESS]
-        if others:
-            raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, others))} is not supported")
+        unsupported = [argument for argument in config.nested(name).values if argument not in HARMLESS]
+        if unsupported:
+            raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, unsupported))} is not supported")
     features, output = OUTPUTS[task]
     if config.string("module_output_name", features) != features:
         raise config.error("module_output_name", f"'{features}'", config.values["module_output_name"])
@@ -278,11 +278,11 @@ def _check_names(config: JsonObject, text: EncoderText) -> None:
 def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int, ...]], where: str) -> None:
     actual = {name: tensor.shape for name, tensor in stored.items()}
     if actual != expected:
-        wanted, there = (
+        expected_text, actual_text = (
             ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items()))
             for shapes in (expected, actual)
         )
-        raise CheckpointError(f"{where}: tensors should be {wanted}, are {there}")
+        raise CheckpointError(f"{where}: tensors should be {expected_text}, are {actual_text}")
 
 
 def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderText:

@@ -53,9 +53,9 @@ def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
     settings = read_lengths(config, settings)
     if "query_expansion" not in config.values and any(name in config.values for name in PYLATE_SETTINGS):
         if config.boolean("do_query_expansion", True):
-            seen = config.boolean("attend_to_expansion_tokens", config.boolean("attend_to_mask_tokens", False))
+            attended = config.boolean("attend_to_expansion_tokens", config.boolean("attend_to_mask_tokens", False))
             length = settings.query_length or QUERY_LENGTH
-            settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=seen)
+            settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=attended)
     if config.string("model_type") == PYLATE:  # whose folders name neither of these
         skipped = _words(config, "skiplist_words") if config.has("skiplist_words") else tuple(string.punctuation)
         settings = dataclasses.replace(settings, skipped=skipped)

@@ -135,8 +135,8 @@ def read_tokenizer(
             _add_ends(tokenizer, settings, tokens)
             _fit(tokenizer, rows, folder.where(top + files[0]))
             return tokenizer, json.dumps(tokenizer).encode()
-    other = f", nor {' and '.join(files)} of a {kind}" if files else ""
-    raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{other}; save the model with a fast tokenizer")
+    hint = f", nor {' and '.join(files)} of a {kind}" if files else ""
+    raise CheckpointError(f"{folder.where(prefix + FILE)}: no such file{hint}; save the model with a fast tokenizer")
 
 
 def tokenizer_class(config: JsonObject, settings: JsonObject) -> str:
@@ -184,12 +184,12 @@ def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedToke
     gte-Qwen2's, whose code puts them, has such files.
     """
     processor = tokenizer.get("post_processor")
-    wanted = [name for name in ("bos_token", "eos_token") if settings.boolean(f"add_{name}", False)]
-    if not wanted or any(_around(processor)):
+    missing = [name for name in ("bos_token", "eos_token") if settings.boolean(f"add_{name}", False)]
+    if not missing or any(_around(processor)):
         return False
     ids = _special_ids(tokenizer)
     bos, eos = (
-        [content] if name in wanted and (content := tokens.content(name, "")) in ids else []
+        [content] if name in missing and (content := tokens.content(name, "")) in ids else []
         for name in ("bos_token", "eos_token")
     )
     if bos or eos:
@@ -208,19 +208,19 @@ def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
     if isinstance(vocabulary, list):
         ids = {len(vocabulary) - 1: shorten(vocabulary[-1])} if vocabulary else {}
     added = _added(tokenizer)
-    kept = [
+    fitting = [
         token for token in added if type(token.get("id")) is not int or token["id"] < rows or not token.get("special")
     ]
-    ids |= {token["id"]: token.get("content") for token in kept if type(token.get("id")) is int}
+    ids |= {token["id"]: token.get("content") for token in fitting if type(token.get("id")) is int}
     ids |= {index: token for token, index in _around(tokenizer.get("post_processor"))}
     greatest = max(ids, default=0)
     if greatest >= rows:
         raise CheckpointError(
             f"{where}: {shorten(ids[greatest])} has the id {greatest}, but the embedding has {rows} rows"
         )
-    if len(kept) < len(added):
-        tokenizer["added_tokens"] = kept
-    return len(kept) < len(added)
+    if len(fitting) < len(added):
+        tokenizer["added_tokens"] = fitting
+    return len(fitting) < len(added)
 
 
 def _around(processor: object) -> Iterator[tuple[str, int]]:
@@ -251,11 +251,11 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
         files[folder.where(prefix + "vocab.txt")] = older.read_lines(folder, prefix + "vocab.txt")
     tokens = read_added_tokens(folder, prefix, settings)
     files[tokens.where] = {token["content"]: index for index, token in tokens.stated.items()}
-    for other, ids in files.items():
+    for file, ids in files.items():
         for token, index in around.items():
             if ids.get(token, index) != index:
                 raise CheckpointError(
-                    f"{where}: puts {shorten(token)} around a text as id {index}, in {other} it is {ids[token]}"
+                    f"{where}: puts {shorten(token)} around a text as id {index}, in {file} it is {ids[token]}"
                 )
     if kind in BUILDERS and kind not in WITHOUT_PAIRS and around:
         for name in ("cls_token", "sep_token"):

@@ -60,8 +60,8 @@ class AddedTokens:
         Raises CheckpointError where a file states another id.
         """
         tokens: dict[str, tuple[int, Token]] = {}
-        wanted = {**{name: _token(token, "") for name, token in defaults.items()}, **self.named}
-        named = [wanted[name] for name in NAMES if name in wanted]
+        by_name = {**{name: _token(token, "") for name, token in defaults.items()}, **self.named}
+        named = [by_name[name] for name in NAMES if name in by_name]
         overriding = {token["content"]: token for token in [*self.extra, *named]}
         following = max(vocabulary.values(), default=-1) + 1
         for token in [*(self.stated[index] for index in sorted(self.stated)), *named, *self.extra]:
@@ -594,8 +594,8 @@ def _parsed(data: bytes, where: str, rows: int, form: int) -> Spm:
         elif number == 2:
             fields = read_fields(read_bytes(value, wire, where), where)
             if {read_int(value, where) for field, _, value in fields if field == 3} - {form}:
-                wanted = {UNIGRAM: "unigrams", PAIRS: "pairs (BPE)"}[form]
-                raise CheckpointError(f"{where}: a sentencepiece model of {wanted} is expected here")
+                expected = {UNIGRAM: "unigrams", PAIRS: "pairs (BPE)"}[form]
+                raise CheckpointError(f"{where}: a sentencepiece model of {expected} is expected here")
         elif number == 3:
             fields = read_fields(read_bytes(value, wire, where), where)
             rules = next((read_bytes(value, kind, where) for field, kind, value in fields if field == 2), b"")

@@ -163,9 +163,9 @@ def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
     if folder.contains(INFORMATION):
         information = read_object(folder, INFORMATION)
         known.insert(0, information.string("shortName", ""))
-        for theirs, ours in (("modelName", "model name"), ("type", "size")):
-            if information.has(theirs) and len(shorten(information.string(theirs))) < 80:
-                configuration.details[ours] = information.string(theirs)
+        for key, detail in (("modelName", "model name"), ("type", "size")):
+            if information.has(key) and len(shorten(information.string(key))) < 80:
+                configuration.details[detail] = information.string(key)
     matches = (match.groups() for text in known for pattern in LANGUAGES if (match := pattern.fullmatch(text)))
     source, target = next(matches, ("", ""))
     return source, target
@@ -257,7 +257,7 @@ def _with_input_scales(
     for name, tensor in tensors.items():
         is_table = name.endswith("embedding.weight") and tensor is not tied
         if id(tensor) not in scaled and isinstance(tensor, QuantizedTensor) and not is_table:
-            scale_names = [(f"{theirs}{ALPHA}",) for theirs in parts[name].names]
+            scale_names = [(f"{stored_name}{ALPHA}",) for stored_name in parts[name].names]
             scale = _input_scale([TIED_ALPHAS] if tensor is tied else scale_names, items, needed, problems)
             scaled[id(tensor)] = replace(tensor, input_scale=scale)
     if problems:

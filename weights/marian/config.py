@@ -150,12 +150,12 @@ def _decoding(options: Options) -> DecodingSettings:
     """The settings in the file; Marian's defaults (12 beams, no normalization) differ from ours and are not applied."""
     settings: dict[str, Any] = {}
     not_followed = []
-    for name, ours in SETTINGS.items():
+    for name, setting in SETTINGS.items():
         number = options.number(name)
-        if number is not None and ours == "beam_size" and number.is_integer():
-            settings[ours] = int(number)
-        elif number is not None and ours != "beam_size":
-            settings[ours] = number
+        if number is not None and setting == "beam_size" and number.is_integer():
+            settings[setting] = int(number)
+        elif number is not None and setting != "beam_size":
+            settings[setting] = number
         elif options.values.get(name) is not None:
             not_followed.append(f"{name} {shorten(options.values[name])}")
     sampling = options.texts("output-sampling")

@@ -153,13 +153,13 @@ def _faults(config: Config) -> list[str]:
         faults.append(f"precision should be one of {', '.join(PRECISIONS)}, is {shorten(config.precision)}")
     if STACKS.get(model.kind) != tuple(model.stacks):
         faults.append(f"model.kind {shorten(model.kind)} does not go with its stacks")
-    both = len(model.stacks) == 2
-    if any(stack.cross_attention != (both and name == "decoder") for name, stack in model.stacks.items()):
+    has_two = len(model.stacks) == 2
+    if any(stack.cross_attention != (has_two and name == "decoder") for name, stack in model.stacks.items()):
         faults.append("cross_attention should be the decoder's where there is an encoder too, and its alone")
     if config.dense and model.decoder is not None:
         faults.append("dense layers follow an encoder, not an encoder-decoder")
-    needed = {"source_vocabulary", "target_vocabulary"} if both else {"tokenizer"}
-    allowed = FILES if both else needed
+    needed = {"source_vocabulary", "target_vocabulary"} if has_two else {"tokenizer"}
+    allowed = FILES if has_two else needed
     faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
     for field, file in config.files.items():
         if field not in allowed:
@@ -324,10 +324,10 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
 def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dict[str, Tensor]:
     """The canonical tensors; raises one CheckpointError for all that is missing, left over or misshapen."""
     saved = pair(stored)
-    for name, other in config.tied.items():
-        if other not in saved or name in stored or not name.isprintable():
-            raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(other)}")
-        saved[name] = saved[other]
+    for name, target in config.tied.items():
+        if target not in saved or name in stored or not name.isprintable():
+            raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(target)}")
+        saved[name] = saved[target]
     parts = canonical_sources(config.model)
     check_sources(parts, saved, where, "tensors do not fit the architecture")
     return make_tensors(parts, saved)

@@ -81,8 +81,8 @@ def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
         return sum(tensor.size for tensor in _weights(checkpoint, precision, {})[0].values())
     rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
     elements = sum(tensor.size for tensor in matrices)
-    others = sum(tensor.size for _, tensor in distinct.values()) - elements
-    return elements * WIDTHS.get(precision, 4) + 4 * (rows + others)
+    other_elements = sum(tensor.size for _, tensor in distinct.values()) - elements
+    return elements * WIDTHS.get(precision, 4) + 4 * (rows + other_elements)
 
 
 def _sync(stream: BinaryIO) -> None:
@@ -177,10 +177,10 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
         name + native.MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
     }
     if is_int8:
-        kept = source.read(0, 0)
-        factors_D = kept.input_factors_D
-        if kept.input_scale is not None:
-            input_scale = np.array([kept.input_scale], np.float32)
+        quantized = source.read(0, 0)
+        factors_D = quantized.input_factors_D
+        if quantized.input_scale is not None:
+            input_scale = np.array([quantized.input_scale], np.float32)
             stored[name + native.INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
     if factors_D is not None:
         stored[name + native.INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
@@ -195,6 +195,6 @@ def _text_files(text: Text) -> tuple[dict[str, str], dict[str, bytes]]:
         value = getattr(text, field, None)
         if value is not None:
             content = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
-            files[field] = next((known for known, other in contents.items() if other == content), name)
+            files[field] = next((known for known, stored in contents.items() if stored == content), name)
             contents[files[field]] = content
     return files, contents

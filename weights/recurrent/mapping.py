@@ -91,8 +91,8 @@ def shipped(name: str) -> dict[str, Any]:
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with the entries of ``changes``, of their tables entry by entry."""
-    both = [name for name in changes if isinstance(changes[name], dict) and isinstance(base.get(name), dict)]
-    return {**base, **changes, **{name: base[name] | changes[name] for name in both}}
+    tables = [name for name in changes if isinstance(changes[name], dict) and isinstance(base.get(name), dict)]
+    return {**base, **changes, **{name: base[name] | changes[name] for name in tables}}
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
@@ -120,13 +120,13 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
     for start, file in files.items():
         arrays = CONTAINERS[Path(file).suffix](folder.read(file), folder.where(file))
         stored |= {start + name: array for name, array in arrays.items()}
-    where, called = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
-    if not called.isprintable():
-        raise mapping.error("format", "printable", called)
+    where, format_name = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
+    if not format_name.isprintable():
+        raise mapping.error("format", "printable", format_name)
     spec, tensors = map_arrays(mapping, stored, where)
     entered = _read_input(mapping, folder, list(files.values()), spec)
     used, pictures = tuple(dict.fromkeys(folder.used)), _read_pictures(mapping)
-    return Checkpoint(spec, tensors, entered, stored_precision(stored), called, files=used, pictures=pictures)
+    return Checkpoint(spec, tensors, entered, stored_precision(stored), format_name, files=used, pictures=pictures)
 
 
 def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
@@ -163,14 +163,14 @@ class _Arrays:
             entry = map_shapes(self.table, {name: ()}, numbers)[name]
         except LookupError:
             return None
-        return entry if all(theirs is None or theirs in self.stored for theirs in entry.names) else None
+        return entry if all(source is None or source in self.stored for source in entry.names) else None
 
     def size(self, name: str, layer: int | str = 0) -> tuple[int, int]:
         """The rows and columns of a weight; (0, 0) where there is none."""
         entry = self.sources(name, layer)
         if entry is None:
             return 0, 0
-        shapes = [self.stored[theirs].shape[:: -1 if entry.transposed else 1] for theirs in filter(None, entry.names)]
+        shapes = [self.stored[source].shape[:: -1 if entry.transposed else 1] for source in filter(None, entry.names)]
         if not all(len(shape) == 2 for shape in shapes):
             return 0, 0
         return sum(shape[0] for shape in shapes) // entry.piece[1], shapes[0][1]

@@ -184,12 +184,12 @@ def _languages(
     else the only order in which the vocabularies fit."""
     data = training.get("data")
     named = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
-    said = (training.get("source_lang"), training.get("target_lang"))
-    for pair in (said, named.groups() if named else said):
+    stated = (training.get("source_lang"), training.get("target_lang"))
+    for pair in (stated, named.groups() if named else stated):
         if all(is_text(language) and language in tokens for language in pair):
             return str(pair[0]), str(pair[1])
-    if None not in said and all(map(is_text, said)):
-        lacking = next(language for language in said if language not in tokens)
+    if None not in stated and all(map(is_text, stated)):
+        lacking = next(language for language in stated if language not in tokens)
         raise CheckpointError(
             f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
         )

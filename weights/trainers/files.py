@@ -34,8 +34,8 @@ def known_options(training: dict[str, Any], known: Mapping[str, tuple[Any, ...]]
     for name, value in options.items():
         plain = value is None or isinstance(value, str | int)
         if not plain or value not in known[name]:
-            said = shorten(value) if plain else f"a {type(value).__name__}"
-            raise CheckpointError(f"{where}: option {name} should be {' or '.join(map(repr, known[name]))}, is {said}")
+            shown = shorten(value) if plain else f"a {type(value).__name__}"
+            raise CheckpointError(f"{where}: option {name} should be {' or '.join(map(repr, known[name]))}, is {shown}")
     return options
 
 

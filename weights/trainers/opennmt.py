@@ -171,12 +171,12 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
         "decoder.projection.*": sources("generator.*"),
     }
     for stack, block in BLOCKS.items():
-        for ours, theirs in LINEAR.items():
-            layer = f"{stack}.layers.#.{ours}"
-            table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in theirs))
-            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in theirs), absent=zeros)
-        for ours, part in NORM_NAMES[stack].items():
-            table[f"{stack}.layers.#.{ours}.norm.*"] = sources(f"{block}.{part}.*", ends=ends)
+        for canonical, stored in LINEAR.items():
+            layer = f"{stack}.layers.#.{canonical}"
+            table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in stored))
+            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in stored), absent=zeros)
+        for canonical, part in NORM_NAMES[stack].items():
+            table[f"{stack}.layers.#.{canonical}.norm.*"] = sources(f"{block}.{part}.*", ends=ends)
     return table
 
 

@@ -130,8 +130,8 @@ def named_as_today(
 ) -> dict[str, StoredTensor]:
     """The tensors by current names."""
     named: dict[str, StoredTensor] = {}
-    for theirs, tensor in stored.items():
-        name = architecture.current_name(theirs)
+    for stored_name, tensor in stored.items():
+        name = architecture.current_name(stored_name)
         if name in named and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
         named[name] = tensor

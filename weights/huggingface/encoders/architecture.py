@@ -267,7 +267,7 @@ def masked_head(
         return HeadSpec("each", stack.vocabulary, inner_width=width, activation=name, norm=norms)
 
     names = {"head.inner": inner, "head.norm": norm, "head.output": output}
-    table = fixed({f"{name}.*": sources(f"{theirs}.*") for name, theirs in names.items()})
+    table = fixed({f"{name}.*": sources(f"{source}.*") for name, source in names.items()})
     ties = {f"{output}.weight": f"{embedding}.weight"} | ({f"{output}.bias": bias} if bias else {})
     return HeadSource(spec, table, labelled=False, tied=tied(ties))
 

@@ -20,12 +20,12 @@ TABLE = {
 
 def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -> dict[str, TensorSources]:
     """Where a stack's feed-forwards come from, which are the sublayers of this number."""
-    ours, theirs = f"{stack}.layers.#.feed_forward", f"{stack}.block.#.layer.{number}"
+    canonical, stored = f"{stack}.layers.#.feed_forward", f"{stack}.block.#.layer.{number}"
     return {
-        f"{ours}.norm.*": sources(f"{theirs}.layer_norm.*"),
-        f"{ours}.inner.*": sources(f"{theirs}.DenseReluDense.{'wi_0' if gated else 'wi'}.*"),
-        f"{ours}.inner_linear.*": sources(f"{theirs}.DenseReluDense.wi_1.*"),
-        f"{ours}.outer.*": sources(f"{theirs}.DenseReluDense.wo.*"),
+        f"{canonical}.norm.*": sources(f"{stored}.layer_norm.*"),
+        f"{canonical}.inner.*": sources(f"{stored}.DenseReluDense.{'wi_0' if gated else 'wi'}.*"),
+        f"{canonical}.inner_linear.*": sources(f"{stored}.DenseReluDense.wi_1.*"),
+        f"{canonical}.outer.*": sources(f"{stored}.DenseReluDense.wo.*"),
     }
 
 
@@ -33,8 +33,8 @@ def t5_stack(config: JsonObject) -> StackSpec:
     heads, head_width = config.integer("num_heads", minimum=1), config.integer("d_kv", minimum=1)
     name = config.string("feed_forward_proj", "relu" if config.string("model_type") == "t5" else "gated-gelu")
     # By their gated gelu they mean the tanh form.
-    theirs = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
-    if theirs not in ACTIVATIONS:
+    act = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
+    if act not in ACTIVATIONS:
         raise config.error("feed_forward_proj", f"one of {', '.join(ACTIVATIONS)}, perhaps after gated-", name)
     inner = config.integer("d_ff", minimum=1)
     return StackSpec(
@@ -42,7 +42,7 @@ def t5_stack(config: JsonObject) -> StackSpec:
         width=count_columns(config, "d_model"),
         vocabulary=config.integer("vocab_size", minimum=1),
         attention=AttentionSpec(heads, heads, head_width, query_scale=1.0),
-        feed_forward=FeedForwardSpec(inner, ACTIVATIONS[theirs], name.startswith("gated-")),
+        feed_forward=FeedForwardSpec(inner, ACTIVATIONS[act], name.startswith("gated-")),
         norms=NormSpec("rms", config.number("layer_norm_epsilon", 1e-6)),
         positions=PositionSpec(
             "relative",

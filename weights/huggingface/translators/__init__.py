@@ -112,9 +112,9 @@ def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
 
 def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
     """Make embeddings and output layer of equal values, which files may store separately, one array, in place."""
-    first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
+    first, *further = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
     known = [tensors[first]]
-    for name in others:
+    for name in further:
         table_VD = tensors[name]
         tensors[name] = next((table for table in known if table is table_VD or equal(table, table_VD)), table_VD)
         known.append(tensors[name])
