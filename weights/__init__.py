@@ -18,9 +18,9 @@ from fastattn.spec.quantized import in_memory
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
 
-# Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
-# has files of the same names; a PyTorch file is a zip archive, as Argos's are. Each is imported when it is asked:
-# together they take 15 ms.
+# Tried in this order: a sentence-transformers folder is a Hugging Face directory with more files, fastattn's own has
+# files of the same names, and a PyTorch file is a zip archive, as Argos's are. Each is imported when it is tried: all
+# imports together take 15 ms.
 EXPORTERS: dict[str, Callable[[], Any]] = {
     "fastattn": lambda: import_module("fastattn.weights.native"),
     "sentence-transformers": lambda: import_module("fastattn.weights.huggingface.sentence_transformers"),
@@ -35,13 +35,13 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
 
 
 def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
-    """Read a checkpoint, a folder, an .argosmodel or .gguf file, whichever exporter wrote it; ``part`` as a Folder's.
+    """Read a checkpoint in any format: a folder, or an .argosmodel, .gguf or .pt file.
 
+    part   as a Folder's
     later  whether weight matrices may be UnreadTensors, which are read when they are needed
-    Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
-    a file malformed, or the architecture not supported.
+    Raises CheckpointError for a missing path, an unknown format, a malformed file, an unsupported architecture.
     """
-    from fastattn.spec.tensors import check_tensors  # for what is read, not what an earlier process has kept of it
+    from fastattn.spec.tensors import check_tensors  # a start from the cache does not need it
 
     path = Path(os.path.expanduser(path))  # Path's own fails where there is no such user, or no home
     if path.parent == cache_root() / "checkpoints":
@@ -64,9 +64,9 @@ def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
 
 
 def check(path: Path, awaited: Collection[str]) -> None:
-    """Raise what ``read`` would before it opens one of the files ``awaited``, which are not in the folder yet.
+    """Raise the error that ``read`` would raise before it opens an ``awaited`` file, one not downloaded yet.
 
-    Only what Hugging Face's folders and their like say beside their weights; other formats say little there.
+    Checks Hugging Face's folders and their like; other formats describe little outside their weights.
     """
     exporter = _exporter_of(path, ("fastattn", "sentence-transformers", "huggingface"))
     if exporter is not None:
@@ -75,12 +75,12 @@ def check(path: Path, awaited: Collection[str]) -> None:
 
 
 def _exporter_of(path: Path, names: Iterable[str]) -> Any:
-    """The first of the exporters that recognizes the path; None: none does."""
+    """The first exporter of these ``names`` that recognizes the path, or None."""
     return next((module for name in names if (module := EXPORTERS[name]()).recognize(path)), None)
 
 
 def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
-    """Raise CheckpointError for weights given by so many names that, packed one by one, they would fill the disk."""
+    """Raise CheckpointError where tensors share so much of the file that packing each would fill the disk."""
     from fastattn.weights.containers.zip_archive import MOST_SHARING, SMALLEST_SUSPECT
 
     size = sum(file.stat().st_size for file in checkpoint.files)

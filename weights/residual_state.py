@@ -14,7 +14,7 @@ from fastattn.weights.tensor_mapping import Array
 
 
 class ResidualState:
-    """A state dict by timm's names. What is not taken of it is left over."""
+    """A state dict by timm's names; it notes which tensors are not taken."""
 
     def __init__(self, stored: Mapping[str, Array], where: str, prefix: str = ""):
         self._arrays = {name.removeprefix(prefix): array for name, array in stored.items() if name.startswith(prefix)}
@@ -22,7 +22,7 @@ class ResidualState:
         self.where = where
 
     def _shape(self, name: str, sizes: int = 4) -> tuple[int, ...]:
-        """The shape of a tensor of so many axes; of one that is not there zeros."""
+        """The shape of a tensor, which should have so many axes; zeros where it is missing."""
         shape = self._arrays[name].shape if name in self._arrays else (0,) * sizes
         if len(shape) != sizes:
             raise CheckpointError(f"{self.where}: {name} should have {sizes} axes, is {list(shape)}")
@@ -30,7 +30,7 @@ class ResidualState:
 
     @property
     def stem_side(self) -> int:
-        """The side of the first convolution's window; 0: there is none."""
+        """The side of the first convolution's window; 0 without one."""
         return self._shape("conv1.weight")[2]
 
     def _take(self, name: str) -> np.ndarray:
@@ -71,7 +71,7 @@ class ResidualState:
         )
 
     def tensors(self, spec: ResidualSpec, name: str = "encoder") -> dict[str, np.ndarray]:
-        """The tensors by canonical name, batch norms folded; CheckpointError for others, of an unknown variant."""
+        """The tensors by canonical name, batch norms folded; CheckpointError where the state dict has more."""
         tensors: dict[str, np.ndarray] = {}
 
         def add(target: str, conv: str, norm: str) -> None:

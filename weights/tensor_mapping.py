@@ -1,15 +1,15 @@
-"""Canonical tensors from a file's arrays: a table of the sources of each, one check of all, then the tensors.
+"""Canonical tensors from a file's arrays: a table of the sources of each tensor, a check of all arrays, the tensors.
 
-A key is a canonical name of ``spec.tensors``, its value the ``sources`` by their names in the file. In both, STACK
-stands for the name of the stack, # for a layer's number, * for weight and bias::
+A key of a table is a canonical name of ``spec.tensors``, its value the ``sources`` by their names in the file. In both,
+STACK stands for the name of the stack, # for a layer's number, * for weight and bias::
 
     "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
     "STACK.layers.#.self_attention.qkv.*": sources("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
     "STACK.layers.#.feed_forward.inner.*": sources("STACK.#.fc1.*", transposed=True),
 
-The expected shapes of the arrays follow from the canonical ones. An array that needs no change is not copied; an array
-that a file stores once under several names becomes one tensor. Weight matrices are UnreadTensors, of containers that
-have these.
+The expected shapes of arrays follow from the canonical shapes. An array that needs no change is not copied. An array
+that a file stores once under several names becomes one tensor. Weight matrices are UnreadTensors where the container
+can read rows.
 """
 
 import re
@@ -31,9 +31,9 @@ NAME = re.compile(r"([a-z_]+)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
 class Array(Protocol):
-    """An array of a file, of any container; converted only when it is read.
+    """An array of a file in any container, converted when it is read.
 
-    One whose matrix need not be read at once has a method ``unread`` too, which returns its UnreadTensor.
+    Where its rows can be read one by one it has a method ``unread`` too, which returns an UnreadTensor.
     """
 
     @property
@@ -65,20 +65,18 @@ class TensorSources:
     ends: tuple[str, str] = ("weight", "bias")  # the file's names for weight and bias
     transposed: bool = False  # matrices are stored as [inputs, outputs]
     flat: bool = False  # a vector of n numbers may be stored as [1, n]
-    skip: int = 0  # how many first rows of an array stay out
-    # (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
-    piece: tuple[int, int] = (0, 1)
+    skip: int = 0  # how many first rows of an array are left out
+    piece: tuple[int, int] = (0, 1)  # (i, n): an array holds the rows of n tensors of equal shapes; this is number i
     plus: FirstRow | None = None  # added to each row
     offset: float = 0.0  # added to each number
     first: int = 0  # how many first columns of a matrix come last in the tensor
     relu: bool = False  # negative numbers become 0
     # (shape) -> the tensor if the file has none of the arrays; None: they are required
     absent: Callable[[Shape], np.ndarray] | None = None
-    # a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a linear
-    # layer, whose inputs are side by side for each offset of the kernel
+    # above 0: a convolution's weight, stored as [outputs, inputs, kernel], becomes rows of a linear layer, with the
+    # inputs of each offset of the kernel side by side
     kernel: int = 0
-    # an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has with
-    # all queries first
+    # above 0: an array has the queries, keys and values of one head after the other; the tensor has all queries first
     heads: int = 0
     shape: Shape = ()  # of the canonical tensor
 
@@ -126,8 +124,10 @@ def canonical_tensors(
 def map_tensors(
     table: Mapping[str, TensorSources], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, TensorSources]:
-    """The table's entry for each tensor of the architecture, with its names and shape filled in; ``numbers``: what a
-    stack's layers have in the file in place of #; None: their numbers from 0."""
+    """The table's entry for each tensor of the architecture, with its names and shape filled in.
+
+    numbers  of a stack, what the names of its layers have in place of #; None: numbers from 0
+    """
     return map_shapes(table, tensor_shapes(spec), numbers)
 
 
@@ -136,7 +136,7 @@ def map_shapes(
     shapes: Mapping[str, Shape],
     numbers: Mapping[str, Sequence[int | str]] | None = None,
 ) -> dict[str, TensorSources]:
-    """``map_tensors`` of canonical names and their shapes."""
+    """``map_tensors`` for tensors of these canonical names and shapes."""
     parts = {}
     for name, shape in shapes.items():
         stack, layer, number, part, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
@@ -163,8 +163,10 @@ def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
 
 
 def check_sources(parts: Mapping[str, TensorSources], stored: Mapping[str, Array], where: str, misfit: str) -> None:
-    """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen; ``where`` is
-    its name there, ``misfit`` what does not fit."""
+    """Raise one CheckpointError that lists all arrays that are missing, left over or misshapen.
+
+    where, misfit  how the message names the file, and what does not fit
+    """
     expected: dict[str, Shape] = {}
     for part in parts.values():
         if not part.is_absent(stored):
@@ -195,7 +197,7 @@ def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]
 
 
 def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
-    """The type that holds most of the weights, by (type, size) of each array; float32 if there are none."""
+    """The type of most of the weights, from (type, size) of each array; float32 without arrays."""
     sizes: dict[str, int] = {}
     for dtype, size in arrays:
         sizes[dtype] = sizes.get(dtype, 0) + size
@@ -203,7 +205,7 @@ def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
 
 
 def stored_precision(stored: Mapping[str, Any]) -> str:
-    """``main_precision`` of a container's tensors, whose types are those of safetensors."""
+    """``main_precision`` of tensors whose types have safetensors' names."""
     names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
     return main_precision((names.get(array.dtype, array.dtype.lower()), len(array.data)) for array in stored.values())
 
@@ -243,9 +245,9 @@ def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> 
 
 
 def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | None:
-    """What ``_make`` makes of a matrix, to be read by rows, or whole where they are not those of the arrays.
+    """The matrix that ``_make`` makes, read by rows, or whole where its rows are not rows of the arrays.
 
-    None: some of its arrays cannot.
+    None where some of its arrays cannot be read so.
     """
     readers = [getattr(stored.get(name), "unread", None) for name in part.source_shapes]
     if part.kernel or not readers or None in readers:
@@ -265,7 +267,7 @@ def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | 
 
 
 def _rows(part: TensorSources, rows: int) -> slice:
-    """Those of an array with so many that go into a tensor."""
+    """The rows of an array that go into the tensor; the array has so many ``rows``."""
     number, count = part.piece
     rows = (rows - part.skip) // count
     return slice(part.skip + number * rows, part.skip + (number + 1) * rows)
@@ -290,7 +292,7 @@ def _cut(part: TensorSources, array: UnreadTensor) -> UnreadTensor:
 
 
 def _joined(pieces: Sequence[UnreadTensor]) -> UnreadTensor:
-    """The matrices concatenated by rows; int8 or of 4 bits if all are, of blocks if all are of few bits."""
+    """The matrices concatenated by rows: int8 or int4 if all are, of blocks if all have few bits, else float32."""
     if len(pieces) == 1:
         return pieces[0]
     forms = {piece.form for piece in pieces}

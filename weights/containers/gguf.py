@@ -1,7 +1,7 @@
 """The GGUF container of llama.cpp: metadata by key, then tensors of floats or of blocks of few bits; files are mapped.
 
-Versions 2 and 3, little-endian. Every count is checked against the bytes that are there before anything is made of it:
-keys, lengths of strings and lists, dimensions, and that the tensors lie aligned within the file and apart.
+Versions 2 and 3, little-endian. Every count (keys, strings, lists, dimensions) is checked against the bytes that remain
+before anything is allocated, and tensors must lie aligned in the file without overlap.
 """
 
 import math
@@ -49,7 +49,7 @@ def _halves(blocks_BS: np.ndarray, first: int) -> np.ndarray:
 
 
 def _low_bits(bytes_BS: np.ndarray, width: int, bits: int) -> np.ndarray:
-    """uint8 [B, groups, width]: of each ``width`` bytes first their lowest ``bits``, then the next ones, and so on."""
+    """uint8 [B, groups, width]: each run of ``width`` bytes gives its lowest ``bits``, then the next bits, ..."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     parts = bytes_BS.reshape(len(bytes_BS), -1, 1, width) >> shifts & np.uint8((1 << bits) - 1)
     return parts.reshape(len(bytes_BS), -1, width)
@@ -61,13 +61,13 @@ def _four(bytes_BS: np.ndarray) -> np.ndarray:
 
 
 def _five(bytes_BS: np.ndarray) -> np.ndarray:
-    """The 32 numbers of 4 bytes of highest bits and 16 of the others."""
+    """The 32 numbers of 20 bytes: 4 bytes of highest bits, then 16 of low bits."""
     high = np.unpackbits(bytes_BS[:, :4], axis=1, bitorder="little")
     return _four(bytes_BS[:, 4:]) | (high << np.uint8(4))[:, None]
 
 
 def _scaled(blocks: np.ndarray, values_BGW: np.ndarray) -> Groups:
-    """The 8 groups of a Q4_K or Q5_K: scales and minima of 6 bits in 12 bytes, the last four of each in pieces."""
+    """The 8 groups of a Q4_K or Q5_K block: 12 bytes hold scales and minima of 6 bits, the last four in two parts."""
     first, second, rest = (blocks[:, begin : begin + 4] for begin in (4, 8, 12))
     scales = np.hstack([first & 63, (rest & 15) | (first >> 2 & 48)])
     minima = np.hstack([second & 63, (rest >> 4) | (second >> 2 & 48)])
@@ -126,13 +126,13 @@ class BlockTensor(StoredTensor):
 
     @property
     def precision(self) -> str:
-        """The nearest of this engine's: other blocks than those of 4 bits run in int8."""
+        """The nearest precision of this engine: blocks of other than 4 bits run in int8."""
         return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(self.dtype) or (
             "int4" if self.dtype in FOUR_BITS else "int8"
         )
 
     def matrix(self, transposed: bool = False) -> Tensor:
-        """Of 4 bits or other blocks as they are stored, else float32; float32 transposed if ``transposed``."""
+        """The blocks as they are stored, floats as float32; float32, transposed, if ``transposed``."""
         return super().matrix(True) if transposed else in_memory(self.unread())
 
     def unread(self) -> UnreadTensor:
@@ -163,7 +163,10 @@ class BlockTensor(StoredTensor):
 
     @np.errstate(over="ignore", invalid="ignore")
     def _is_of_four_bits(self) -> bool:
-        """Whether float16 can hold scales and minima: Q4_0's minima are -8 scales, Q4_K's are products."""
+        """Whether these are blocks of 4 bits whose scales and minima float16 can hold.
+
+        Q4_0's minima are -8 times the scales, Q4_K's scales and minima are products.
+        """
         if self.dtype not in FOUR_BITS:
             return False
         blocks = self.blocks()
@@ -277,7 +280,7 @@ def _list(reader: ByteReader) -> Any:
 
 
 def _strings(reader: ByteReader, count: int) -> list[str]:
-    """``_string`` again and again, without its calls: a vocabulary has hundreds of thousands."""
+    """``count`` times ``_string``, in one loop: a vocabulary has hundreds of thousands of tokens."""
     data, position, end, texts = reader.data, reader.position, len(reader.data), []
     unpack = struct.Struct("<Q").unpack_from
     for _ in range(count):
@@ -299,7 +302,7 @@ def _strings(reader: ByteReader, count: int) -> list[str]:
 
 
 def _tensor_info(reader: ByteReader, name: str) -> tuple[str, tuple[int, ...], int]:
-    """(type, shape, offset); the file has a shape's last size first."""
+    """(type, shape, offset) of a tensor. The file stores a shape's last size first."""
     rank = reader.number("I", "a number of dimensions")
     if not 1 <= rank <= HIGHEST_RANK:
         raise reader.error(f"{name} should have from 1 to {HIGHEST_RANK} dimensions, has {rank}")

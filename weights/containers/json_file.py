@@ -55,7 +55,7 @@ class JsonObject:
         return value
 
     def choice(self, name: str, known: Iterable[str], default: str | None = None) -> str:
-        """One of the strings that are known; "" may be the default without being named in the error."""
+        """A string that is one of ``known``, or the default; an error does not list ""."""
         value, known = self.string(name, default), list(known)
         if value not in known and value != default:
             raise self.error(name, f"one of {', '.join(filter(None, known))}", value)
@@ -96,12 +96,12 @@ def read_object(folder: Folder, name: str) -> JsonObject:
 
 
 def read_optional(folder: Folder, name: str) -> JsonObject:
-    """``read_object``; an empty one if there is no such file."""
+    """``read_object``; an empty object if there is no such file."""
     return read_object(folder, name) if folder.contains(name) else JsonObject({}, folder.where(name))
 
 
 def decoded(data: bytes | memoryview, where: str, encoding: str = "utf-8") -> str:
-    """The text of these bytes of UTF-8; CheckpointError where they are none."""
+    """The bytes as UTF-8 text; CheckpointError where they are not."""
     try:
         return str(data, encoding)
     except UnicodeDecodeError as error:
@@ -117,7 +117,7 @@ def parse_json(data: bytes, where: str) -> Any:
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a string that UTF-8 can encode: JSON escapes can make half a surrogate pair."""
+    """Whether ``value`` is a string that UTF-8 can encode: JSON escapes can make half a surrogate pair."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -134,7 +134,7 @@ def shorten(value: object) -> str:
 
 
 def first_repeated(names: Iterable[str]) -> str:
-    """The first name that was there before; one is."""
+    """The first name that occurs a second time; some name does."""
     seen: set[str] = set()
     return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
@@ -182,12 +182,12 @@ T = TypeVar("T")
 
 
 def as_json(value: object) -> bytes:
-    """The text of a new file, for people to read too."""
+    """``value`` as the JSON text of a new file, indented for readers."""
     return json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
 def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """The fields of a dataclass, nested ones too, for ``json.dumps``; without those ``stored_separately``."""
+    """The fields of a dataclass as a dict for ``json.dumps``, nested ones too, without fields ``stored_separately``."""
     names = [field.name for field in dataclasses.fields(value) if field.name not in (stored_separately or {})]
     values = {name: getattr(value, name) for name in names}
     return {name: to_plain(inner) if dataclasses.is_dataclass(inner) else inner for name, inner in values.items()}
@@ -205,9 +205,9 @@ def from_plain(
 
     A field that has a default may be missing: the file may be older than the field.
 
-    name   the object's name in errors ("" for the whole file)
+    name               the object's name in errors ("" for the whole file)
     stored_separately  fields that the object does not have, and their values until they are read
-    kinds  dataclass of a field -> what finds, by the field's value, that in its place
+    kinds              dataclass of a field -> (the field's JSON value) -> the dataclass to read it as
     """
     if not isinstance(values, dict):
         problems.append(f"{name} should be an object, is {shorten(values)}")

@@ -1,10 +1,11 @@
-"""ONNX files: the float32 initialisers of a graph by name, those of a recurrent node by PyTorch's. No graph is run.
+"""ONNX files: a graph's float32 initialisers by name, a recurrent node's by PyTorch's names. No graph is run.
 
-Protocol buffers (onnx.proto): a field is its number and kind in one integer, then a value; an unknown one is skipped.
-A node's initialisers are W [directions, G H, inputs], R [directions, G H, H] and B [directions, 2 G H] of its gates, in
-an LSTM input, output, forget, cell, in a GRU update, reset, new. They become ``CELL.weight_ih_l0``, ``weight_hh_l0``,
-``bias_ih_l0`` and ``bias_hh_l0``, of the other direction with ``_reverse``, in the order of ``spec.recurrent`` CELLS.
-CELL is the cell's name there: both forms of a GRU have the same weights, and no mapping takes one for the other.
+A file is protocol buffers (onnx.proto): a field is its number and kind in one integer, then a value. Unknown fields are
+skipped. A recurrent node has initialisers W [directions, G H, inputs], R [directions, G H, H] and B [directions, 2 G H]
+of its G gates: input, output, forget, cell in an LSTM; update, reset, new in a GRU. They become ``CELL.weight_ih_l0``,
+``weight_hh_l0``, ``bias_ih_l0`` and ``bias_hh_l0`` (``_reverse`` for the second direction), with gates in the order of
+``spec.recurrent`` CELLS. CELL is the cell's name in CELLS: the two forms of a GRU have the same weights, and the name
+keeps a mapping from taking one for the other.
 """
 
 import math
@@ -96,7 +97,7 @@ def _text(value: Value, where: str) -> str:
 
 
 def _integers(value: Value, where: str) -> list[int]:
-    """The integers of a repeated field, packed or one of them."""
+    """The integers of a repeated field, which is packed or a single integer."""
     if isinstance(value, int):
         return [value]
     reader, integers = ByteReader(value, where), []
@@ -137,7 +138,7 @@ def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, Stored
 def _with_cell(
     operation: str, node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
 ) -> dict[str, StoredTensor]:
-    """The tensors, those of the node by PyTorch's names."""
+    """The tensors, with the node's initialisers under PyTorch's names."""
     label, gates = f"{where}: its {operation}", len(GATES[operation])
     inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
     if any(inputs[PEEPHOLES:]):
@@ -172,7 +173,7 @@ def _with_cell(
 
 
 def _attribute(message: memoryview, where: str) -> tuple[str, Any]:
-    """(name, value) of a node's attribute; "" for a value of another kind."""
+    """(name, value) of a node's attribute, an integer or text; "" for a value of another kind."""
     fields = dict(_fields(message, where))
     name = _text(fields.get(ATTRIBUTE_NAME, memoryview(b"")), where)
     if ATTRIBUTE_TEXT in fields:

@@ -76,9 +76,9 @@ class Opaque:
 
 
 class Stream:
-    """Bytes with a position, from which pickles are read; ``storages`` by key, as the pickles name them.
+    """Bytes with a position, from which pickles are read; ``storages`` has the storages that they name, by key.
 
-    ``file_size`` is that of the whole file, if the bytes are part of one.
+    file_size  of the whole file, if the bytes are part of one
     """
 
     def __init__(self, data: memoryview, file_size: int = 0) -> None:
@@ -105,10 +105,10 @@ class Stream:
 
 
 def unpickle(stream: Stream) -> Any:
-    """The object of the pickle at the stream's position: None, bool, int, float, str, tuple, list, dict, Global,
-    Storage, TensorView, Namespace and Opaque. A dict's keys are texts or integers.
+    """The object of the pickle at the stream's position; PickleError for one with other types than these.
 
-    The object may contain itself: do not print, hash or compare it. Raises PickleError for a pickle with anything else.
+    None, bool, int, float, str, tuple, list, dict with keys of str or int, Global, Storage, TensorView, Namespace and
+    Opaque. The object may contain itself: do not print, hash or compare it.
     """
     return _Machine(stream).run()
 
@@ -363,7 +363,7 @@ Find = Callable[[Storage], memoryview]
 
 @dataclass
 class TrainerFile:
-    """A trainer's checkpoint: its ``entries``, a dict that may contain itself: do not print, hash or compare it."""
+    """A trainer's checkpoint. ``entries`` is a dict that may contain itself: do not print, hash or compare it."""
 
     entries: dict[Any, Any]
     where: str
@@ -371,7 +371,7 @@ class TrainerFile:
     find: Find
 
     def tensors(self, *parts: str) -> dict[str, StoredTensor]:
-        """The tensors of the state dicts ``parts`` in it, by PART.NAME; raises CheckpointError for anything else."""
+        """The tensors of the state dicts under ``parts``, by PART.NAME; CheckpointError for other entries."""
         try:
             states: dict[str, Any] = {f"{part}.": self.entries.get(part) for part in parts}
             if not all(type(state) is dict for state in states.values()):
@@ -383,7 +383,7 @@ class TrainerFile:
 
 
 def read_whole(folder: Folder, name: str) -> TrainerFile:
-    """A trainer's checkpoint, whose state dicts are entries among others; raises CheckpointError."""
+    """A trainer's checkpoint, a dict with state dicts among its entries; raises CheckpointError."""
     data, where = folder.read(name), folder.where(name)
     whole, find = _unpickled(data, where)
     if type(whole) is not dict:

@@ -100,7 +100,7 @@ class NewTensor:
 
     dtype: str
     shape: tuple[int, ...]
-    values: Callable[[], np.ndarray | Iterable[np.ndarray]]  # of one array, or of some that follow each other
+    values: Callable[[], np.ndarray | Iterable[np.ndarray]]  # the whole array, or parts of it in order
 
     @property
     def size(self) -> int:
@@ -109,7 +109,7 @@ class NewTensor:
 
 
 def read_metadata(folder: Folder, name: str) -> JsonObject:
-    """The texts by name that a file has beside its tensors."""
+    """The metadata of a file: texts by name."""
     header, _ = _split(folder.read(name), folder.where(name))
     return JsonObject(header, folder.where(name)).nested("__metadata__")
 
@@ -168,7 +168,7 @@ def _read_entry(entry: JsonObject, body: memoryview) -> tuple[StoredTensor, int,
 
 
 def nonzero_product(shape: tuple[int, ...]) -> int:
-    """The product of the sizes without zeros, which NumPy limits even if an array is empty."""
+    """The product of the sizes above zero, which NumPy limits even for an empty array."""
     return math.prod(filter(None, shape))
 
 
@@ -188,7 +188,7 @@ def write_tensors(
     """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
 
     The format allows no gaps, so arrays whose size is a multiple of ALIGNMENT come first, aligned to it in the file;
-    the others follow by descending item size, each aligned to its own.
+    all further arrays follow by descending item size, each aligned to its item size.
     """
     order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}

@@ -38,7 +38,7 @@ def read_shortlist(
     """The shortlist in the file ``name``; its arrays are views of the file's bytes where possible.
 
     shared  whether source and target are one vocabulary, so that a sentence may copy its own tokens
-    Raises CheckpointError for a file that is damaged or for other vocabularies.
+    Raises CheckpointError for a damaged file, or one made for vocabularies of other sizes.
     """
     data, where = folder.read(name), folder.where(name)
     if data[:8] == MAGIC.to_bytes(8, "little"):

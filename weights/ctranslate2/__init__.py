@@ -1,7 +1,7 @@
 """CTranslate2 directories: ``model.bin`` of binary versions 1 to 6, vocabularies, config -> a Checkpoint.
 
-Transformers of both stacks (TransformerSpec and its forerunners) and encoders alone (TransformerEncoderSpec).
-What the file says and a StackSpec cannot is refused by name, all of it in one error.
+Encoder-decoders (TransformerSpec and its forerunners) and encoders alone (TransformerEncoderSpec). Features that a
+StackSpec cannot express are refused by name, all in one error.
 """
 
 from dataclasses import replace
@@ -50,10 +50,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder, prefix: str = "") -> Checkpoint:
-    """Read the model whose files' names begin with ``prefix``.
-
-    Raises CheckpointError for what is malformed, incomplete or not supported.
-    """
+    """Read the model whose files' names begin with ``prefix``; CheckpointError if malformed or not supported."""
     where = folder.where(prefix + "model.bin")
     file = _migrate(parse(folder.read(prefix + "model.bin"), where), where)
     link_scales(file.variables)
@@ -205,7 +202,7 @@ def _optional(folder: Folder, name: str) -> bytes | None:
 
 
 def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: str | None) -> dict[str, Any]:
-    """Fields of the text of a model of many languages, by the tokens of the vocabulary: the file does not say."""
+    """Fields of a multilingual model's text, from the tokens of its vocabulary: the file does not state them."""
     languages = language_tokens(vocabulary)
     if languages is None or (start is None and not languages.target):
         return {}
@@ -218,7 +215,7 @@ def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: 
 
 
 def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
-    """The text; its tokenizer must have been copied next to the model: a vocabulary alone is not enough."""
+    """The text. Its tokenizer.json must lie beside the model: a vocabulary alone is not enough."""
     if not folder.contains(prefix + "tokenizer.json"):
         raise CheckpointError(
             f"{folder.where(prefix + 'tokenizer.json')}: missing; copy the original model's tokenizer.json there"

@@ -1,7 +1,7 @@
 """A translator's Checkpoint -> a CTranslate2 folder (``model.bin`` of binary version 6), by the tables that read one.
 
-What the format can say is decided by its reader: the attributes to be written are read as those of a file would be, and
-a stack that is not what it was is refused.
+The format's reader decides what the format can express: the attributes to be written are read back as from a file, and
+a stack that differs from the original is refused.
 """
 
 import struct
@@ -58,10 +58,10 @@ def write(
     progress: Callable[[int, int], None] | None = None,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a translator to an empty folder, its matrices as float32 or int8, a scale for each row.
+    """Write a translator to an empty folder, its matrices as float32, or int8 with a scale for each row.
 
-    The files are on disk on return; as native.convert's ``write``. Raises CheckpointError for what CTranslate2's format
-    cannot say; decoding settings are left out, as its callers give them.
+    Arguments as native.convert's ``write``. Decoding settings are left out: CTranslate2's callers pass them. Raises
+    CheckpointError for what the format cannot express.
     """
     if precision not in PRECISIONS:
         raise CheckpointError(f"CTranslate2's folder is written as {' or '.join(PRECISIONS)}, not as {precision}")
@@ -82,7 +82,7 @@ def write(
 
 
 def _with_table(name: str, stack: StackSpec, tensors: dict[str, Tensor]) -> StackSpec:
-    """The stack; sinusoids that do not count from 1 become a table, and so do those that have a greatest length."""
+    """The stack, whose sinusoids become a table if they do not count from 1 or have a greatest length."""
     if stack.positions.kind != "sinusoid" or (stack.positions.start, stack.positions.limit) == (1, 0):
         return stack
     rows = stack.positions.limit or MOST_POSITIONS
@@ -135,7 +135,7 @@ def _scales(tensor: Tensor, name: str) -> np.ndarray:
 
 
 def _stored_int8(tensor: Tensor) -> QuantizedTensor | None:
-    """A tensor that is int8 already, unless its columns were scaled, which the format cannot say."""
+    """A tensor that is int8 already; None for another, or one with scaled columns, which the format cannot express."""
     return tensor if isinstance(tensor, QuantizedTensor) and tensor.input_factors_D is None else None
 
 
@@ -175,7 +175,7 @@ def _attributes(name: str, stack: StackSpec) -> list[Entry]:
 
 
 def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[str, str]) -> None:
-    """Raise CheckpointError unless the reader would find the same stacks; aliases of all layers' relative biases."""
+    """Raise CheckpointError unless the reader would read the same stacks; adds aliases of shared relative biases."""
     for name, stack in stacks.items():
         if stack.positions.kind == "relative" and not stack.positions.of_each_layer:
             for i in range(1, stack.layers):
@@ -195,14 +195,14 @@ def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[
 
 
 def _stand_in(entry: Entry) -> np.ndarray:
-    """An array of a variable's shape without its values, which take memory; an attribute or a small table has them."""
+    """An array of the variable's shape and type; only attributes and small tables have their values, to save memory."""
     if entry.shape and not entry.name.endswith(RELATIVE):
         return np.broadcast_to(np.zeros((), STORED_AS[entry.dtype]), entry.shape)
     return np.array(entry.values(), STORED_AS[entry.dtype])
 
 
 def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
-    """File -> content: the settings, the vocabularies, and what cuts texts, which CTranslate2's callers use."""
+    """File -> content: settings, vocabularies, and the tokenizer files that CTranslate2's callers use."""
     lost = [name for name in ("lowercase", "source_characters", "target_characters") if getattr(text, name)]
     if lost:
         raise CheckpointError(f"CTranslate2's folder cannot say this of a model's text: {', '.join(lost)}")

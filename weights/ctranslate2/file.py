@@ -27,7 +27,7 @@ SMALLEST_SCALE = 1e-30  # a division by less would leave float32's range
 
 @dataclass
 class Variable:
-    """One stored array: a view of the file's bytes, and its float32 values once read, which tied weights share."""
+    """One stored array: a view of the file's bytes, and its float32 values once read. Tied weights are one Variable."""
 
     name: str
     dtype: str
@@ -50,8 +50,8 @@ class Variable:
     def float32(self) -> np.ndarray:
         """The values as aligned, C-contiguous float32.
 
-        int8 is divided by one scale for each row, int16 by one scale: multiplied by the reciprocal, rounded as
-        CTranslate2 does when set to compute in float32.
+        int8 has a scale for each row, int16 one for all: values are multiplied by its reciprocal, rounded as in
+        CTranslate2 when it computes in float32.
         """
         stored = self.stored
         if self.dtype == "float32":
@@ -79,7 +79,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The contents of a model.bin; an alias is the same Variable under another name."""
+    """The contents of a model.bin; an alias is a Variable under a second name."""
 
     version: int
     spec: str
@@ -173,7 +173,7 @@ def _variable(reader: _Reader, version: int) -> Variable:
 
 
 def _reciprocals(variable: Variable) -> np.ndarray:
-    """1 / scale: [rows, 1] for int8, a single one for int16."""
+    """1 / scale: [rows, 1] for int8, a single number for int16."""
     scale = variable.scale
     if scale is None:
         if variable.dtype != "int16":

@@ -86,7 +86,7 @@ class Attributes:
         return bool(self.integer(name, default))
 
     def text(self, name: str, default: str) -> str:
-        """A string, stored as an array of its bytes."""
+        """A string, which is stored as an array of bytes."""
         variable = self.variables.get(name)
         if variable is None:
             return default
@@ -189,7 +189,7 @@ def _close(a: float, b: float) -> bool:
 
 
 def _uniform(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
-    """An attribute that each attention layer stores but a StackSpec has only once."""
+    """An attribute that each attention layer stores, and a StackSpec only once."""
     values = {attributes.number(f"{scope}/{name}", default) for scope in scopes} or {default}
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
@@ -197,7 +197,7 @@ def _uniform(attributes: Attributes, scopes: list[str], name: str, default: floa
 
 
 def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> float:
-    """Stored as a flag (int8), which stands for sqrt(width), or as the scale itself; sqrt(width) by default."""
+    """The scale, stored as a number or as a flag (int8) for sqrt(width); sqrt(width) by default."""
     square_root = float(np.float32(math.sqrt(width)))
     for name in (f"{prefix}/scale_embeddings", f"{prefix}/embeddings/multiply_by_sqrt_depth"):
         variable = attributes.variables.get(name)
@@ -311,7 +311,7 @@ NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "rel
 
 
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
-    """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
+    """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
     named = {}  # those without a canonical name keep their own, to be reported
     for name, variable in variables.items():
         canonical = _canonical_name(name)

@@ -15,7 +15,7 @@ from fastattn.system.records import dataclass
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """The source of a checkpoint and the files that are kept. Sizes are in bytes."""
+    """The source of a checkpoint and the files that are unpacked. Sizes are in bytes."""
 
     name: str
     kind: str  # "translation", "transliteration", "sentence encoder", "sparse encoder" or "language model"
@@ -41,7 +41,7 @@ class CatalogEntry:
 
     @property
     def folder_name(self) -> str:
-        """The name and a digest of what is kept, so that a folder of an older release is never used for this one."""
+        """The name and a digest of the contents, so that a folder of an older release is never taken for this one."""
         contents = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
         return f"{self.name}-{hashlib.sha256(contents.encode()).hexdigest()[:8]}"
 
@@ -214,10 +214,10 @@ def lookup(name: str) -> CatalogEntry:
 
 
 def translation_between(source: str | None, target: str | None) -> CatalogEntry:
-    """The model that translates from ``source`` to ``target``, codes such as "en", in upper case too.
+    """The model that translates from ``source`` to ``target``, codes such as "en", in either case.
 
-    None for one of them: any, if only one model has the other; for both: DEFAULT_TRANSLATION. InputError lists the
-    known pairs, and a name to try on the hub.
+    None for one code: the only model with the other code; for both: DEFAULT_TRANSLATION. Raises InputError that lists
+    the known pairs, and a name to try on the hub.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
@@ -236,10 +236,10 @@ def translation_between(source: str | None, target: str | None) -> CatalogEntry:
 
 
 def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> str:
-    """A hint for languages that the catalog lacks: OPUS-MT's models are named by two codes; "" if there is no hint.
+    """A hint at OPUS-MT's model on the hub for two languages, or ""; the hub is not asked whether it has the model.
 
-    before  the text before the name.
-    A language that is None is English. The hub is not asked whether it has such a model.
+    source, target  None: English
+    before          the text before the model's name
     """
     codes = [code if code is not None else "en" for code in (source, target)]
     if not all(re.fullmatch(CODE, code) for code in codes):

@@ -78,7 +78,7 @@ class FirefoxModel:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept, whether it is there yet or not."""
+        """The model's folder in the cache, whether it exists yet or not."""
         listed = repr(sorted(self.files.items()))
         digest = hashlib.sha256(listed.encode()).hexdigest()[:8]
         return checkpoints_folder() / f"firefox-{self.name}-{self.architecture}-{digest}"
@@ -92,7 +92,7 @@ class FirefoxModel:
 def best_model(source: str, target: str, quality: str | None = None) -> FirefoxModel | None:
     """The model that translates from one language to another, by ISO 639-1 codes, or None.
 
-    quality  the architecture that is preferred, of QUALITIES (None: the best); what Firefox has released comes first
+    quality  the preferred architecture, of QUALITIES (None: the best); models that Firefox has released come first
     Raises InputError for an unknown quality, DownloadError where the list cannot be read.
     """
     check_quality(quality)
@@ -113,9 +113,10 @@ def check_quality(quality: str | None) -> None:
 
 
 def listed_models() -> list[FirefoxModel]:
-    """All models of Mozilla's list, or of the one that FASTATTN_FIREFOX_MODELS names: today's, where it can be had.
+    """All models of Mozilla's list, or of the list at the address FASTATTN_FIREFOX_MODELS.
 
-    Without the network the list that is there is used, whatever its age. Raises DownloadError where there is none.
+    A list older than a day is downloaded again; without the network the one in the cache serves, whatever its age.
+    Raises DownloadError where there is none.
     """
     url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
@@ -171,7 +172,7 @@ def _parse(data: bytes, url: str) -> list[FirefoxModel]:
 
 
 def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
-    """An entry of the list; None for one without what is needed, which keeps no other from being used."""
+    """The model of an entry of the list; None for an incomplete entry, which does not spoil the list."""
     try:
         entry = JsonObject(values if isinstance(values, dict) else {}, pair)
         source, target = entry.string("sourceLanguage"), entry.string("targetLanguage")
@@ -202,7 +203,7 @@ def _file(entry: JsonObject, base: str) -> FirefoxFile:
 
 
 def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
-    """The folder of a model in the cache, fetched first if it is not there.
+    """The folder of a model in the cache, downloaded first if it is missing.
 
     progress  called with (bytes so far, bytes in all) of the weights
     Raises DownloadError if downloading or checking fails; nothing stays in the cache then.
@@ -239,7 +240,7 @@ def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progre
 
 @contextmanager
 def _opened(transport: Transport, url: str) -> Iterator[Iterator[bytes]]:
-    """The parts of a body, of which none came over plain http from afar."""
+    """The parts of a response's body; TransportError for plain http from a host that is not trusted."""
     if transport.is_secure(url):
         with transport.open(url) as response:
             if transport.is_secure(response.url):
@@ -257,7 +258,7 @@ def _bounded(parts: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The contents of one gzip file, a bounded part at a time, however much a byte of it unpacks to."""
+    """The contents of one gzip file in parts of bounded size, whatever its bytes unpack to."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         for part in parts:
@@ -275,7 +276,7 @@ def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _configuration(model: FirefoxModel) -> str:
-    """What Bergamot's config.yml says of such a model; Firefox has it in its code."""
+    """The config.yml that Bergamot would have for such a model; Firefox has these settings in its code."""
     names = {part: file.name for part, file in model.files.items()}
     source, target = (names.get(part) or names["vocab"] for part in ("srcVocab", "trgVocab"))
     lines = ["relative-paths: true", f"models: [{names['model']}]", f"vocabs: [{source}, {target}]"]

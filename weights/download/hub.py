@@ -1,7 +1,7 @@
-"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache; only the files that are read are downloaded.
+"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache, with only the files that are read.
 
-huggingface_hub does the work: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and its other settings apply. It is
-imported only when such a name is given.
+huggingface_hub downloads them: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and its other settings apply. It is
+imported only for such a name.
 """
 
 import contextlib
@@ -62,8 +62,7 @@ def fetch(name: str, bars: bool = False) -> Path:
     """The folder of a model in huggingface_hub's cache, brought up to date unless the hub is out of reach.
 
     bars  show huggingface_hub's own progress
-    Raises CheckpointError if there is no such model or it has no format that can be read, DownloadError if the
-    download fails.
+    Raises CheckpointError for an unknown model or format, DownloadError if the download fails.
     """
     named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
     if not named and os.path.expanduser("~").startswith("~"):  # huggingface_hub would use a folder named "~" here
@@ -121,13 +120,13 @@ def _model_info(name: str) -> Any:
 class NeededFiles:
     """The files of a model that its reader opens."""
 
-    kind: str  # "huggingface", whose readers open the first before the weights, "ctranslate2", "marian" or "argos"
-    first: list[str]  # small files that describe the model, including its tokenizer's
-    weights: list[str]  # the others; for a Marian model all that the first may name
+    kind: str  # "huggingface" (its readers open ``first`` before ``weights``), "ctranslate2", "marian" or "argos"
+    first: list[str]  # small files that describe the model, its tokenizer's too
+    weights: list[str]  # large files; for a Marian model all files that ``first`` may name
 
 
 def needed(files: Iterable[str]) -> NeededFiles | None:
-    """The files of a repository that are needed, by name; None if weights or their description are missing."""
+    """The needed ones of a repository's files; None if weights or their description are missing."""
     names = sorted(files)
     top = [name for name in names if MARIAN.fullmatch(name)]
     packages = [name for name in top if PACKAGE.fullmatch(name)]
@@ -143,7 +142,7 @@ def needed(files: Iterable[str]) -> NeededFiles | None:
 
 
 def _of_hugging_face(files: list[str]) -> NeededFiles | None:
-    """The files needed of the folders of Hugging Face, sentence-transformers, fastattn and CTranslate2, or None."""
+    """``needed`` for folders of Hugging Face, sentence-transformers, fastattn and CTranslate2."""
     folders: dict[str, set[str]] = {}
     for file in files:
         match = FOLDER.fullmatch(file)
@@ -207,7 +206,7 @@ def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
 
 
 def _note_commit(folder: Path, commit: str) -> None:
-    """Record the commit as the branch's in the cache, as downloads by branch do: offline only the branch is known."""
+    """Record the commit in the cache as that of the branch, as downloads by branch do: offline lookups go by branch."""
     note = folder.parents[1] / "refs" / "main"
     with contextlib.suppress(OSError):  # a read-only cache
         if not note.is_file() or note.read_text(encoding="ascii") != commit:
@@ -273,7 +272,7 @@ class _Shown(logging.Filter):
 
 @contextlib.contextmanager
 def _shown_log() -> Iterator[None]:
-    """Inside the block, huggingface_hub's log, which quotes servers, is safe to print."""
+    """Inside the block, control characters in huggingface_hub's log, which quotes servers, are escaped."""
     from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
 
     handlers, fit = logging.getLogger("huggingface_hub").handlers[:], _Shown()
@@ -288,7 +287,7 @@ def _shown_log() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bars(shown: bool) -> Iterator[None]:
-    """Without huggingface_hub's progress bars, unless they are asked for, here or by its own setting."""
+    """Inside the block, huggingface_hub has no progress bars, unless ``shown`` or its own setting asks for them."""
     from huggingface_hub import constants
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

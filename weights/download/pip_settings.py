@@ -1,7 +1,7 @@
 """pip's configuration, read without pip: indexes, directories, certificates and proxy.
 
-Files and variables are read in pip's order, later ones win: global, user, site (the virtual environment), the file
-named by PIP_CONFIG_FILE; in each the sections [global] and [download]; then PIP_* variables. Empty values do not count.
+Sources are read in pip's order, and later ones win: the files global, user, site (of the virtual environment) and
+PIP_CONFIG_FILE, in each the sections [global] and [download], then PIP_* variables. Empty values do not count.
 https://pip.pypa.io/en/stable/topics/configuration/
 """
 
@@ -27,12 +27,9 @@ _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", 
 
 @dataclass(frozen=True)
 class PipSettings:
-    """pip's options about where packages are. ``timeout`` is in seconds, for each wait on the network.
+    """pip's options about where packages are."""
 
-    index_url is None if none is configured and pip's own default is not found.
-    """
-
-    index_url: str | None = None
+    index_url: str | None = None  # None: not configured, and pip's own default is not found
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
@@ -40,11 +37,11 @@ class PipSettings:
     cert: str | None = None
     client_cert: str | None = None
     proxy: str | None = None
-    timeout: float = 15.0
+    timeout: float = 15.0  # seconds of each wait on the network
 
 
 def read_settings() -> PipSettings:
-    """The settings that pip would use in this process; DownloadError for a file or a value it could not read."""
+    """The settings that pip would use in this process; DownloadError for a file or a value that cannot be read."""
     options = _options()
     written = options.get("no-index", "no")
     if written.lower() not in _TRUE + _FALSE:

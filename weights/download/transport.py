@@ -29,7 +29,7 @@ class TransportError(Exception):
 
 
 class Response:
-    """An open body. ``url`` is the final one, after redirects; a file has an empty ``content_type``."""
+    """An open body. ``url`` is the final address, after redirects; a file has an empty ``content_type``."""
 
     def __init__(self, url: str, content_type: str, charset: str, body: IO[bytes] | http.client.HTTPResponse) -> None:
         self.url, self.content_type, self.charset = url, content_type, charset
@@ -103,7 +103,7 @@ class Transport:
             request.add_unredirected_header("Authorization", f"Basic {token}")
 
     def is_secure(self, url: str) -> bool:
-        """Whether pip would accept a listing from there: not over plain http, unless from this machine or trusted."""
+        """Whether pip would accept a listing from a URL: not over plain http, unless from this machine or trusted."""
         with _as_transport_errors():
             host = urlsplit(url).hostname or ""
             return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
@@ -274,8 +274,8 @@ def _short(reason: object) -> str:
     return " ".join(str(reason).split())[:300]
 
 
-# In STALL_SECONDS of waiting at least STALL_BYTES must arrive: 1 kB/s, at which the catalog's largest archive would
-# take a day, and a seventh of a modem's speed. A longer timeout of pip's replaces STALL_SECONDS.
+# In STALL_SECONDS of waiting at least STALL_BYTES must arrive: 1 kB/s, a seventh of a modem's speed, at which the
+# catalog's largest archive would take a day. A longer timeout of pip's replaces STALL_SECONDS.
 STALL_SECONDS = 60.0
 STALL_BYTES = 60_000
 # Bytes before a body: http.client accepts a hundred headers of 64 KiB, and any number of interim responses.
@@ -312,7 +312,7 @@ def _seconds(retry_after: str | None) -> float:
 class _Paced(io.RawIOBase):
     """The bytes of a socket; StalledError if they arrive too slowly. Only the time spent waiting counts.
 
-    http.client's timeout is for a single wait; a server that sends a byte before each ends could go on for ever.
+    http.client's timeout limits a single wait: a server that sends a byte before each timeout could go on for ever.
     """
 
     def __init__(self, source: Any, timeout: float) -> None:
@@ -360,7 +360,7 @@ class _Response(http.client.HTTPResponse):
         self._paced.allowed = None
 
 
-class HttpConnection(http.client.HTTPConnection):  # which gives up slow responses, also a proxy's
+class HttpConnection(http.client.HTTPConnection):  # gives up slow responses, a proxy's too
     response_class = _Response
 
 

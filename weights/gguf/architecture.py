@@ -1,6 +1,6 @@
-"""A GGUF file's language model -> a Checkpoint, by the config.json that transformers would have, and names of tensors.
+"""A GGUF file's language model -> a Checkpoint, by way of the config.json that transformers would have.
 
-A file says less than config.json: what it leaves out is fixed for its architecture, as in llama.cpp, which reads it so.
+A file has fewer settings than config.json: the rest is fixed for its architecture, as in llama.cpp.
 """
 
 import math
@@ -40,7 +40,7 @@ class FileForm:
 
 
 def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
-    """Attention's scale is not in the file: in the largest model of ``deepest`` layers it is another."""
+    """Gemma's settings. Attention's scale is not in the file; the largest model, of ``deepest`` layers, has its own."""
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
     head_width = keys.integer("attention.key_length", 256, minimum=1)
     scalar = width / heads if keys.integer("block_count") == deepest else head_width
@@ -200,7 +200,7 @@ def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
 
 
 def as_stored(spec: StackSpec, form: FileForm) -> StackSpec:
-    """The stack, its rotary positions turning the dimensions that the file has side by side."""
+    """The stack, whose rotary positions rotate dimensions side by side where the file stores them so."""
     if not form.interleaved or spec.positions.rotary is None:
         return spec
     turned = replace(spec.positions.rotary, interleaved=True)
@@ -228,7 +228,7 @@ LINEAR = ("self_attention.qkv", "self_attention.output", "feed_forward.inner", "
 
 
 def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, TensorSources]:
-    """Where the tensors of a decoder come from."""
+    """The sources of a decoder's tensors."""
     layer, keys = "decoder.layers.#.", spec.attention.key_width
     table = dict(TABLE)
     together = "blk.0.attn_qkv.weight" in stored
@@ -252,7 +252,7 @@ MISFIT = "tensors do not fit the architecture in its metadata"
 
 
 def read_model(folder: Directory, names: list[str]) -> Checkpoint:
-    """The language model of these files, of which the first has the metadata."""
+    """The language model in these files, the first of which has the metadata."""
     file = _joined([parse_gguf(folder.read(name), folder.where(name)) for name in names])
     where = file.metadata.where
     form, config = make_config(file)
@@ -272,7 +272,7 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
 
 
 def _joined(files: list[GGUF]) -> GGUF:
-    """The files as one, each of which says its number."""
+    """The parts of a model as one file; each part states its number."""
     first = files[0]
     tensors = dict(first.tensors)
     for i, file in enumerate(files):

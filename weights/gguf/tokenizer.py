@@ -1,8 +1,8 @@
 """A tokenizer.json, and what else a language model's text needs, from a GGUF file's metadata.
 
-Of the kind "gpt2" are byte-level byte-pair encodings with their merges; a name says by which expressions texts are
-split before. Of the kind "llama" are sentencepiece's, whose merges follow from the scores: of all neighbours that make
-a token together, those of the token of the highest score are merged first.
+Kind "gpt2" is byte-level byte-pair encoding with stored merges; a name tells by which expressions texts are split
+first. Kind "llama" is sentencepiece's, whose merges follow from scores: among neighbours that form a token together,
+the pair whose token has the highest score is merged first.
 """
 
 import json
@@ -69,8 +69,8 @@ SPLITTINGS = {
     "dbrx": Splitting((CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
     "tekken": Splitting((_TEKKEN,), whole=True, bos=True),
 }
-# Tokens that end an answer, beside those that a file names: models that were tuned for conversations keep the file's
-# end of a text, and end their turns with another.
+# Tokens that end an answer, besides the end token that a file names: models tuned for conversations end turns with a
+# token of their own.
 ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<|end_of_text|>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
@@ -80,7 +80,7 @@ NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "paddin
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a file, whose numbers are their ids, with their kinds."""
+    """The tokens of a file with their ids and kinds."""
 
     metadata: JsonObject
     ids: dict[str, int]
@@ -90,13 +90,13 @@ class Vocabulary:
         return ((index, token) for token, index in self.ids.items() if self.kinds[index] in kinds)
 
     def special(self, name: str, default: int = -1) -> int:
-        """The id of the special token of that name; -1: there is none."""
+        """The id of the special token of that name; -1 if there is none."""
         index = self.metadata.integer(f"{KEYS}{name}_token_id", default, minimum=-1)
         return index if index < len(self.kinds) else -1
 
 
 def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText:
-    """The text of a language model whose embedding has so many rows; CheckpointError for kinds that are not read."""
+    """The text of a language model whose embedding has ``rows`` rows; CheckpointError for unsupported tokenizers."""
     kind = metadata.choice(KEYS + "model", ("gpt2", "llama"))
     vocabulary = _read_vocabulary(metadata, rows)
     tokenizer, adds_bos = (_byte_level if kind == "gpt2" else _by_scores)(vocabulary)
@@ -133,7 +133,7 @@ def _read_vocabulary(metadata: JsonObject, rows: int) -> Vocabulary:
 
 
 def _list(metadata: JsonObject, name: str, length: int | None) -> list[Any]:
-    """A list of texts if ``length`` is None, else of so many finite numbers."""
+    """A list of texts if ``length`` is None, else of ``length`` finite numbers."""
     values = metadata.values.get(KEYS + name)
     if length is None:
         if not isinstance(values, list) or not values or not isinstance(values[0], str):
@@ -174,7 +174,7 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
 
 
 def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
-    """``_byte_level`` of sentencepiece's kind."""
+    """``_byte_level`` for sentencepiece's kind."""
     metadata, ids = vocabulary.metadata, vocabulary.ids
     scores = _list(metadata, "scores", len(ids))
     ranked = sorted(vocabulary.of_kind(NORMAL), key=lambda entry: -scores[entry[0]])
@@ -195,7 +195,7 @@ def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
 
 
 def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """The tokens that are found in a text before it is split: special ones and the user's."""
+    """The tokens that match in a text before it is split: special tokens and the user's."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return [
         {"id": index, "content": token} | flags | {"special": vocabulary.kinds[index] != USER}

@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json says which model it is, and so who reads it."""
+"""Hugging Face directories: config.json names the kind of model, and so its reader."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
+    """Read a directory; CheckpointError for an unknown model type, and for what its reader refuses."""
     if folder.contains(ADAPTER):  # transformers would read the model that it names, and change its weights
         raise CheckpointError(
             f"{folder.where(ADAPTER)}: this is an adapter (PEFT), no model: merge it into its model "

@@ -1,8 +1,8 @@
 """A Checkpoint -> a Hugging Face directory that transformers loads, by the tables that read one.
 
-Which architecture it is, and whether config.json can say it, is decided by its reader: settings are made of the model's
-sizes, and the first architecture that reads them as the same model is written. The files of its text are those that the
-architecture's reader takes.
+The reader decides which architecture a model is, and whether config.json can express it: settings are made from the
+model's sizes, and the first architecture whose reader reads the same model from them is written, with the tokenizer
+files that this reader takes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ _NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 
 @dataclass(frozen=True)
 class WrittenForm:
-    """How a model is said: the settings, where the tensors of which names go, and the names that are one tensor."""
+    """A model in an architecture's form: config.json, the sources of its tensors, the names of tied tensors."""
 
     config: dict[str, Any]
     parts: Mapping[str, TensorSources]
@@ -54,9 +54,9 @@ def write(
     progress: Callable[[int, int], None] | None = None,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a model to an empty folder, as float32 or bfloat16; the files are on disk on return.
+    """Write a model to an empty folder, as float32 or bfloat16; arguments as native.convert's ``write``.
 
-    As native.convert's ``write``. Raises CheckpointError for a model that no architecture here says.
+    Raises CheckpointError for a model that no architecture here can express.
     """
     if precision not in TYPES:
         raise CheckpointError(f"a Hugging Face folder is written as {' or '.join(TYPES)}, not as {precision}")
@@ -81,7 +81,7 @@ def write(
 
 
 def _form(checkpoint: Checkpoint) -> WrittenForm:
-    """The first form that its reader reads as this model."""
+    """The first form from which its reader reads this model."""
     model, where = checkpoint.spec, "config.json"
     if model.head is not None or not all(isinstance(stack, StackSpec) for stack in model.stacks.values()):
         raise CheckpointError(
@@ -107,8 +107,10 @@ def _form(checkpoint: Checkpoint) -> WrittenForm:
 
 
 def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
-    """The model; one that starts from zeros, as Marian's do, with a padding token that it starts from: the last one, of
-    zeros, which is never produced."""
+    """The model; one that starts from a zero embedding, as Marian's do, gets a padding token to start from.
+
+    The token is the last, its embedding zeros, its bias minus infinity, so that it is never produced.
+    """
     (encoder, decoder), text = [*checkpoint.spec.stacks.values(), None][:2], checkpoint.input
     if not (isinstance(decoder, StackSpec) and decoder.start_from_zero_embedding and isinstance(text, TranslationText)):
         return checkpoint
@@ -131,7 +133,7 @@ def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _plain(model: ModelSpec) -> ModelSpec:
-    """The model but for numbers that float32 rounds, and a projection's bias, which may be zeros."""
+    """The model without differences that do not count: float32's rounding, and a projection's bias, perhaps zeros."""
     stacks: dict[str, Any] = {
         name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
         for name, stack in model.stacks.items()
@@ -141,12 +143,12 @@ def _plain(model: ModelSpec) -> ModelSpec:
 
 
 def _own_first(kinds: Iterable[str], checkpoint: Checkpoint) -> list[str]:
-    """The architectures, first the one that the model was read as."""
+    """The architectures; the one that the model was read as comes first."""
     return sorted(kinds, key=lambda kind: kind != checkpoint.details.get("model type"))
 
 
 def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[Any, JsonObject, Any] | None:
-    """(the architecture, the settings, what they say); None: it refuses them."""
+    """(the architecture, config.json, the stack or model read from it); None if the reader refuses the settings."""
     values = JsonObject(config, "config.json")
     try:
         architecture = find(values)
@@ -194,7 +196,7 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
 
 
 def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
-    """The settings by BERT's and by Llama's names, with the greatest length as several count it."""
+    """The settings by BERT's and Llama's names, once for each way that architectures count the greatest length."""
     attention, positions, rotary = stack.attention, stack.positions, stack.positions.rotary
     for more in dict.fromkeys((0, 1 + positions.padding)):
         yield {
@@ -239,7 +241,7 @@ Stored = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
 
 
 def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
-    """Name in the file -> (shape, a function that makes the values), each the part of a tensor that the table takes."""
+    """Name in the file -> (shape, a function that returns the values), from the tensors by the table's inverse."""
     stored: Stored = {}
     pieces: dict[str, dict[int, Tensor]] = {}
     for canonical, part in form.parts.items():
@@ -293,7 +295,7 @@ SETTINGS = {
 
 
 def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:
-    """File -> content: a tokenizer's, and the settings of generation."""
+    """File -> content of tokenizer files and generation settings; may add to ``config``."""
     text = checkpoint.text
     if isinstance(text, TranslationText):
         return _translation_files(text, config)
@@ -309,7 +311,7 @@ def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, byte
 
 
 def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes]:
-    """sentence-transformers' modules: the encoder, the pooling, a division by the length."""
+    """sentence-transformers' modules: the encoder, the pooling, perhaps a normalization."""
     if text.dense or text.sparse is not None or text.multi_vector is not None or text.pair is not None:
         raise CheckpointError("a Hugging Face folder is written of encoders with a pooling alone, which this is not")
     kind = "sentence_transformers.models."
@@ -343,7 +345,7 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
         settings["forced_bos_token_id"] = ids[decoding.forced_tokens[0]]
     if decoding.suppress_sequences:
         settings["bad_words_ids"] = [list(sequence) for sequence in decoding.suppress_sequences]
-    # Without it transformers has a limit of its own, of 20 tokens; theirs count the start token.
+    # Without it transformers stops at 20 tokens; its limits count the start token.
     settings["max_length"] = 1 + (decoding.max_decoding_length or config["max_position_embeddings"] - 1)
     if decoding.min_decoding_length:
         settings["min_length"] = 1 + decoding.min_decoding_length
@@ -383,7 +385,7 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
 
 
 def _language_settings(text: TranslationText, source: str, kind: str) -> dict[str, Any]:
-    """By which tokenizer_config.json says where languages stand, and which ones serve where none is named."""
+    """tokenizer_config.json's entries for the places of language tokens, and the default languages."""
     named = {"src_lang": text.source_language, "tgt_lang": text.target_language}
     settings: dict[str, Any] = {name: language for name, language in named.items() if language}
     if kind == "m2m_100":

@@ -19,8 +19,8 @@ NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition
 # Theirs include the start token.
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
-# Settings that no search here follows -> the values that need no warning: most have no effect. Without early stopping,
-# transformers may still find a better answer after as many have ended as there are beams, when a search here ends.
+# Settings that no search here follows -> the values that need no warning: most have no effect. A search here ends when
+# as many answers have ended as there are beams; without early stopping, transformers may go on and find a better one.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),
     "num_beam_groups": (1,),
@@ -63,13 +63,12 @@ def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
 def read_settings(
     values: JsonObject, vocabulary: Sequence[Any], alone: bool, ends: Sequence[int] | None = None
 ) -> DecodingSettings:
-    """The settings of ``generation_values``.
+    """The settings of ``generation_values``; CheckpointError for values of a wrong type and invalid ids.
 
-    vocabulary  the target's tokens, for ids
-    alone       whether the values hold only such settings
-    ends        of a language model, its end tokens: limits of whole texts are none of answers, and no token is forced.
-                None: of a translation model, whose reader takes what is ``never_produced`` out of the output
-    Raises CheckpointError for values of a wrong type and for invalid ids.
+    vocabulary  the target's tokens by id
+    alone       whether ``values`` holds only generation settings
+    ends        the end tokens of a language model: limits of whole texts do not apply to answers, no token is forced.
+                None: a translation model, whose reader removes ``never_produced`` tokens from the output
     """
     settings: dict[str, Any] = {field: values.integer(name) for name, field in COUNTS.items() if values.has(name)}
     settings |= {field: values.number(name) for name, field in NUMBERS.items() if values.has(name)}
@@ -138,7 +137,7 @@ def id_lists(values: JsonObject, name: str) -> list[list[int]]:
 
 
 def never_produced(values: JsonObject, ends: Sequence[int]) -> list[int]:
-    """The ids of suppress_tokens, and those that are a word of bad_words_ids and, as in transformers, end nothing."""
+    """The ids of suppress_tokens and of bad_words_ids' single tokens, without end tokens, as in transformers."""
     words = [ids[0] for ids in id_lists(values, "bad_words_ids") if len(ids) == 1 and ids[0] not in ends]
     return sorted({*words, *id_list(values, "suppress_tokens")})
 

@@ -1,7 +1,7 @@
 """Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), CLIP (Radford 2021), networks of timm.
 
-Of those (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json names the architecture
-and how a picture becomes an image; the rest is in the shapes of the tensors.
+Of timm's networks (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json has the name
+and how a picture becomes an image; the tensors' shapes tell the rest.
 """
 
 import re
@@ -26,7 +26,7 @@ from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_wei
 from fastattn.weights.residual_state import ResidualState
 from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_tensors, sources, zeros
 
-# What files leave out, as in transformers.
+# transformers' defaults of settings that files leave out.
 USUAL_VIT = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 USUAL_CLIP = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
 USUAL_VISION = USUAL_CLIP | {
@@ -42,7 +42,7 @@ OPENAI = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
     "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224, "do_convert_rgb": True,
 }  # fmt: skip
-# Left out where they are null, as by transformers.
+# Steps that are left out where their setting is null, as in transformers.
 STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
 _QKV = tuple(f"encoder.layer.#.attention.attention.{part}.*" for part in ("query", "key", "value"))
@@ -127,7 +127,7 @@ def _with(usual: dict[str, Any], config: JsonObject) -> JsonObject:
 
 
 def _part(usual: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
-    """A part of config.json; what old files have as ``name_dict`` goes before it, as in transformers."""
+    """A part of config.json; as in transformers, old files' ``name_dict`` takes precedence."""
     part = config.nested(name)
     return _with(usual, JsonObject(config.nested(f"{name}_dict").values or part.values, part.where))
 
@@ -155,12 +155,12 @@ def _patches(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
 
 
 def _is_side(value: object) -> bool:
-    """Whether this may be the side of an image."""
+    """Whether ``value`` may be the side of an image."""
     return type(value) is int and 0 < value <= MOST_SIDE
 
 
 def _pair(config: JsonObject, name: str) -> tuple[int, int]:
-    """A size: height and width, or a number that is both; as a list or by name, too."""
+    """(height, width) of a setting: a list, an object, or one number for both."""
     value = config.values.get(name)
     if isinstance(value, dict):
         value = [value.get("height"), value.get("width")]
@@ -172,7 +172,7 @@ def _pair(config: JsonObject, name: str) -> tuple[int, int]:
 
 
 def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> PictureSpec:
-    """What the directory's image processor does, in transformers' steps, each of which it may leave out."""
+    """The steps of the directory's image processor, as in transformers; each may be left out."""
     config = read_optional(folder, "preprocessor_config.json")
     if not config.values:
         config = read_optional(folder, "processor_config.json").nested("image_processor")
@@ -213,7 +213,7 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
 
 
 def _channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
-    """A number for each of three channels, none of a deviation being 0."""
+    """A number for each of three channels; a deviation may not be 0."""
     value = config.values[name] if config.has(name) else usual
     channels = value if isinstance(value, list) else [value] * 3
     numbers = tuple(JsonObject({name: channel}, config.where).number(name) for channel in channels)
@@ -230,7 +230,7 @@ def _read(
     whole: str,
     where: str,
 ) -> dict[str, Any]:
-    """The tensors of an architecture whose ``stack`` takes patches; ``whole``: the first row's embedding's name."""
+    """The tensors of an architecture whose ``stack`` takes patches; ``whole`` names the class token's embedding."""
     patches, layers = spec.stacks[stack], sum(part.layers for part in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # before their names fill memory
@@ -252,7 +252,7 @@ def _read(
 def _flat(
     stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], inner: tuple[int, ...]
 ) -> dict[str, StoredTensor]:
-    """The tensor of that name in ``shape``, where it has that but for leading ones, or its columns' ``inner`` shape."""
+    """{name: the tensor in ``shape``} if its shape differs by axes of length one, or columns of shape ``inner``."""
     tensor = stored.get(name)
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}
@@ -261,7 +261,7 @@ def _flat(
     return {name: replace(tensor, shape=shape)} if sizes == expected else {}
 
 
-# Others of timm differ from these in what no tensor shows: their pooling, their strides.
+# Names of networks whose pooling and strides are the usual ones, which no tensor shows.
 PLAIN = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
 

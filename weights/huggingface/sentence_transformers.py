@@ -43,7 +43,7 @@ KNOWN_PATHS = ("pylate.models.", *(f"sentence_transformers.{room}." for room in 
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
-# Old booleans -> modes, in the order in which sentence-transformers concatenates them.
+# Old booleans -> modes, in the order in which sentence-transformers concatenates vectors.
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -63,14 +63,14 @@ DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Mish": "mish",
 }
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-# What a transformer is for -> what it is called that it gives, and transformers' name of that.
+# Task of a transformer -> the name of its output here, and in transformers.
 OUTPUTS = {
     "feature-extraction": ("token_embeddings", "last_hidden_state"),
     "sequence-classification": ("scores", "logits"),
     "fill-mask": ("token_embeddings", "logits"),
 }
-# What a folder is for, by its config_sentence_transformers.json -> (what its transformer is for, its modules, in words
-# and as a pattern); the first for a transformer is what a folder is for that does not say it.
+# Kind of a folder, by its config_sentence_transformers.json -> (its transformer's task, its modules, in words and as a
+# pattern). A folder without a kind has the first with its transformer's task.
 SPARSE, DENSE, CLASSIFIER = "SparseEncoder", "SentenceTransformer", "CrossEncoder"
 ORDERS = {
     DENSE: (
@@ -88,11 +88,11 @@ ORDERS = {
     PYLATE: ("feature-extraction", "Transformer, any number of Dense", re.compile("Transformer( Dense)*")),
 }
 
-# Where a transformer's settings have arguments for transformers' classes, by their names of today and before.
+# Settings of a transformer that hold arguments for transformers' classes, by current and old names.
 ARGUMENTS = tuple(
     "config_kwargs model_kwargs processor_kwargs config_args model_args tokenizer_args processing_kwargs".split()
 )
-# Those that change no vector, beyond the rounding of its numbers.
+# Arguments that change vectors only by rounding.
 HARMLESS = tuple(
     "add_pooling_layer attn_implementation device_map dtype low_cpu_mem_usage padding_side torch_dtype "
     "trust_remote_code unpad_inputs use_cache use_fast use_memory_efficient_attention use_safetensors".split()
@@ -104,15 +104,15 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a folder; raises CheckpointError for an unsupported module or order of modules.
+    """Read a folder, its weights last: they may not be downloaded yet (``hub``).
 
-    Weights, which may not be downloaded yet (``hub``), are read last.
+    Raises CheckpointError for an unsupported module or order of modules.
     """
     modules = _read_modules(folder)
     prefix = modules[0][1]
     top = read_optional(folder, TOP)
     config = read_object(folder, prefix + "config.json")
-    name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)  # none of others'
+    name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
     own = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
     if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
         checkpoint = _read_reranker(folder, modules[1][1], own, lambda text: _read_prompts(top, text, CLASSIFIER))
@@ -163,7 +163,7 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
 
 
 def _check_order(folder: Folder, modules: list[tuple[str, str]], top: JsonObject, task: str) -> str:
-    """The purpose of the folder, a name of ORDERS; CheckpointError unless its modules are in an order of that."""
+    """The kind of the folder, a name of ORDERS; CheckpointError unless its modules are in that kind's order."""
     kind = top.choice("model_type", ORDERS, "")
     if kind in ("", DENSE, CLASSIFIER):  # the transformer tells
         kind = next(name for name, (its_task, _, _) in ORDERS.items() if its_task == task)
@@ -233,9 +233,9 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
 
 
 def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> EncoderText:
-    """``text`` with one more layer, before which a Normalize is one too."""
+    """``text`` with one more layer; a Normalize before it becomes a layer too."""
     dense = text.dense
-    # vectors of tokens are normalized last, wherever their files say it
+    # vectors of tokens are normalized last, wherever Normalize stands
     if text.normalize and text.multi_vector is None:
         dense, text = (*dense, (np.empty(0, np.float32), None, UNIT_LENGTH)), dataclasses.replace(text, normalize=False)
     return dataclasses.replace(text, dense=(*dense, (weight, bias, kind)))
@@ -268,7 +268,7 @@ def _read_splade(folder: Folder, prefix: str, text: EncoderText, width: int) -> 
 
 
 def _check_names(config: JsonObject, text: EncoderText) -> None:
-    """Raise CheckpointError unless a module takes and gives texts' vectors, or tokens' where those are wanted."""
+    """Raise CheckpointError unless a module takes and gives vectors of texts, or of tokens in a multi-vector model."""
     features = "sentence_embedding" if text.multi_vector is None else "token_embeddings"
     for name in ("module_input_name", "module_output_name"):
         if config.string(name, features) != features:
@@ -286,7 +286,7 @@ def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int
 
 
 def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderText:
-    """``text`` with what config_sentence_transformers.json says of a folder of that kind."""
+    """``text`` with the settings of config_sentence_transformers.json, for a folder of that kind."""
     prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     if not all(map(is_text, prompts.values())):
@@ -306,14 +306,17 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
 
 
 # Rerankers that are language models: a Transformer, and LogitScore of two of its tokens.
-MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # in the place of a conversation's texts
+MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # stand for a conversation's texts
 
 
 def _read_reranker(
     folder: Folder, prefix: str, own: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
 ) -> Checkpoint:
-    """Read a folder whose module LogitScore has files that begin with ``prefix``; ``own``: settings of its Transformer,
-    ``with_prompts`` adds what the folder says of prompts and scores."""
+    """Read a folder whose module LogitScore has files that begin with ``prefix``.
+
+    own           settings of its Transformer
+    with_prompts  adds the folder's prompts and scores to a text
+    """
     tokens = read_object(folder, prefix + "config.json")
     if own.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
         raise CheckpointError(f"{tokens.where}: LogitScore needs a text-generation Transformer and two tokens")
@@ -342,7 +345,7 @@ def _read_reranker(
 
 
 def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
-    """(what the template puts around an instruction and a pair, its own instruction or None)."""
+    """(the prompt that the template makes of an instruction and a pair, its default instruction or None)."""
     conversation = [{"role": role, "content": mark} for role, mark in MARKS.items()]
     whole, usual = template.render(conversation, False), template.render(conversation[1:], False)
     marks = "".join(MARKS.values())
@@ -351,7 +354,7 @@ def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | No
     before, query, document, after = re.split(f"[{marks}]", whole)
     ending = "".join((query, MARKS["query"], document, MARKS["document"], after))
     own = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
-    # Where texts meet, their tokens may span both: all but what is behind stays one text.
+    # A token may span two adjacent texts: all but the part behind the document stays one text.
     return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if own else None
 
 

@@ -15,7 +15,7 @@ from fastattn.weights.huggingface.tokenizer_files import CONFIG, AddedTokens, Ol
 FILE = "tokenizer.json"
 NO_LIMIT = 2**31 - 1
 Builder = Callable[[OlderFiles], dict[str, Any]]
-# Class of transformers -> what makes its tokenizer of older files, and those.
+# Class of transformers -> the function that makes its tokenizer.json from older files, and the files.
 BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     **dict.fromkeys(
         ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), (older.bert_tokenizer, ("vocab.txt",))
@@ -31,14 +31,14 @@ BUILDERS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "T5Tokenizer": (older.t5_tokenizer, ("spiece.model",)),
     "DebertaV2Tokenizer": (older.deberta_tokenizer, ("spm.model",)),
 }
-# Likewise of translators, whose texts have other tokens around them than those that these classes call theirs.
+# The same for translators, whose texts have other tokens at their ends than these classes add.
 TRANSLATORS: dict[str, tuple[Builder, tuple[str, ...]]] = {
     "MBartTokenizer": (older.mbart_tokenizer, ("sentencepiece.bpe.model",)),
     "MBart50Tokenizer": (older.mbart50_tokenizer, ("sentencepiece.bpe.model",)),
     "PegasusTokenizer": (older.pegasus_tokenizer, ("spiece.model",)),
 }
 WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # language models, whose texts have no cls_token
-USUAL_MASKS = ("[MASK]", "<mask>")  # what a mask is called where no file says it
+USUAL_MASKS = ("[MASK]", "<mask>")  # mask tokens where no file names one
 # Model type -> class, where no file names one.
 CLASSES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
@@ -56,9 +56,9 @@ CLASSES = {
     "mbart": "MBartTokenizer",
     "pegasus": "PegasusTokenizer",
 }
-# Classes that give the model token types, as transformers 5 has it, where tokenizer_config.json does not say.
+# Classes that give the model token types by default, as in transformers 5.
 TYPED_CLASSES = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
-# Setting of tokenizer_config.json -> a BertNormalizer's, which it overrides in transformers.
+# Setting of tokenizer_config.json -> the setting of a BertNormalizer that it overrides in transformers.
 NORMALIZER_SETTINGS = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -69,12 +69,12 @@ NORMALIZER_SETTINGS = {
 def read_text(
     folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, max_length: int | None = None
 ) -> EncoderText:
-    """The text of the encoder whose files' names begin with ``prefix``, with usual pooling, without normalization.
+    """The text of the encoder whose files' names begin with ``prefix``, with default pooling, without normalization.
 
     config      config.json
-    max_length  instead of the tokenizer's own
+    max_length  replaces the tokenizer's own
     The padding side is not read: batches are ragged, and "lasttoken" pooling takes a text's own last token.
-    Raises CheckpointError where there is no tokenizer, one that does not fit the embedding, or files that disagree.
+    Raises CheckpointError for a missing tokenizer, one that does not fit the embedding, or files that disagree.
     """
     settings = read_optional(folder, prefix + CONFIG)
     tokenizer, data = read_tokenizer(folder, prefix, config, settings, spec.vocabulary)
@@ -98,14 +98,14 @@ def read_text(
 
 
 def usual_pooling(config: JsonObject) -> tuple[str, ...]:
-    """Where a folder names none, as in sentence-transformers: a causal language model's last token, or the mean."""
+    """The default pooling, as in sentence-transformers: a causal language model's last token, else the mean."""
     names = config.values.get("architectures")
     is_language_model = isinstance(names, list) and bool(names) and str(names[0]).endswith("ForCausalLM")
     return ("lasttoken",) if is_language_model and config.boolean("is_causal", True) else ("mean",)
 
 
 def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: dict[str, Any]) -> str:
-    """The token in whose place others are predicted: the files' own, or the usual one, if the tokenizer has it."""
+    """The mask token: the one that a file names, or a usual one, if the tokenizer has it; else ""."""
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
     added = [token.get("content") for token in _added(tokenizer)]
     stated = read_added_tokens(folder, prefix, settings).content("mask_token", "")
@@ -124,7 +124,7 @@ def read_tokenizer(
             data, where = bytes(folder.read(top + FILE)), folder.where(top + FILE)
             tokenizer = _parsed(data, where)
             changed = _follow_settings(tokenizer, settings, kind)
-            if settings.nested("auto_map").has("AutoTokenizer"):  # transformers' own classes leave a file as it is
+            if settings.nested("auto_map").has("AutoTokenizer"):  # transformers' own classes do not change a file
                 changed |= _add_ends(tokenizer, settings, read_added_tokens(folder, top, settings))
             changed |= _fit(tokenizer, rows, where)
             _check_agreement(folder, top, tokenizer, settings, kind)
@@ -140,13 +140,13 @@ def read_tokenizer(
 
 
 def tokenizer_class(config: JsonObject, settings: JsonObject) -> str:
-    """The class of the tokenizer by its name in transformers."""
+    """The name of the tokenizer's class in transformers."""
     of_model = config.string("tokenizer_class", CLASSES.get(config.string("model_type", ""), ""))
     return settings.string("tokenizer_class", of_model).removesuffix("Fast")
 
 
 def _parsed(data: bytes, where: str) -> dict[str, Any]:
-    """A tokenizer.json. Names that are there twice are no fault: the library takes the last."""
+    """A tokenizer.json. Repeated names are accepted: the library takes the last."""
     try:
         tokenizer = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # of UTF-8 too
@@ -166,7 +166,7 @@ def _added(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> bool:
-    """Whether tokenizer_config.json says otherwise than a BertNormalizer, which then does as it says."""
+    """Set a BertNormalizer as tokenizer_config.json says; returns whether that changes it."""
     normalizer = _object(tokenizer.get("normalizer"))
     if normalizer.get("type") != "BertNormalizer" or kind not in BUILDERS:
         return False
@@ -179,9 +179,9 @@ def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str)
 
 
 def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedTokens) -> bool:
-    """Whether tokenizer_config.json wants tokens at a text's ends and the file puts none there, which it then does.
+    """Add tokens at a text's ends if tokenizer_config.json wants them and the file adds none; returns whether it did.
 
-    gte-Qwen2's, whose code puts them, has such files.
+    gte-Qwen2 has such files: its own code adds the tokens.
     """
     processor = tokenizer.get("post_processor")
     missing = [name for name in ("bos_token", "eos_token") if settings.boolean(f"add_{name}", False)]
@@ -199,9 +199,9 @@ def _add_ends(tokenizer: dict[str, Any], settings: JsonObject, tokens: AddedToke
 
 
 def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
-    """Whether special tokens were dropped that the embedding has no rows for; typed in a text they are text.
+    """Remove special tokens without a row in the embedding, which then are plain text; returns whether there were any.
 
-    Raises CheckpointError for other tokens without rows, and for special ones that every text gets.
+    Raises CheckpointError for other tokens without rows, and for special tokens that every text gets.
     """
     vocabulary = _object(tokenizer.get("model")).get("vocab")
     ids = {index: token for token, index in _object(vocabulary).items() if type(index) is int}
@@ -224,7 +224,7 @@ def _fit(tokenizer: dict[str, Any], rows: int, where: str) -> bool:
 
 
 def _around(processor: object) -> Iterator[tuple[str, int]]:
-    """(token, id) of the special tokens that a post-processor puts around texts."""
+    """(token, id) of the special tokens that a post-processor adds to texts."""
     match processor:
         case {"type": "Sequence", "processors": list(steps)}:
             for step in steps:
@@ -239,9 +239,9 @@ def _around(processor: object) -> Iterator[tuple[str, int]]:
 
 
 def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> None:
-    """Raise CheckpointError where special tokens have other ids by another file.
+    """Raise CheckpointError where two files give a special token different ids.
 
-    Only what changes ids is compared: further tokens, flags and padding may differ.
+    Further tokens, flags and padding may differ: they do not change ids.
     """
     where = folder.where(prefix + FILE)
     around = {token: index for token, index in _around(tokenizer.get("post_processor")) if is_text(token)}
@@ -268,14 +268,14 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
 
 
 def _special_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
-    """token -> id of the added tokens and, of a vocabulary by token, of the others."""
+    """token -> id of added tokens, and of the vocabulary's tokens if it is an object."""
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
     ids = {str(token["content"]): token.get("id") for token in _added(tokenizer) if is_text(token.get("content"))}
     return {token: index for token, index in (vocabulary | ids).items() if type(index) is int}
 
 
 def tokens_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
-    """id -> token of a tokenizer.json, added tokens too."""
+    """id -> token of a tokenizer.json, with added tokens."""
     vocabulary = _object(tokenizer.get("model")).get("vocab")
     listed = vocabulary if isinstance(vocabulary, list) else []
     known = {i: str(entry[0]) for i, entry in enumerate(listed) if isinstance(entry, (list, tuple)) and entry}
@@ -283,7 +283,7 @@ def tokens_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
 
 
 def around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tokens that a tokenizer.json puts before a text and behind it."""
+    """(tokens before a text, tokens behind it) that a tokenizer.json adds."""
     match tokenizer.get("post_processor"):
         case {"type": "TemplateProcessing", "single": list(parts)}:
             tokens = [_object(_object(part).get("SpecialToken")).get("id") for part in parts]
@@ -295,7 +295,7 @@ def around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def unknown_token(tokenizer: dict[str, Any]) -> str:
-    """The token of what a tokenizer.json's vocabulary lacks; <unk> where it names none."""
+    """The unknown token of a tokenizer.json; <unk> where it names none."""
     model = _object(tokenizer.get("model"))
     index, token = model.get("unk_id"), model.get("unk_token")
     return str(token) if is_text(token) else tokens_by_id(tokenizer).get(index if type(index) is int else -1, "<unk>")

@@ -28,7 +28,7 @@ from fastattn.weights.containers.json_file import (
 from fastattn.weights.folder import Folder
 
 CONFIG = "tokenizer_config.json"
-# Their order is that in which transformers gives ids to those that a vocabulary lacks.
+# In the order in which transformers gives ids to tokens that a vocabulary lacks.
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 EXTRA = ("additional_special_tokens", "extra_special_tokens")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -41,8 +41,8 @@ Token = dict[str, Any]  # a token as tokenizer.json has it under added_tokens, w
 class AddedTokens:
     """The tokens that a tokenizer's files state."""
 
-    named: dict[str, Token]  # name in NAMES -> token, of those that are stated
-    extra: list[Token]  # further special ones
+    named: dict[str, Token]  # name in NAMES -> token, where the files state it
+    extra: list[Token]  # further special tokens
     stated: dict[int, Token]  # id -> token
     where: str  # the file that states them, in errors
 
@@ -56,7 +56,7 @@ class AddedTokens:
         """The ``added_tokens`` of a tokenizer.json, by id; a token that the vocabulary lacks gets the next id.
 
         vocabulary  token -> id
-        defaults    name -> token, of the named ones that a kind of tokenizer has
+        defaults    name -> token: the named tokens that this kind of tokenizer has
         Raises CheckpointError where a file states another id.
         """
         tokens: dict[str, tuple[int, Token]] = {}
@@ -81,7 +81,7 @@ class AddedTokens:
 
 
 def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedTokens:
-    """The tokens stated in the tokenizer_config.json ``config``; older files say what it does not."""
+    """The tokens stated in tokenizer_config.json (``config``), else in older files."""
     values: dict[str, Any] = {name: config.values.get(name) for name in (*NAMES, *EXTRA)}
     where = config.where
     decoder = config.nested("added_tokens_decoder").values
@@ -110,7 +110,7 @@ def _index(value: object, where: str) -> int:
 
 
 def _token(value: object, where: str, special: bool = True) -> Token:
-    """A token from its content, or from an object of its content and flags."""
+    """A token from its content, or from an object with content and flags."""
     stated: Mapping[str, object] = value if isinstance(value, Mapping) else {"content": value}
     content = stated.get("content")
     if not is_text(content) or not content:
@@ -192,7 +192,7 @@ def _byte_pairs(
 
 
 def pairs_model(vocabulary: dict[str, int], merges: list[list[str]], whole: bool = False) -> dict[str, Any]:
-    """The model of a tokenizer.json of byte pairs; ``whole``: a piece that is a token is not put together by merges."""
+    """The model of a tokenizer.json of byte pairs; ``whole``: a piece that is a token needs no merges."""
     usual = {"dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": ""}
     flags = {"fuse_unk": False, "byte_fallback": False, "ignore_merges": whole}
     return {"type": "BPE"} | usual | flags | {"vocab": vocabulary, "merges": merges}
@@ -208,8 +208,11 @@ def assembled(
 def added_with_ids(
     tokens: AddedTokens, vocabulary: dict[str, int], defaults: dict[str, Any], needed: tuple[str, ...], where: str
 ) -> tuple[list[Token], dict[str, int]]:
-    """(the added tokens, the ids of all tokens); CheckpointError where the vocabulary lacks one that is ``needed``: no
-    text can be encoded without; the unknown token is one of the vocabulary's own."""
+    """(the added tokens, the ids of all tokens).
+
+    needed  names of tokens without which no text can be encoded: CheckpointError where neither the vocabulary nor, but
+            for the unknown token, a file has them
+    """
     stated = {token["content"] for token in tokens.stated.values()}
     for name in needed:
         default = defaults[name]
@@ -230,7 +233,7 @@ def chat_template(usual: str, of_tools: str) -> str:
 
 
 def template(single: list[str], pair: list[str], ids: dict[str, int], second_type: int = 1) -> dict[str, Any]:
-    """A TemplateProcessing of tokens and of "A" and "B", the texts; what is at and after B is of ``second_type``."""
+    """A TemplateProcessing of tokens and the texts "A" and "B"; B and what follows have the type ``second_type``."""
     special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
 
     def pieces(tokens: list[str]) -> list[dict[str, Any]]:
@@ -279,8 +282,10 @@ def _word_piece(files: OlderFiles, defaults: dict[str, Any]) -> tuple[dict[str, 
 
 
 def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, int]:
-    """token -> id of a file with a token a line, whose number is its id; the last of equal lines counts.
-    CheckpointError for more lines than the embedding has ``rows``."""
+    """token -> id of a file with a token a line, whose id is the line's number; the last of equal lines counts.
+
+    Raises CheckpointError for more lines than the embedding's ``rows``.
+    """
     text = decoded(folder.read(name), folder.where(name))
     count = text.count("\n") + (not text.endswith("\n"))
     if rows is not None and count > rows:
@@ -289,7 +294,7 @@ def read_lines(folder: Folder, name: str, rows: int | None = None) -> dict[str, 
 
 
 def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
-    """id -> token of a vocab.json, each id once and a row of the embedding."""
+    """id -> token of a vocab.json; CheckpointError for an id that is repeated or no row of the embedding."""
     file = read_object(folder, name)
     tokens: dict[int, str] = {}
     for token, index in file.values.items():
@@ -305,7 +310,7 @@ def read_ids(folder: Folder, name: str, rows: int) -> dict[int, str]:
 
 
 def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[list[str]]:
-    """The pairs of a merges.txt, in their order; both parts and what they make are in the vocabulary."""
+    """The pairs of a merges.txt, in order; CheckpointError unless the vocabulary has both parts and their merger."""
     where = folder.where(name)
     merges = []
     for number, line in enumerate(decoded(folder.read(name), folder.where(name)).split("\n"), 1):
@@ -324,9 +329,9 @@ def _read_merges(folder: Folder, name: str, vocabulary: dict[str, int]) -> list[
 UNIGRAM, PAIRS = 1, 2
 NORMAL, UNKNOWN, CONTROL, USER = 1, 2, 3, 4
 SPACE = "\u2581"
-# Of pairs all ways to cut a piece in two are tried; real vocabularies have two or three merges a piece.
+# All ways to cut a piece in two are tried for merges; real vocabularies have two or three merges a piece.
 LONGEST_PIECE, MOST_MERGES = 256, 16
-UNLIKELY = -100.0  # of a piece that no text should become
+UNLIKELY = -100.0  # score of a piece that no text should become
 XLM_ROBERTA: dict[str, str | Token] = {**ROBERTA}
 CAMEMBERT = XLM_ROBERTA | {"mask_token": {"content": "<mask>", "lstrip": True}}
 LLAMA: dict[str, str | Token] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -334,7 +339,7 @@ T5: dict[str, str | Token] = {"eos_token": "</s>", "unk_token": "<unk>", "pad_to
 DEBERTA: dict[str, str | Token] = {"bos_token": "[CLS]", "eos_token": "[SEP]", **BERT}
 ALBERT = DEBERTA | {"unk_token": "<unk>", "pad_token": "<pad>"}
 
-# mBART's languages, in the order of their ids, and behind them those of mBART-50 alone.
+# mBART's languages, in the order of their ids, then the languages that only mBART-50 has.
 MBART_LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
@@ -365,7 +370,7 @@ class Spm:
 
     @property
     def symbols(self) -> list[Token]:
-        """Its control pieces and user's symbols, as added tokens: text does not run through them."""
+        """Control pieces and user symbols, as added tokens: they are matched before a text is split."""
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         return [
             {"content": piece} | flags | {"special": kind == CONTROL}
@@ -379,7 +384,7 @@ class Spm:
 
 
 def xlm_roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The pieces after the first three, which are fairseq's own four, and a mask after the last."""
+    """fairseq's four tokens, the pieces after the first three, a mask."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     if NORMAL in spm.types[:3]:
         raise CheckpointError(f"{spm.where}: the first three pieces should be unknown and control pieces")
@@ -390,7 +395,7 @@ def xlm_roberta_tokenizer(files: OlderFiles) -> dict[str, Any]:
 
 
 def camembert_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The pieces after the first, which are five of fairseq's, and a mask after the last."""
+    """fairseq's five tokens, the pieces after the first, a mask."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     pad, unk, mask = (_content(files.tokens, ROBERTA, name) for name in ("pad_token", "unk_token", "mask_token"))
     first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0), ("<unk>NOTUSED", UNLIKELY)]
@@ -406,7 +411,7 @@ def _fairseq(spm: Spm, scores: Scores, files: OlderFiles, defaults: dict[str, st
 
 
 def mbart_tokenizer(files: OlderFiles, languages: int = MBART_FIRST) -> dict[str, Any]:
-    """As XLM-RoBERTa's, with languages before the mask; what stands around a text is left to the model's reader."""
+    """As XLM-RoBERTa's, with languages before the mask; the model's reader adds the tokens around a text."""
     spm = read_spm(files.folder, files.prefix + "sentencepiece.bpe.model", files.rows)
     first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     codes = MBART_LANGUAGES.split()[:languages]
@@ -420,7 +425,7 @@ mbart50_tokenizer = partial(mbart_tokenizer, languages=len(MBART_LANGUAGES.split
 
 
 def pegasus_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Two masks and tokens of training before the pieces, of which the first two are the padding and the end."""
+    """The padding, the end, two masks and tokens of training, then the pieces after the first two."""
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     offset = files.config.integer("offset", 103, minimum=2)
     if offset + len(spm.pieces) > files.rows:
@@ -469,7 +474,7 @@ def _between_cls_and_sep(
 
 
 def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """The pieces, then tokens <extra_id_N>, the last of them first."""
+    """The pieces, then tokens <extra_id_N> by descending N."""
     spm = read_spm(files.folder, files.prefix + "spiece.model", files.rows)
     count = files.config.integer("extra_ids", 100)
     most = min(files.rows - len(spm.pieces), MOST_ADDED)
@@ -485,7 +490,7 @@ def t5_tokenizer(files: OlderFiles) -> dict[str, Any]:
 
 
 def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
-    """Pairs and bytes, without special tokens around, which tokenizer_config.json asks for."""
+    """Byte pairs with byte fallback; tokenizer_config.json asks for special tokens around a text."""
     spm = read_spm(files.folder, files.prefix + "tokenizer.model", files.rows, PAIRS)
     vocabulary = {piece: index for index, (piece, _) in enumerate(spm.pieces)}
     normal = [pair for pair, kind in zip(spm.pieces, spm.types) if kind == NORMAL]
@@ -504,7 +509,7 @@ def llama_tokenizer(files: OlderFiles) -> dict[str, Any]:
 
 
 def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list[list[str]]:
-    """The merges that make these pieces, which are in order: every cut of one into two that there are."""
+    """The merges of these pieces, in their order: every cut of a piece into two tokens."""
     most = MOST_MERGES * len(ids)
     cuts = (
         [piece[:cut], piece[cut:]]
@@ -522,7 +527,7 @@ def merges_by_scores(pieces: list[str], ids: dict[str, int], where: str) -> list
 
 
 def spaces_decoder(prefix: bool) -> dict[str, Any]:
-    """Marks become spaces, bytes characters; the first space goes where a text was given one."""
+    """A decoder: marks become spaces, bytes characters; ``prefix``: the first space is removed."""
     decoders: list[dict[str, Any]] = [_replaced({"String": SPACE}, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
     strip: list[dict[str, Any]] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
     return {"type": "Sequence", "decoders": decoders + strip}
@@ -539,7 +544,7 @@ def _unigrams(
     pre_tokenizers: list[dict[str, Any]],
     more: Sequence[str] = (),
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """(tokenizer.json without a post-processor, the ids of all tokens); ``more`` special tokens."""
+    """(tokenizer.json without a post-processor, the ids of all tokens); ``more``: further special tokens."""
     vocabulary = {piece: index for index, (piece, _) in enumerate(scores)}
     symbols = spm.symbols + [{"content": token, "special": True} for token in more]
     added, ids = added_with_ids(tokens.and_extra(symbols), vocabulary, defaults, needed, spm.where)
@@ -550,7 +555,7 @@ def _unigrams(
 
 
 def _words(config: JsonObject) -> list[dict[str, Any]]:
-    """Words at spaces, each with a leading one."""
+    """Words between spaces, each with a leading space."""
     return [{"type": "WhitespaceSplit"}, _metaspace("always" if config.boolean("add_prefix_space", True) else "never")]
 
 
@@ -615,7 +620,10 @@ def _piece(data: bytes, where: str) -> tuple[str, float, int]:
 
 
 def _short_piece(data: bytes) -> tuple[bytes, float, int] | None:
-    """The fields as they usually lie: 1, of fewer than 128 bytes, 2, perhaps 3. A vocabulary has 250,000 of them."""
+    """``_any_piece`` for the usual layout, fast: a vocabulary has 250,000 pieces. None for another layout.
+
+    Field 1 has fewer than 128 bytes, then come field 2 and perhaps field 3.
+    """
     end = 2 + data[1] if len(data) > 1 and data[0] == 0x0A else 0
     rest = data[end:]
     if not 2 < end < 130 or len(rest) not in (5, 7) or rest[0] != 0x15:

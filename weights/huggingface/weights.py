@@ -32,7 +32,7 @@ MISFIT = "tensors do not fit config.json"
 
 
 def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTensor], str]:
-    """(tensors by name, their file's name in errors); the files' names begin with ``prefix``."""
+    """(tensors by name, the file's name in errors), of files whose names begin with ``prefix``."""
     for name, parse in FILES.items():
         if folder.contains(prefix + name):
             where = folder.where(prefix + name)
@@ -48,7 +48,7 @@ def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTens
 
 
 def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTensor], **parts: Any) -> Checkpoint:
-    """The checkpoint of a directory; ``parts``: its other fields."""
+    """The checkpoint of a directory; ``parts``: further fields."""
     return Checkpoint(
         precision=stored_precision(stored),
         format="huggingface",

@@ -1,7 +1,7 @@
 """Marian folders, those of Firefox Translations, Bergamot and OPUS-MT among them -> a Checkpoint.
 
-A model in .npz or .bin, float32, float16 or int8 for intgemm; vocabularies in .spm or .yml; the decoder configuration
-beside them, which names them; perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
+A model in .npz or .bin (float32, float16 or int8 for intgemm), vocabularies in .spm or .yml, the decoder configuration
+that names these files, perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
 """
 
 import re
@@ -99,7 +99,7 @@ LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.(
 
 
 def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
-    """The text; vocabularies have the length of the embedding tables; one file for both sides is shared."""
+    """The text, with vocabularies as long as the embedding tables, shared where one file serves both sides."""
     names, rows = configuration.vocabularies, [stack.vocabulary for stack in spec.stacks.values()]
     source, source_model = _read_vocabulary(folder, names[0], rows[0])
     target, target_model = source, source_model
@@ -180,7 +180,9 @@ def read_tensors(
     architecture: MarianArchitecture, items: Mapping[str, Item], alphas: bool | None, where: str
 ) -> dict[str, Tensor]:
     """The canonical tensors, tied ones as one object; CheckpointError for arrays missing, left over or misshapen.
-    Whether the scales of inputs are used say ``alphas``; None: if the file has them."""
+
+    alphas  whether scales of inputs are used; None: if the file has them
+    """
     layers = architecture.model.stacks["encoder"].layers
     numbers = {"encoder": range(1, layers + 1), "decoder": architecture.tied_layers}
     parts = map_tensors(_table(architecture, items), architecture.model, numbers)
@@ -191,7 +193,7 @@ def read_tensors(
 
 
 def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, TensorSources]:
-    """Marian's names of its arrays; a norm's name depends on its kind and on whether it comes before its block."""
+    """The table with Marian's names; a norm's name depends on its kind and on whether it comes before its block."""
     spec, decoder = architecture.model.stacks.values()
     kind, suffix = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
     linear = partial(sources, ends=("W", "b"), transposed=True, flat=True)
@@ -238,7 +240,7 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
 
 
 def _left_out(name: str) -> dict[str, TensorSources]:
-    """A linear layer that Marian does not have, as the identity."""
+    """A linear layer that Marian leaves out, as the identity."""
     return {f"{name}.weight": sources(absent=identity), f"{name}.bias": sources(None)}
 
 
@@ -250,7 +252,7 @@ def _with_input_scales(
     needed: bool,
     where: str,
 ) -> dict[str, Tensor]:
-    """The int8 matrices with their input scales; an embedding table has one only if it is also the projection."""
+    """The tensors, int8 matrices with input scales; an embedding table has one only if it is also the projection."""
     problems: list[str] = []
     tied = tensors["decoder.projection.weight"] if architecture.tied_output else None
     scaled: dict[int, Tensor] = {}
@@ -268,10 +270,10 @@ def _with_input_scales(
 def _input_scale(
     name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
 ) -> float | None:
-    """The scale of the inputs, the same for all joined weights; ``name_lists`` has the possible names of each."""
+    """The input scale, equal for all joined weights; ``name_lists`` has the possible names of each weight's scale."""
     alphas, lost = [], []
     for names in name_lists:
-        # browsermt quantizes a table's scale too, which also has another name.
+        # browsermt also stores a table's scale quantized, under another name.
         there = [name for name in names if name in items and items[name].multiplier is None]
         alphas += there[:1]
         lost += [] if there else [" or ".join(names)]

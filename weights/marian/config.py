@@ -20,7 +20,7 @@ from fastattn.weights.marian.yml import Value, parse_options
 CONFIGURATION = re.compile(r"(config[^/]*|decoder|[^/]+\.decoder)\.ya?ml")
 MODEL = re.compile(r"[^/]+(?<!\.optimizer)\.npz|model[^/]*\.bin")
 VOCABULARY = re.compile(r"(src|trg|)vocab[^/]*\.(spm|ya?ml)")
-# gemm-precision -> whether it has an alpha: inputs are then scaled by numbers in the model's file.
+# gemm-precision -> "alpha" if inputs are scaled by numbers in the model's file.
 GEMM_PRECISIONS = {
     "float32": "", "int16": "", "int8": "", "int8shift": "", "int8shiftAll": "",
     "int8Alpha": "alpha", "int8shiftAlpha": "alpha", "int8shiftAlphaAll": "alpha",
@@ -41,7 +41,7 @@ SETTINGS = {
     "word-penalty": "word_penalty",
     "max-length-factor": "max_length_factor",
 }
-# Options for batches, devices and output: the caller's choice here, or without effect.
+# Options for batches, devices and output: left to the caller here, or without effect.
 IGNORED = frozenset(
     "max-length max-length-crop max-length-break "
     "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-approx-knn "
@@ -147,7 +147,7 @@ def _read(folder: Folder, name: str) -> Configuration:
 
 
 def _decoding(options: Options) -> DecodingSettings:
-    """The settings in the file; Marian's defaults (12 beams, no normalization) differ from ours and are not applied."""
+    """The settings in the file; Marian's own defaults (12 beams, no normalization) are not applied."""
     settings: dict[str, Any] = {}
     not_followed = []
     for name, setting in SETTINGS.items():
@@ -173,7 +173,7 @@ def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
 
 
 def _path_inside(folder: Folder, path: str, relative: bool) -> str:
-    """The file in the folder that a path means; unless ``relative``, by the path's last part."""
+    """The name in the folder of the file at a path; unless ``relative``, the path's last part."""
     parts = path.replace("\\", "/").split("/")
     parts = [part for part in (parts if relative else parts[-1:]) if part != "."]
     name = "/".join(parts)

@@ -1,6 +1,6 @@
 """A Marian model's options (``special:model.yml``) as a ModelSpec.
 
-Every option is followed, known not to affect a translation, or refused by name; one error has all reasons.
+Every option is followed, known to have no effect on a translation, or refused by name, all in one error.
 (marian-dev, src/models/transformer.h, src/models/encoder_decoder.cpp.)
 """
 
@@ -38,7 +38,7 @@ BLOCKS = {
 NORMS = {"n": "layer", "r": "rms"}
 RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "average-attention"}
 EPSILON = 1e-6
-# Option -> the values without effect; with any other the model differs from the one computed here.
+# Option -> the values without effect; with another value the model is not the one computed here.
 HARMLESS: dict[str, tuple[Value, ...]] = {
     **dict.fromkeys(("right-left", "ulr"), ("false",)),
     "lemma-dim-emb": ("0",),

@@ -1,15 +1,15 @@
 """fastattn's own folder, what ``fastattn convert`` writes: mapped, and float32 and int8 are never copied.
 
 config.json          Config as JSON
-model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
-                     NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
-                     factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor; a 4-bit matrix, uint8,
-                     two inputs a byte, has its groups' float16 scales and minima in NAME.scales and NAME.minima, see
-                     quantized.Int4Tensor; an int8 matrix with NAME.scales in place of factors has a float16 for each
-                     group of 32 inputs, and runs so in models of int4;
-                     dense layers after an encoder, and norms, are dense.N.weight and perhaps dense.N.bias;
+model.safetensors    tensors by canonical name;
+                     an int8 matrix NAME (quantized.QuantizedTensor) has NAME.multiplier, float32, one a row, and
+                     perhaps NAME.input_scale, float32 [1], or NAME.input_factors, float32, one a column;
+                     a 4-bit matrix NAME (quantized.Int4Tensor), uint8, two inputs a byte, has NAME.scales and
+                     NAME.minima, float16, one a group of 32 inputs; an int8 matrix with NAME.scales and no multiplier
+                     is of models of int4;
+                     dense layers and norms after an encoder are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
-and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
+files of FILES       that the text needs; one that is equal for source and target is stored once, as the source's
 """
 
 from collections.abc import Mapping
@@ -108,7 +108,7 @@ class Config:
 
 
 def read_config(folder: Folder) -> tuple[Config, Text]:
-    """(config.json, the text without its files); raises one CheckpointError with all faults."""
+    """(config.json, the text without its files); one CheckpointError lists all faults."""
     values = read_object(folder, "config.json")
     version = values.integer("version")
     if version not in (1, VERSION):
@@ -172,7 +172,7 @@ def _faults(config: Config) -> list[str]:
 
 
 def _stack_faults(stack: StackSpec) -> list[str]:
-    """The faults of a stack that the tensors' shapes do not reveal."""
+    """The faults of a stack that a check of its tensors' shapes does not find."""
     positions, alignment, heads = stack.positions, stack.alignment, stack.attention.heads
     counts = ("limit", "buckets", "max_distance")
     faults = [f"positions.{name} should not be negative" for name in counts if getattr(positions, name) < 0]
@@ -209,7 +209,7 @@ def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
     least |= {"multi_vector.query_length": 1, "multi_vector.document_length": 1}
     for name, smallest in least.items():
         part, field = name.split(".")
-        value = getattr(getattr(text, part), field, None)  # of a part that may not be there
+        value = getattr(getattr(text, part), field, None)  # the part may be None
         if value is not None and value < smallest:
             faults.append(f"text.{name} should be at least {smallest}")
     if config is None:
@@ -285,7 +285,7 @@ def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
 
 
 def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], where: str) -> tuple:
-    """The dense layers, whose tensors are taken out of ``stored``."""
+    """The dense layers, whose tensors are removed from ``stored``."""
     layers: list[tuple[np.ndarray, np.ndarray | None, str]] = []
     for i, activation in enumerate(activations):
         if activation == UNIT_LENGTH:
@@ -303,7 +303,7 @@ def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], w
 
 
 def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str) -> Shortlist | None:
-    """The shortlist, whose arrays are taken out of ``stored``, where there is one."""
+    """The shortlist, whose arrays are removed from ``stored``, or None."""
     arrays = {name: stored.pop(name) for name in SHORTLIST if name in stored}
     if not arrays:
         return None
@@ -322,7 +322,7 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
 
 
 def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dict[str, Tensor]:
-    """The canonical tensors; raises one CheckpointError for all that is missing, left over or misshapen."""
+    """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
     saved = pair(stored)
     for name, target in config.tied.items():
         if target not in saved or name in stored or not name.isprintable():
@@ -335,18 +335,18 @@ def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dic
 
 MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
 SCALES, MINIMA = ".scales", ".minima"
-# What a matrix of a type may have.
+# Type of a matrix -> the tensors of factors that it may have.
 _BESIDE = {"I8": (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS, SCALES), "U8": (SCALES, MINIMA)}
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether it is a linear weight or an embedding table: only these are stored at fewer bits; no head's are."""
+    """Whether a tensor is a linear weight or an embedding table, but no head's: only these are stored in fewer bits."""
     return name.endswith(".weight") and len(shape) == 2 and not name.startswith("head.")
 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One tensor of the file; ``beside`` has what belongs to a quantized matrix by the end of their names."""
+    """One tensor of the file; ``factors`` has a quantized matrix's scales and the like, by the ends of their names."""
 
     stored: StoredTensor
     factors: Mapping[str, StoredTensor] | None = None
@@ -392,7 +392,7 @@ class SavedTensor:
 
 
 def pair(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
-    """The file's tensors by name; factors, scales and minima are joined to their matrix."""
+    """The file's tensors by name, each quantized matrix with its factors."""
     joined = {
         name: {end: stored[name + end] for end in _BESIDE[tensor.dtype] if name + end in stored}
         for name, tensor in stored.items()

@@ -34,12 +34,14 @@ def write(
 ) -> None:
     """Write a checkpoint to an empty folder, its matrices at ``precision``, other tensors as float32.
 
-    int8 rounds each row to multiples of its greatest magnitude / 127. int4 rounds linear layers by groups of 32 inputs,
-    and what has no whole groups, tables and the projection as int8 does. What is int8 or, for int4, has 4 bits already
-    is not changed; blocks of 5 to 8 bits become int8 with a scale for each group of 32 inputs then. Columns are divided
-    by ``factors`` of inputs, by tensor name, first; see quantized.QuantizedTensor. bfloat16 rounds to nearest, ties to
-    even. The files are on disk on return; ``progress`` is called with (bytes of weights written, bytes in all). Raises
-    CheckpointError for values that are not finite and should become int8 or int4; an OSError passes through.
+    bfloat16 rounds to nearest, ties to even. int8 rounds each row to multiples of its greatest magnitude / 127. int4
+    rounds linear layers by groups of 32 inputs; tables, the projection and layers without whole groups become int8. A
+    matrix that is int8, or for int4 has 4 bits, does not change; for int4, blocks of 5 to 8 bits become int8 with a
+    scale for each group of 32 inputs.
+    progress  called with (bytes of weights written, bytes in all)
+    factors   of inputs, by tensor name: columns are divided by them first; see quantized.QuantizedTensor
+    The files are on disk on return. Raises CheckpointError for values that are not finite and should become int8 or
+    int4; an OSError passes through.
     """
     if checkpoint.pictures is not None:
         raise CheckpointError("models of pictures have no form in this format: they are loaded from where they are")
@@ -131,19 +133,19 @@ def _float32(tensor: Tensor) -> NewTensor:
 
 
 def _by_rows(tensor: Tensor, convert: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
-    """What is made of a tensor's rows, some at a time: no more of an UnreadTensor is in memory."""
+    """A function that converts a matrix's rows, some at a time: no more of an UnreadTensor is in memory."""
     return (lambda: map(convert, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: convert(tensor))
 
 
 def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
-    """Whether a matrix is a linear layer that runs in int4: as Parameters has it, no table, nor of recurrent layers."""
+    """Whether a matrix is a linear layer that runs in int4, as in Parameters: no table, and not of recurrent layers."""
     stack, layer = checkpoint.spec.stacks.get(name.split(".")[0]), name.removesuffix(".weight")
     linear = layer not in PROJECTIONS and not layer.endswith("embedding") and form_of(tensor) in ("float32", "int4")
     return linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
 
 
 def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
-    # Three tensors of one rounding, which is kept: in all a sixth of float32.
+    # One rounding gives three tensors, so it is cached: in all a sixth of float32.
     unread_tensor = unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)
     quantized = cache(lambda: unread_tensor.whole().half())
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
@@ -171,7 +173,7 @@ def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, 
     def multipliers(rows: Any) -> np.ndarray:
         return rows.multipliers_F if is_int8 else row_multipliers(as_float32(rows), name, factors_D)
 
-    # Read twice: the two are not written together, and the matrices should not all be in memory at once.
+    # Read twice: values and multipliers are written apart, and not all matrices should be in memory at once.
     stored = {
         name: NewTensor("I8", tensor.shape, _by_rows(source, lambda rows: rows.values_FD)),
         name + native.MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),

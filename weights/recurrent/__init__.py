@@ -1,7 +1,7 @@
 """Recurrent encoder-decoders: LSTM and GRU networks with attention, whose tensors a mapping file in TOML names.
 
-A folder with ``fastattn.toml`` beside its weights (PyTorch's, safetensors or ONNX) says how it is read; e2k's and
-thai2rom's files are known by their names (``mapping``).
+``fastattn.toml`` in a folder of weights (PyTorch's, safetensors or ONNX) says how they are read; e2k's and thai2rom's
+files are known by their names (``mapping``).
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ SIGNS = {
     "model-p2k*.safetensors": "e2k-phonemes",
     "thai2rom_loader_onnx.json": "thai2rom",
 }
-# A folder with one of them is another exporter's, whatever else lies there.
+# A folder with one of these files is another exporter's.
 OTHERS = ("config.json", "model.bin", "metadata.json")
 
 
@@ -48,5 +48,5 @@ def read(directory: Directory) -> Checkpoint:
 
 
 def _sign(names: list[str]) -> str:
-    """The mapping that is known by one of these names; "": none is."""
+    """The mapping that one of these names belongs to, or ""."""
     return next((mapping for sign, mapping in SIGNS.items() if any(Path(name).match(sign) for name in names)), "")

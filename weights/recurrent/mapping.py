@@ -130,7 +130,7 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
 
 
 def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
-    """What arrays' names begin with -> the file; one pattern may fit no file, none several."""
+    """Beginning of arrays' names -> the file. A pattern may fit no file, but not several."""
     files: dict[str, str] = {}
     patterns = mapping.nested("files")
     for start in patterns.values:
@@ -151,13 +151,13 @@ def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[st
 
 
 class _Arrays:
-    """The arrays of the file, by what the table makes of them."""
+    """The arrays of the file, found by the table."""
 
     def __init__(self, table: dict[str, TensorSources], stored: Mapping[str, Array]) -> None:
         self.table, self.stored = table, stored
 
     def sources(self, name: str, layer: int | str = 0) -> TensorSources | None:
-        """Of a canonical tensor, layer 0 being the one of this number or name in the file; None: they are not there."""
+        """The sources of a canonical tensor, whose layer 0 is ``layer`` in the file; None if the file lacks them."""
         numbers = {"encoder": [layer], "decoder": [layer]}
         try:
             entry = map_shapes(self.table, {name: ()}, numbers)[name]
@@ -166,7 +166,7 @@ class _Arrays:
         return entry if all(source is None or source in self.stored for source in entry.names) else None
 
     def size(self, name: str, layer: int | str = 0) -> tuple[int, int]:
-        """The rows and columns of a weight; (0, 0) where there is none."""
+        """(rows, columns) of a weight; (0, 0) if the file lacks it."""
         entry = self.sources(name, layer)
         if entry is None:
             return 0, 0
@@ -225,7 +225,7 @@ def _side(pictures: JsonObject) -> tuple[int, int]:
 
 
 def _read_pictures(mapping: JsonObject) -> PictureSpec | None:
-    """How a picture becomes an image: resized, and (x / 255 - mean) / std."""
+    """The steps from a picture to an image: resizing, then (x / 255 - mean) / std; None without pictures."""
     if not mapping.has("pictures"):
         return None
     pictures = mapping.nested("pictures")
@@ -252,7 +252,7 @@ def _sources(tensors: JsonObject, name: str) -> TensorSources:
 def _stack(
     mapping: JsonObject, name: str, arrays: _Arrays, memory: dict[str, int]
 ) -> tuple[RecurrentSpec, Sequence[int | str]]:
-    """(a stack whose sizes are those of its arrays, the numbers or names of its layers in the file)."""
+    """(a stack with the sizes of its arrays, the numbers or names of its layers in the file)."""
     table = mapping.nested(name)
     cell, layers = table.choice("cell", CELLS), table.values.get("layers")
     if layers is None:
@@ -263,7 +263,7 @@ def _stack(
     if not layers:
         raise CheckpointError(f"{mapping.where}: none of the arrays is a layer of the {name}")
     vocabulary, embedding = arrays.size(f"{name}.embedding.weight")
-    if not mapping.has("text"):  # its inputs are rows of numbers, and a decoder points at some of them
+    if not mapping.has("text"):  # inputs are rows of numbers, and the decoder points at rows
         vocabulary = arrays.size("decoder.projection.weight")[0] if memory else 0
         embedding = arrays.size(f"{name}.layers.0.input.weight", layers[0])[1]
     sizes = {
@@ -309,7 +309,7 @@ def _read_input(
 
 
 def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], where: str) -> TranslationText:
-    """The text of a mapping's entries; its special tokens are those of its vocabularies."""
+    """The text of a mapping's entries; CheckpointError where a vocabulary lacks a special token."""
     problems: list[str] = []
     text = from_plain(TranslationText, values, "text", problems, {**NO_ENTRIES, **vocabularies})
     if text is None:
@@ -323,9 +323,9 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
     return text
 
 
-# Vocabularies: the tokens by their ids, from the places that a mapping may name.
+# Vocabularies, from the places that a mapping may name.
 def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
-    """The tokens, as many as the embedding has ``rows``; ``weights`` are the files that may have metadata."""
+    """The tokens by id, one for each of the embedding's ``rows``; ``weights`` are the files that may have metadata."""
     known = [name for name in READERS if place.has(name)]
     if len(known) != 1:
         raise CheckpointError(f"{place.where} should have one of {', '.join(READERS)}, has {shorten(place.values)}")
@@ -333,7 +333,7 @@ def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], r
 
 
 def checked(tokens: list[str], rows: int, where: str) -> tuple[str, ...]:
-    """The tokens, which should be as many as the embedding has ``rows``."""
+    """The tokens; CheckpointError unless there is one for each of the embedding's ``rows``."""
     if len(tokens) != rows:
         raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens")
     return tuple(tokens)
@@ -362,7 +362,7 @@ def _object(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[s
 
 
 def _metadata(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
-    """Tokens with NULs between them in the metadata of the weights, one .safetensors file."""
+    """Tokens separated by NULs in the metadata of the weights, a .safetensors file."""
     return read_metadata(folder, weights[0]).string(place.string("metadata")).split("\0")
 
 

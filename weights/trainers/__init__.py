@@ -1,6 +1,6 @@
-"""Checkpoints as their trainers save them, one .pt file and what lies around it: fairseq's and OpenNMT-py's.
+"""Checkpoints as trainers save them, a .pt file with vocabularies in it or around it: fairseq's and OpenNMT-py's.
 
-Both pickle their options beside the tensors, as an argparse.Namespace or a dict; the parser imports nothing.
+Both pickle the training's options with the tensors, as an argparse.Namespace or a dict; the parser imports nothing.
 """
 
 from pathlib import Path
@@ -9,9 +9,9 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.folder import Directory
 
 DESCRIPTION = "a trainer's .pt file: OpenNMT-py, or fairseq with dict.LANGUAGE.txt (the file or its folder)"
-# A folder with one of them is another exporter's, whatever else lies there.
+# A folder with one of these files is another exporter's.
 OTHERS = ("config.json", "model.bin", "metadata.json")
-# What stands in the pickle: the class of the options, or of fairseq's in a plain dict one of them.
+# Text in the pickle: the class of the options, or an option's name where fairseq's are a plain dict.
 OPTIONS = (b"argparse", b"encoder_embed_dim")
 # The folder's own files come first, then those of fairseq's usual folders in it.
 FOLDERS = ("", "checkpoints/", "data/", "data-bin/")
@@ -47,7 +47,7 @@ def read(directory: Directory) -> Checkpoint:
 
 
 def find_checkpoint(names: list[str]) -> str:
-    """The .pt file among a folder's files: the only one, or one of the usual name; "": there is none, or many."""
+    """The .pt file among a folder's files: the only one, or the first of a usual name; else ""."""
     checkpoints = [name for name in names if name.endswith(".pt")]
     preferred = (name for usual in PREFERRED for name in checkpoints if name.rpartition("/")[2] == usual)
     return checkpoints[0] if len(checkpoints) == 1 else next(preferred, "")

@@ -1,7 +1,7 @@
 """fairseq's Transformers: a .pt file with options and tensors, dict.LANGUAGE.txt of both languages, and BPE codes.
 
-The options say what a StackSpec needs to know (fairseq/models/transformer of 0.6 to 0.12); what they ask for and it
-cannot say is refused by name. The decoder starts with the end token; positions count from 2.
+The training's options describe the model (fairseq/models/transformer of 0.6 to 0.12); options that a StackSpec cannot
+express are refused by name. The decoder starts with the end token; positions count from 2.
 """
 
 import itertools
@@ -58,7 +58,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 DICTIONARY = re.compile(r"(?:.*/)?dict\.(.+)\.txt")
 PAIR = re.compile(r"[./]([^./-]+)-([^./-]+)$")
-# The last are copies that PyTorch's own encoder layer takes; training changes what they were copied from.
+# The last names are copies for PyTorch's own encoder layer; training changes only the originals.
 UNUSED = re.compile(
     r"(en|de)coder\.(version|embed_positions\._float_tensor|layers\.\d+\.(in_proj|out_proj|fc[12])_(weight|bias))"
 )
@@ -106,7 +106,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
 
 
 def _training_options(whole: TrainerFile) -> dict[str, Any]:
-    """The options: args, or since version 0.10 those of the task and of the model in cfg."""
+    """The training's options: args, or since version 0.10 those of task and model in cfg."""
     if type(whole.entries.get("cfg")) is not dict:
         args = whole.entries.get("args")
         return args if type(args) is dict else read_options(whole, "args")
@@ -117,13 +117,13 @@ def _training_options(whole: TrainerFile) -> dict[str, Any]:
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
-    """The tensors under today's names, those of options of the state dict's versions, and those that are shared."""
+    """The tensors under current names, shared tensors under all their names."""
     stored = {name.removeprefix("model."): array for name, array in stored.items()}
     stored = {OLD_NORMS.sub(_todays_norm, name): array for name, array in stored.items() if not UNUSED.fullmatch(name)}
     for name in [name for name in stored if ".in_proj_" in name]:
         whole = stored[name]
         if whole.strides is not None or not whole.shape or whole.shape[0] % 3:
-            continue  # which is reported as not expected
+            continue  # reported later as unexpected
         del stored[name]
         rows, size = whole.shape[0] // 3, len(whole.data) // 3
         for i, part in enumerate("qkv"):
@@ -180,8 +180,7 @@ def _stack(
 def _languages(
     training: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
 ) -> tuple[str, str]:
-    """The languages of source and target: what the options say, else what the folder of the training's data is named,
-    else the only order in which the vocabularies fit."""
+    """(source, target) by the options, else by the name of the training's data, else by the vocabularies' sizes."""
     data = training.get("data")
     named = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
     stated = (training.get("source_lang"), training.get("target_lang"))

@@ -1,4 +1,4 @@
-"""What trainers' checkpoints and their folders hold beside tensors: options, vocabularies, tokenizer files."""
+"""The contents of trainers' checkpoints and folders without the tensors: options, vocabularies, tokenizer files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +17,11 @@ SENTENCEPIECE = (
     ("source.spm", "target.spm"),
     *((name, name) for name in ("sentencepiece.bpe.model", "sentencepiece.model", "spm.model")),
 )
-SEVERAL = 2  # units that do not end their words: of fewer, any may be a word
+SEVERAL = 2  # unfinished units (as "wo@@") that a vocabulary may have by chance
 
 
 def read_options(whole: TrainerFile, name: str) -> dict[str, Any]:
-    """The options of a training, which a trainer's checkpoint has as ``name``."""
+    """The options of a training, the entry ``name`` of a trainer's checkpoint."""
     training = whole.entries.get(name)
     if type(training) is not Namespace:
         raise CheckpointError(f"{whole.where}: {name} should hold the options of a training")
@@ -29,7 +29,7 @@ def read_options(whole: TrainerFile, name: str) -> dict[str, Any]:
 
 
 def known_options(training: dict[str, Any], known: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
-    """The options that matter; ``known``: what each may be, first what it is where it is not given."""
+    """The options that matter; ``known`` has the supported values of each, the default first."""
     options = {name: training.get(name, values[0]) for name, values in known.items()}
     for name, value in options.items():
         plain = value is None or isinstance(value, str | int)
@@ -40,7 +40,7 @@ def known_options(training: dict[str, Any], known: Mapping[str, tuple[Any, ...]]
 
 
 def count(training: dict[str, Any], name: str, where: str) -> int:
-    """An option that is a number of layers, heads or units."""
+    """An option that counts layers, heads or units."""
     value = training.get(name)
     if type(value) is not int or not 1 <= value <= GREATEST:
         raise CheckpointError(f"{where}: option {name} should be a number from 1 on")
@@ -65,9 +65,9 @@ def read_vocabularies(whole: TrainerFile, spec: ModelSpec) -> tuple[dict[str, An
 
 
 def tokenizer_files(folder: Folder, names: list[str], vocabulary: tuple[str, ...]) -> dict[str, Any]:
-    """Fields of a TranslationText: codes, or sentencepiece models. ``names``: the folder's files, perhaps in folders.
+    """Fields of a TranslationText: BPE codes, or sentencepiece models, of the folder's files ``names``.
 
-    Raises CheckpointError where the vocabulary has units and there are no codes.
+    Raises CheckpointError where the vocabulary has subword units and there are no codes.
     """
     paths = {name.rpartition("/")[2]: name for name in reversed(names)}
     codes = next((paths[name] for name in CODES if name in paths), None)

@@ -70,7 +70,7 @@ EPSILON = 1e-6
 WORDS = "model.STACK.embeddings.make_embedding.emb_luts.0.weight"
 POSITIONS = "model.STACK.embeddings.make_embedding.pe.pe"
 BLOCKS = {"encoder": "model.encoder.transformer.#", "decoder": "model.decoder.transformer_layers.#"}
-# The end of a canonical name of a layer -> those of the file's. A bias that the options leave out is zeros.
+# End of a layer's canonical name -> ends of its names in the file. A bias that the options leave out is zeros.
 LINEAR = {
     "self_attention.qkv": ("self_attn.linear_query", "self_attn.linear_keys", "self_attn.linear_values"),
     "self_attention.output": ("self_attn.final_linear",),
@@ -113,7 +113,7 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
-    """The tensors, position tables without their axis of length one, those that are shared under all their names."""
+    """The tensors, position tables without their axis of length one, shared tensors under all their names."""
     stored = {name.replace("generator.0.", "generator."): tensor for name, tensor in stored.items()}
     for name, tensor in stored.items():
         if name.endswith(".pe.pe") and len(tensor.shape) == 3 and tensor.shape[1] == 1 and tensor.strides is None:
@@ -162,7 +162,7 @@ def _stack(
 
 
 def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
-    """Where the tensors come from; early versions had norms of their own, whose tensors are a_2 and b_2."""
+    """The sources of the tensors; early versions had norms of their own, with tensors a_2 and b_2."""
     ends = ("a_2", "b_2") if "model.encoder.layer_norm.a_2" in stored else ("weight", "bias")
     table = {
         "STACK.embedding.weight": sources(WORDS),
@@ -193,7 +193,7 @@ def _read_recurrent(folder: Folder, training: dict[str, Any], whole: TrainerFile
 
 
 def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:
-    """The entries of a mapping that depend on the options; whether the generator is a sequence of modules."""
+    """The entries of a mapping that depend on the options; ``is_sequence``: the generator is a sequence of modules."""
     cell = options["rnn_type"].lower()
     decoder: dict[str, Any] = {"cell": cell, "feeds": bool(options["input_feed"])}
     tensors: dict[str, Any] = {"decoder.projection.*": f"generator.{'0.' * is_sequence}*"}

@@ -38,21 +38,21 @@ CLASSES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 # Chat templates by name: the usual one, and one for conversations with tools.
 TEMPLATES = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
-# What a config.json of several parts says for all of them.
+# Settings that a config.json of several parts has for all of them.
 SHARED = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
 
-# What the text's part of Gemma 3's published files leaves out, as in transformers.
+# Settings that the text part of Gemma 3's published files leaves out: transformers' defaults.
 USUAL = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
 
 
 def find_decoder(config: JsonObject) -> Architecture:
-    """The architecture of a config.json, or of as much; raises CheckpointError that lists the known ones."""
+    """The architecture of a config.json; CheckpointError lists the known ones."""
     architecture: Architecture = found_in(DECODERS, config, __name__)
     return architecture
 
 
 def is_decoder(config: JsonObject) -> bool:
-    """Whether the directory is a language model's: not an encoder's made of one, which may look both ways."""
+    """Whether the directory is a language model's, not that of an encoder made from one, which may look both ways."""
     kind, names = config.string("model_type"), config.values.get("architectures")
     if kind not in DECODERS or kind not in ENCODERS:
         return kind in DECODERS
@@ -77,7 +77,7 @@ def read_decoder(folder: Folder) -> Checkpoint:
 
 
 def text_part(config: JsonObject) -> JsonObject:
-    """config.json, or its part about text where the model sees images too."""
+    """config.json, or its part about text if the model takes images too."""
     if not config.has("text_config"):
         return config
     shared = {name: config.values[name] for name in SHARED if name in config.values}
@@ -87,7 +87,7 @@ def text_part(config: JsonObject) -> JsonObject:
 
 
 def _class_of(config: JsonObject) -> str:
-    """The class that config.json names first; CheckpointError for one without a projection. "": it names none."""
+    """The class that config.json names first, or ""; CheckpointError for a class without a projection."""
     names = config.values.get("architectures") or [""]
     if not isinstance(names, list) or not is_text(names[0]):
         raise config.error("architectures", "a list of classes' names", names)
@@ -109,7 +109,7 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
         raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", stated)
     ends = tuple(dict.fromkeys(ids))
-    tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
+    tokens = range(1, spec.vocabulary + 1)  # stand-ins: only their number matters
     return GeneratorText(
         tokenizer=tokenizer,
         max_length=spec.max_positions,
@@ -122,8 +122,10 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
 
 
 def _chat_template(folder: Folder, settings: JsonObject) -> str:
-    """The template of a file of its own, else that of tokenizer_config.json: a string, or several of which one is the
-    default and another may be for tools; the two become one template. "": there is none."""
+    """The chat template of the files of TEMPLATES, else of tokenizer_config.json; "" if there is none.
+
+    tokenizer_config.json has a string, or several templates by name. One for tools is merged with the default.
+    """
     named: dict[object, object] = {
         name: decoded(folder.read(file), folder.where(file))
         for name, file in TEMPLATES.items()

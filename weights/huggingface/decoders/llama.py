@@ -140,10 +140,10 @@ def _phi3_spec(config: JsonObject) -> StackSpec:
 
 
 def _long(config: JsonObject, parameters: JsonObject, positions: PositionSpec, rotary: Rotary) -> PositionSpec:
-    """LongRoPE (Ding 2024) with its short factors, which texts within the length of training have.
+    """LongRoPE (Ding 2024) with its short factors, for texts within the length of training, where the context ends.
 
-    Longer ones have other factors, from their first token on: an answer that grows beyond would have its whole prompt
-    read again, as in transformers. So the context ends there.
+    Longer texts have other factors from their first token on: transformers reads the whole prompt again when an answer
+    grows beyond the length.
     """
     limit = positions.limit
     length = trained_length(config, parameters)
@@ -153,7 +153,7 @@ def _long(config: JsonObject, parameters: JsonObject, positions: PositionSpec, r
     divisors = parameters.values.get("short_factor")
     if not isinstance(divisors, list) or not all(type(each) in (int, float) for each in divisors):
         raise parameters.error("short_factor", "a list of numbers", divisors)
-    # of its ramp nothing is used
+    # longrope does not use the ramp's numbers
     stretch = Stretch("longrope", 1.0, length, 1.0, 2.0, size=size, divisors=tuple(map(float, divisors)))
     return replace(positions, limit=min(limit, length), rotary=replace(rotary, stretch=stretch))
 
@@ -168,7 +168,7 @@ PHI3 = decoder(_phi3_spec, _named_as_llama(PHI3_TABLE))
 
 # Gemma 2 and 3 (Gemma Team 2024, 2025): norms around each sublayer, local layers, capped scores and logits.
 def _cap(config: JsonObject, name: str, usual: float) -> float:
-    """A cap; 0, none, where it is null."""
+    """A cap; 0 (no cap) where it is null."""
     return config.number(name, 0.0 if name in config.values else usual)
 
 
@@ -187,13 +187,13 @@ GEMMA2 = decoder(_gemma2_spec, llama.gemma_table, ties=True)
 
 def _gemma3_spec(config: JsonObject) -> StackSpec:
     refuse(config, use_bidirectional_attention=False)
-    # whose class with images leaves the cap out
+    # Gemma 3's class with images has no cap
     caps = (config.values.get("architectures") or [""])[0] != "Gemma3ForConditionalGeneration"
     cap = _cap(config, "final_logit_softcapping", 0.0) if caps else 0.0
     return replace(llama.gemma3_stack(config), causal=False, output_cap=cap)
 
 
-# Of a model that sees images too, the text's part.
+# Of a model that takes images too, the text part.
 GEMMA3 = decoder(
     _gemma3_spec,
     llama.gemma_table,

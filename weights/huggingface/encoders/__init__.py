@@ -58,7 +58,7 @@ def find_architecture(config: JsonObject) -> Architecture:
 
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization."""
+    """Read the encoder whose files' names begin with ``prefix``, with its default pooling, without normalization."""
     config = read_object(folder, prefix + "config.json")
     spec, text = describe_encoder(folder, prefix, config, max_length)
     if is_original(config):
@@ -69,13 +69,13 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
 def describe_encoder(
     folder: Folder, prefix: str, config: JsonObject, max_length: int | None = None
 ) -> tuple[StackSpec, EncoderText]:
-    """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
+    """(spec, text) of ``read_encoder``; does not read weights, which may not be downloaded yet (``hub``)."""
     spec = find_architecture(config).spec(config)
     return spec, read_text(folder, prefix, config, spec, max_length)
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
-    """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
+    """The encoder of ``describe_encoder`` with its weights, its head if it has one, and this ``text``."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
     stored = named_as_today(stored, architecture, config)
@@ -89,7 +89,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     try:
         head, head_parts = read_head(config, architecture.heads, spec, stored, where)
         text = read_labels(config, architecture.heads, text)
-    except CheckpointError as error:  # the encoder may be all that is wanted
+    except CheckpointError as error:  # the caller may need no head
         headless = str(error)
     else:
         model, parts = dataclasses.replace(model, head=head), parts | head_parts
@@ -100,8 +100,11 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
 def stack_sources(
     architecture: Architecture, config: JsonObject, model: ModelSpec, stored: dict[str, StoredTensor], where: str
 ) -> dict[str, TensorSources]:
-    """Where the tensors of the model's one stack come from; CheckpointError unless they are all there, and no others.
-    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
+    """The sources of the tensors of the model's one stack; CheckpointError unless ``stored`` has just these.
+
+    stored  the file's tensors by current names
+    where   the file's name in errors
+    """
     ((name, spec),) = model.stacks.items()
     own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
@@ -117,7 +120,7 @@ def stack_sources(
 
 
 def take_projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
-    """The matrix of that name behind an encoder of that width, taken out of ``stored``."""
+    """The matrix ``name`` [outputs, width], which is removed from ``stored``."""
     tensor = stored.pop(name, None)
     if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
         shape = "missing" if tensor is None else list(tensor.shape)
@@ -139,9 +142,9 @@ def named_as_today(
 
 
 def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
-    """The tensors, of which two that are tied are one: that which is there, either where both have the same bits.
+    """The tensors with each tied pair as one tensor, if one is missing or both have the same bits.
 
-    Two that differ stay two, as in transformers (``PreTrainedModel.tie_weights``).
+    A pair that differs stays two, as in transformers (``PreTrainedModel.tie_weights``).
     """
     tied = dict(stored)
     for pair in ties.items():
@@ -151,14 +154,14 @@ def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[
     return tied
 
 
-# problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
+# problem_type -> the function from the numbers of several labels to probabilities, as in transformers' pipelines.
 PROBABILITIES = {
     "": "softmax",
     "regression": "none",
     "single_label_classification": "softmax",
     "multi_label_classification": "sigmoid",
 }
-# What makes numbers scores in sentence-transformers' CrossEncoder -> its name here.
+# The function from numbers to scores in sentence-transformers' CrossEncoder -> its name here.
 SCORES = {
     "torch.nn.modules.linear.Identity": "none",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -174,8 +177,10 @@ def read_head(
     stored: Mapping[str, StoredTensor],
     where: str,
 ) -> tuple[HeadSpec, dict[str, TensorSources]]:
-    """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
-    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
+    """(the head, the sources of its tensors); CheckpointError for none, or one that does not fit.
+
+    Arguments as of ``stack_sources``.
+    """
     head = _find(config, heads)
     spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
     parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
@@ -185,7 +190,7 @@ def read_head(
 
 
 def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: EncoderText) -> EncoderText:
-    """``text`` with the labels of a head that ``read_head`` has read, and what makes probabilities and scores."""
+    """``text`` with the labels of the head, and its functions for probabilities and scores."""
     if not _find(config, heads).labelled:
         return text
     labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
@@ -205,9 +210,9 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
 
 
 def torch_activation(config: JsonObject, name: str) -> str:
-    """The function that makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
+    """The function from numbers to scores, by the path of torch's class under ``name``; "" where there is none.
 
-    sentence-transformers does not trust other paths than torch's, and goes on without them.
+    As in sentence-transformers, paths of other packages than torch do not count.
     """
     return SCORES[config.choice(name, SCORES)] if config.string(name, "").startswith("torch.") else ""
 
@@ -225,6 +230,6 @@ def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
 
 
 def _count_labels(config: JsonObject) -> int:
-    """The number of labels: of ``id2label``, else as in transformers ``num_labels`` or two."""
+    """The number of labels: those of ``id2label``, else ``num_labels`` or two, as in transformers."""
     named = config.nested("id2label").values
     return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)

@@ -22,7 +22,7 @@ EMBEDDING = {
     "encoder.positions": sources("embeddings.position_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
 }
-# A term of the score -> its projection of the rows of distances, where that is not the queries' and the keys'.
+# A term of the score -> its projection of the rows of distances, where it does not use that of queries or keys.
 TERMS = {
     "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
     "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
@@ -89,7 +89,7 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
 
 
 def _unused(config: JsonObject) -> tuple[str, ...]:
-    """A table of positions that is not added, which old checkpoints hold, and what distances would have."""
+    """Tensors that config.json makes unused: a table of positions, in old checkpoints, and those of distances."""
     unused = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
     relative = config.boolean("relative_attention", False) and _terms(config)
     return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")

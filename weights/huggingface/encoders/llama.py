@@ -51,11 +51,10 @@ QWEN_HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")
 def shared_heads(
     config: JsonObject, key_heads: int = 0, head_width: int = 0, heads: int | None = None, **more: Any
 ) -> AttentionSpec:
-    """Attention whose key heads may be fewer, and as wide as config.json says; ``more``: fields of it.
+    """Attention with perhaps fewer key heads, and heads of any width; ``more``: further fields of the AttentionSpec.
 
-    key_heads, head_width  where config.json does not name them; where they are null, as many as the others, and what
-                           these share evenly; 0: likewise
-    heads                  likewise; None: config.json has to name them
+    key_heads, head_width  defaults; 0, or null in config.json: as many as query heads, and an even share of the width
+    heads                  the default number of query heads; None: config.json has to name it
     """
     heads = config.integer("num_attention_heads", heads, minimum=1)
     even = max(count_columns(config) // heads, 1)
@@ -73,7 +72,7 @@ def llama_stack(
     act: tuple[str, str] = ("hidden_act", "silu"),
     **parts: Any,
 ) -> StackSpec:
-    """A stack by Llama's names of sizes; ``act``: the activation's name in config.json, what it is without that."""
+    """A stack by Llama's names of sizes; ``act``: the activation's name in config.json and its default."""
     inner = config.integer("intermediate_size", minimum=1)
     return StackSpec(
         layers=count_layers(config),
@@ -88,7 +87,7 @@ def llama_stack(
 
 
 def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorSources]:
-    """The table of files that name their tensors as Llama's do; ``feed_biases``: feed-forwards have biases too."""
+    """The table of files with Llama's names of tensors; ``feed_biases``: feed-forwards have biases."""
     keys = spec.attention.key_width
     names = (f"layers.#.self_attn.{part}_proj.*" for part in "qkv")
     qkv = sources(*names, rows=(spec.attention.query_width, keys, keys))
@@ -146,7 +145,7 @@ def gemma_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary,
 
 
 def gemma_scale(config: JsonObject) -> float:
-    """What multiplies the scores."""
+    """The factor of the attention's scores."""
     scalar = config.number("query_pre_attn_scalar", 256)
     if scalar <= 0:
         raise config.error("query_pre_attn_scalar", "above zero", scalar)

@@ -139,7 +139,7 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
         return architecture.rotary(config, width, default)
     architecture.refuse(scaling, mixed_b=None)
-    # Its authors' NTK scaling: a base so many times as large, all angles smaller by a root of the factor.
+    # Its authors' NTK scaling: the base times the factor, all angles divided by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:
         raise scaling.error("factor", "above zero", factor)
@@ -152,7 +152,7 @@ GTE = architecture.Architecture(
 )
 
 
-# NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, no biases but theirs.
+# NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, biases only in norms.
 NOMIC_TABLE = {
     "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
@@ -166,7 +166,7 @@ NOMIC_TABLE = {
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layers.#.norm2.*"),
 }
 NOMIC_IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
-# Its first files name their settings after GPT-2; each has a form that transformers gave it since.
+# Its first files have GPT-2's names of settings, later files transformers' names.
 NOMIC_GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 NOMIC_TRANSFORM = "cls.predictions.transform"

@@ -19,7 +19,7 @@ TABLE = {
 
 
 def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -> dict[str, TensorSources]:
-    """Where a stack's feed-forwards come from, which are the sublayers of this number."""
+    """The sources of a stack's feed-forwards, the sublayers with this number."""
     canonical, stored = f"{stack}.layers.#.feed_forward", f"{stack}.block.#.layer.{number}"
     return {
         f"{canonical}.norm.*": sources(f"{stored}.layer_norm.*"),
@@ -32,7 +32,7 @@ def feed_forward_sources(gated: bool, stack: str = "encoder", number: int = 1) -
 def t5_stack(config: JsonObject) -> StackSpec:
     heads, head_width = config.integer("num_heads", minimum=1), config.integer("d_kv", minimum=1)
     name = config.string("feed_forward_proj", "relu" if config.string("model_type") == "t5" else "gated-gelu")
-    # By their gated gelu they mean the tanh form.
+    # T5's "gated-gelu" is the tanh form.
     act = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
     if act not in ACTIVATIONS:
         raise config.error("feed_forward_proj", f"one of {', '.join(ACTIVATIONS)}, perhaps after gated-", name)

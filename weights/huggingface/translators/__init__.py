@@ -33,7 +33,7 @@ TRANSLATORS = {
     "t5": "t5.T5",  # flan-T5 and MADLAD too
     "umt5": "t5.T5",
 }
-# Ends of the names of what old files hold beside weights.
+# Ends of the names of tensors in old files that are no weights.
 BUFFERS = (
     ".version",
     ".embed_positions.weights",
@@ -49,15 +49,15 @@ def find_translator(config: JsonObject) -> TranslatorArchitecture:
 
 
 def is_translator(config: JsonObject) -> bool:
-    """Whether the directory is an encoder-decoder's: not that of its encoder alone, which may have the same type."""
+    """Whether the directory is an encoder-decoder's, not that of its encoder alone, which may have the same type."""
     kind = config.string("model_type")
     return kind in TRANSLATORS and (kind not in ENCODERS or find_translator(config).names_class(config))
 
 
 def read_translator(folder: Folder) -> Checkpoint:
-    """Read a directory; raises CheckpointError if it is malformed, incomplete or not supported.
+    """Read a directory, its weights last: they may not be downloaded yet (``hub``).
 
-    Everything else is read before the weights, which may not be downloaded yet (``hub``).
+    Raises CheckpointError if it is malformed, incomplete or not supported.
     """
     config = read_object(folder, "config.json")
     architecture = find_translator(config)
@@ -86,7 +86,7 @@ def read_translator(folder: Folder) -> Checkpoint:
     text = replace(text, decoding=settings)
     stored, where = read_weights(folder)
     if config.string("model_type") in ENCODERS and not any(name.startswith("decoder.") for name in stored):
-        return read_encoder(folder)  # of which not all say it
+        return read_encoder(folder)  # some encoders' config.json names the whole model's class
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
     stored = {name: tensor for name, tensor in stored.items() if not name.endswith(BUFFERS)}
     positions = spec.stacks["encoder"].positions.limit
@@ -101,7 +101,7 @@ def read_translator(folder: Folder) -> Checkpoint:
 
 
 def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
-    """Add those of the names of one tensor that the file does not have, in place."""
+    """Add, in place, the names of a tied tensor that the file lacks."""
     shared = next((stored[name] for name in names if name in stored), None)
     for name in names:
         if name != SHARED and shared is not None:
@@ -111,7 +111,7 @@ def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
 
 
 def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
-    """Make embeddings and output layer of equal values, which files may store separately, one array, in place."""
+    """Make embeddings and output layer one array, in place, where a file stores equal values twice."""
     first, *further = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
     known = [tensors[first]]
     for name in further:

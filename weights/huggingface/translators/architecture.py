@@ -30,20 +30,19 @@ MOST_TOKENS = 1 << 22
 class TranslatorArchitecture:
     """An encoder-decoder in a Hugging Face directory."""
 
-    classes: tuple[str, ...]  # those of ``architectures`` that are read; a config.json that names none has the first
+    classes: tuple[str, ...]  # of ``architectures``; a config.json without names has the first
     # (config.json) -> its stacks; raises CheckpointError for what is not supported
     spec: Callable[[JsonObject], ModelSpec]
-    # (config.json, its stacks) -> where its tensors come from, whose names have no ``model.`` before them
+    # (config.json, its stacks) -> the sources of its tensors, whose names have no leading ``model.``
     table: Callable[[JsonObject, ModelSpec], Mapping[str, TensorSources]]
-    # (the folder, config.json, the special ids of generation, its stacks) -> how text becomes ids; its weights may
-    # not be downloaded yet
+    # (the folder, config.json, the special ids of generation, its stacks) -> the text; weights may not be there yet
     text: Callable[[Folder, JsonObject, JsonObject, ModelSpec], TranslationText]
-    # (config.json) -> names of tensors that are one tensor, which the file may have under any of them. One that it
-    # has under its own name is kept, as in transformers
+    # (config.json) -> names of one tied tensor, which the file may have under any of them. As in transformers, a tensor
+    # that the file has under its own name stays separate
     tied: Callable[[JsonObject], tuple[str, ...]]
-    # (the special ids of generation, its stacks) -> ids that are never produced. They and those that the settings
-    # name are out of the output layer, so that the others share the whole probability; None: a search leaves out
-    # what the settings name, as in transformers
+    # (the special ids of generation, its stacks) -> ids that are never produced. These ids and those that settings
+    # suppress are removed from the output layer, so that all other ids share the whole probability. None: the search
+    # leaves out the ids that settings suppress, as in transformers
     never: Callable[[JsonObject, ModelSpec], list[int]] | None = None
 
     def names_class(self, config: JsonObject) -> bool:
@@ -64,7 +63,7 @@ def count_tokens(config: JsonObject, name: str = "vocab_size", default: int | No
 
 
 def tied(config: JsonObject) -> tuple[str, ...]:
-    """Embeddings that are one tensor, and the output layer where config.json does not say otherwise."""
+    """Embeddings are one tensor, with the output layer unless config.json says otherwise."""
     return (SHARED, TARGET, SOURCE, *((HEAD,) * config.boolean("tie_word_embeddings", True)))
 
 
@@ -75,8 +74,8 @@ class Tokens:
     known: dict[int, str]  # id -> token
     unknown: str  # the token of what it lacks
     where: str  # its file in errors
-    before: tuple[str, ...] = ()  # the tokens that a tokenizer puts before a text
-    after: tuple[str, ...] = ()  # and behind it
+    before: tuple[str, ...] = ()  # tokens that a tokenizer adds before a text
+    after: tuple[str, ...] = ()  # tokens that it adds behind
     tokenizer: bytes | None = None  # its tokenizer.json
 
 
@@ -91,7 +90,9 @@ def tokenizer_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
     """The text of a model without languages; CheckpointError where the ids of ``decoding`` and the tokens disagree.
-    Without ``tokens``, the folder's tokenizer has them, and says what stands around a text."""
+
+    tokens  None: those of the folder's tokenizer
+    """
     tokens = tokens or _read_tokens(folder, config, spec)
     vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
     end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
@@ -115,9 +116,10 @@ def tokenizer_text(
 def translator_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
-    """The text of a model of many languages, whose tokens tell them; CheckpointError where there are none, and so on.
+    """The text of a multilingual model; CheckpointError where its tokens include no languages, else as tokenizer_text.
 
-    A target begins with its language where that is the start token, or there is none (mBART), else has it behind.
+    The target's language is its start token where the start token is a language or missing (mBART), else its first
+    token.
     """
     settings = read_optional(folder, CONFIG)
     tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())

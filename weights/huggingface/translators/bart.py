@@ -89,7 +89,7 @@ TABLE = {
     "decoder.projection.weight": sources(HEAD),
     "decoder.projection.bias": sources(None, plus=FirstRow("final_logits_bias", rows=1), absent=zeros),
 }
-# Learned positions are numbered from 2, as fairseq numbers them behind a padding token's 1.
+# Learned positions are numbered from 2, as in fairseq: behind 1, the padding token.
 LEARNED = TABLE | {"STACK.positions": sources("STACK.embed_positions.weight", skip=2)}
 
 
@@ -123,7 +123,7 @@ PEGASUS = TranslatorArchitecture(
 
 # M2M100 and NLLB.
 VOCABULARY, PIECES = "vocab.json", "sentencepiece.bpe.model"
-# M2M100's languages in the order of their ids, which follow the vocabulary's, by what a tokenizer calls the lists.
+# Name of a list in tokenizer_config.json -> M2M100's languages in the order of their ids, which follow the vocabulary.
 LANGUAGES = {
     "m2m100": (
         "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu "
@@ -145,7 +145,7 @@ def _m2m100_spec(config: JsonObject) -> ModelSpec:
 
 
 def _m2m100_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
-    """NLLB's tokenizer.json, or the pieces of M2M100's sentencepiece model, looked up in its vocab.json."""
+    """By NLLB's tokenizer.json, or by the pieces of M2M100's sentencepiece model with ids of its vocab.json."""
     if folder.contains(FILE) or not folder.contains(VOCABULARY):
         return translator_text(folder, config, decoding, spec)
     settings, rows = read_optional(folder, CONFIG), spec.stacks["encoder"].vocabulary
@@ -199,7 +199,7 @@ def _marian_tied(config: JsonObject) -> tuple[str, ...]:
 
 
 def _never(decoding: JsonObject, spec: ModelSpec) -> list[int]:
-    """The padding token where it is no end token: those who made the models search without it."""
+    """The padding token, unless it is the end token: the makers of the models search without it."""
     end, padding = decoding.integer("eos_token_id"), decoding.integer("pad_token_id")
     rows = spec.stacks["decoder"].vocabulary
     if padding >= rows:
@@ -208,7 +208,7 @@ def _never(decoding: JsonObject, spec: ModelSpec) -> list[int]:
 
 
 def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
-    """The text as in MarianTokenizer: pieces of the .spm files looked up in the vocabularies, then the end token.
+    """The text as in MarianTokenizer: pieces of the .spm files with ids of the vocabularies, then the end token.
 
     Raises CheckpointError if the ids of ``decoding`` and the vocabularies disagree.
     """
@@ -248,13 +248,13 @@ def _marian_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
 
 
 def _token(config: JsonObject, name: str, default: str) -> str:
-    """A special token: a string, or an object with flags and its content."""
+    """A special token: a string, or an object with content and flags."""
     value = config.values.get(name)
     return config.nested(name).string("content") if isinstance(value, dict) else config.string(name, default)
 
 
 def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[str, ...]:
-    """Tokens by id; "" for an id without a token, as embeddings may have spare rows."""
+    """Tokens by id; "" for a spare row of the embedding."""
     tokens = read_ids(folder, name, rows)
     return tuple(tokens.get(index, "") for index in range(rows))
 

@@ -31,7 +31,7 @@ def _spec(config: JsonObject) -> ModelSpec:
     architecture.count_tokens(config)
     encoder = t5_stack(config)
     layers = count_layers(config, "num_decoder_layers") if config.has("num_decoder_layers") else encoder.layers
-    # transformers since 5 goes by a setting of its own, which is the old one where a folder has not got it.
+    # transformers 5 has a setting of its own for this, whose default is the old one.
     scaled = config.boolean("scale_decoder_outputs", config.boolean("tie_word_embeddings", True))
     scale = encoder.width**-0.5 if scaled and config.string("model_type") != "mt5" else 1.0
     decoder = replace(encoder, layers=layers, cross_attention=True, output_scale=scale)
@@ -44,7 +44,7 @@ def _table(config: JsonObject, spec: ModelSpec) -> Mapping[str, TensorSources]:
 
 
 def _text(folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec) -> TranslationText:
-    """MADLAD's languages are tokens of its vocabulary, T5's the words of its tasks."""
+    """The text: MADLAD's languages are tokens of its vocabulary, T5's words of its tasks."""
     ids = {"decoder_start_token_id": decoding.integer("pad_token_id", 0), "eos_token_id": 1} | decoding.values
     text = architecture.tokenizer_text(folder, config, JsonObject(ids, decoding.where), spec)
     return replace(text, languages=language_tokens(text.source_vocabulary) or _tasks(config))
@@ -62,6 +62,6 @@ T5 = architecture.TranslatorArchitecture(
     _spec,
     _table,
     _text,
-    # Where there is an output layer it is kept, whatever config.json says: mT5's and MADLAD's is not the embedding.
+    # An output layer in the file stays, whatever config.json says: mT5's and MADLAD's is not the embedding.
     lambda config: (architecture.SHARED, architecture.SOURCE, architecture.TARGET, architecture.HEAD),
 )
