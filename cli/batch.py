@@ -129,7 +129,7 @@ def translate(
 
 
 def _model_between(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
-    """(name, folder) of the one model between two languages."""
+    """(name, folder) of the model between two languages; UsageError where two models are needed."""
     from fastattn.weights.download import models_between
 
     if source == "auto":
@@ -187,7 +187,7 @@ _CLUSTER = ("address", "actors", "cores", "reach")
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(options of the job, those of the model's calls); FastattnError without the extra, before a model is fetched."""
+    """(options of the job, options of the model's calls); FastattnError where the extra is not installed."""
     from fastattn.distributed.extra import import_pyarrow
 
     import_pyarrow()

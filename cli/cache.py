@@ -142,7 +142,7 @@ def _describe(entry: "CacheEntry") -> str:
 
 
 def _model(entry: "CacheEntry") -> str:
-    """The name of an entry's model, as -m takes it; "" for kernels and files that do not say."""
+    """The name of an entry's model, as -m takes it; "" for kernels and files without a name."""
     if entry.kind == "checkpoints" and not entry.half_made:
         return entry.path.name.rpartition("-")[0]
     if entry.kind != "packed" or entry.half_made:

@@ -8,7 +8,7 @@ from fastattn.cli.options import declare, located
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.files import open_folder
 
-# Whose folder OUT is -> the package of weights/ that writes it.
+# Program that reads the folder OUT -> the package of weights/ that writes it.
 WRITERS = {"fastattn": "native", "huggingface": "huggingface", "ctranslate2": "ctranslate2"}
 
 

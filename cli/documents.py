@@ -1,4 +1,4 @@
-"""``fastattn translate`` of documents: a file by its form, or a folder of them, each whole or not at all."""
+"""``fastattn translate`` of documents: a file, or a folder's files, each by its form, whole or not at all."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ ARCHIVES = ("docx", "odt", "epub")
 
 
 class DocumentFile(NamedTuple):
-    """A file to translate, "-": standard input; ``target`` None: where -o says."""
+    """A file to translate; source "-": standard input; target None: the output of -o."""
 
     source: str
     target: str | None
@@ -31,12 +31,12 @@ class DocumentFile(NamedTuple):
 def planned(
     source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool, key: str, fields: bool
 ) -> list[DocumentFile] | None:
-    """What to translate; None where it is lines.
+    """The documents to translate; None where the input is lines.
 
-    folder    --out-dir: for all files of the folder ``source`` whose form is known and that are not translated yet
-    as_lines  whether options ask for what lines alone have
-    key       what tells this translation from those of other models and options
-    fields    whether those of tables are named, which a folder's are left out without
+    folder    --out-dir: all files of the folder ``source`` of a known form that are not translated yet
+    as_lines  whether there are options that only lines have
+    key       identifies the models and options of this translation
+    fields    whether --fields is given; without it a folder's tables are left out
     """
     if folder is None:
         kind = form or (form_of(source) if source not in (None, "-") else None)
@@ -66,7 +66,7 @@ def planned(
 
 
 def _begin_folder(target: Path, key: str) -> int:
-    """When the folder began to be filled with these translations, in nanoseconds; those of before are none of them."""
+    """The time in ns at which this translation of the folder began; older files are not from it."""
     stamp = target / ".fastattn"
     digest = hashlib.sha256(key.encode()).hexdigest()
     try:
@@ -79,7 +79,7 @@ def _begin_folder(target: Path, key: str) -> int:
 
 
 def _files(folder: Path, but: Path) -> Iterator[Path]:
-    """The files of a folder and its folders, in order, without hidden ones and those of another folder."""
+    """The files of a folder and its subfolders, in order, without hidden ones and without the folder ``but``."""
     for root, folders, files in os.walk(folder):
         parent = Path(root)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not _same(parent / name, but))
@@ -99,7 +99,10 @@ def translate_documents(
     progress: Progress,
     **options: Any,
 ) -> str:
-    """Translate them one after the other, and say how many; LineError where some could not be and not ``stops``."""
+    """Translate documents one after the other, and return their count in words.
+
+    stops  whether a document's error is raised; else the next ones follow, and LineError at the end counts the failed
+    """
     from fastattn.documents.translating import translate_document
 
     if fields and not any(document.form in WITH_FIELDS for document in documents):
@@ -151,12 +154,12 @@ def _read(document: DocumentFile) -> bytes:
 
 
 class Watched:
-    """A translator whose progress through documents of so many bytes is shown."""
+    """A translator that shows its progress through documents of ``size`` bytes in all."""
 
     def __init__(self, translator: Any, progress: Progress, size: int):
         self._translator, self._progress, self._size = translator, progress, size
         self._begun, self._done, self._files = time.monotonic(), 0, 0
-        self._share = 0.0  # of the file's texts that are translated
+        self._share = 0.0  # translated part of the file's texts
         self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""``fastattn generate``: prompts in, what a language model says after each out, as it comes."""
+"""``fastattn generate``: prompts in, a language model's answers out, as they come."""
 
 import math
 import time
@@ -142,7 +142,7 @@ def _stream(
 def _answers(
     generator: Any, lines: InputLines, as_prompt: Callable[[str], str], search: dict[str, Any]
 ) -> Iterator[tuple[InputLine, Any]]:
-    """(line, Generation) for each line, in order; only what the generator reads ahead is kept."""
+    """(line, Generation) for each line, in order; only lines that the generator reads ahead are in memory."""
     for burst in lines.bursts():
         for answer in generator.generate_iter(map(as_prompt, burst), details=True, **search):
             yield lines.finish(), answer

@@ -55,7 +55,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
-    """The contents of a checkpoint: the architecture, the weights, how text becomes ids."""
+    """The facts of a checkpoint: architecture, weights, text settings."""
     from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 
     spec = checkpoint.spec
@@ -85,7 +85,7 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
 
 
 def _origin_facts(path: Path) -> Facts:
-    """Licence and makers, as a pull noted them; for another folder the licence that its model card names."""
+    """Licence and makers, from a pulled folder's SOURCE_FILE; for another folder the licence in its model card."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
 
@@ -138,7 +138,7 @@ _STACKS: dict[str, Callable[[Any], str]] = {"attention": _describe_stack, "recur
 
 
 def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
-    """Its rows, its first layer if it has one, its outputs with the first of their labels."""
+    """The head's rows, its first layer if it has one, its outputs and some of their labels."""
     rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
     inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
     outputs = counted(head.outputs, "output")
@@ -188,7 +188,7 @@ def _translation_facts(text: "TranslationText") -> Facts:
 
 
 def _describe_languages(form: "LanguageTokens") -> str:
-    """How such a model is told the languages, with its first one's token."""
+    """How a multilingual model learns the languages, with the first language's token as example."""
     code, token = next(iter(form.tokens.items()))
     source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{form.prefix} ..."}[form.source]
     target = {"first": f", the target begins with {token}", "start": f", the target starts from {token}", "": ""}
@@ -235,7 +235,7 @@ def _encoder_facts(text: "EncoderText") -> Facts:
 
 
 def machine_facts() -> Facts:
-    """The CPU, what is compiled for it, and the versions of what computes."""
+    """The facts of this machine: the CPU, the compiled code for it, versions."""
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name, tiles_refusal
     from fastattn.system.cache_folder import NOWHERE, cache_root

@@ -109,7 +109,7 @@ def search(
 
 
 def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
-    """A function from a row to its line of a file, which has as many."""
+    """A function from a row to the file's line; InputError unless the file has ``rows`` lines."""
     with open_bytes(path) as file:
         lines = list(raw_lines(file, path))
     if len(lines) != rows:
@@ -119,9 +119,9 @@ def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
 
 
 def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sample: str | None) -> dict[str, Any]:
-    """Arguments of ``encode_query`` for vectors like those of ``path``; InputError where they are not the model's.
+    """Arguments of ``encode_query`` for vectors like those of ``path``; InputError where the model has none.
 
-    sample  the vectors whose ranges integers divide; bytes are bits without
+    sample  a file of vectors for the ranges of integers; None: bytes are packed bits
     """
     from fastattn.vectors.quantized import calibrated_ranges
 

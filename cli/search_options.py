@@ -104,7 +104,7 @@ Search options
 
 @contextlib.contextmanager
 def typed_names() -> Iterator[None]:
-    """An InputError of the API inside gets the command line's names of the options."""
+    """Inside the block, an InputError of the API gets the command line's names of options."""
     try:
         yield
     except InputError as error:

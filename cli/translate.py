@@ -23,7 +23,7 @@ from fastattn.system.files import OutputFile, one_line
 from fastattn.weights.download import models_between
 
 Options = dict[str, Any]
-# Options for what is known of translations: terms, memories, a cache.
+# Options for known translations: terms, memories, a cache.
 NAMES = ("glossary", "keep", "guard", "memory", "cache")
 
 known_options = declare("""
@@ -254,7 +254,7 @@ _RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min
 
 
 def _pair(names: Sequence[str], source: str | None, target: str | None) -> tuple[str, str]:
-    """From which language to which models of these names translate, "" where neither options nor names tell."""
+    """(source, target) language of the models, by the options, else by the models' names; "" where unknown."""
     first, last = (re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", name) for name in (names[0], names[-1]))
     return source or (first[1] if first else ""), target or (last[2] if last else "")
 
@@ -270,7 +270,7 @@ def _opened(
 ) -> tuple[Any, Options]:
     """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's.
 
-    around, pair  what is known of translations, and from which language to which they are: ``known``
+    around, pair  options and languages for ``with_known``
     """
     if prompt is None and "cache_precision" not in chosen:
         from fastattn.translation.translator import Translator
@@ -295,7 +295,7 @@ def _opened(
 def _detecting(
     target: str | None, quality: str | None, chosen: Options, search: Options, progress: Progress, around: Options
 ) -> Any:
-    """A translator from any language, each of whose own is begun when it is opened."""
+    """A translator from any language, which opens the models of a language when it first occurs."""
     from fastattn.text.languages import iso_code
     from fastattn.translation.detecting import DetectingTranslator
 
@@ -305,14 +305,14 @@ def _detecting(
         try:
             _begin(translator, search)
         except InputError as error:
-            raise click.UsageError(str(error)) from None  # not of the text that it is opened for
+            raise click.UsageError(str(error)) from None  # the options are wrong, not the text
         return translator
 
     return DetectingTranslator(iso_code(target or ""), open_from)
 
 
 def _begin(translator: Any, search: dict[str, Any]) -> None:
-    """Check the options before any text is read; with a timeout compile kernels, which does not count."""
+    """Check the options before any text is read; compile kernels first if there is a timeout."""
     with typed_names():
         translator.translate_iter((), **search)
     if "timeout" in search:
@@ -322,7 +322,7 @@ def _begin(translator: Any, search: dict[str, Any]) -> None:
 def _results(
     translator: Any, lines: InputLines, options: dict, progress: Progress, start: float
 ) -> Iterator[tuple[InputLine, Any]]:
-    """(line, result) for each line, in order; only what the translator reads ahead is kept."""
+    """(line, result) for each line, in order; only lines that the translator reads ahead are in memory."""
     for burst in lines.bursts():
         for result in translator.translate_iter(burst, return_exceptions=True, **options):
             line = lines.finish(result if isinstance(result, FastattnError) else None)
@@ -333,10 +333,10 @@ def _results(
 def with_known(
     translator: Any, paths: list[str], settings: dict[str, Any], options: dict[str, Any], languages: tuple[str, str]
 ) -> Any:
-    """The translator with what the options name around it.
+    """The translator inside the wrappers for known translations that the options name.
 
-    paths, settings  of its models: their folders and options, which tell cached translations from others
-    languages        from which and to which it translates, "" where nothing tells
+    paths, settings  the models' folders and options, which identify cached translations
+    languages        (source, target), "" where unknown
     """
     if not any(options[name] for name in NAMES):
         return translator
@@ -359,13 +359,13 @@ def with_known(
 
 
 def file_contents(options: dict[str, Any]) -> list[Any]:
-    """What tells the files that options name, where they are there, from what they were before."""
+    """Digests of the files that options name, which change with the files; of a missing file False or None."""
     paths = (options["glossary"], options["memory"])
     return [path and os.path.isfile(path) and _contents(path) for path in paths]
 
 
 def _contents(path: str) -> str:
-    """What tells a file or a folder from another, and from what it was before: names, sizes and times."""
+    """A digest of a file or a folder: names, sizes and times."""
     digest = hashlib.sha256()
     for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:
         folders.sort()
@@ -384,15 +384,15 @@ def _links(line: InputLine, result: Any) -> str:
 class Printing:
     """Writes results one by one, as text or as JSON lines, and flushes each.
 
-    marks      write the reason in the place of a line that failed
-    languages  that were asked for, for JSON
+    marks      whether to write the reason in place of a failed line
+    languages  of the options, for JSON
     """
 
     def __init__(
         self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
     ):
         self.lines = self.marked = self.unsure = 0
-        self.first = self.first_unsure = ""  # of those marked, and of those whose language is
+        self.first = self.first_unsure = ""  # the first marked line, and the first of an unsure language
         self._output = output
         self._as_json = as_json
         self._scores = scores
@@ -402,7 +402,7 @@ class Printing:
 
     def write(self, line: InputLine, result: Any) -> None:
         self.lines += 1
-        if getattr(result, "language", "") and not result.sure:  # which was found, and may be another
+        if getattr(result, "language", "") and not result.sure:  # a detected language
             self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
             self.unsure += 1
         if remarks := getattr(result, "remarks", ()):

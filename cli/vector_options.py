@@ -1,4 +1,4 @@
-"""What commands that make vectors share: options of a call to an Encoder, lines too long for it, files of vectors."""
+"""Common parts of commands that make vectors: options of a call to an Encoder, long lines, files of vectors."""
 
 import json
 from collections.abc import Callable
@@ -47,9 +47,9 @@ def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":
 def chosen_vectors(
     options: dict[str, Any], vectors_MD: "np.ndarray | None", encoder_of: "Callable[[], Encoder]"
 ) -> dict[str, Any]:
-    """The options of ``Encoder.encode`` for those of the command line.
+    """The command line's options as options of ``Encoder.encode``.
 
-    encoder_of  called where vectors are calibrated
+    encoder_of  returns the encoder, for the vectors' width; called only with calibration vectors
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
     own = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
@@ -67,9 +67,9 @@ MOST_LINES, MOST_CHARACTERS = 256, 1 << 18
 
 
 class Lengths:
-    """Compares the tokens of lines with what the encoder takes.
+    """Compares the numbers of lines' tokens with the encoder's limit.
 
-    options  of ``Encoder.encode``; those that choose a prompt count
+    options  of ``Encoder.encode``: a prompt counts
     """
 
     def __init__(self, encoder: "Encoder", options: dict[str, Any]):
@@ -85,7 +85,7 @@ class Lengths:
         return self._limit.refusal(exceeded[0]) if exceeded else None
 
     def note(self, text: str) -> None:
-        """Count a line that was encoded, cut perhaps."""
+        """Count an encoded line, which may have been cut."""
         self._lines += 1
         if not self._limit.may_exceed(text):
             return
@@ -114,10 +114,7 @@ FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 
 def open_array(path: str) -> "np.ndarray":
-    """The array of a file: a .npy is mapped and not read, JSON lines and CSV have an array's rows.
-
-    Raises InputError where it holds none, or Python objects.
-    """
+    """The array of a file: a .npy is mapped, JSON lines and CSV are read by rows; InputError for other contents."""
     import numpy as np
 
     if (form := FORMATS.get(PurePath(path).suffix.lower(), "npy")) != "npy":

@@ -110,9 +110,9 @@ def verify(
 
 
 def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
-    """The built-in sentences; a translation model's are not long, which would be one sentence over and over.
+    """The built-in sentences; for a translation model without the long text, which repeats one sentence.
 
-    For an encoder, a text of its tokenizer's special tokens too: padding in a text moves the positions of some.
+    For an encoder also a text of its tokenizer's special tokens: padding in a text shifts positions in some models.
     """
     from fastattn.spec.text_spec import EncoderText
 

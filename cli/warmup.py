@@ -112,7 +112,7 @@ def _translate(translator: Any) -> None:
 
 
 def _search_and_convolve() -> None:
-    """Vectors of each type are searched; images go through each operation, convolutions in each precision and way."""
+    """Search vectors of each type, run each operation of images, and convolutions in each precision and shape."""
     import numpy as np
 
     from fastattn.arguments.images import PixelGrid, Window
@@ -151,7 +151,7 @@ def _recurrent(cell: str, **decoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]
     return encoder, RecurrentSpec(**layer, **decoder, memory=encoder.width, memory_states=encoder.states)
 
 
-# Enough words that kernels which use one thread for little work use all of them; too few for whole batches a thread.
+# Enough words that kernels use all threads, which do little work in one; too few for a whole batch for each thread.
 _LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
@@ -200,7 +200,7 @@ def _translation_checkpoint(stacks: Iterable[Any], quantized: bool = False) -> "
 
 
 def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
-    """All weights are one, matrices int8 if ``quantized``: only types and shapes matter to kernels."""
+    """All weights are 1, matrices int8 if ``quantized``: kernels are compiled for types and shapes alone."""
     import numpy as np
 
     from fastattn.spec.checkpoint import Checkpoint

@@ -1,7 +1,7 @@
-"""Someone to act on an end that the process itself cannot act on: by SIGKILL, or by a library that calls abort.
+"""A process that acts when this one ends by SIGKILL, or by a library that calls abort.
 
-Ray's compiled part does that where it loses its cluster, and its own words are among hundreds of lines of logs. Its
-agents try for a minute after the end of their cluster to tell it of what they lost.
+Ray's compiled part calls abort where it loses its cluster, with an error among hundreds of lines of logs. Its agents
+go on for a minute after their cluster's end.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ from functools import partial
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
 _ROUNDS, _PAUSE = 200, 0.05  # seconds
-_LOOK = 2.0  # seconds; a look takes some milliseconds
+_LOOK = 2.0  # seconds between looks, each of which takes some milliseconds
 
 
 @contextlib.contextmanager
 def watched(message: str) -> Iterator[None]:
-    """However the process ends inside the block, or the block itself, the processes that it started there are ended.
+    """End all processes that were started in the block, however the block or this process ends.
 
-    If that is by neither an exception nor a signal that is handled, ``message`` is printed.
+    Print ``message`` if neither an exception nor a handled signal ended this process.
     """
     from fastattn.cli import interrupt  # not in the process that runs this file
 
@@ -58,10 +58,10 @@ def watched(message: str) -> Iterator[None]:
 
 
 def _descendants(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
-    """Number -> start of the processes with ``mark`` in their environment, of ``known`` ones, and of what descends from
-    them; none where there is no /proc.
+    """Number -> start of processes that are ``known`` or have ``mark`` in their environment, and of their descendants.
 
-    Ray's agents write their titles over their environment: their parent alone shows whose they are, while it lives.
+    Ray's agents overwrite their environment with a title: only their parent shows whose they are, while it lives. Empty
+    without /proc.
     """
     parents: dict[int, int] = {}
     starts: dict[int, bytes] = {}
@@ -84,7 +84,7 @@ def _descendants(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
 
 
 def _end_all(mark: bytes, known: dict[int, bytes], rounds: int) -> None:
-    """End them all, until so many looks in a row found none: one that is being started lacks the mark for a moment."""
+    """Kill these processes until ``rounds`` looks in a row find none: a starting process has no mark for a moment."""
     empty = 0
     for _ in range(_ROUNDS):
         running = _descendants(mark, known)
@@ -98,15 +98,15 @@ def _end_all(mark: bytes, known: dict[int, bytes], rounds: int) -> None:
 
 
 def _watch() -> None:
-    """In a process of its own, end what a job has begun and left: MESSAGE NAME=VALUE.
+    """Run as a process with the arguments MESSAGE NAME=VALUE: kill the processes that a job leaves behind.
 
-    Standard input is closed when the job's process has ended: with "." behind the block, with "!" by a signal that it
-    handled, with nothing where it was lost, of which MESSAGE tells.
+    Standard input ends when the job's process has ended: after "." behind the block, after "!" by a handled signal, or
+    empty, and then MESSAGE is printed.
     """
     mark, known = os.fsencode(sys.argv[2]), dict[int, bytes]()
     last = part = b""
     while True:
-        # A look now and then: once the parent of Ray's agents is gone, nothing shows whose they are.
+        # Look now and then: once the parent of Ray's agents is gone, nothing shows whose they are.
         if os.name == "posix" and not select.select([0], [], [], _LOOK)[0]:
             known |= _descendants(mark, {})
             continue

@@ -22,7 +22,7 @@ from fastattn.serve.gate import Gate
 from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
 
-# What any route may answer beside what it is for.
+# Statuses of errors that any route may answer with.
 STATUSES = {
     400: "what is wrong with the request",
     403: "no key, or one that is not known",
@@ -37,7 +37,7 @@ STATUSES = {
 
 
 def make_app(settings: ServerSettings | None = None) -> Any:
-    """The application of settings, or of those that this process was started with."""
+    """The application for these settings, by default those that this process was started with."""
     settings = settings or ServerSettings.published()
     service = Service(settings)
 
@@ -94,7 +94,7 @@ def _describe(problem: Any) -> str:
 
 
 async def _metrics() -> Response:
-    """Prometheus' text; of all worker processes, where there are several."""
+    """Metrics in Prometheus' form, of all worker processes."""
     registry = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""The models of a server: loaded at its start or when they are first asked for, and put away again."""
+"""The models of a server: loaded at its start or at first use, and closed when idle."""
 
 import asyncio
 import os
@@ -21,23 +21,23 @@ from fastattn.text.languages import iso_code
 from fastattn.translation.translator import Translator
 from fastattn.weights import download, read
 
-SCARCE = 1 << 29  # bytes of memory that are left: then models that nobody uses go
+SCARCE = 1 << 29  # bytes of free memory: with less, unused models are closed
 
 
 class ServedModel:
-    """A model by its name, and who uses it."""
+    """A model by its name, with the number of its users."""
 
     def __init__(self, name: str, path: str):
         self.name, self.path = name, path
         self.model: Any = None
-        self.kind: type = object  # until the checkpoint was looked at
-        self.pairs: tuple[tuple[str, str], ...] = ()  # of languages, ISO 639-1, that a translator has
-        self.names_languages = False  # whether a call tells it the languages
+        self.kind: type = object  # until ``look`` was called
+        self.pairs: tuple[tuple[str, str], ...] = ()  # a translator's languages, (source, target) by ISO 639-1
+        self.names_languages = False  # whether calls pass it the languages
         self.users, self.used = 0, time.monotonic()
         self.loading: asyncio.Future[None] | None = None
 
     def look(self) -> None:
-        """See what the checkpoint is; raises what loading it would."""
+        """Find the model's kind; raises the errors that loading it would."""
         checkpoint = read(download.resolve(self.path), later=True)
         self.kind, text = _kind_of(checkpoint), checkpoint.text
         if isinstance(text, TranslationText):
@@ -46,17 +46,17 @@ class ServedModel:
 
 
 class ModelStore:
-    """Models by name, each loaded once whoever asks for it first."""
+    """Models by name, each loaded once for all requests."""
 
     def __init__(self, settings: ServerSettings):
         self._settings = settings
         self.served = {name: ServedModel(name, path) for name, path in settings.models}
 
     async def load_all(self, keep_going: bool) -> None:
-        """Look at all models, and load them unless the server is lazy.
+        """Find the kinds of all models, and load them unless the server is lazy.
 
-        keep_going  without a model that has gone since the server began: a worker that takes another's place serves the
-                    rest, where one that cannot start would end the server
+        keep_going  whether to go on without a model that cannot be loaded: a worker that replaces another should serve
+                    the rest, since one that cannot start would end the server
         """
         for served in self.served.values():
             try:
@@ -73,7 +73,7 @@ class ModelStore:
         return [served.name for served in self.served.values() if served.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
-        """The name of a model of one of the kinds: the one asked for, or where there is but one, that one."""
+        """The name of a model of these kinds: ``name``, by default the only one; Refusal where there is none."""
         names = self.named(kinds)
         if not names:
             raise Refusal(404, f"this server has no model for that: {' or '.join(kind.__name__ for kind in kinds)}")
@@ -112,21 +112,21 @@ class ModelStore:
             served.loading = None
 
     def put_away(self, older_than: float) -> None:
-        """Close models that nobody uses nor has used for so many seconds."""
+        """Close models without users that were not used for so many seconds."""
         for served in self.served.values():
             if served.model is not None and not served.users and time.monotonic() - served.used >= older_than:
                 served.model.close()
                 served.model = None
 
     async def put_away_idle(self) -> None:
-        """Do so as long as the server runs."""
+        """Close idle models as long as the server runs."""
         while self._settings.idle:
             await asyncio.sleep(self._settings.idle / 4)
             self.put_away(self._settings.idle)
 
 
 def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
-    """The languages, source and target, that a model's name says, such as de-en, else its files."""
+    """A model's pairs of languages, (source, target), from its name, such as de-en, else from its files."""
     if text.languages is not None:
         codes = sorted({iso_code(code) for code in text.languages.tokens})
         return tuple((source, target) for source in codes for target in codes if source != target)

@@ -1,4 +1,4 @@
-"""The few calls that all dialects are made of: they find a model, check a request's size, and wait for answers."""
+"""The calls that all dialects use: they find a model, check a request's size, and wait for answers."""
 
 import asyncio
 import math
@@ -23,18 +23,18 @@ from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 
-# Who asks, for shares of the work: a key or an address. Set by the gate for all that a request awaits.
+# The request's caller, a key or an address, among whom work is shared. The gate sets it for each request.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
-# Whose characters the texts are, in the same way: ``gate.KeyQuota``.
+# The caller's ``gate.KeyQuota``, which the gate sets too.
 CHARACTERS: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
-TOGETHER = 16  # texts that are scored between two looks at whether the client is still there
+TOGETHER = 16  # texts that are scored between two checks whether the client is still there
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class Detected:
-    """A language by its code, and how sure that is, 0 to 100."""
+    """A language by its code, with a confidence from 0 to 100."""
 
     language: str
     confidence: float
@@ -42,7 +42,7 @@ class Detected:
 
 @dataclass(frozen=True)
 class Translated:
-    """A text's translation; ``detected`` where its language was asked to be found, ``links`` if they were asked for."""
+    """A text's translation; ``detected`` if the source was AUTO, ``links`` if the request wants them."""
 
     text: str
     source: str
@@ -53,7 +53,7 @@ class Translated:
 
 
 class Service:
-    """What a server can do with its models, for several requests at once."""
+    """A server's models, for several requests at once."""
 
     def __init__(self, settings: ServerSettings):
         self.settings, self.models = settings, ModelStore(settings)
@@ -62,13 +62,13 @@ class Service:
 
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
-        """(source, target) -> the name of the first model that translates so; asked for when all were looked at."""
+        """(source, target) -> the name of the first model that translates so; valid once all kinds are known."""
         names = self.models.named((Translator,))
         return {pair: name for name in reversed(names) for pair in self.models.served[name].pairs}
 
     @lazy
     def sources(self) -> dict[str, list[str]]:
-        """target -> the languages that are translated to it."""
+        """target -> the languages that models translate to it."""
         sources: dict[str, list[str]] = {}
         for source, target in sorted(self.pairs):
             sources.setdefault(target, []).append(source)
@@ -117,7 +117,7 @@ class Service:
         return translations
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
-        """The likely languages of a text, most likely first; ``among`` these, each as sure as it is among all."""
+        """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
         from fastattn.text.detecting import likely_languages
 
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
@@ -128,9 +128,9 @@ class Service:
     async def embed(
         self, texts: Sequence[Any], model: str | None, *, truncate: bool, count: bool = False, **options: Any
     ) -> tuple[np.ndarray, int, str]:
-        """(float32 vectors [texts, dimension], tokens of all, 0 unless counted, the model's name).
+        """(float32 vectors [texts, dimension], the number of tokens, 0 unless ``count``, the model's name).
 
-        texts     or lists of token ids of the model's vocabulary
+        texts     texts, or lists of token ids of the model's vocabulary
         truncate  whether a longer text is cut; else it is refused
         """
         name = self.models.find(model, Encoder)
@@ -146,7 +146,7 @@ class Service:
         return vectors_BD, tokens, name
 
     async def rank(self, query: str, texts: Sequence[str], raw: bool, truncate: bool) -> list[dict[str, Any]]:
-        """The texts' numbers and scores for the query, best first."""
+        """The texts' rows and scores for the query, best first."""
         charge = self.check_size([query, *texts])
         async with self.models.use(self.models.find(None, CrossEncoder)) as model:
             await asyncio.to_thread(_check_lengths, model, [(query, text) for text in texts], truncate)
@@ -203,7 +203,7 @@ class Service:
                 yield piece
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
-        """What takes the texts from the quota of who asks, when all else is checked.
+        """A function that takes the texts' characters from the caller's quota, to be called after all checks.
 
         Raises a Refusal for more texts, or more characters, than one request may have.
         """
@@ -216,7 +216,7 @@ class Service:
 
 
 def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:
-    """Raise a Refusal for a text, or a pair, that the model would cut, unless that is asked for."""
+    """Raise a Refusal for a text, or a pair, that the model would cut, unless ``truncate``."""
     for number, text in enumerate(() if truncate else texts):
         tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
         if tokens > model.max_length:
@@ -225,9 +225,9 @@ def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool)
 
 
 def known_code(code: str, among: Sequence[str] = ()) -> str:
-    """A language by the code that models here have: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
+    """A language by the code of models here: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
 
-    among  codes that it may be: of a source in a script that no model names, the language without it
+    among  known codes: a code with a script that is not among them becomes the language without it
     """
     if not code.isascii() or not 0 < len(code.strip()) <= 32:
         raise InputError("a language should be a code such as en")

@@ -13,9 +13,9 @@ POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disent
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
-# The rows that a head takes of a sentence: one of them, their mean, or each.
+# The rows of a sentence that a head takes: the first or last, their mean, or each.
 HEAD_ROWS = ("first", "last", "mean", "each")
-# Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
+# More than any model has. The sums of positions and token types are one table, as many times the file's positions.
 MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
 STRETCHES = ("yarn", "llama3", "longrope")
@@ -40,7 +40,7 @@ def check_cap(name: str, cap: float) -> None:
 
 
 def check_layers(action: str, numbers: Sequence[int], layers: int) -> None:
-    """The layers of those numbers should do ``what``; there are so many."""
+    """Raise CheckpointError unless all layers that should do ``action`` are among the ``layers`` that there are."""
     for number in numbers:
         if not 0 <= number < layers:
             raise CheckpointError(f"layer {number} should {action}, but there are {layers} layers")
@@ -54,10 +54,10 @@ class AttentionSpec:
     key_heads: int
     head_width: int
     query_scale: float | None = None  # of the scores; None: 1 / sqrt(K)
-    scale_by_layer: bool = False  # the first layer has that scale, the second half of it, the third a third (GPT-2)
+    scale_by_layer: bool = False  # layer n, counted from 1, has the scale divided by n (GPT-2)
     head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
-    norms_after_positions: bool = False  # head norms: HunYuan
-    norms_of_all_heads: bool = False  # head norms: one of all queries together, one of all keys (OLMo 2)
+    norms_after_positions: bool = False  # head norms come after positions (HunYuan)
+    norms_of_all_heads: bool = False  # head norms: one norm over all queries, one over all keys (OLMo 2)
     softcap: float = 0.0  # a scaled score s becomes softcap * tanh(s / softcap) (Gemma Team 2024); 0: no cap
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class FeedForwardSpec:
-    """Two linear layers with an activation between; gated: a third, of the input, multiplies it (Shazeer 2020)."""
+    """Two linear layers, an activation between; gated: a third layer's output multiplies it (Shazeer 2020)."""
 
     inner_width: int
     activation: str = "relu"
@@ -107,7 +107,7 @@ class NormSpec:
     before: bool = True  # x + f(norm(x)), else norm(x + f(x))
     final: bool = True
     embedding: bool = False
-    first: bool = True  # before: False if the first block's self-attention has none, since the embedding's serves it
+    first: bool = True  # before: False if the embedding's norm serves the first block's self-attention
     output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
     input: bool = True  # output: False: x + norm(f(x)), the norm of what is added alone (OLMo 2)
 
@@ -121,14 +121,14 @@ class NormSpec:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Scaled rotary positions, for texts longer than those of training: slow pairs of dimensions turn slower still."""
+    """Scaled rotary positions, for texts longer than in training: slow pairs of dimensions rotate slower still."""
 
     kind: str  # from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
     factor: float  # by which the slow pairs are slowed
     length: int  # of the longest texts of training
-    slow: float  # turns within this length: pairs with fewer get the whole factor
-    fast: float  # likewise: pairs with more get none of it, those between a part
-    whole: bool = True  # yarn: whether the part begins and ends at a pair
+    slow: float  # rotations within ``length``: pairs with fewer get the whole factor
+    fast: float  # pairs with more rotations get none of the factor, pairs between ``slow`` and ``fast`` a part
+    whole: bool = True  # yarn: whether the range between begins and ends at whole pairs
     size: float = 1.0  # multiplies sines and cosines
     divisors: tuple[float, ...] = ()
 
@@ -166,7 +166,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys and, in an encoder, ``after``."""
+    """Layers whose rows see a window (Beltagy 2020) of keys ``before`` and, in an encoder, ``after`` them."""
 
     layers: tuple[int, ...]
     before: int
@@ -194,11 +194,11 @@ class Alibi:
 
 @dataclass(frozen=True)
 class Disentangled:
-    """Attention to rows of distances (He 2021, section 3.1); each term at least once."""
+    """Attention to rows of distances (He 2021, section 3.1), by one term or both."""
 
     to_position: bool = True  # queries with keys of distances
     to_content: bool = True  # keys with queries of distances
-    shared: bool = False  # they are made by the projections of the rows, not by ones of their own
+    shared: bool = False  # the projections of tokens' queries and keys project distances too
     norm: bool = False  # the table of distances has a norm
 
     def __post_init__(self) -> None:
@@ -209,7 +209,7 @@ class Disentangled:
 
 @dataclass(frozen=True)
 class Convolution:
-    """norm(first block(x) + activation(convolution of x)), of an encoder's embedded rows (He 2021, larger sizes)."""
+    """norm(first block(x) + activation(convolution of x)), x an encoder's embedded rows (He 2021, larger sizes)."""
 
     width: int  # of its kernel, odd: rows that it sees
     activation: str = "tanh"
@@ -232,12 +232,12 @@ class PositionSpec:
     rotary: Rotary | None = None  # None: on the whole head
     layers_without: tuple[int, ...] = ()  # rotary: the layers that have no positions (Yang 2025)
     alibi: Alibi | None = None
-    # relative: of distances, the last of all from max_distance on (T5); disentangled: each way, 0: a row a distance
+    # relative: buckets of distances, the last from max_distance on (T5); disentangled: each way, 0: one a distance
     buckets: int = 0
     max_distance: int = 0
     of_each_layer: bool = False  # relative: each layer has buckets of its own (UMT5), not all the same
     learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
-    padding: int = -1  # an encoder's id that has the table's first row and does not count (RoBERTa); -1: none
+    padding: int = -1  # an encoder's padding id: it has the table's first row, and does not count (RoBERTa); -1: none
     disentangled: Disentangled | None = None  # None: its defaults
 
     def __post_init__(self) -> None:
@@ -270,7 +270,7 @@ class PositionSpec:
 
     @property
     def distance_rows(self) -> int:
-        """disentangled: the number of rows of distances, half of them for keys behind."""
+        """disentangled: the number of rows of distances, half of them for keys behind the query."""
         return 2 * (self.buckets or self.max_distance)
 
 
@@ -291,7 +291,7 @@ class RecurrenceSpec:
 
 @dataclass(frozen=True)
 class AlignmentSpec:
-    """The cross-attention that is returned: the mean of a layer's first heads; negative layers count from the end."""
+    """The attention returned as alignment: the mean over a layer's first heads; negative layers count from the end."""
 
     layer: int = -1
     heads: int = 1  # 0: all
@@ -301,8 +301,8 @@ class AlignmentSpec:
 class StackSpec:
     """An encoder's or a decoder's stack of attention blocks, of width D.
 
-    A stack of another kind has a class of its own, with kind, a name in the tables ``STACKS`` of ``spec.tensors`` and
-    ``models.stacks``, layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
+    Another kind of stack has a class of its own, with kind (a name in ``STACKS`` of ``spec.tensors`` and
+    ``models.stacks``), layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
     """
 
     kind = "attention"
@@ -318,8 +318,8 @@ class StackSpec:
     embedding_scale: float = 1.0
     start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
     token_types: int = 0  # that have an embedding of their own; 0: none
-    embedding_width: int = 0  # of the table, if a linear layer makes rows of width D of it (Lan 2020); 0: D
-    norm_after_projection: bool = False  # of the embedding, whose projection then has no bias; else before it
+    embedding_width: int = 0  # of the table, if a linear layer projects it to width D (Lan 2020); 0: D
+    norm_after_projection: bool = False  # the embedding's norm follows its projection, which then has no bias
     convolution: Convolution | None = None
     causal: bool = False  # encoder: rows see only themselves and rows before them
     local: LocalSpec | None = None
@@ -378,8 +378,8 @@ class HeadSpec:
     inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
     inner_bias: bool = True
     activation: str = "tanh"
-    norm: NormSpec | None = None  # where it stands does not matter
-    padding: int = -1  # of the last row: the id that does not count at a text's end
+    norm: NormSpec | None = None  # only its kind, epsilon and biases count
+    padding: int = -1  # rows "last": the id that does not count at a text's end
 
     def __post_init__(self) -> None:
         check_known("rows of a head", self.rows, HEAD_ROWS)
