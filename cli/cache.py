@@ -56,7 +56,9 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
     entries, foreign = cache_contents()
     if as_json:
         for entry in entries:
-            click.echo(json_line(_fields(entry)))
+            used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
+            fields = {"kind": entry.kind, "model": _model(entry) or None, "bytes": entry.size, "last_used": used}
+            click.echo(json_line(fields | {"half_made": entry.half_made, "path": str(entry.path)}))
         return
     root = cache_root()
     folder = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
@@ -159,17 +161,6 @@ def _model(entry: "CacheEntry") -> str:
         return path.relative_to(folder).parts[0].rpartition("-")[0]
     hub = next((part.removeprefix("models--") for part in path.parts if part.startswith("models--")), "")
     return hub.replace("--", "/") or str(path if path.name.endswith(".argosmodel") else path.parent)
-
-
-def _fields(entry: "CacheEntry") -> dict[str, object]:
-    used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
-    fields: dict[str, object] = {
-        "kind": entry.kind,
-        "model": _model(entry) or None,
-        "bytes": entry.size,
-        "last_used": used,
-    }
-    return fields | {"half_made": entry.half_made, "path": str(entry.path)}
 
 
 def _count(entries: "Iterable[CacheEntry]") -> str:

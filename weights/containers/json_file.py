@@ -43,16 +43,10 @@ class JsonObject:
         return float(value)
 
     def boolean(self, name: str, default: bool | None = None) -> bool:
-        value = self._value(name, default, "true or false")
-        if not isinstance(value, bool):
-            raise self.error(name, "true or false", value)
-        return value
+        return bool(self._value(name, default, "true or false", lambda value: isinstance(value, bool)))
 
     def string(self, name: str, default: str | None = None) -> str:
-        value = self._value(name, default, "a string")
-        if not is_text(value):
-            raise self.error(name, "a string", value)
-        return value
+        return str(self._value(name, default, "a string", is_text))
 
     def choice(self, name: str, known: Iterable[str], default: str | None = None) -> str:
         """A string that is one of ``known``, or the default; an error does not list ""."""
@@ -67,20 +61,18 @@ class JsonObject:
 
     def nested(self, name: str) -> "JsonObject":
         """The object under a name; an empty one if it is absent or null."""
-        value = self._value(name, {}, "an object")
-        if not isinstance(value, dict):
-            raise self.error(name, "an object", value)
+        value = self._value(name, {}, "an object", lambda value: isinstance(value, dict))
         return JsonObject(value, f"{self.where}: {name}")
 
     def error(self, name: str, expected: str, value: object) -> CheckpointError:
         return CheckpointError(f"{self.where}: {name} should be {expected}, is {shorten(value)}")
 
-    def _value(self, name: str, default: Any, expected: str) -> Any:
-        value = self.values.get(name)
-        if value is None:
-            value = default
+    def _value(self, name: str, default: Any, expected: str, fits: Callable[[Any], bool] = lambda value: True) -> Any:
+        value = default if self.values.get(name) is None else self.values[name]
         if value is None:
             raise CheckpointError(f"{self.where}: {name} is missing; expected {expected}")
+        if not fits(value):
+            raise self.error(name, expected, value)
         return value
 
 

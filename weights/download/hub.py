@@ -264,25 +264,23 @@ def _reason(error: Exception) -> str:
     return " ".join(first.split()) or type(error).__name__
 
 
-class _Shown(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = printable(record.getMessage()), ()
-        return True
-
-
 @contextlib.contextmanager
 def _shown_log() -> Iterator[None]:
     """Inside the block, control characters in huggingface_hub's log, which quotes servers, are escaped."""
     from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
 
-    handlers, fit = logging.getLogger("huggingface_hub").handlers[:], _Shown()
+    def escape(record: logging.LogRecord) -> bool:
+        record.msg, record.args = printable(record.getMessage()), ()
+        return True
+
+    handlers = logging.getLogger("huggingface_hub").handlers[:]
     for handler in handlers:
-        handler.addFilter(fit)
+        handler.addFilter(escape)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(fit)
+            handler.removeFilter(escape)
 
 
 @contextlib.contextmanager

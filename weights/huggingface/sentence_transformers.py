@@ -53,15 +53,9 @@ POOLING_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 POOLING_MODES = tuple(POOLING_FLAGS.values())
-DENSE_ACTIVATIONS = {
-    "torch.nn.modules.linear.Identity": "none",
-    "torch.nn.modules.activation.Tanh": "tanh",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu",
-    "torch.nn.modules.activation.SiLU": "swish",
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
-    "torch.nn.modules.activation.Mish": "mish",
-}
+_ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "swish", "Sigmoid": "sigmoid", "Mish": "mish"}
+DENSE_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "none"}
+DENSE_ACTIVATIONS |= {f"torch.nn.modules.activation.{name}": act for name, act in _ACTIVATIONS.items()}
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 # Task of a transformer -> the name of its output here, and in transformers.
 OUTPUTS = {

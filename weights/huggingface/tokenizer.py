@@ -41,21 +41,15 @@ WITHOUT_PAIRS = ("GPT2Tokenizer", "Qwen2Tokenizer", "LlamaTokenizer")  # languag
 USUAL_MASKS = ("[MASK]", "<mask>")  # mask tokens where no file names one
 # Model type -> class, where no file names one.
 CLASSES = {
-    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), "BertTokenizer"),
-    **dict.fromkeys(("gte", "xlm-roberta"), "XLMRobertaTokenizer"),
-    **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
-    **dict.fromkeys(("t5", "mt5", "umt5"), "T5Tokenizer"),
-    "gpt2": "GPT2Tokenizer",
-    "mpnet": "MPNetTokenizer",
-    "roberta": "RobertaTokenizer",
-    "camembert": "CamembertTokenizer",
-    "albert": "AlbertTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "bart": "BartTokenizer",
-    "m2m_100": "M2M100Tokenizer",
-    "mbart": "MBartTokenizer",
-    "pegasus": "PegasusTokenizer",
-}
+    kind: f"{name}Tokenizer"
+    for name, kinds in {
+        "Bert": "bert distilbert electra nomic_bert", "XLMRoberta": "gte xlm-roberta", "Qwen2": "qwen2 qwen3",
+        "T5": "t5 mt5 umt5", "GPT2": "gpt2", "MPNet": "mpnet", "Roberta": "roberta", "Camembert": "camembert",
+        "Albert": "albert", "DebertaV2": "deberta-v2", "Bart": "bart", "M2M100": "m2m_100", "MBart": "mbart",
+        "Pegasus": "pegasus",
+    }.items()
+    for kind in kinds.split()
+}  # fmt: skip
 # Classes that give the model token types by default, as in transformers 5.
 TYPED_CLASSES = ("BertTokenizer", "ElectraTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer")
 # Setting of tokenizer_config.json -> the setting of a BertNormalizer that it overrides in transformers.

@@ -29,14 +29,8 @@ PADDING = SPECIAL.index("<pad>")
 FIRST_POSITION = PADDING + 1
 BEAM = 5  # of fairseq's own translate
 RULES = SearchRules(early_stopping="true")
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "swish": "swish",
-    "tanh": "tanh",
-}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh"}
+ACTIVATIONS |= {"swish": "swish", "tanh": "tanh"}
 _YES_NO: tuple[Any, ...] = (False, True)
 # Option -> what it may be; without it the first.
 OPTIONS: dict[str, tuple[Any, ...]] = {
