@@ -8,9 +8,9 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface import images
+from fastattn.weights.huggingface.architectures.architecture import known_type
 from fastattn.weights.huggingface.decoders import DECODERS, is_decoder, read_decoder
 from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
-from fastattn.weights.huggingface.encoders.architecture import known_type
 from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS, is_translator, read_translator
 
 DESCRIPTION = (

@@ -21,11 +21,11 @@ from fastattn.spec.rounding import bfloat16_bits
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.weights.containers.json_file import JsonObject, as_json
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
+from fastattn.weights.huggingface.architectures.translator import HEAD, SHARED, TARGET
 from fastattn.weights.huggingface.decoders import find_decoder
 from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
 from fastattn.weights.huggingface.generation import FILE as GENERATION
 from fastattn.weights.huggingface.translators import find_translator
-from fastattn.weights.huggingface.translators.architecture import HEAD, SHARED, TARGET
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, map_tensors
 

@@ -19,8 +19,8 @@ from fastattn.spec.tensors import check_tensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.architectures.architecture import activation, count_layers, even_heads, refuse
 from fastattn.weights.huggingface.encoders import take_projection
-from fastattn.weights.huggingface.encoders.architecture import activation, count_layers, even_heads, refuse
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.residual_state import ResidualState

@@ -18,8 +18,8 @@ from fastattn.weights.containers.json_file import decoded, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.translators.architecture import HEAD, SOURCE, TARGET
-from fastattn.weights.huggingface.translators.bart import LEARNED
+from fastattn.weights.huggingface.architectures.bart import LEARNED
+from fastattn.weights.huggingface.architectures.translator import HEAD, SOURCE, TARGET
 from fastattn.weights.recurrent.mapping import checked
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
 from fastattn.weights.trainers.files import count, known_options, read_options, tokenizer_files

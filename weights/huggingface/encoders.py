@@ -18,7 +18,7 @@ from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.encoders.architecture import Architecture, HeadSource, found_in
+from fastattn.weights.huggingface.architectures.architecture import Architecture, HeadSource, found_in
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.tokenizer_files import CONFIG
@@ -53,7 +53,7 @@ JINA = "bert.JINA"  # which calls itself BERT
 def find_architecture(config: JsonObject) -> Architecture:
     """The architecture of a config.json; raises CheckpointError that lists the known ones."""
     is_jina = config.values.get("model_type") == "bert" and config.values.get("position_embedding_type") == "alibi"
-    architecture: Architecture = found_in(ENCODERS | ({"bert": JINA} if is_jina else {}), config, __name__)
+    architecture: Architecture = found_in(ENCODERS | ({"bert": JINA} if is_jina else {}), config)
     return architecture
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import Convolution, Disentangled, HeadSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders import architecture
-from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
+from fastattn.weights.huggingface.architectures import architecture
+from fastattn.weights.huggingface.architectures.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ATTENTION = {

@@ -13,10 +13,10 @@ from fastattn.spec.quantized import Tensor, equal
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.architectures.architecture import found_in, refuse
+from fastattn.weights.huggingface.architectures.translator import MOST_POSITIONS, SHARED, TranslatorArchitecture
 from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
-from fastattn.weights.huggingface.encoders.architecture import found_in, refuse
 from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
-from fastattn.weights.huggingface.translators.architecture import MOST_POSITIONS, SHARED, TranslatorArchitecture
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import canonical_tensors
 
@@ -28,10 +28,10 @@ TRANSLATORS = {
     "m2m_100": "bart.M2M100",  # NLLB too
     "marian": "bart.MARIAN",
     "mbart": "bart.MBART",
-    "mt5": "t5.T5",
+    "mt5": "t5.T5_TRANSLATOR",
     "pegasus": "bart.PEGASUS",
-    "t5": "t5.T5",  # flan-T5 and MADLAD too
-    "umt5": "t5.T5",
+    "t5": "t5.T5_TRANSLATOR",  # flan-T5 and MADLAD too
+    "umt5": "t5.T5_TRANSLATOR",
 }
 # Ends of the names of tensors in old files that are no weights.
 BUFFERS = (
@@ -44,7 +44,7 @@ BUFFERS = (
 
 def find_translator(config: JsonObject) -> TranslatorArchitecture:
     """The architecture of a config.json; raises CheckpointError that lists the known ones."""
-    architecture: TranslatorArchitecture = found_in(TRANSLATORS, config, __name__)
+    architecture: TranslatorArchitecture = found_in(TRANSLATORS, config)
     return architecture
 
 

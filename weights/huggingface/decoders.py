@@ -9,8 +9,8 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
+from fastattn.weights.huggingface.architectures.architecture import Architecture, found_in, refuse
 from fastattn.weights.huggingface.encoders import ENCODERS, named_as_today, stack_sources
-from fastattn.weights.huggingface.encoders.architecture import Architecture, found_in, refuse
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
 from fastattn.weights.huggingface.tokenizer import read_tokenizer, usual_pooling
 from fastattn.weights.huggingface.tokenizer_files import CONFIG, chat_template, read_added_tokens
@@ -20,8 +20,8 @@ from fastattn.weights.tensor_mapping import make_tensors
 # model_type -> a module and its Architecture; only the one that is needed is imported.
 DECODERS = {
     "gemma2": "llama.GEMMA2",
-    "gemma3": "llama.GEMMA3",
-    "gemma3_text": "llama.GEMMA3",
+    "gemma3": "llama.GEMMA3_DECODER",
+    "gemma3_text": "llama.GEMMA3_DECODER",
     "gpt2": "gpt.GPT2",
     "gpt_neox": "gpt.GPT_NEOX",
     "hunyuan_v1_dense": "llama.HUNYUAN",
@@ -29,8 +29,8 @@ DECODERS = {
     "mistral": "llama.MISTRAL",
     "olmo2": "llama.OLMO2",
     "phi3": "llama.PHI3",
-    "qwen2": "llama.QWEN",
-    "qwen3": "llama.QWEN",
+    "qwen2": "llama.QWEN_DECODER",
+    "qwen3": "llama.QWEN_DECODER",
     "smollm3": "llama.SMOLLM3",
 }
 # Ends of the names of classes that have the projection too.
@@ -47,7 +47,7 @@ USUAL = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddin
 
 def find_decoder(config: JsonObject) -> Architecture:
     """The architecture of a config.json; CheckpointError lists the known ones."""
-    architecture: Architecture = found_in(DECODERS, config, __name__)
+    architecture: Architecture = found_in(DECODERS, config)
     return architecture
 
 

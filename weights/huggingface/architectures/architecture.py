@@ -315,7 +315,7 @@ def known_type(config: JsonObject, known: Collection[str]) -> str:
     return kind
 
 
-def found_in(table: Mapping[str, str], config: JsonObject, package: str) -> Any:
-    """The object that a package's table names for a config.json's model_type; raises as ``known_type``."""
+def found_in(table: Mapping[str, str], config: JsonObject) -> Any:
+    """The object of this package that a table names for a config.json's model_type; raises as ``known_type``."""
     module, name = table[known_type(config, table)].split(".")
-    return getattr(import_module(f"{package}.{module}"), name)
+    return getattr(import_module(f"{__package__}.{module}"), name)

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastattn.spec.architecture import HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders import architecture
+from fastattn.weights.huggingface.architectures import architecture
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import Alibi, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, shorten
-from fastattn.weights.huggingface.encoders.architecture import (
+from fastattn.weights.huggingface.architectures.architecture import (
     MASKED,
     MOST_LAYERS,
     SEQUENCE,

@@ -16,10 +16,8 @@ from fastattn.spec.text_spec import TranslationText
 from fastattn.text.languages import language_tokens
 from fastattn.weights.containers.json_file import JsonObject, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.encoders.architecture import activation, count_layers, even_heads, fixed
-from fastattn.weights.huggingface.tokenizer import FILE
-from fastattn.weights.huggingface.tokenizer_files import CONFIG, read_ids
-from fastattn.weights.huggingface.translators.architecture import (
+from fastattn.weights.huggingface.architectures.architecture import activation, count_layers, even_heads, fixed
+from fastattn.weights.huggingface.architectures.translator import (
     HEAD,
     SHARED,
     SOURCE,
@@ -31,6 +29,8 @@ from fastattn.weights.huggingface.translators.architecture import (
     tokenizer_text,
     translator_text,
 )
+from fastattn.weights.huggingface.tokenizer import FILE
+from fastattn.weights.huggingface.tokenizer_files import CONFIG, read_ids
 from fastattn.weights.tensor_mapping import FirstRow, sources, zeros
 
 
