@@ -121,10 +121,10 @@ def translate(
     job, search = _divided(options)
     with Progress() as progress, loading():
         name, path = _model_between(source, target, progress) if model is None else (model, located(model, progress))
-        chosen = without_none(**search, return_scores=scores or None)
-        chosen |= {} if model is None else without_none(source_lang=source, target_lang=target)
+        call_options = without_none(**search, return_scores=scores or None)
+        call_options |= {} if model is None else without_none(source_lang=source, target_lang=target)
         with typed_names():
-            run = _prepare("translate", name, path, precision, chosen, job)
+            run = _prepare("translate", name, path, precision, call_options, job)
     _execute(run, job)
 
 
@@ -173,12 +173,12 @@ def encode(model: str | None, precision: str | None, device: str | None, **optio
         path = located_encoder(model, progress)
         from fastattn.encoders.encoder import Encoder
 
-        chosen = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
-        chosen |= without_none(device=device)
+        call_options = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
+        call_options |= without_none(device=device)
         for name in ("ranges", "pooling"):  # as JSON has them
-            if name in chosen:
-                chosen[name] = chosen[name].tolist() if name == "ranges" else list(chosen[name])
-        run = _prepare("encode", model or DEFAULT_ENCODER, path, precision, chosen, job)
+            if name in call_options:
+                call_options[name] = call_options[name].tolist() if name == "ranges" else list(call_options[name])
+        run = _prepare("encode", model or DEFAULT_ENCODER, path, precision, call_options, job)
     _execute(run, job)
 
 
@@ -226,8 +226,8 @@ def _execute(run: "BatchRun", job: dict[str, Any]) -> None:
         done = so_far.blocks
         progress.show(_pace(so_far, blocks) if done > so_far.earlier_blocks else f"starting, {done_of_all()}")
 
-    rest = "the same command does the rest"
-    with watched(lost), last_words(lambda: f"fastattn: {done_of_all()}; {rest}"), Progress(log=True) as progress:
+    advice = "the same command does the rest"
+    with watched(lost), last_words(lambda: f"fastattn: {done_of_all()}; {advice}"), Progress(log=True) as progress:
         progress.show(f"starting, {counted(blocks, 'block')}")
         finished = run.run(cluster, on_progress)
     _report(run, finished)
@@ -241,11 +241,11 @@ def _pace(so_far: "Summary", blocks: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
     seconds = max(so_far.seconds, 1e-9)
     rows = so_far.rows - so_far.earlier_rows
-    done = so_far.blocks - so_far.earlier_blocks
+    blocks_done = so_far.blocks - so_far.earlier_blocks
     remaining = blocks - so_far.blocks
     text = f"{so_far.blocks:,} of {blocks:,} blocks, {so_far.rows:,} rows"
     text += f", {rows / seconds:,.0f} rows/s, {so_far.tokens / seconds:,.0f} tokens/s"
-    return text + (f", {duration(seconds / done * remaining)} left" if remaining and done else "")
+    return text + (f", {duration(seconds / blocks_done * remaining)} left" if remaining and blocks_done else "")
 
 
 def _report(run: "BatchRun", summary: "Summary") -> None:
@@ -271,9 +271,9 @@ def _report(run: "BatchRun", summary: "Summary") -> None:
             f"{out}/_fastattn/set-aside; the first, {number}: {why}; the same command tries them again"
         )
     if summary.faults:
-        done = "translated" if run.request.kind == "translate" else "encoded"
+        verb = "translated" if run.request.kind == "translate" else "encoded"
         raise LineError(
-            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {done}, the first: {run.first_fault(summary)}"
+            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {verb}, the first: {run.first_fault(summary)}"
         )
 
 

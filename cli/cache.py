@@ -107,11 +107,11 @@ def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool
     if not (everything or any(kinds.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
     newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
-    chosen = [entry for entry in cache_contents()[0] if everything or kinds[entry.kind]]
+    entries = [entry for entry in cache_contents()[0] if everything or kinds[entry.kind]]
     if older_than is not None:
-        chosen = [entry for entry in chosen if entry.last_used <= newest]
-    removed, failures, done = [], [], "would remove" if dry_run else "removed"
-    for entry in chosen:
+        entries = [entry for entry in entries if entry.last_used <= newest]
+    removed, failures, verb = [], [], "would remove" if dry_run else "removed"
+    for entry in entries:
         if entry.in_progress:
             say(f"{entry.path}: left, a process may still be writing it", err=True)
             continue
@@ -122,8 +122,8 @@ def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool
             failures.append(f"{entry.path}: {error.strerror or error}")
             continue
         removed.append(entry)
-        say(f"{done} {_line(entry)}")
-    say(f"{done} {_count(removed)} in all")
+        say(f"{verb} {_line(entry)}")
+    say(f"{verb} {_count(removed)} in all")
     if failures:
         raise FastattnError(f"cannot remove {'; '.join(failures)}")
 

@@ -67,8 +67,8 @@ def caption(
         for number, path in enumerate(pictures):
             result = captioner.caption(path, beam_size=beams, num_hypotheses=count)
             captions = result if count > 1 else [result]
-            named = f"{printable(path)}\t" if len(pictures) > 1 else ""
-            lines = [_as_json(path, captions)] if json else [named + printable(caption.text) for caption in captions]
+            label = f"{printable(path)}\t" if len(pictures) > 1 else ""
+            lines = [_as_json(path, captions)] if json else [label + printable(caption.text) for caption in captions]
             output.write("".join(f"{line}\n" for line in lines).encode())
             output.flush()
             if map_path is not None:

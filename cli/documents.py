@@ -114,21 +114,21 @@ def translate_documents(
         try:
             name = "standard input" if document.source == "-" else document.source
             columns = fields if document.form in WITH_FIELDS else ()
-            written = translate_document(watched, _read(document), document.form, name=name, fields=columns, **options)
+            result = translate_document(watched, _read(document), document.form, name=name, fields=columns, **options)
             if document.target is None:
-                output.write(written)
+                output.write(result)
             else:
                 _make_folder(os.path.dirname(document.target) or os.curdir)
                 with open_file(document.target) as file:
-                    file.write(written)
+                    file.write(result)
         except FastattnError as error:
             if stops:
                 raise
             failed, first = failed + 1, first or str(error)
         else:
-            if written.kept_characters:
+            if result.kept_characters:
                 progress.clear()
-                unchanged = counted(written.kept_characters, "character")
+                unchanged = counted(result.kept_characters, "character")
                 say(f"fastattn: {name}: {unchanged} of its text left as before", err=True)
         watched.finish(document.size)
     if failed:
@@ -163,9 +163,9 @@ class Watched:
         self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
-        listed = list(texts)
-        for number, result in enumerate(self._translator.translate_iter(listed, **options), 1):
-            self._share = number / len(listed)
+        all_texts = list(texts)
+        for number, result in enumerate(self._translator.translate_iter(all_texts, **options), 1):
+            self._share = number / len(all_texts)
             self._show()
             yield result
 
@@ -174,6 +174,6 @@ class Watched:
         self._show()
 
     def _show(self) -> None:
-        done, seconds = self._done / max(1, self._size), time.monotonic() - self._begun
-        remaining = f", {duration(seconds / done - seconds)} left" if 0 < done < 1 else ""
-        self._progress.show(f"{counted(self._files, 'file')}, {done:.0%}{remaining}; {self._share:.0%} of this one")
+        share, seconds = self._done / max(1, self._size), time.monotonic() - self._begun
+        remaining = f", {duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
+        self._progress.show(f"{counted(self._files, 'file')}, {share:.0%}{remaining}; {self._share:.0%} of this one")

@@ -105,14 +105,14 @@ def encode(
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
         encoder, compiling = open_model("Encoder", model, progress, **model_options)
-        chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
-        lengths = Lengths(encoder, chosen)
+        encode_options = chosen_vectors(options, vectors_MD, lambda: encoder)
+        lengths = Lengths(encoder, encode_options)
         if options["long"] == "error":
             lines.refuse = lengths.refusal
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        results = _results(encoder, lines, chosen, lengths, progress, loaded)
-        write(output, results, encoder.encode([], **chosen), on_error == "mark")
+        results = _results(encoder, lines, encode_options, lengths, progress, loaded)
+        write(output, results, encoder.encode([], **encode_options), on_error == "mark")
     if options["long"] in (None, "truncate") and (remark := lengths.remark()):
         say(f"fastattn: {remark}", err=True)
     if verbose:

@@ -91,10 +91,10 @@ def generate(
     lines = (open_lines if by_line else open_prompts)(prompts, options.pop("input_path"))
     with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
-        chosen = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
-        generator, compiling = open_model("Generator", model, progress, **chosen)
+        model_options = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
+        generator, compiling = open_model("Generator", model, progress, **model_options)
         if (draft := options.pop("draft_model")) is not None:
-            options["speculate"], _ = open_model("Generator", draft, progress, **chosen)
+            options["speculate"], _ = open_model("Generator", draft, progress, **model_options)
         search, loaded = without_none(**options), time.monotonic()
         as_prompt: Callable[[str], str] = str
         if chat:  # the template writes the special tokens

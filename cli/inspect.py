@@ -89,12 +89,12 @@ def _origin_facts(path: Path) -> Facts:
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
 
-    known = {}
+    source = {}
     if (path / SOURCE_FILE).is_file():
         text = (path / SOURCE_FILE).read_text(encoding="utf-8", errors="replace")
-        known = dict(line.partition(": ")[::2] for line in text.splitlines())
-    licence = known.get("licence") or hub.licence(path)
-    for name, value in (("licence", licence), ("origin", known.get("origin", ""))):
+        source = dict(line.partition(": ")[::2] for line in text.splitlines())
+    licence = source.get("licence") or hub.licence(path)
+    for name, value in (("licence", licence), ("origin", source.get("origin", ""))):
         if value:
             yield name, value
 
@@ -181,9 +181,9 @@ def _translation_facts(text: "TranslationText") -> Facts:
     sizes = f"{len(text.source_vocabulary):,} source, {len(text.target_vocabulary):,} target"
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
-    own = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
+    pieces = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
     files = {"sentencepiece": text.source_model, "tokenizer.json": text.tokenizer}
-    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{own}{lacking}")
+    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{pieces}{lacking}")
     yield from _decoding_facts(text.decoding)
 
 
@@ -199,10 +199,10 @@ def _decoding_facts(decoding: "DecodingSettings") -> Facts:
     rules = {} if decoding.rules is None else vars(decoding.rules)
     settings = {name: value for name, value in decoding.options().items() if name != "rules"} | rules
     settings |= {"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {}
-    listed = ", ".join(
+    text = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )
-    yield "decoding", f"{listed} (the checkpoint's own)" if settings else "the checkpoint asks for nothing of its own"
+    yield "decoding", f"{text} (the checkpoint's own)" if settings else "the checkpoint asks for nothing of its own"
     for remark in decoding.not_followed:
         yield "not followed", remark
 
@@ -247,8 +247,8 @@ def machine_facts() -> Facts:
     import numba
     import numpy
 
-    own = f"{os.cpu_count()} CPUs, this process may run on {cpus.affinity}"
-    yield "cpu", f"{compiled_name()} ({platform.machine()}), {own}"
+    counts = f"{os.cpu_count()} CPUs, this process may run on {cpus.affinity}"
+    yield "cpu", f"{compiled_name()} ({platform.machine()}), {counts}"
     yield "quota", "none" if cpus.quota is None else f"time of {cpus.quota.cpus:.3g} CPUs, by {cpus.quota.file}"
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
@@ -280,7 +280,7 @@ _INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widene
 
 def _describe_products(precision: str, target: "Target") -> str:
     name: str = getattr(target, precision)
-    known = _INSTRUCTIONS.get(name, name)
+    instructions = _INSTRUCTIONS.get(name, name)
     if precision not in target.tiles:
-        return known
-    return "AMX's tiles" if name == "tiles" else f"AMX's tiles (few rows: {known})"
+        return instructions
+    return "AMX's tiles" if name == "tiles" else f"AMX's tiles (few rows: {instructions})"

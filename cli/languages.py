@@ -53,5 +53,5 @@ def languages(json: bool) -> None:
             say(f"{f'{source}-{target}':<12} {pair:<40} {', '.join(names)}{', here' * here}")
     if failure is not None:
         raise failure
-    known = {code for pair in pairs for code in pair}
-    say(f"{counted(len(known), 'language')}, {counted(len(pairs), 'pair')}; others go through English", err=True)
+    codes = {code for pair in pairs for code in pair}
+    say(f"{counted(len(codes), 'language')}, {counted(len(pairs), 'pair')}; others go through English", err=True)

@@ -112,8 +112,8 @@ def typed_names() -> Iterator[None]:
 
 
 def _as_typed(message: str) -> str:
-    known = click.get_current_context().command.params
-    typed = {option.name: option.opts[-1] for option in known if getattr(option, "heading", OPTIONS) != OPTIONS}
+    parameters = click.get_current_context().command.params
+    typed = {option.name: option.opts[-1] for option in parameters if getattr(option, "heading", OPTIONS) != OPTIONS}
     typed |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
     names = "|".join(map(str, typed))
     return re.sub(rf"\b({names})\b(=?)", lambda match: typed[match[1]] + match[2].replace("=", " "), message)

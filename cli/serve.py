@@ -59,13 +59,13 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
         raise FastattnError(f"serve needs {error.name}: pip install 'fastattn[serve]'") from None
     from fastattn.serve.settings import ServerSettings
 
-    named = tuple(map(_named, models))
-    if len(dict(named)) < len(named):
+    named_models = tuple(map(_named, models))
+    if len(dict(named_models)) < len(named_models):
         raise InputError("two models have one name: give them others, NAME=PATH")
     renamed = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
     settings = {renamed.get(name, name): value for name, value in options.items() if value is not None}
     leave_signals()
-    run_server(ServerSettings(named, idle=60 * idle, **settings), host, port)
+    run_server(ServerSettings(named_models, idle=60 * idle, **settings), host, port)
 
 
 def _named(model: str) -> tuple[str, str]:

@@ -195,16 +195,18 @@ def translate(
         with loading():
             compiling = Compiling(progress)
             progress.show(f"loading {' and '.join([*models, *(entry.name for entry in entries)])}")
-            paths = [located_entry(each, progress) for each in entries] or [located(each, progress) for each in models]
-            named = ("precision", "cache_precision", "threads", "device", "processes")
-            chosen = without_none(**{key: options.pop(key) for key in named})
+            paths = [located_entry(entry, progress) for entry in entries] or [
+                located(name, progress) for name in models
+            ]
+            keys = ("precision", "cache_precision", "threads", "device", "processes")
+            settings = without_none(**{key: options.pop(key) for key in keys})
             languages = without_none(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
                 search = without_none(**options) | DETAILS
-                translator = _detecting(target, quality, chosen, search, progress, around)
+                translator = _detecting(target, quality, settings, search, progress, around)
             else:
                 pair = _pair(names, source, target)
-                translator, search = _opened(paths, languages, prompt, chosen, without_none(**options), around, pair)
+                translator, search = _opened(paths, languages, prompt, settings, without_none(**options), around, pair)
             search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
@@ -215,9 +217,9 @@ def translate(
         if lines is None:
             search.pop("details", None)
             call = output, tuple(filter(None, fields)), on_error == "stop", progress
-            done = translate_documents(translator, documents or [], *call, extras=extras, language=language, **search)
+            count = translate_documents(translator, documents or [], *call, extras=extras, language=language, **search)
             if verbose:
-                say(f"{done} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
+                say(f"{count} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
             return
         printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
         printing.alignments = alignments
@@ -263,7 +265,7 @@ def _opened(
     paths: list[str],
     languages: Options,
     prompt: str | None,
-    chosen: Options,
+    settings: Options,
     search: Options,
     around: Options,
     pair: tuple[str, str],
@@ -272,36 +274,36 @@ def _opened(
 
     around, pair  options and languages for ``with_known``
     """
-    if prompt is None and "cache_precision" not in chosen:
+    if prompt is None and "cache_precision" not in settings:
         from fastattn.translation.translator import Translator
 
         try:
-            opened = [Translator(path, **chosen) for path in paths]
+            opened = [Translator(path, **settings) for path in paths]
             translator = opened[0] if len(opened) == 1 else Translator.chain(*opened)
-            return with_known(translator, paths, chosen | languages, around, pair), search | languages | DETAILS
+            return with_known(translator, paths, settings | languages, around, pair), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
                 raise
     from fastattn.generation.language_model_translator import LanguageModelTranslator
 
-    if "processes" in chosen:
+    if "processes" in settings:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
     if any(around.values()):
         raise click.UsageError("a language model has no --glossary, --keep, --guard, --memory or --cache")
-    translator = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **chosen)
+    translator = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings)
     return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
 def _detecting(
-    target: str | None, quality: str | None, chosen: Options, search: Options, progress: Progress, around: Options
+    target: str | None, quality: str | None, settings: Options, search: Options, progress: Progress, around: Options
 ) -> Any:
     """A translator from any language, which opens the models of a language when it first occurs."""
     from fastattn.text.languages import iso_code
     from fastattn.translation.detecting import DetectingTranslator
 
     def open_from(code: str) -> Any:
-        paths = [located_entry(each, progress) for each in models_between(code, target, quality)]
-        translator = _opened(paths, {}, None, chosen, {}, around, (code, target or ""))[0]
+        paths = [located_entry(model, progress) for model in models_between(code, target, quality)]
+        translator = _opened(paths, {}, None, settings, {}, around, (code, target or ""))[0]
         try:
             _begin(translator, search)
         except InputError as error:

@@ -52,14 +52,14 @@ def chosen_vectors(
     encoder_of  returns the encoder, for the vectors' width; called only with calibration vectors
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
-    own = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
-    chosen = without_none(**own, normalize_embeddings=options["normalize"], pooling=pooling)
+    same = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
+    encode_options = without_none(**same, normalize_embeddings=options["normalize"], pooling=pooling)
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
-        width = encoder_of().encode([], **chosen | {"output_dtype": "float32"}).shape[1]
-        chosen["ranges"] = calibrated_ranges(vectors_MD, width)
-    return chosen
+        width = encoder_of().encode([], **encode_options | {"output_dtype": "float32"}).shape[1]
+        encode_options["ranges"] = calibrated_ranges(vectors_MD, width)
+    return encode_options
 
 
 # Lines, and characters, that are counted together.
@@ -142,12 +142,12 @@ def _rows(path: str, form: str) -> "np.ndarray":
     widths = sorted({len(row) for row in filled})
     if len(widths) > 1:
         raise InputError(f"{path}: rows of one width are expected, got {widths[0]} and {widths[-1]} numbers")
-    whole = bool(filled) and all(row.dtype == np.int64 for row in filled)
-    array = np.full((len(rows), *(widths or [1])), 0 if whole else np.nan, np.int64 if whole else np.float32)
+    is_whole = bool(filled) and all(row.dtype == np.int64 for row in filled)
+    array = np.full((len(rows), *(widths or [1])), 0 if is_whole else np.nan, np.int64 if is_whole else np.float32)
     for place, row in zip(array, rows):
         if row is not None:
             place[:] = row
-    if not whole:
+    if not is_whole:
         return array
     least, most = int(array.min()), int(array.max())
     if least < -128 or most > 255 or (least < 0 and most > 127):

@@ -95,16 +95,16 @@ def verify(
 
             checkpoint = read(path, "encoder")  # of T5; whole, no encoder-decoder but MarianMT is compared
             verification = Verification(path, checkpoint, precision or "auto", bound)
-        chosen = texts or _default_texts(checkpoint)
-        progress.show(f"comparing {counted(len(chosen), 'text')}")
-        comparisons = verification.compare(chosen)
+        compared = texts or _default_texts(checkpoint)
+        progress.show(f"comparing {counted(len(compared), 'text')}")
+        comparisons = verification.compare(compared)
     machine = dict(machine_facts())
     machine = {name: machine[name] for name in ("versions", "cpu", "features", "compiled for")}
     facts = machine, _model_facts(model, checkpoint, verification)
     if as_json:
-        click.echo(_json(*facts, chosen, comparisons))
+        click.echo(_json(*facts, compared, comparisons))
     else:
-        _print_report(*facts, chosen, comparisons)
+        _print_report(*facts, compared, comparisons)
     if not all(comparison.within for comparison in comparisons):
         context.exit(PAST)
 

@@ -57,8 +57,8 @@ def watched(message: str) -> Iterator[None]:
         process.wait()
 
 
-def _descendants(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
-    """Number -> start of processes that are ``known`` or have ``mark`` in their environment, and of their descendants.
+def _descendants(mark: bytes, earlier: dict[int, bytes]) -> dict[int, bytes]:
+    """Number -> start of processes that are in ``earlier`` or have ``mark`` in their environment, and of their descendants.
 
     Ray's agents overwrite their environment with a title: only their parent shows whose they are, while it lives. Empty
     without /proc.
@@ -71,7 +71,7 @@ def _descendants(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
             with open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
             number, parents[int(name)], starts[int(name)] = int(name), int(fields[1]), fields[19]
-            if known.get(number) == fields[19] and fields[0] != b"Z":
+            if earlier.get(number) == fields[19] and fields[0] != b"Z":
                 marked.add(number)
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark in file.read().split(b"\0"):
@@ -83,11 +83,11 @@ def _descendants(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
     return {number: starts[number] for number in marked}
 
 
-def _end_all(mark: bytes, known: dict[int, bytes], rounds: int) -> None:
+def _end_all(mark: bytes, earlier: dict[int, bytes], rounds: int) -> None:
     """Kill these processes until ``rounds`` looks in a row find none: a starting process has no mark for a moment."""
     empty = 0
     for _ in range(_ROUNDS):
-        running = _descendants(mark, known)
+        running = _descendants(mark, earlier)
         for number in running:
             with contextlib.suppress(OSError):
                 os.kill(number, signal.SIGKILL)
@@ -103,12 +103,12 @@ def _watch() -> None:
     Standard input ends when the job's process has ended: after "." behind the block, after "!" by a handled signal, or
     empty, and then MESSAGE is printed.
     """
-    mark, known = os.fsencode(sys.argv[2]), dict[int, bytes]()
+    mark, earlier = os.fsencode(sys.argv[2]), dict[int, bytes]()
     last = part = b""
     while True:
         # Look now and then: once the parent of Ray's agents is gone, nothing shows whose they are.
         if os.name == "posix" and not select.select([0], [], [], _LOOK)[0]:
-            known |= _descendants(mark, {})
+            earlier |= _descendants(mark, {})
             continue
         last, part = part, os.read(0, 64)
         if not part:
@@ -116,7 +116,7 @@ def _watch() -> None:
     if not last:
         os.write(2, os.fsencode(sys.argv[1]) + b"\n")
     if os.name == "posix":
-        _end_all(mark, known, 1 if last == b"." else 20)
+        _end_all(mark, earlier, 1 if last == b"." else 20)
 
 
 if __name__ == "__main__":

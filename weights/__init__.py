@@ -91,16 +91,16 @@ def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
 
 def _explain(path: Path) -> str:
     """The error message for a path that no exporter recognizes."""
-    known = "; ".join(load().DESCRIPTION for load in EXPORTERS.values())
+    formats = "; ".join(load().DESCRIPTION for load in EXPORTERS.values())
     if not path.exists():
-        return f"{path}: no such file or folder; expected one of: {known}"
+        return f"{path}: no such file or folder; expected one of: {formats}"
     kind = kind_of(path)
     if kind not in ("file", "folder"):
-        return f"{path}: a {kind}, not a checkpoint; expected one of: {known}"
+        return f"{path}: a {kind}, not a checkpoint; expected one of: {formats}"
     if kind == "folder":
         names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         contents = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"
-        return f"{path}: not a checkpoint of a known format; expected one of: {known}; {contents}"
+        return f"{path}: not a checkpoint of a known format; expected one of: {formats}; {contents}"
     hint = "; give its folder, not the file" if path.name in ("model.bin", "model.safetensors", "config.json") else ""
-    return f"{path}: not a checkpoint of a known format; expected one of: {known}{hint}"
+    return f"{path}: not a checkpoint of a known format; expected one of: {formats}{hint}"

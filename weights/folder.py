@@ -49,8 +49,8 @@ class Directory:
 
     def names(self) -> list[str]:
         """The names of the files in the folder itself."""
-        there = {entry.name for entry in self.path.iterdir() if entry.is_file()}
-        return sorted(there.union(name for name in self.awaited if "/" not in name))
+        files = {entry.name for entry in self.path.iterdir() if entry.is_file()}
+        return sorted(files.union(name for name in self.awaited if "/" not in name))
 
     def contains(self, name: str) -> bool:
         return name in self.awaited or (self.path / name).exists()

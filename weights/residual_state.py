@@ -105,7 +105,7 @@ class ResidualState:
             if spec.gate == "cbam":
                 add(f"{layer}.gate.spatial", f"{stored}.se.spatial.conv.conv.weight", f"{stored}.se.spatial.conv.bn")
         if self._left:
-            listed = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
-            problems = "; ".join(first_of(listed, "unexpected"))
+            unexpected = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
+            problems = "; ".join(first_of(unexpected, "unexpected"))
             raise CheckpointError(f"{self.where}: tensors do not fit a plain residual network: {problems}")
         return tensors

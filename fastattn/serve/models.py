@@ -69,12 +69,12 @@ class ModelStore:
                     raise
                 sys.stderr.write(f"fastattn: {served.name} is not served by process {os.getpid()}: {error}\n")
 
-    def named(self, kinds: Sequence[type]) -> list[str]:
+    def names_of(self, kinds: Sequence[type]) -> list[str]:
         return [served.name for served in self.served.values() if served.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
         """The name of a model of these kinds: ``name``, by default the only one; Refusal where there is none."""
-        names = self.named(kinds)
+        names = self.names_of(kinds)
         if not names:
             raise Refusal(404, f"this server has no model for that: {' or '.join(kind.__name__ for kind in kinds)}")
         if name is None and len(names) > 1:

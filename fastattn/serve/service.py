@@ -63,7 +63,7 @@ class Service:
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
         """(source, target) -> the name of the first model that translates so; valid once all kinds are known."""
-        names = self.models.named((Translator,))
+        names = self.models.names_of((Translator,))
         return {pair: name for name in reversed(names) for pair in self.models.served[name].pairs}
 
     @lazy
@@ -89,27 +89,27 @@ class Service:
         target, pairs = known_code(target), self.pairs
         sources = self.sources.get(target)
         if not sources:
-            raise Refusal(400, f"no model translates to {target!r}; to {listed(self.sources)}")
+            raise Refusal(400, f"no model translates to {target!r}; to {list_codes(self.sources)}")
         detected: list[Detected | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
         codes = [known_code(source, sources) if guess is None else guess.language for guess in detected]
         for code in codes:
             if (code, target) not in pairs:
-                raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
+                raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {list_codes(sources)}")
         charge()
         if alternatives:
             options["num_hypotheses"] = alternatives + 1
         translations: list[Any] = [None] * len(texts)
         for code in dict.fromkeys(codes):
-            chosen = [b for b, used in enumerate(codes) if used == code]
+            positions = [b for b, used in enumerate(codes) if used == code]
             async with self.models.use(pairs[code, target]) as model:
                 beam = max(model.default_options.beam_size, alternatives + 1)
                 arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].names_languages:
                     arguments |= {"source_lang": code, "target_lang": target}
                 call = partial(model.translate_async, **arguments)
-                for b, result in zip(chosen, await call([texts[b] for b in chosen], **options)):
+                for b, result in zip(positions, await call([texts[b] for b in positions], **options)):
                     links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
                     translations[b] = Translated(
                         result.text, code, target, tuple(hypotheses), detected[b], tuple(links)
@@ -166,9 +166,9 @@ class Service:
             charge()
             labels: list[Any] = [None] * len(texts)
             for is_single in (True, False):
-                chosen = [b for b, text in enumerate(texts) if (len(text) == 1) == is_single]
-                for at in range(0, len(chosen), TOGETHER):
-                    part = chosen[at : at + TOGETHER]
+                positions = [b for b, text in enumerate(texts) if (len(text) == 1) == is_single]
+                for at in range(0, len(positions), TOGETHER):
+                    part = positions[at : at + TOGETHER]
                     read = [texts[b][0] if is_single else texts[b] for b in part]
                     for b, ranked in zip(part, await asyncio.to_thread(model.classify, read)):
                         labels[b] = ranked
@@ -236,6 +236,6 @@ def known_code(code: str, among: Sequence[str] = ()) -> str:
     return plain if plain in among and language not in among else language
 
 
-def listed(codes: Any) -> str:
+def list_codes(codes: Any) -> str:
     """Codes as an error lists them."""
     return ", ".join(sorted(set(codes))) or "nothing: this server has no translation model"

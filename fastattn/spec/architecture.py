@@ -21,10 +21,10 @@ GREATEST = 2**31 - 1  # of a distance
 STRETCHES = ("yarn", "llama3", "longrope")
 
 
-def check_known(label: str, name: str, known: Iterable[str]) -> None:
+def check_known(label: str, name: str, choices: Iterable[str]) -> None:
     """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
-    if name not in known:
-        raise CheckpointError(f"unknown {label} {name!r}; known: {', '.join(known)}")
+    if name not in choices:
+        raise CheckpointError(f"unknown {label} {name!r}; known: {', '.join(choices)}")
 
 
 def check_counts(least: int, **counts: int) -> None:

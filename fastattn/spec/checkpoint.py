@@ -90,8 +90,8 @@ class Checkpoint:
         if not isinstance(text, GeneratorText) or not isinstance(stack, StackSpec):
             return self
         spec = ModelSpec("encoder", replace(stack, causal=True, projection_bias=False, output_cap=0.0))
-        own = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
-        tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
+        inner = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
+        tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in inner.items()}
         length = text.max_length or stack.max_positions or GREATEST
         encoder_text = EncoderText(text.tokenizer, length, token_types=False, pooling=text.pooling)
         return replace(self, spec=spec, tensors=tensors, input=encoder_text)
@@ -149,8 +149,8 @@ def resolve_precision(precision: str, checkpoint: Checkpoint) -> Precision:
     if request in tuple(_FOREIGN):
         precision = _FOREIGN[request]
     if request in _MORE_EXACT:
-        rest = "" if precision == "float32" else ", all but its products as float32"
-        warn(f"precision {request!r} runs as {precision!r}{rest}, which is no less exact")
+        exception = "" if precision == "float32" else ", all but its products as float32"
+        warn(f"precision {request!r} runs as {precision!r}{exception}, which is no less exact")
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
     if precision == "auto":

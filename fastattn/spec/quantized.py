@@ -213,10 +213,10 @@ def equal(first: Tensor, second: Tensor) -> bool:
         return False
     pair = unread(first), unread(second)
     for start, stop in pair[0].parts():
-        rows, second_rows = (as_float32(each.read(start, stop)) for each in pair)
+        rows, second_rows = (as_float32(matrix.read(start, stop)) for matrix in pair)
         same = np.array_equal(rows, second_rows)
-        for each in pair:
-            each.forget(start, stop)
+        for matrix in pair:
+            matrix.forget(start, stop)
         if not same:
             return False
     return True

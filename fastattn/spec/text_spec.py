@@ -68,8 +68,8 @@ class DecodingSettings:
 
     def options(self) -> dict[str, Any]:
         """The settings as arguments of DecodingOptions."""
-        named = {name: value for name, value in vars(self).items() if value not in (None, ())}
-        return {name: value for name, value in named.items() if name not in ("forced_tokens", "not_followed")}
+        settings = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        return {name: value for name, value in settings.items() if name not in ("forced_tokens", "not_followed")}
 
 
 # Where the token of a text's language stands, and that of its translation's.

@@ -68,9 +68,9 @@ def _five(bytes_BS: np.ndarray) -> np.ndarray:
 
 def _scaled(blocks: np.ndarray, values_BGW: np.ndarray) -> Groups:
     """The 8 groups of a Q4_K or Q5_K block: 12 bytes hold scales and minima of 6 bits, the last four in two parts."""
-    first, second, rest = (blocks[:, begin : begin + 4] for begin in (4, 8, 12))
-    scales = np.hstack([first & 63, (rest & 15) | (first >> 2 & 48)])
-    minima = np.hstack([second & 63, (rest >> 4) | (second >> 2 & 48)])
+    first, second, third = (blocks[:, begin : begin + 4] for begin in (4, 8, 12))
+    scales = np.hstack([first & 63, (third & 15) | (first >> 2 & 48)])
+    minima = np.hstack([second & 63, (third >> 4) | (second >> 2 & 48)])
     return Groups(values_BGW, _halves(blocks, 0) * scales, -(_halves(blocks, 2) * minima))
 
 
@@ -235,11 +235,11 @@ def _check_count(reader: ByteReader, count: int, least: int, label: str) -> None
         raise reader.error(f"expected {count} {label}, {reader.remaining} bytes remain (is the file complete?)")
 
 
-def _name(reader: ByteReader, label: str, known: dict[str, Any]) -> str:
+def _name(reader: ByteReader, label: str, earlier: dict[str, Any]) -> str:
     name = _string(reader, label)
     if not name or not name.isprintable() or len(name) > 1000:
         raise reader.error(f"{label} should be printable, is {shorten(name)}")
-    if name in known:
+    if name in earlier:
         raise reader.error(f"{label} is given twice: {name}")
     return name
 
@@ -312,8 +312,8 @@ def _tensor_info(reader: ByteReader, name: str) -> tuple[str, tuple[int, ...], i
     if kind not in FLOATS and kind not in BLOCKS:
         raise reader.error(f"{name} is {kind}, which is not supported; known: {', '.join([*FLOATS, *BLOCKS])}")
     if not all(shape) or (kind in BLOCKS and shape[-1] % BLOCKS[kind].numbers):
-        whole = f", its rows whole blocks of {BLOCKS[kind].numbers}" if kind in BLOCKS else ""
-        raise reader.error(f"{name} of {kind} should have sizes above zero{whole}, is {shorten(list(shape))}")
+        blocks = f", its rows whole blocks of {BLOCKS[kind].numbers}" if kind in BLOCKS else ""
+        raise reader.error(f"{name} of {kind} should have sizes above zero{blocks}, is {shorten(list(shape))}")
     return kind, shape, offset
 
 

@@ -48,11 +48,11 @@ class JsonObject:
     def string(self, name: str, default: str | None = None) -> str:
         return str(self._value(name, default, "a string", is_text))
 
-    def choice(self, name: str, known: Iterable[str], default: str | None = None) -> str:
-        """A string that is one of ``known``, or the default; an error does not list ""."""
-        value, known = self.string(name, default), list(known)
-        if value not in known and value != default:
-            raise self.error(name, f"one of {', '.join(filter(None, known))}", value)
+    def choice(self, name: str, choices: Iterable[str], default: str | None = None) -> str:
+        """A string that is one of ``choices``, or the default; an error does not list ""."""
+        value, choices = self.string(name, default), list(choices)
+        if value not in choices and value != default:
+            raise self.error(name, f"one of {', '.join(filter(None, choices))}", value)
         return value
 
     def optional_size(self, name: str) -> int | None:
@@ -204,7 +204,7 @@ def from_plain(
     if not isinstance(values, dict):
         problems.append(f"{name} should be an object, is {shorten(values)}")
         return None
-    known = len(problems)
+    earlier = len(problems)
     prefix = f"{name}." if name else ""
     hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (stored_separately or {})}
     problems += [
@@ -219,7 +219,7 @@ def from_plain(
         for field, hint in hints.items()
         if field in values
     }
-    if len(problems) > known:
+    if len(problems) > earlier:
         return None
     try:
         return kind(**fields, **(stored_separately or {}))

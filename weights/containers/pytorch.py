@@ -376,8 +376,8 @@ class TrainerFile:
             states: dict[str, Any] = {f"{part}.": self.entries.get(part) for part in parts}
             if not all(type(state) is dict for state in states.values()):
                 raise PickleError(f"it should hold a state dict, tensors by name each as {' and '.join(parts)}")
-            named = {start + name: view for start, state in states.items() for name, view in _views(state)}
-            return _stored_tensors(named, self.find, self.where, self.size)
+            views = {start + name: view for start, state in states.items() for name, view in _views(state)}
+            return _stored_tensors(views, self.find, self.where, self.size)
         except PickleError as error:
             raise CheckpointError(f"{self.where}: {error}") from None
 
@@ -385,10 +385,10 @@ class TrainerFile:
 def read_whole(folder: Folder, name: str) -> TrainerFile:
     """A trainer's checkpoint, a dict with state dicts among its entries; raises CheckpointError."""
     data, where = folder.read(name), folder.where(name)
-    whole, find = _unpickled(data, where)
-    if type(whole) is not dict:
+    entries, find = _unpickled(data, where)
+    if type(entries) is not dict:
         raise CheckpointError(f"{where}: it should hold a dict of options and tensors")
-    return TrainerFile(whole, where, len(data), find)
+    return TrainerFile(entries, where, len(data), find)
 
 
 def parse(data: memoryview, where: str) -> dict[str, StoredTensor]:
@@ -413,9 +413,9 @@ def _views(state: Any) -> Iterable[tuple[str, TensorView]]:
     return state.items()
 
 
-def _stored_tensors(named: dict[str, TensorView], find: Find, where: str, size: int) -> dict[str, StoredTensor]:
+def _stored_tensors(views: dict[str, TensorView], find: Find, where: str, size: int) -> dict[str, StoredTensor]:
     tensors, by_view = {}, dict[TensorView, StoredTensor]()
-    for name, view in named.items():
+    for name, view in views.items():
         if not name.isprintable():
             raise PickleError(f"a tensor's name should be printable, is {shorten(name)}")
         if view not in by_view:  # one that has several names is one
@@ -499,7 +499,7 @@ def _read_stream(data: memoryview) -> tuple[Any, Find]:
     machine = unpickle(stream)
     if type(machine) is not dict or machine.get("little_endian") is not True:
         raise PickleError("its byte order should be little")
-    named = unpickle(stream)
+    state = unpickle(stream)
     storages = stream.storages
     keys = unpickle(stream)
     is_list = type(keys) is list and all(type(key) is str for key in keys)
@@ -514,4 +514,4 @@ def _read_stream(data: memoryview) -> tuple[Any, Find]:
     if stream.position != len(data):
         raise PickleError(f"{len(data) - stream.position} bytes follow its last storage")
 
-    return named, lambda storage: contents[storage.key]
+    return state, lambda storage: contents[storage.key]

@@ -136,8 +136,8 @@ def _lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]
 
 def _as_entry(fields: list[bytes], where: str) -> tuple[bytes, bytes, float]:
     try:
-        target, source, written = fields
-        probability = float(written)
+        target, source, number = fields
+        probability = float(number)
     except ValueError:
         probability = math.nan
     if not math.isfinite(probability):

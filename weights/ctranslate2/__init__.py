@@ -80,8 +80,8 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
 def _migrate(file: ModelFile, where: str) -> ModelFile:
     """Give the variables of old revisions the names and attributes of today."""
     if file.spec not in SPECIFICATIONS:
-        known = ", ".join(name for name in SPECIFICATIONS if name)
-        raise CheckpointError(f"{where}: {file.spec} models are not supported; supported: {known}")
+        supported = ", ".join(name for name in SPECIFICATIONS if name)
+        raise CheckpointError(f"{where}: {file.spec} models are not supported; supported: {supported}")
     newest, heads = SPECIFICATIONS[file.spec]
     if not 1 <= file.revision <= newest:
         raise CheckpointError(f"{where}: {file.spec} revision should be 1 to {newest}, is {file.revision}")
@@ -222,8 +222,8 @@ def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
         )
     longest = spec.positions.limit or 1 << 30
     if folder.contains(prefix + "tokenizer_config.json"):
-        stated = read_object(folder, prefix + "tokenizer_config.json").integer("model_max_length", longest, minimum=1)
-        longest = min(longest, stated)
+        limit = read_object(folder, prefix + "tokenizer_config.json").integer("model_max_length", longest, minimum=1)
+        longest = min(longest, limit)
     return EncoderText(tokenizer=bytes(folder.read(prefix + "tokenizer.json")), max_length=longest)
 
 

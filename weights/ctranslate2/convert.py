@@ -163,10 +163,10 @@ def _attributes(name: str, stack: StackSpec) -> list[Entry]:
         inside["num_heads_kv"] = ("int32", attention.key_heads)
     if attention.query_width != stack.width:
         inside["head_dim"] = ("int32", attention.head_width)
-    own = {"relative_attention_max_distance": ("int32", positions.max_distance)} if positions.kind == "relative" else {}
+    far = {"relative_attention_max_distance": ("int32", positions.max_distance)} if positions.kind == "relative" else {}
     for i in range(stack.layers):
         layer = f"layer_{i}/self_attention"
-        values |= {f"{layer}/{attribute}": value for attribute, value in (inside | own).items()}
+        values |= {f"{layer}/{attribute}": value for attribute, value in (inside | far).items()}
         if stack.cross_attention:
             values |= {f"layer_{i}/attention/{attribute}": value for attribute, value in inside.items()}
     return [

@@ -155,12 +155,12 @@ def _variable(reader: _Reader, version: int) -> Variable:
     if rank > HIGHEST_RANK:
         raise reader.error(f"rank of {name} should be at most {HIGHEST_RANK}, is {rank}")
     shape = struct.unpack(f"<{rank}I", reader.take(4 * rank, f"dimensions of {name}"))
-    known = TYPES if version >= 4 else TYPES_BY_WIDTH
+    types = TYPES if version >= 4 else TYPES_BY_WIDTH
     code = reader.number("B", f"type of {name}")
-    if code not in known:
-        listed = ", ".join(f"{code} ({dtype})" for code, dtype in sorted(known.items()))
-        raise reader.error(f"type of {name} should be one of {listed}, is {code}")
-    dtype = known[code]
+    if code not in types:
+        choices = ", ".join(f"{code} ({dtype})" for code, dtype in sorted(types.items()))
+        raise reader.error(f"type of {name} should be one of {choices}, is {code}")
+    dtype = types[code]
     itemsize = np.dtype(STORED_AS[dtype]).itemsize
     size = reader.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
     if size != math.prod(shape) * itemsize:

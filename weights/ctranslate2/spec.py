@@ -270,7 +270,7 @@ def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, pro
 def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
     tables = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
     first, *further = {id(table): table.float32 for table in tables if table is not None}.values()
-    own = not all(np.array_equal(table, first) for table in further)
+    of_each_layer = not all(np.array_equal(table, first) for table in further)
     buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
     distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))
     if buckets < 4 or distance <= buckets // 2:
@@ -278,7 +278,7 @@ def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str
             f"relative_attention_bias should have at least 4 buckets and relative_attention_max_distance exceed half of"
             f" them, they are {buckets} and {distance}"
         )
-    return PositionSpec("relative", buckets=buckets, max_distance=distance, of_each_layer=own)
+    return PositionSpec("relative", buckets=buckets, max_distance=distance, of_each_layer=of_each_layer)
 
 
 NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
@@ -312,18 +312,18 @@ NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "rel
 
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
     """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
-    named = {}  # those without a canonical name keep their own, to be reported
+    by_name = {}  # those without a canonical name keep their own, to be reported
     for name, variable in variables.items():
         canonical = _canonical_name(name)
         # An encoder's output does not need the pooler.
         is_read_elsewhere = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
         if canonical is not None or not is_read_elsewhere:
-            named[canonical or name] = variable
+            by_name[canonical or name] = variable
     for stack, stack_spec in spec.stacks.items():
-        own = stack_spec.positions.of_each_layer  # else all use the first layer's table, as in T5
-        for i in range((stack_spec.layers if own else 1) if stack_spec.positions.kind == "relative" else 0):
-            scope = f"{stack}.layers.{i}.self_attention" if own else stack
-            named[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
+        of_each_layer = stack_spec.positions.of_each_layer  # else all use the first layer's table, as in T5
+        for i in range((stack_spec.layers if of_each_layer else 1) if stack_spec.positions.kind == "relative" else 0):
+            scope = f"{stack}.layers.{i}.self_attention" if of_each_layer else stack
+            by_name[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
     parts = canonical_sources(spec)
     for name, part in parts.items():
         # zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers
@@ -337,9 +337,9 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
     if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
         row = FirstRow(TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
         parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
-        named[TYPES] = types
-    check_sources(parts, named, where, "tensors do not fit the architecture")
-    return make_tensors(parts, named)
+        by_name[TYPES] = types
+    check_sources(parts, by_name, where, "tensors do not fit the architecture")
+    return make_tensors(parts, by_name)
 
 
 def _canonical_name(name: str) -> str | None:

@@ -81,7 +81,7 @@ def models_between(
         return [translation_between(source, target)]
     from fastattn.text.languages import iso_code  # a path or a name needs none of its table
 
-    source, target = (None if each is None else iso_code(check_text("a language", each)) for each in (source, target))
+    source, target = (None if code is None else iso_code(check_text("a language", code)) for code in (source, target))
     if source is None or target is None:
         return [translation_between(source, target)]
     if source == target:

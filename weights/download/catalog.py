@@ -227,11 +227,11 @@ def translation_between(source: str | None, target: str | None) -> CatalogEntry:
     fitting = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
     if len(fitting) == 1:
         return fitting[0]
-    there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
+    models = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
     if fitting:
-        raise InputError(f"several models translate {direction}; there are: {there}")
+        raise InputError(f"several models translate {direction}; there are: {models}")
     raise InputError(
-        f"no model of the catalog translates {direction}; there are: {there}{_on_the_hub(source, target, ', try -m ')}"
+        f"no model of the catalog translates {direction}; there are: {models}{_on_the_hub(source, target, ', try -m ')}"
     )
 
 

@@ -79,8 +79,8 @@ class FirefoxModel:
     @property
     def folder(self) -> Path:
         """The model's folder in the cache, whether it exists yet or not."""
-        listed = repr(sorted(self.files.items()))
-        digest = hashlib.sha256(listed.encode()).hexdigest()[:8]
+        contents = repr(sorted(self.files.items()))
+        digest = hashlib.sha256(contents.encode()).hexdigest()[:8]
         return checkpoints_folder() / f"firefox-{self.name}-{self.architecture}-{digest}"
 
     @property
@@ -102,7 +102,7 @@ def best_model(source: str, target: str, quality: str | None = None) -> FirefoxM
         quality = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
         return not model.released, abs(quality - rank_of_quality), -quality
 
-    fitting = (each for each in listed_models() if (iso_code(each.source), iso_code(each.target)) == (source, target))
+    fitting = (item for item in listed_models() if (iso_code(item.source), iso_code(item.target)) == (source, target))
     return min(fitting, key=rank, default=None)
 
 
@@ -161,14 +161,14 @@ def _parse(data: bytes, url: str) -> list[FirefoxModel]:
     values = parse_json(data, "the list")
     if not isinstance(values, dict):
         raise CheckpointError("the list should be a JSON object")
-    whole = JsonObject(values, "the list")
-    base = whole.string("baseUrl").rstrip("/")
+    catalog = JsonObject(values, "the list")
+    base = catalog.string("baseUrl").rstrip("/")
     if url.startswith("https:") and not base.startswith("https:"):
         raise CheckpointError(f"the list's baseUrl should begin with https:, is {base!r}")
-    pairs = whole.nested("models").values.items()
+    pairs = catalog.nested("models").values.items()
     if not all(isinstance(entries, list) for _, entries in pairs):
         raise CheckpointError("the list: models should be an object of lists")
-    return [model for pair, entries in pairs for each in entries if (model := _model(each, pair, base)) is not None]
+    return [model for pair, entries in pairs for entry in entries if (model := _model(entry, pair, base)) is not None]
 
 
 def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
@@ -182,9 +182,9 @@ def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
     except CheckpointError:
         return None
     vocabularies = "vocab" in files_read or {"srcVocab", "trgVocab"} <= files_read.keys()
-    whole = "model" in files_read and files_read["model"].sha256 is not None and vocabularies
+    complete = "model" in files_read and files_read["model"].sha256 is not None and vocabularies
     plain = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
-    if not whole or not plain or len({file.name for file in files_read.values()}) < len(files_read):
+    if not complete or not plain or len({file.name for file in files_read.values()}) < len(files_read):
         return None
     return FirefoxModel(source, target, architecture, status.startswith("Release"), files_read)
 
@@ -219,8 +219,8 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
         (contents / "config.yml").write_text(_configuration(model), encoding="utf-8")
         (contents / SOURCE_FILE).write_text(source_text(model, sha256=model.files["model"].sha256), encoding="utf-8")
 
-    chosen = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
-    return placed(model.folder, model.name, 2 * model.file_size, fill, chosen)
+    option = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
+    return placed(model.folder, model.name, 2 * model.file_size, fill, option)
 
 
 def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progress | None) -> None:
@@ -267,8 +267,8 @@ def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
                 part = unpacker.unconsumed_tail
             if unpacker.eof and (part or unpacker.unused_data):
                 raise TransportError("more behind the gzip file's end")
-        while rest := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
-            yield rest
+        while tail := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
+            yield tail
     except zlib.error as error:
         raise TransportError(f"not gzip: {error}") from None
     if not unpacker.eof:

@@ -64,8 +64,8 @@ def fetch(name: str, bars: bool = False) -> Path:
     bars  show huggingface_hub's own progress
     Raises CheckpointError for an unknown model or format, DownloadError if the download fails.
     """
-    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
-    if not named and os.path.expanduser("~").startswith("~"):  # huggingface_hub would use a folder named "~" here
+    has_cache = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    if not has_cache and os.path.expanduser("~").startswith("~"):  # huggingface_hub would use a folder named "~" here
         raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
     import huggingface_hub
     from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
@@ -151,9 +151,9 @@ def _of_hugging_face(files: list[str]) -> NeededFiles | None:
     first: list[str] = []
     weights: list[str] = []
     for folder, names in folders.items():
-        chosen = _weights(names)
-        weights += [folder + name for name in sorted(chosen) if not name.endswith(INDEX)]
-        first += [folder + name for name in sorted(names & chosen) if name.endswith(INDEX)]
+        weight_files = _weights(names)
+        weights += [folder + name for name in sorted(weight_files) if not name.endswith(INDEX)]
+        first += [folder + name for name in sorted(names & weight_files) if name.endswith(INDEX)]
         first += [folder + name for name in sorted(names) if OTHERS.fullmatch(name)]
     if not weights or not {"config.json", "modules.json"} & set(first):
         return None
@@ -193,11 +193,11 @@ def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
         )
 
     weights = files.weights
-    known = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
+    cached = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
     if files.kind == "marian":
         folder = fetched(files.first)
         weights = [file for file in find_files(Directory(folder, weights)) if file not in files.first]
-    elif files.kind == "huggingface" and not all(isinstance(path, str) for path in known):
+    elif files.kind == "huggingface" and not all(isinstance(path, str) for path in cached):
         check(fetched(files.first), weights)
     folder = fetched(files.first + weights)
     if commit is not None:
@@ -244,8 +244,8 @@ def _cached(name: str, reason: str) -> Path:
 
     with contextlib.suppress(OSError, ValueError, CheckpointError):  # LocalEntryNotFoundError is one of them
         folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
-        there = [Path(root, file).relative_to(folder) for root, _, names in os.walk(folder) for file in names]
-        files = needed(file.as_posix() for file in there)
+        paths = [Path(root, file).relative_to(folder) for root, _, names in os.walk(folder) for file in names]
+        files = needed(file.as_posix() for file in paths)
         if files and files.kind == "argos":
             return folder / files.weights[0]
         if files and (files.kind != "marian" or find_files(Directory(folder))):  # which raises where one lacks

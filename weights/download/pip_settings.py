@@ -43,10 +43,10 @@ class PipSettings:
 def read_settings() -> PipSettings:
     """The settings that pip would use in this process; DownloadError for a file or a value that cannot be read."""
     options = _options()
-    written = options.get("no-index", "no")
-    if written.lower() not in _TRUE + _FALSE:
-        raise DownloadError(f"pip's option no-index should be yes or no, is {written!r}")
-    no_index = written.lower() in _TRUE
+    value = options.get("no-index", "no")
+    if value.lower() not in _TRUE + _FALSE:
+        raise DownloadError(f"pip's option no-index should be yes or no, is {value!r}")
+    no_index = value.lower() in _TRUE
     cert, client_cert = (path and os.path.expanduser(path) for path in map(options.get, ("cert", "client-cert")))
     return PipSettings(
         index_url=options.get("index-url") or (None if no_index else _default_index()),
@@ -63,15 +63,15 @@ def read_settings() -> PipSettings:
 
 def configuration_files() -> list[Path]:
     """pip's configuration files, weakest first, whether they exist or not."""
-    named = os.environ.get("PIP_CONFIG_FILE")
-    if named == os.devnull:  # pip's convention for no files at all
+    own_file = os.environ.get("PIP_CONFIG_FILE")
+    if own_file == os.devnull:  # pip's convention for no files at all
         return []
     basename = "pip.ini" if sys.platform == "win32" else "pip.conf"
     files = [folder / basename for folder in _global_folders()]
-    if not (named and os.path.exists(named)):
+    if not (own_file and os.path.exists(own_file)):
         files += [folder / basename for folder in _user_folders()]
     files.append(Path(sys.prefix) / basename)
-    return files + ([Path(named)] if named else [])
+    return files + ([Path(own_file)] if own_file else [])
 
 
 def _global_folders() -> list[Path]:
@@ -90,8 +90,8 @@ def _user_folders() -> list[Path]:
     if sys.platform == "win32":
         return [home / "pip", Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming") / "pip"]
     if sys.platform == "darwin":
-        own = home / "Library" / "Application Support" / "pip"
-        return [home / ".pip", own if own.is_dir() else home / ".config" / "pip"]
+        application = home / "Library" / "Application Support" / "pip"
+        return [home / ".pip", application if application.is_dir() else home / ".config" / "pip"]
     base = os.environ.get("XDG_CONFIG_HOME", "").strip()
     return [home / ".pip", (Path(os.path.expanduser(base)) if base else home / ".config") / "pip"]
 

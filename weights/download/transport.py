@@ -110,7 +110,7 @@ class Transport:
 
     def _is_trusted(self, url: str) -> bool:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
-        trusted = (urlsplit(f"//{each}") for each in self._settings.trusted_hosts)
+        trusted = (urlsplit(f"//{host_port}") for host_port in self._settings.trusted_hosts)
         return any(parts.hostname == host and parts.port in (None, port) for parts in trusted)
 
     def _context(self, url: str) -> ssl.SSLContext:
@@ -121,14 +121,14 @@ class Transport:
 
     def _make_context(self, verify: bool) -> ssl.SSLContext:
         variables = os.environ
-        chosen = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
+        bundle = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
         try:
-            file, folder = (None, chosen) if chosen and os.path.isdir(chosen) else (chosen or None, None)
+            file, folder = (None, bundle) if bundle and os.path.isdir(bundle) else (bundle or None, None)
             context = ssl.create_default_context(cafile=file, capath=folder)
-            if not chosen and not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
+            if not bundle and not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
                 _add_certifi(context)
         except OSError as error:
-            raise TransportError(f"the certificates of {chosen or 'this system'}: {_reason(error)}") from None
+            raise TransportError(f"the certificates of {bundle or 'this system'}: {_reason(error)}") from None
         if not verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -232,8 +232,8 @@ def _userinfo(url: str) -> str | None:
 
 
 def _from_netrc(url: str) -> str | None:
-    named = os.environ.get("NETRC")
-    for file in [named] if named else ["~/.netrc", "~/_netrc"]:
+    own_file = os.environ.get("NETRC")
+    for file in [own_file] if own_file else ["~/.netrc", "~/_netrc"]:
         try:
             login = netrc.netrc(os.path.expanduser(file)).authenticators(urlsplit(url).hostname or "")
         except (OSError, netrc.NetrcParseError):

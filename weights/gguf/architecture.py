@@ -57,8 +57,8 @@ def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
 
 def _gemma2(keys: JsonObject) -> dict[str, Any]:
     usual = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    stated = _gemma(keys, deepest=46)
-    return stated | {name: stated[name] if keys.has(name) else value for name, value in usual.items()}
+    settings = _gemma(keys, deepest=46)
+    return settings | {name: settings[name] if keys.has(name) else value for name, value in usual.items()}
 
 
 def _gemma3(keys: JsonObject) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         f"{where}: {name}",
     )
     plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
-    stated = {key: keys.values[key] for key in plain if keys.has(key)}
-    unsupported = [key for key, value in stated.items() if not isinstance(value, int | float) or value != plain[key]]
+    values = {key: keys.values[key] for key in plain if keys.has(key)}
+    unsupported = [key for key, value in values.items() if not isinstance(value, int | float) or value != plain[key]]
     if unsupported:
         raise CheckpointError(f"{keys.where}: not supported: {', '.join(unsupported)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
@@ -158,9 +158,9 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         if keys.integer("attention.value_length", width) != width:
             raise keys.error("attention.value_length", f"that of keys, {width}", keys.values["attention.value_length"])
         config["head_dim"] = width
-    whole = width or config["hidden_size"] // heads
-    if not form.partial and keys.integer("rope.dimension_count", whole) != whole:
-        raise keys.error("rope.dimension_count", f"a head's width, {whole}", keys.values["rope.dimension_count"])
+    head_width = width or config["hidden_size"] // heads
+    if not form.partial and keys.integer("rope.dimension_count", head_width) != head_width:
+        raise keys.error("rope.dimension_count", f"a head's width, {head_width}", keys.values["rope.dimension_count"])
     return form, JsonObject(config | form.more(keys), keys.where)
 
 

@@ -101,21 +101,21 @@ def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText
     vocabulary = _read_vocabulary(metadata, rows)
     tokenizer, adds_bos = (_byte_level if kind == "gpt2" else _by_scores)(vocabulary)
     default_ids = {"bos": 1, "eos": 2, "unknown": 0} if kind == "llama" else {}
-    named = {name: vocabulary.special(name, default_ids.get(name, -1)) for name in (*NAMES, "eot", "eom")}
+    special_ids = {name: vocabulary.special(name, default_ids.get(name, -1)) for name in (*NAMES, "eot", "eom")}
     tokens = list(vocabulary.ids)
-    ends = {name: metadata.boolean(f"{KEYS}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
-    bos, eos = ([tokens[named[name]]] if ends[name] and named[name] >= 0 else [] for name in ("bos", "eos"))
+    adds = {name: metadata.boolean(f"{KEYS}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
+    bos, eos = ([tokens[special_ids[name]]] if adds[name] and special_ids[name] >= 0 else [] for name in ("bos", "eos"))
     if bos or eos:
         pair = [*bos, "A", *eos, *bos, "B", *eos]
         tokenizer["post_processor"] = template([*bos, "A", *eos], pair, vocabulary.ids)
-    listed = {index for index, token in vocabulary.of_kind(CONTROL, USER) if token in ENDS}
-    stated = {named[name] for name in ("eos", "eot", "eom")} - {-1}
+    usual_ends = {index for index, token in vocabulary.of_kind(CONTROL, USER) if token in ENDS}
+    own_ends = {special_ids[name] for name in ("eos", "eot", "eom")} - {-1}
     return GeneratorText(
         tokenizer=json.dumps(tokenizer).encode(),
         max_length=max_length,
-        end_ids=tuple(sorted(stated | listed)),
+        end_ids=tuple(sorted(own_ends | usual_ends)),
         chat_template=chat_template(*(metadata.string(CHAT + end, "") for end in ("", ".tool_use"))),
-        special_tokens={field: tokens[named[name]] for name, field in NAMES.items() if named[name] >= 0},
+        special_tokens={field: tokens[special_ids[name]] for name, field in NAMES.items() if special_ids[name] >= 0},
     )
 
 

@@ -224,12 +224,12 @@ def _of_one_stack(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSp
     ((name, stack),) = checkpoint.spec.stacks.items()
     find: Callable[[JsonObject], Any] = find_decoder if name == "decoder" else find_architecture
     for kind in _own_first(DECODERS if name == "decoder" else ENCODERS, checkpoint):
-        named: dict[str, Any] = {"model_type": kind}
+        settings: dict[str, Any] = {"model_type": kind}
         if name == "decoder":
             tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
-            named |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
+            settings |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
         for sizes in _sizes(stack):
-            reading = _read(find, sizes | named)
+            reading = _read(find, sizes | settings)
             if reading is not None and reading[0].numbers is None:
                 architecture, values, spec = reading
                 model = ModelSpec(name, **{name: spec})
@@ -323,12 +323,12 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
         "default_prompt_name": text.default_prompt,
         "similarity_fn_name": text.similarity,
     }
-    listed = [
+    entries = [
         {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": kind + name}
         for i, name in enumerate(modules)
     ]
     return {
-        "modules.json": as_json(listed),
+        "modules.json": as_json(entries),
         "1_Pooling/config.json": as_json(pooling),
         "config_sentence_transformers.json": as_json(prompts),
         "sentence_bert_config.json": as_json({"max_seq_length": text.max_length, "do_lower_case": text.lowercase}),
@@ -386,8 +386,8 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
 
 def _language_settings(text: TranslationText, source: str, kind: str) -> dict[str, Any]:
     """tokenizer_config.json's entries for the places of language tokens, and the default languages."""
-    named = {"src_lang": text.source_language, "tgt_lang": text.target_language}
-    settings: dict[str, Any] = {name: language for name, language in named.items() if language}
+    languages = {"src_lang": text.source_language, "tgt_lang": text.target_language}
+    settings: dict[str, Any] = {name: language for name, language in languages.items() if language}
     if kind == "m2m_100":
         return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
     return settings | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}

@@ -57,8 +57,8 @@ def is_decoder(config: JsonObject) -> bool:
     if kind not in DECODERS or kind not in ENCODERS:
         return kind in DECODERS
     both_sides = config.values.get("is_causal") is False or config.values.get("use_bidirectional_attention") is True
-    named = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
-    return named and not both_sides
+    has_class = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
+    return has_class and not both_sides
 
 
 def read_decoder(folder: Folder) -> Checkpoint:
@@ -104,10 +104,10 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
     generation = generation_values(folder, config)
-    stated = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
-    ids = [] if stated is None else stated if isinstance(stated, list) else [stated]
+    end_ids = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
+    ids = [] if end_ids is None else end_ids if isinstance(end_ids, list) else [end_ids]
     if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
-        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", stated)
+        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", end_ids)
     ends = tuple(dict.fromkeys(ids))
     tokens = range(1, spec.vocabulary + 1)  # stand-ins: only their number matters
     return GeneratorText(
@@ -126,17 +126,17 @@ def _chat_template(folder: Folder, settings: JsonObject) -> str:
 
     tokenizer_config.json has a string, or several templates by name. One for tools is merged with the default.
     """
-    named: dict[object, object] = {
+    templates: dict[object, object] = {
         name: decoded(folder.read(file), folder.where(file))
         for name, file in TEMPLATES.items()
         if folder.contains(file)
     }
-    if not named:
-        stated = settings.values.get("chat_template")
-        listed = [entry for entry in stated if isinstance(entry, dict)] if isinstance(stated, list) else []
-        named = {entry.get("name"): entry.get("template") for entry in listed if is_text(entry.get("name"))}
-        named = named if isinstance(stated, list) else {"default": stated}
-    usual, of_tools = ("" if named.get(name) is None else named[name] for name in TEMPLATES)
+    if not templates:
+        value = settings.values.get("chat_template")
+        entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+        templates = {entry.get("name"): entry.get("template") for entry in entries if is_text(entry.get("name"))}
+        templates = templates if isinstance(value, list) else {"default": value}
+    usual, of_tools = ("" if templates.get(name) is None else templates[name] for name in TEMPLATES)
     for source in (usual, of_tools):
         if not is_text(source):
             raise settings.error("chat_template", "a string, or several by name", source)

@@ -106,16 +106,16 @@ def stack_sources(
     where   the file's name in errors
     """
     ((name, spec),) = model.stacks.items()
-    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
+    needed = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
-    if spec.layers > len(own) and architecture.numbers is None:
+    if spec.layers > len(needed) and architecture.numbers is None:
         raise CheckpointError(
             f"{config.where}: there should be {counted(spec.layers, 'layer')}, but {where} has "
-            f"{counted(len(own), 'tensor')}"
+            f"{counted(len(needed), 'tensor')}"
         )
     numbers = None if architecture.numbers is None else {name: architecture.numbers(config)}
     parts = map_tensors(architecture.table(config, spec), model, numbers)
-    check_sources(parts, own, where, MISFIT)
+    check_sources(parts, needed, where, MISFIT)
     return parts
 
 
@@ -132,13 +132,13 @@ def named_as_today(
     stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
 ) -> dict[str, StoredTensor]:
     """The tensors by current names."""
-    named: dict[str, StoredTensor] = {}
+    renamed: dict[str, StoredTensor] = {}
     for stored_name, tensor in stored.items():
         name = architecture.current_name(stored_name)
-        if name in named and architecture.needs(name, config):
+        if name in renamed and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
-        named[name] = tensor
-    return with_ties(named, architecture.tied(config))
+        renamed[name] = tensor
+    return with_ties(renamed, architecture.tied(config))
 
 
 def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
@@ -195,10 +195,10 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
         return text
     labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
     if config.has("id2label"):
-        named = config.nested("id2label").values
-        texts = [named.get(str(i)) for i in range(len(named))]
+        by_id = config.nested("id2label").values
+        texts = [by_id.get(str(i)) for i in range(len(by_id))]
         if not all(map(is_text, texts)):
-            raise config.error("id2label", "a label for each number from 0", named)
+            raise config.error("id2label", "a label for each number from 0", by_id)
         labels = tuple(map(str, texts))
     likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
     if likely != "none" and len(labels) == 1:
@@ -225,11 +225,11 @@ def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
     for end, head in heads.items():
         if names[0].endswith(end):
             return head
-    known = f"known: {', '.join(heads)}" if heads else "none is known for this model type"
-    raise CheckpointError(f"{config.where}: {shorten(names[0])} has no head that is supported; {known}")
+    choices = f"known: {', '.join(heads)}" if heads else "none is known for this model type"
+    raise CheckpointError(f"{config.where}: {shorten(names[0])} has no head that is supported; {choices}")
 
 
 def _count_labels(config: JsonObject) -> int:
     """The number of labels: those of ``id2label``, else ``num_labels`` or two, as in transformers."""
-    named = config.nested("id2label").values
-    return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
+    by_id = config.nested("id2label").values
+    return len(by_id) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)

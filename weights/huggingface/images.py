@@ -181,12 +181,12 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
     config = _with(usual, JsonObject(config.values | omitted, config.where))
     size, crop = (0, 0), (0, 0)
     if config.boolean("do_resize", True):
-        stated = config.values["size"]
-        shortest = stated.get("shortest_edge") if isinstance(stated, dict) else None
-        if shortest is not None and stated.get("longest_edge") is not None:
-            raise config.error("size", "a shortest edge without a longest one, or a height and a width", stated)
-        if shortest is None and type(stated) is int and "crop_size" in usual:  # of files before there were names
-            shortest = stated
+        size_value = config.values["size"]
+        shortest = size_value.get("shortest_edge") if isinstance(size_value, dict) else None
+        if shortest is not None and size_value.get("longest_edge") is not None:
+            raise config.error("size", "a shortest edge without a longest one, or a height and a width", size_value)
+        if shortest is None and type(size_value) is int and "crop_size" in usual:  # of files before there were names
+            shortest = size_value
         size = _pair(JsonObject({"size": shortest}, config.where) if shortest else config, "size")
         size = (0, size[0]) if shortest else size
     if config.boolean("do_center_crop", True):
@@ -227,25 +227,25 @@ def _read(
     table: Mapping[str, TensorSources],
     stored: dict[str, StoredTensor],
     stack: str,
-    whole: str,
+    class_token: str,
     where: str,
 ) -> dict[str, Any]:
-    """The tensors of an architecture whose ``stack`` takes patches; ``whole`` names the class token's embedding."""
+    """The tensors of an architecture whose ``stack`` takes patches; ``class_token`` names the class token's embedding."""
     patches, layers = spec.stacks[stack], sum(part.layers for part in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # before their names fill memory
         raise CheckpointError(f"{where}: {counted(len(stored), 'tensor')}, fewer than the {layers:,} layers")
     parts = map_tensors(table, spec)
-    rows = {"whole": TensorSources((whole,), shape=(patches.width,))}
+    rows = {"whole": TensorSources((class_token,), shape=(patches.width,))}
     shapes = {f"{stack}.patches.weight": (patches.image[0], *patches.patch), f"{stack}.positions": ()}
     for name, inner in shapes.items():
         (stored_name,) = parts[name].names
         stored = stored | _flat(stored, str(stored_name), parts[name].shape, inner)
-    stored = stored | _flat(stored, whole, (patches.width,), ())
+    stored = stored | _flat(stored, class_token, (patches.width,), ())
     check_sources(parts | rows, stored, where, MISFIT)
     tensors: dict[str, Any] = make_tensors(parts, stored)
     positions_PD = tensors[f"{stack}.positions"].copy()
-    positions_PD[0] += stored[whole].vector - tensors[f"{stack}.patches.bias"]
+    positions_PD[0] += stored[class_token].vector - tensors[f"{stack}.patches.bias"]
     return tensors | {f"{stack}.positions": positions_PD}
 
 

@@ -107,24 +107,24 @@ def read(folder: Folder) -> Checkpoint:
     top = read_optional(folder, TOP)
     config = read_object(folder, prefix + "config.json")
     name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
-    own = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
+    settings = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
     if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
-        checkpoint = _read_reranker(folder, modules[1][1], own, lambda text: _read_prompts(top, text, CLASSIFIER))
+        checkpoint = _read_reranker(folder, modules[1][1], settings, lambda text: _read_prompts(top, text, CLASSIFIER))
         return dataclasses.replace(checkpoint, format="sentence-transformers")
-    task = own.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
+    task = settings.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
     if task not in OUTPUTS:
-        raise CheckpointError(f"{own.where}: transformer_task {shorten(task)} is not supported")
+        raise CheckpointError(f"{settings.where}: transformer_task {shorten(task)} is not supported")
     kind = _check_order(folder, modules, top, task)
-    spec, text = _describe_transformer(folder, prefix, config, own, task)
+    spec, text = _describe_transformer(folder, prefix, config, settings, task)
     width = spec.width
     text = _read_prompts(top, text, kind)
     if text.multi_vector is not None:
-        text = dataclasses.replace(text, multi_vector=read_lengths(own, text.multi_vector))
+        text = dataclasses.replace(text, multi_vector=read_lengths(settings, text.multi_vector))
     for module, module_prefix in modules[1:]:
         text, width = READERS[module](folder, module_prefix, text, width)
     tokens = read_optional(folder, prefix + CONFIG)
     for name in ("tokenizer_args", "processor_kwargs"):
-        tokens.values.update(own.nested(name).values)
+        tokens.values.update(settings.nested(name).values)
     checkpoint = read_described(folder, prefix, config, spec, complete(text, tokens, top.where))
     checkpoint.format = "sentence-transformers"
     return checkpoint
@@ -304,15 +304,15 @@ MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # stand f
 
 
 def _read_reranker(
-    folder: Folder, prefix: str, own: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
+    folder: Folder, prefix: str, settings: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
 ) -> Checkpoint:
     """Read a folder whose module LogitScore has files that begin with ``prefix``.
 
-    own           settings of its Transformer
+    settings      of its Transformer
     with_prompts  adds the folder's prompts and scores to a text
     """
     tokens = read_object(folder, prefix + "config.json")
-    if own.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
+    if settings.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
         raise CheckpointError(f"{tokens.where}: LogitScore needs a text-generation Transformer and two tokens")
     checkpoint = read_decoder(folder)
     text = checkpoint.text
@@ -333,7 +333,7 @@ def _read_reranker(
             lacking = "the chat template has no instruction of its own, nor is a prompt named"
             raise CheckpointError(f"{tokens.where}: {lacking}")
         read = dataclasses.replace(read, prompts={**read.prompts, "": instruction}, default_prompt="")
-    most = own.optional_size("max_seq_length") or read.max_length
+    most = settings.optional_size("max_seq_length") or read.max_length
     scores = read.scores or "sigmoid"
     return dataclasses.replace(reranker, input=dataclasses.replace(read, max_length=most, scores=scores))
 
@@ -341,15 +341,15 @@ def _read_reranker(
 def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
     """(the prompt that the template makes of an instruction and a pair, its default instruction or None)."""
     conversation = [{"role": role, "content": mark} for role, mark in MARKS.items()]
-    whole, usual = template.render(conversation, False), template.render(conversation[1:], False)
+    text, usual = template.render(conversation, False), template.render(conversation[1:], False)
     marks = "".join(MARKS.values())
-    if "".join(re.findall(f"[{marks}]", whole)) != marks:
+    if "".join(re.findall(f"[{marks}]", text)) != marks:
         raise CheckpointError(f"{where}: the chat template should have instruction, query and document once, in order")
-    before, query, document, after = re.split(f"[{marks}]", whole)
+    before, query, document, after = re.split(f"[{marks}]", text)
     ending = "".join((query, MARKS["query"], document, MARKS["document"], after))
-    own = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
+    has_default = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
     # A token may span two adjacent texts: all but the part behind the document stays one text.
-    return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if own else None
+    return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if has_default else None
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {

@@ -77,13 +77,13 @@ def read_text(
     if side not in TRUNCATION_SIDES:
         raise settings.error("truncation_side", f"one of {', '.join(TRUNCATION_SIDES)}", side)
     # the least of model_max_length, which is huge if there is no limit, and config.json's positions
-    stated = settings.integer("model_max_length", settings.integer("max_len", NO_LIMIT, minimum=1), minimum=1)
+    length = settings.integer("model_max_length", settings.integer("max_len", NO_LIMIT, minimum=1), minimum=1)
     positions = config.values.get("max_position_embeddings")
-    stated = min(stated, positions) if type(positions) is int and positions > 0 else stated
+    length = min(length, positions) if type(positions) is int and positions > 0 else length
     inputs, kind = settings.values.get("model_input_names"), tokenizer_class(config, settings)
     return EncoderText(
         tokenizer=data,
-        max_length=min(max_length or stated, spec.positions.limit or NO_LIMIT),
+        max_length=min(max_length or length, spec.positions.limit or NO_LIMIT),
         truncation_side=side,
         token_types="token_type_ids" in inputs if isinstance(inputs, list) else kind in TYPED_CLASSES,
         mask_token=_mask_token(folder, prefix, settings, tokenizer),
@@ -102,8 +102,8 @@ def _mask_token(folder: Folder, prefix: str, settings: JsonObject, tokenizer: di
     """The mask token: the one that a file names, or a usual one, if the tokenizer has it; else ""."""
     vocabulary = _object(_object(tokenizer.get("model")).get("vocab"))
     added = [token.get("content") for token in _added(tokenizer)]
-    stated = read_added_tokens(folder, prefix, settings).content("mask_token", "")
-    return next((token for token in (stated, *USUAL_MASKS) if token and (token in added or token in vocabulary)), "")
+    own_mask = read_added_tokens(folder, prefix, settings).content("mask_token", "")
+    return next((token for token in (own_mask, *USUAL_MASKS) if token and (token in added or token in vocabulary)), "")
 
 
 def read_tokenizer(
@@ -155,8 +155,8 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _added(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
-    listed = tokenizer.get("added_tokens")
-    return [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
+    entries = tokenizer.get("added_tokens")
+    return [token for token in entries if isinstance(token, dict)] if isinstance(entries, list) else []
 
 
 def _follow_settings(tokenizer: dict[str, Any], settings: JsonObject, kind: str) -> bool:
@@ -239,8 +239,8 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
     """
     where = folder.where(prefix + FILE)
     around = {token: index for token, index in _around(tokenizer.get("post_processor")) if is_text(token)}
-    known = _special_ids(tokenizer)
-    files: dict[str, dict[str, int]] = {where: known}
+    special_ids = _special_ids(tokenizer)
+    files: dict[str, dict[str, int]] = {where: special_ids}
     if folder.contains(prefix + "vocab.txt") and BUILDERS.get(kind, (None, ()))[1] == ("vocab.txt",):
         files[folder.where(prefix + "vocab.txt")] = older.read_lines(folder, prefix + "vocab.txt")
     tokens = read_added_tokens(folder, prefix, settings)
@@ -253,11 +253,11 @@ def _check_agreement(folder: Folder, prefix: str, tokenizer: dict[str, Any], set
                 )
     if kind in BUILDERS and kind not in WITHOUT_PAIRS and around:
         for name in ("cls_token", "sep_token"):
-            stated = tokens.named.get(name, {}).get("content")
-            if stated is not None and known.get(stated) not in around.values():
+            content = tokens.named.get(name, {}).get("content")
+            if content is not None and special_ids.get(content) not in around.values():
                 raise CheckpointError(
                     f"{where}: puts {', '.join(map(shorten, around))} around a text, but in {settings.where} the "
-                    f"{name} is {shorten(stated)}"
+                    f"{name} is {shorten(content)}"
                 )
 
 
@@ -271,9 +271,9 @@ def _special_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
 def tokens_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
     """id -> token of a tokenizer.json, with added tokens."""
     vocabulary = _object(tokenizer.get("model")).get("vocab")
-    listed = vocabulary if isinstance(vocabulary, list) else []
-    known = {i: str(entry[0]) for i, entry in enumerate(listed) if isinstance(entry, (list, tuple)) and entry}
-    return known | {index: token for token, index in _special_ids(tokenizer).items()}
+    entries = vocabulary if isinstance(vocabulary, list) else []
+    tokens = {i: str(entry[0]) for i, entry in enumerate(entries) if isinstance(entry, (list, tuple)) and entry}
+    return tokens | {index: token for token, index in _special_ids(tokenizer).items()}
 
 
 def around_text(tokenizer: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

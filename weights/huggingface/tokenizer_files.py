@@ -96,9 +96,9 @@ def read_added_tokens(folder: Folder, prefix: str, config: JsonObject) -> AddedT
     by_content = {token["content"]: token for token in stated.values()} if decoder else {}
     named = {name: _token(values[name], where) for name in NAMES if values.get(name) not in (None, "")}
     named = {name: by_content.get(token["content"], token) | {"special": True} for name, token in named.items()}
-    listed = [values.get(name) for name in EXTRA]
-    listed = [list(tokens.values()) if isinstance(tokens, Mapping) else tokens for tokens in listed]
-    extra = [_token(token, where) for tokens in listed if isinstance(tokens, list) for token in tokens]
+    lists = [values.get(name) for name in EXTRA]
+    lists = [list(tokens.values()) if isinstance(tokens, Mapping) else tokens for tokens in lists]
+    extra = [_token(token, where) for tokens in lists if isinstance(tokens, list) for token in tokens]
     return AddedTokens(named, extra, stated, where)
 
 
@@ -111,15 +111,15 @@ def _index(value: object, where: str) -> int:
 
 def _token(value: object, where: str, special: bool = True) -> Token:
     """A token from its content, or from an object with content and flags."""
-    stated: Mapping[str, object] = value if isinstance(value, Mapping) else {"content": value}
-    content = stated.get("content")
+    fields: Mapping[str, object] = value if isinstance(value, Mapping) else {"content": value}
+    content = fields.get("content")
     if not is_text(content) or not content:
         raise CheckpointError(
             f"{where}: a token should be a string, or an object with its content, is {shorten(value)}"
         )
-    special = bool(stated.get("special", special))
+    special = bool(fields.get("special", special))
     flags = dict.fromkeys(FLAGS, False) | {"normalized": not special, "special": special}
-    return {"content": content} | {name: bool(stated.get(name, default)) for name, default in flags.items()}
+    return {"content": content} | {name: bool(fields.get(name, default)) for name, default in flags.items()}
 
 
 END_OF_TEXT = "<|endoftext|>"
@@ -237,11 +237,11 @@ def template(single: list[str], pair: list[str], ids: dict[str, int], second_typ
     special = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in single if token != "A"}
 
     def pieces(tokens: list[str]) -> list[dict[str, Any]]:
-        listed, kind = [], 0
+        parts, kind = [], 0
         for token in tokens:
             kind = second_type if token == "B" else kind
-            listed.append({"Sequence" if token in ("A", "B") else "SpecialToken": {"id": token, "type_id": kind}})
-        return listed
+            parts.append({"Sequence" if token in ("A", "B") else "SpecialToken": {"id": token, "type_id": kind}})
+        return parts
 
     return {
         "type": "TemplateProcessing",
@@ -625,12 +625,12 @@ def _short_piece(data: bytes) -> tuple[bytes, float, int] | None:
     Field 1 has fewer than 128 bytes, then come field 2 and perhaps field 3.
     """
     end = 2 + data[1] if len(data) > 1 and data[0] == 0x0A else 0
-    rest = data[end:]
-    if not 2 < end < 130 or len(rest) not in (5, 7) or rest[0] != 0x15:
+    tail = data[end:]
+    if not 2 < end < 130 or len(tail) not in (5, 7) or tail[0] != 0x15:
         return None
-    if len(rest) == 7 and (rest[5] != 0x18 or rest[6] > 0x7F):
+    if len(tail) == 7 and (tail[5] != 0x18 or tail[6] > 0x7F):
         return None
-    return data[2:end], _FLOAT.unpack_from(rest, 1)[0], rest[6] if len(rest) == 7 else NORMAL
+    return data[2:end], _FLOAT.unpack_from(tail, 1)[0], tail[6] if len(tail) == 7 else NORMAL
 
 
 def _any_piece(data: bytes, where: str) -> tuple[bytes, float, int]:

@@ -113,8 +113,8 @@ def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
 def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
     """Make embeddings and output layer one array, in place, where a file stores equal values twice."""
     first, *further = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
-    known = [tensors[first]]
+    tables = [tensors[first]]
     for name in further:
         table_VD = tensors[name]
-        tensors[name] = next((table for table in known if table is table_VD or equal(table, table_VD)), table_VD)
-        known.append(tensors[name])
+        tensors[name] = next((table for table in tables if table is table_VD or equal(table, table_VD)), table_VD)
+        tables.append(tensors[name])

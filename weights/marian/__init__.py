@@ -54,8 +54,8 @@ def find_files(folder: Directory) -> list[str]:
     """The names of the files that ``read`` opens; CheckpointError for a configuration that is not supported."""
     configuration = read_configuration(folder)
     possible = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
-    named = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
-    return [*filter(folder.contains, possible), *dict.fromkeys(named)]
+    referenced = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
+    return [*filter(folder.contains, possible), *dict.fromkeys(referenced)]
 
 
 def read(folder: Directory) -> Checkpoint:
@@ -159,14 +159,14 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
 
 def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
     """The languages' codes, from INFORMATION ("en-pt-tiny") or the model's name; "" if there are none."""
-    known = [configuration.model]
+    texts = [configuration.model]
     if folder.contains(INFORMATION):
         information = read_object(folder, INFORMATION)
-        known.insert(0, information.string("shortName", ""))
+        texts.insert(0, information.string("shortName", ""))
         for key, detail in (("modelName", "model name"), ("type", "size")):
             if information.has(key) and len(shorten(information.string(key))) < 80:
                 configuration.details[detail] = information.string(key)
-    matches = (match.groups() for text in known for pattern in LANGUAGES if (match := pattern.fullmatch(text)))
+    matches = (match.groups() for text in texts for pattern in LANGUAGES if (match := pattern.fullmatch(text)))
     source, target = next(matches, ("", ""))
     return source, target
 
@@ -274,9 +274,9 @@ def _input_scale(
     alphas, lost = [], []
     for names in name_lists:
         # browsermt also stores a table's scale quantized, under another name.
-        there = [name for name in names if name in items and items[name].multiplier is None]
-        alphas += there[:1]
-        lost += [] if there else [" or ".join(names)]
+        present = [name for name in names if name in items and items[name].multiplier is None]
+        alphas += present[:1]
+        lost += [] if present else [" or ".join(names)]
     if lost:
         problems += [f"missing {name}, a scale of inputs" for name in lost if needed or alphas]
         return None

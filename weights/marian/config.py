@@ -94,8 +94,8 @@ def read_configuration(folder: Directory) -> Configuration:
 def _guess(folder: Directory) -> Configuration:
     models = find_models(folder)
     if len(models) != 1:
-        listed = f"found {', '.join(map(ascii, models))}" if models else "found none"
-        raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {listed}")
+        files = f"found {', '.join(map(ascii, models))}" if models else "found none"
+        raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {files}")
     if folder.contains(models[0] + ".yml"):  # the options of the training
         values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
         vocabularies = values.get("vocabs")
@@ -108,10 +108,10 @@ def _guess(folder: Directory) -> Configuration:
         return Configuration(models[0], (sides[""], sides[""]))
     if len(matches) == 2 and set(sides) == {"src", "trg"}:
         return Configuration(models[0], (sides["src"], sides["trg"]))
-    listed = ", ".join(ascii(match[0]) for match in matches) or "none"
+    files = ", ".join(ascii(match[0]) for match in matches) or "none"
     raise CheckpointError(
         f"{folder.where('')}: without a config.yml there should be one vocab*.spm or vocab*.yml, or srcvocab* and"
-        f" trgvocab*; found {listed}"
+        f" trgvocab*; found {files}"
     )
 
 
@@ -126,10 +126,10 @@ def _read(folder: Folder, name: str) -> Configuration:
         options.problems.append(f"models should be one, are {len(models)}")
     if not 1 <= len(vocabularies) <= 2:
         options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
-    written = options.texts("shortlist")  # the file; behind it may be a text file's defaults (100 100 0) or a flag
-    if written and written[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
-        options.problems.append(f"shortlist {shorten(written)}; the numbers behind the file should be 100 100 0")
-    shortlist = written[0] if written and written[0] != "false" else ""
+    parts = options.texts("shortlist")  # the file; behind it may be a text file's defaults (100 100 0) or a flag
+    if parts and parts[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
+        options.problems.append(f"shortlist {shorten(parts)}; the numbers behind the file should be 100 100 0")
+    shortlist = parts[0] if parts and parts[0] != "false" else ""
     alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
     decoding = _decoding(options)
     problems = options.problems + options.unknown(IGNORED)

@@ -104,12 +104,12 @@ class Options:
         value = self._ask(name)
         return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else None
 
-    def one_of(self, name: str, known: Mapping[str, str], default: str) -> str:
+    def one_of(self, name: str, choices: Mapping[str, str], default: str) -> str:
         value = self.text(name, default)
-        if value not in known:
-            self.problems.append(f"{name} {shorten(value)} (known: {', '.join(known)})")
-            return known[default]
-        return known[value]
+        if value not in choices:
+            self.problems.append(f"{name} {shorten(value)} (known: {', '.join(choices)})")
+            return choices[default]
+        return choices[value]
 
     def unknown(self, ignored: frozenset[str]) -> list[str]:
         names = self._names | ignored
@@ -214,20 +214,20 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
 
 
 def _tied_layers(options: Options, layers: int) -> tuple[int, ...]:
-    written = options.texts("transformer-tied-layers")
-    if not written:
+    numbers = options.texts("transformer-tied-layers")
+    if not numbers:
         return tuple(range(1, layers + 1)) if not options.problems else ()
-    if len(written) != layers or not all(re.fullmatch("[0-9]{1,9}", number) and int(number) for number in written):
-        options.problems.append(f"transformer-tied-layers should be {layers} numbers from 1, is {shorten(written)}")
+    if len(numbers) != layers or not all(re.fullmatch("[0-9]{1,9}", number) and int(number) for number in numbers):
+        options.problems.append(f"transformer-tied-layers should be {layers} numbers from 1, is {shorten(numbers)}")
         return ()
-    return tuple(map(int, written))
+    return tuple(map(int, numbers))
 
 
-def _rows(options: Options, items: Mapping[str, Item], name: str, stated: list[str]) -> int:
+def _rows(options: Options, items: Mapping[str, Item], name: str, sizes: list[str]) -> int:
     """The size of a vocabulary: the number of rows of its embedding table."""
     rows = items[name].shape[0] if name in items and items[name].shape else 1
-    if name in items and stated and stated[0] not in ("0", str(rows)):
-        options.problems.append(f"dim-vocabs says {shorten(stated[0])}, {name} has {rows} rows")
+    if name in items and sizes and sizes[0] not in ("0", str(rows)):
+        options.problems.append(f"dim-vocabs says {shorten(sizes[0])}, {name} has {rows} rows")
     return rows
 
 
@@ -253,10 +253,10 @@ def _recurrence(options: Options) -> RecurrenceSpec | None:
 
 
 def _alignment(options: Options, layers: int) -> AlignmentSpec:
-    written = options.text("transformer-guided-alignment-layer", "last")
-    if written == "last":
+    layer = options.text("transformer-guided-alignment-layer", "last")
+    if layer == "last":
         return AlignmentSpec()
-    if not re.fullmatch("[0-9]{1,9}", written) or not 1 <= int(written) <= layers:
-        options.problems.append(f"transformer-guided-alignment-layer {shorten(written)} of {layers}")
+    if not re.fullmatch("[0-9]{1,9}", layer) or not 1 <= int(layer) <= layers:
+        options.problems.append(f"transformer-guided-alignment-layer {shorten(layer)} of {layers}")
         return AlignmentSpec()
-    return AlignmentSpec(int(written) - 1)
+    return AlignmentSpec(int(layer) - 1)

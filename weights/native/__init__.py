@@ -218,9 +218,9 @@ def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
     if text.labels and (head is None or head.outputs != len(text.labels)):
         faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
     choices = ("probabilities", text.probabilities, PROBABILITIES), ("scores", text.scores, ("", *SCORES))
-    for name, stated, known in choices:
-        if stated not in known:
-            faults.append(f"text.{name} should be one of {', '.join(filter(None, known))}, is {shorten(stated)}")
+    for name, value, allowed in choices:
+        if value not in allowed:
+            faults.append(f"text.{name} should be one of {', '.join(filter(None, allowed))}, is {shorten(value)}")
     return faults
 
 

@@ -197,6 +197,6 @@ def _text_files(text: Text) -> tuple[dict[str, str], dict[str, bytes]]:
         value = getattr(text, field, None)
         if value is not None:
             content = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
-            files[field] = next((known for known, stored in contents.items() if stored == content), name)
+            files[field] = next((file for file, stored in contents.items() if stored == content), name)
             contents[files[field]] = content
     return files, contents

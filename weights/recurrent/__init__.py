@@ -41,8 +41,8 @@ def read(directory: Directory) -> Checkpoint:
     names = [path.name] if path.is_file() else directory.names()
     if MAPPING in names:
         where = folder.where(MAPPING)
-        own = JsonObject(mapping.parse(bytes(folder.read(MAPPING)), where), where)
-        return mapping.read_mapped(own, folder, names)
+        values = JsonObject(mapping.parse(bytes(folder.read(MAPPING)), where), where)
+        return mapping.read_mapped(values, folder, names)
     sign = _sign(names)
     return mapping.read_mapped(JsonObject(mapping.shipped(sign), f"{path} as {sign}"), folder, names)
 

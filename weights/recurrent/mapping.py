@@ -108,8 +108,8 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
         raise CheckpointError(f"{where}: {shorten(unknown[0])} is unknown; known: {', '.join(ENTRIES)}")
     if "like" not in values:
         return values
-    known = sorted(file.stem for file in SHIPPED.glob("*.toml"))
-    like = JsonObject(values, where).choice("like", known)
+    names = sorted(file.stem for file in SHIPPED.glob("*.toml"))
+    like = JsonObject(values, where).choice("like", names)
     return merged(shipped(like), values)
 
 
@@ -256,8 +256,8 @@ def _stack(
     table = mapping.nested(name)
     cell, layers = table.choice("cell", CELLS), table.values.get("layers")
     if layers is None:
-        there = (i for i in itertools.count() if arrays.sources(f"{name}.layers.0.state.weight", i) is None)
-        layers = range(next(there))
+        missing = (i for i in itertools.count() if arrays.sources(f"{name}.layers.0.state.weight", i) is None)
+        layers = range(next(missing))
     if not isinstance(layers, range | list) or not all(type(layer) is int or is_text(layer) for layer in layers):
         raise table.error("layers", "a list of names", layers)
     if not layers:
@@ -326,10 +326,10 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
 # Vocabularies, from the places that a mapping may name.
 def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
     """The tokens by id, one for each of the embedding's ``rows``; ``weights`` are the files that may have metadata."""
-    known = [name for name in READERS if place.has(name)]
-    if len(known) != 1:
+    kinds = [name for name in READERS if place.has(name)]
+    if len(kinds) != 1:
         raise CheckpointError(f"{place.where} should have one of {', '.join(READERS)}, has {shorten(place.values)}")
-    return checked(READERS[known[0]](place, folder, weights), rows, place.where)
+    return checked(READERS[kinds[0]](place, folder, weights), rows, place.where)
 
 
 def checked(tokens: list[str], rows: int, where: str) -> tuple[str, ...]:

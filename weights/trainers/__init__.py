@@ -40,10 +40,10 @@ def read(directory: Directory) -> Checkpoint:
         folder, file = Directory(path.parent.parent), f"{path.parent.name}/{file}"
         names = _names(folder)
     file = file or find_checkpoint(names)
-    whole = pytorch.read_whole(folder, file)
-    if "vocab" in whole.entries or "opt" in whole.entries:
-        return opennmt.read(folder, names, whole)
-    return fairseq.read(folder, names, whole)
+    trained = pytorch.read_whole(folder, file)
+    if "vocab" in trained.entries or "opt" in trained.entries:
+        return opennmt.read(folder, names, trained)
+    return fairseq.read(folder, names, trained)
 
 
 def find_checkpoint(names: list[str]) -> str:

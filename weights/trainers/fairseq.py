@@ -68,11 +68,11 @@ def dictionaries(names: list[str]) -> dict[str, str]:
     return {match[1]: name for name in reversed(names) if (match := DICTIONARY.fullmatch(name))}
 
 
-def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
+def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
     """Read a checkpoint; raises CheckpointError for what is malformed or not supported."""
-    training, where = _training_options(whole), whole.where
+    training, where = _training_options(trained), trained.where
     options = known_options(training, OPTIONS, where)
-    stored = _todays(whole.tensors("model"), options)
+    stored = _todays(trained.tensors("model"), options)
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
@@ -99,14 +99,14 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
     return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.used))
 
 
-def _training_options(whole: TrainerFile) -> dict[str, Any]:
+def _training_options(trained: TrainerFile) -> dict[str, Any]:
     """The training's options: args, or since version 0.10 those of task and model in cfg."""
-    if type(whole.entries.get("cfg")) is not dict:
-        args = whole.entries.get("args")
-        return args if type(args) is dict else read_options(whole, "args")
-    parts = [whole.entries["cfg"].get(part) for part in ("task", "model")]
+    if type(trained.entries.get("cfg")) is not dict:
+        args = trained.entries.get("args")
+        return args if type(args) is dict else read_options(trained, "args")
+    parts = [trained.entries["cfg"].get(part) for part in ("task", "model")]
     if not isinstance(parts[1], dict):
-        raise CheckpointError(f"{whole.where}: cfg should hold the options of a model")
+        raise CheckpointError(f"{trained.where}: cfg should hold the options of a model")
     return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
 
 
@@ -115,14 +115,14 @@ def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[st
     stored = {name.removeprefix("model."): array for name, array in stored.items()}
     stored = {OLD_NORMS.sub(_todays_norm, name): array for name, array in stored.items() if not UNUSED.fullmatch(name)}
     for name in [name for name in stored if ".in_proj_" in name]:
-        whole = stored[name]
-        if whole.strides is not None or not whole.shape or whole.shape[0] % 3:
+        fused = stored[name]
+        if fused.strides is not None or not fused.shape or fused.shape[0] % 3:
             continue  # reported later as unexpected
         del stored[name]
-        rows, size = whole.shape[0] // 3, len(whole.data) // 3
+        rows, size = fused.shape[0] // 3, len(fused.data) // 3
         for i, part in enumerate("qkv"):
-            cut = whole.data[i * size : (i + 1) * size]
-            stored[name.replace("in_proj_", f"{part}_proj.")] = replace(whole, shape=(rows, *whole.shape[1:]), data=cut)
+            cut = fused.data[i * size : (i + 1) * size]
+            stored[name.replace("in_proj_", f"{part}_proj.")] = replace(fused, shape=(rows, *fused.shape[1:]), data=cut)
     for name in ("decoder.embed_out", "decoder.output_projection.weight"):
         if name in stored:
             stored[HEAD] = stored.pop(name)
@@ -176,13 +176,13 @@ def _languages(
 ) -> tuple[str, str]:
     """(source, target) by the options, else by the name of the training's data, else by the vocabularies' sizes."""
     data = training.get("data")
-    named = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
-    stated = (training.get("source_lang"), training.get("target_lang"))
-    for pair in (stated, named.groups() if named else stated):
+    match = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
+    options_pair = (training.get("source_lang"), training.get("target_lang"))
+    for pair in (options_pair, match.groups() if match else options_pair):
         if all(is_text(language) and language in tokens for language in pair):
             return str(pair[0]), str(pair[1])
-    if None not in stated and all(map(is_text, stated)):
-        lacking = next(language for language in stated if language not in tokens)
+    if None not in options_pair and all(map(is_text, options_pair)):
+        lacking = next(language for language in options_pair if language not in tokens)
         raise CheckpointError(
             f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
         )

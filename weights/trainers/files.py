@@ -20,22 +20,24 @@ SENTENCEPIECE = (
 SEVERAL = 2  # unfinished units (as "wo@@") that a vocabulary may have by chance
 
 
-def read_options(whole: TrainerFile, name: str) -> dict[str, Any]:
+def read_options(trained: TrainerFile, name: str) -> dict[str, Any]:
     """The options of a training, the entry ``name`` of a trainer's checkpoint."""
-    training = whole.entries.get(name)
+    training = trained.entries.get(name)
     if type(training) is not Namespace:
-        raise CheckpointError(f"{whole.where}: {name} should hold the options of a training")
+        raise CheckpointError(f"{trained.where}: {name} should hold the options of a training")
     return training
 
 
-def known_options(training: dict[str, Any], known: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
-    """The options that matter; ``known`` has the supported values of each, the default first."""
-    options = {name: training.get(name, values[0]) for name, values in known.items()}
+def known_options(training: dict[str, Any], allowed: Mapping[str, tuple[Any, ...]], where: str) -> dict[str, Any]:
+    """The options that matter; ``allowed`` has the supported values of each, the default first."""
+    options = {name: training.get(name, values[0]) for name, values in allowed.items()}
     for name, value in options.items():
         plain = value is None or isinstance(value, str | int)
-        if not plain or value not in known[name]:
+        if not plain or value not in allowed[name]:
             shown = shorten(value) if plain else f"a {type(value).__name__}"
-            raise CheckpointError(f"{where}: option {name} should be {' or '.join(map(repr, known[name]))}, is {shown}")
+            raise CheckpointError(
+                f"{where}: option {name} should be {' or '.join(map(repr, allowed[name]))}, is {shown}"
+            )
     return options
 
 
@@ -47,9 +49,9 @@ def count(training: dict[str, Any], name: str, where: str) -> int:
     return value
 
 
-def read_vocabularies(whole: TrainerFile, spec: ModelSpec) -> tuple[dict[str, Any], str]:
+def read_vocabularies(trained: TrainerFile, spec: ModelSpec) -> tuple[dict[str, Any], str]:
     """({source_vocabulary: tokens, target_vocabulary: tokens}, the decoder's start token) of a checkpoint."""
-    vocab, where = whole.entries.get("vocab"), whole.where
+    vocab, where = trained.entries.get("vocab"), trained.where
     if type(vocab) is not dict:
         raise CheckpointError(f"{where}: vocab should be a dict of lists of tokens")
     start = vocab.get("decoder_start_token", "<s>")

@@ -91,18 +91,18 @@ NORM_NAMES = {
 }
 
 
-def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
+def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
     """Read a checkpoint, recurrent or not; raises CheckpointError for what is malformed or not supported."""
-    training, where = read_options(whole, "opt"), whole.where
+    training, where = read_options(trained, "opt"), trained.where
     if training.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
-        return _read_recurrent(folder, training, whole)
+        return _read_recurrent(folder, training, trained)
     options = known_options(training, OPTIONS, where)
-    stored = _todays(whole.tensors("model", "generator"), options)
+    stored = _todays(trained.tensors("model", "generator"), options)
     spec = ModelSpec(
         "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(_table(stored), spec, stored, where, "tensors do not fit the options")
-    vocabularies, start = read_vocabularies(whole, spec)
+    vocabularies, start = read_vocabularies(trained, spec)
     text = TranslationText(
         **vocabularies,
         decoder_start_token=start,
@@ -180,14 +180,14 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
     return table
 
 
-def _read_recurrent(folder: Folder, training: dict[str, Any], whole: TrainerFile) -> Checkpoint:
-    where = whole.where
-    stored = whole.tensors("model", "generator")
+def _read_recurrent(folder: Folder, training: dict[str, Any], trained: TrainerFile) -> Checkpoint:
+    where = trained.where
+    stored = trained.tensors("model", "generator")
     options, layers = known_options(training, RECURRENT_OPTIONS, where), count(training, "dec_layers", where)
     base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
     mapping = JsonObject(merged(base, changes), where)
     spec, tensors = map_arrays(mapping, stored, where)
-    vocabularies, start = read_vocabularies(whole, spec)
+    vocabularies, start = read_vocabularies(trained, spec)
     text = make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where)
     return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
 

@@ -86,7 +86,7 @@ async def embeddings(body: EmbeddingsBody, service: Serving) -> dict[str, Any]:
 
 @router.get("/models")
 async def models(service: Serving) -> dict[str, Any]:
-    names = service.models.named((Encoder, Generator))
+    names = service.models.names_of((Encoder, Generator))
     return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "fastattn"} for name in names]}
 
 

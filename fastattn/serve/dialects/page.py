@@ -53,7 +53,7 @@ async def models(service: Serving) -> dict[str, Any]:
     pairs = sorted(service.pairs)
     codes = sorted({code for pair in pairs for code in pair})
     names = {code: name_of(code) for code in codes}
-    return {"pairs": pairs, "names": names, "encoders": service.models.named((Encoder,))}
+    return {"pairs": pairs, "names": names, "encoders": service.models.names_of((Encoder,))}
 
 
 @router.post("/api/translate")

@@ -185,8 +185,8 @@ def rotary(
 def trained_length(config: JsonObject, parameters: JsonObject, kind: str = "") -> int:
     """The length in positions of the longest texts of training."""
     name = "original_max_position_embeddings"
-    stated = config if config.has(name) and not kind else parameters
-    return stated.integer(name, count_positions(config), minimum=1)
+    holder = config if config.has(name) and not kind else parameters
+    return holder.integer(name, count_positions(config), minimum=1)
 
 
 def count_positions(config: JsonObject) -> int:
@@ -219,10 +219,10 @@ def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool
     if not config.has("layer_types"):
         return tuple(i for i in range(layers) if is_local(i))
     kinds = config.values["layer_types"]
-    known = ("full_attention", "sliding_attention")
-    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
-        raise config.error("layer_types", f"{' or '.join(known)} for each of {layers} layers", kinds)
-    return tuple(i for i, kind in enumerate(kinds) if kind == known[1])
+    choices = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in choices for kind in kinds):
+        raise config.error("layer_types", f"{' or '.join(choices)} for each of {layers} layers", kinds)
+    return tuple(i for i, kind in enumerate(kinds) if kind == choices[1])
 
 
 SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
@@ -303,13 +303,13 @@ def decoder(
     return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)
 
 
-def known_type(config: JsonObject, known: Collection[str]) -> str:
+def known_type(config: JsonObject, choices: Collection[str]) -> str:
     """A config.json's model_type; CheckpointError lists the known types, the most similar first."""
     kind = config.string("model_type")
-    if kind not in known:
+    if kind not in choices:
         from difflib import SequenceMatcher  # which no start needs
 
-        nearest = sorted(known, key=lambda name: (-SequenceMatcher(None, kind[:100], name).ratio(), name))
+        nearest = sorted(choices, key=lambda name: (-SequenceMatcher(None, kind[:100], name).ratio(), name))
         names = ", ".join(nearest)
         raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported; known: {names}")
     return kind

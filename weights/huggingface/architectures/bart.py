@@ -149,11 +149,11 @@ def _m2m100_text(folder: Folder, config: JsonObject, decoding: JsonObject, spec:
     if folder.contains(FILE) or not folder.contains(VOCABULARY):
         return translator_text(folder, config, decoding, spec)
     settings, rows = read_optional(folder, CONFIG), spec.stacks["encoder"].vocabulary
-    known = read_ids(folder, VOCABULARY, rows)
+    vocabulary = read_ids(folder, VOCABULARY, rows)
     codes = LANGUAGES[settings.choice("language_codes", LANGUAGES, "m2m100")].split()
-    first = max(known, default=-1) + 1
+    first = max(vocabulary, default=-1) + 1
     languages = {first + i: f"__{code}__" for i, code in enumerate(codes) if first + i < rows}
-    tokens = Tokens(languages | known, "<unk>", folder.where(VOCABULARY))
+    tokens = Tokens(languages | vocabulary, "<unk>", folder.where(VOCABULARY))
     text = translator_text(folder, config, decoding, spec, tokens)
     pieces = bytes(folder.read(PIECES))
     return replace(text, source_model=pieces, target_model=pieces)

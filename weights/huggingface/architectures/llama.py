@@ -300,8 +300,8 @@ def _phi3_spec(config: JsonObject) -> StackSpec:
     is_long = parameters.values.get("rope_type", parameters.values.get("type")) in LONGROPE
     plain = {name: value for name, value in config.values.items() if name not in ("rope_parameters", "rope_scaling")}
     turned = {name: value for name, value in parameters.values.items() if not name.endswith("type")}
-    stated = JsonObject(plain | {"rope_parameters": turned}, config.where) if is_long else config
-    positions = rotary(stated, attention.head_width, 10_000.0, share=1.0)
+    plain_config = JsonObject(plain | {"rope_parameters": turned}, config.where) if is_long else config
+    positions = rotary(plain_config, attention.head_width, 10_000.0, share=1.0)
     stack = llama_stack(config, attention, positions, biases=False)
     norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5))
     stack = replace(stack, norms=norms, local=_all_local(config, stack.layers, None))
@@ -320,7 +320,7 @@ def _long(config: JsonObject, parameters: JsonObject, positions: PositionSpec, r
     usual = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 and length > 1 else 1.0
     size = parameters.number("attention_factor", usual)
     divisors = parameters.values.get("short_factor")
-    if not isinstance(divisors, list) or not all(type(each) in (int, float) for each in divisors):
+    if not isinstance(divisors, list) or not all(type(divisor) in (int, float) for divisor in divisors):
         raise parameters.error("short_factor", "a list of numbers", divisors)
     # longrope does not use the ramp's numbers
     stretch = Stretch("longrope", 1.0, length, 1.0, 2.0, size=size, divisors=tuple(map(float, divisors)))

@@ -39,13 +39,13 @@ def _modernbert_spec(config: JsonObject) -> StackSpec:
     every = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
     width = sizes["attention"].head_width
-    whole = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
+    far = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
     near = architecture.rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
     sliding = architecture.local_layers(config, sizes["layers"], lambda i: i % every != 0)
     return StackSpec(
         **sizes,
         norms=replace(_modernbert_norms(config), embedding=True, first=False),
-        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=whole),
+        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=far),
         biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
         local=LocalSpec(sliding, before=window, after=window, rotary=near),
     )
@@ -209,8 +209,8 @@ def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, Positio
         moe_every_n_layers=0,
     )
     act = NOMIC_GATES[config.choice("activation_function", NOMIC_GATES, "swiglu")]
-    stated = JsonObject(config.values | {"hidden_act": act}, config.where)
-    sizes = architecture.stack_sizes(stated, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
+    renamed = JsonObject(config.values | {"hidden_act": act}, config.where)
+    sizes = architecture.stack_sizes(renamed, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
     if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length

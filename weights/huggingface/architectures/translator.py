@@ -47,8 +47,8 @@ class TranslatorArchitecture:
 
     def names_class(self, config: JsonObject) -> bool:
         """Whether config.json names a class that is read here, or none."""
-        named = config.values.get("architectures") or [self.classes[0]]
-        return isinstance(named, list) and any(name in self.classes for name in named)
+        names = config.values.get("architectures") or [self.classes[0]]
+        return isinstance(names, list) and any(name in self.classes for name in names)
 
 
 SHARED, HEAD = "shared.weight", "lm_head.weight"
