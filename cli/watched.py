@@ -58,7 +58,7 @@ def watched(message: str) -> Iterator[None]:
 
 
 def _descendants(mark: bytes, earlier: dict[int, bytes]) -> dict[int, bytes]:
-    """Number -> start of processes that are in ``earlier`` or have ``mark`` in their environment, and of their descendants.
+    """Number -> start of processes in ``earlier`` or with ``mark`` in their environment, and of their descendants.
 
     Ray's agents overwrite their environment with a title: only their parent shows whose they are, while it lives. Empty
     without /proc.

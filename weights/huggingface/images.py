@@ -230,7 +230,7 @@ def _read(
     class_token: str,
     where: str,
 ) -> dict[str, Any]:
-    """The tensors of an architecture whose ``stack`` takes patches; ``class_token`` names the class token's embedding."""
+    """The tensors of an architecture whose ``stack`` takes patches; ``class_token`` names that token's embedding."""
     patches, layers = spec.stacks[stack], sum(part.layers for part in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # before their names fill memory
