@@ -290,8 +290,8 @@ def _opened(
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
     if any(around.values()):
         raise click.UsageError("a language model has no --glossary, --keep, --guard, --memory or --cache")
-    translator = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings)
-    return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
+    translating = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings)
+    return translating, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
 def _detecting(

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.quantized import UnreadTensor
+from fastattn.spec.quantized import Tensor, UnreadTensor
 from fastattn.system.memory import let_go
 from fastattn.weights.containers.json_file import JsonObject, parse_json, shorten
 from fastattn.weights.folder import Folder
@@ -67,7 +67,7 @@ class StoredTensor:
     def vector(self) -> np.ndarray:
         return self.float32().reshape(-1)
 
-    def matrix(self, transposed: bool = False) -> np.ndarray:
+    def matrix(self, transposed: bool = False) -> Tensor:
         """``float32``, transposed if ``transposed``."""
         return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
 

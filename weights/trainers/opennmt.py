@@ -171,10 +171,10 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
         "decoder.projection.*": sources("generator.*"),
     }
     for stack, block in BLOCKS.items():
-        for canonical, stored in LINEAR.items():
+        for canonical, parts in LINEAR.items():
             layer = f"{stack}.layers.#.{canonical}"
-            table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in stored))
-            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in stored), absent=zeros)
+            table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in parts))
+            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in parts), absent=zeros)
         for canonical, part in NORM_NAMES[stack].items():
             table[f"{stack}.layers.#.{canonical}.norm.*"] = sources(f"{block}.{part}.*", ends=ends)
     return table
