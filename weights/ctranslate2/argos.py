@@ -25,7 +25,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a package; raises CheckpointError if it is malformed, unsafe or not supported."""
     folder: Folder = ZipFolder(directory.path, METADATA) if directory.path.is_file() else directory
     metadata = read_object(folder, METADATA)
     kind = metadata.string("type", "translate")

@@ -21,7 +21,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a language model; CheckpointError for what is malformed or not supported."""
     from fastattn.weights.gguf.architecture import read_model
 
     path = directory.path

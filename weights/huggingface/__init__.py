@@ -30,7 +30,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a directory; CheckpointError for an unknown model type, and for what its reader refuses."""
     if folder.contains(ADAPTER):  # transformers would read the model that it names, and change its weights
         raise CheckpointError(
             f"{folder.where(ADAPTER)}: this is an adapter (PEFT), no model: merge it into its model "

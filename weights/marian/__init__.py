@@ -59,7 +59,6 @@ def find_files(folder: Directory) -> list[str]:
 
 
 def read(folder: Directory) -> Checkpoint:
-    """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
     configuration = read_configuration(folder)
     where = folder.where(configuration.model)
     parse = {".npz": parse_npz, ".bin": parse_bin}.get(configuration.model[-4:])

@@ -235,7 +235,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a folder; raises CheckpointError for what is malformed, incomplete, or of another version."""
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
     stored = parse(folder.read(WEIGHTS), where)

@@ -32,7 +32,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a folder, or one file of weights; raises CheckpointError for what is malformed or not supported."""
     from fastattn.weights.containers.json_file import JsonObject
     from fastattn.weights.recurrent import mapping
 

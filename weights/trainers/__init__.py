@@ -29,7 +29,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a folder, or the file; raises CheckpointError for what is malformed or not supported."""
     from fastattn.weights.containers import pytorch
     from fastattn.weights.trainers import fairseq, opennmt
 

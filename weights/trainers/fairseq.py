@@ -69,7 +69,6 @@ def dictionaries(names: list[str]) -> dict[str, str]:
 
 
 def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
-    """Read a checkpoint; raises CheckpointError for what is malformed or not supported."""
     training, where = _training_options(trained), trained.where
     options = known_options(training, OPTIONS, where)
     stored = _todays(trained.tensors("model"), options)

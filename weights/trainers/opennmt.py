@@ -92,7 +92,6 @@ NORM_NAMES = {
 
 
 def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
-    """Read a checkpoint, recurrent or not; raises CheckpointError for what is malformed or not supported."""
     training, where = read_options(trained, "opt"), trained.where
     if training.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
         return _read_recurrent(folder, training, trained)
