@@ -127,7 +127,7 @@ def test_options_come_to_every_model_of_translate(monkeypatch):
 def test_a_batch_has_one_model():
     for source in ("auto", "zh"):
         with refused(click.UsageError):
-            batch._found(source, "pt", Progress())
+            batch._model_between(source, "pt", Progress())
 
 
 def test_a_files_name_as_text(model, tmp_path, monkeypatch):

@@ -77,11 +77,12 @@ def shared_heads(
 def llama_stack(
     config: JsonObject,
     attention: AttentionSpec,
-    positions: Rotary,
+    positions: Rotary | None = None,
     act: tuple[str, str] = ("hidden_act", "silu"),
     **parts: Any,
 ) -> StackSpec:
     """A stack by Llama's names of sizes; ``act``: the activation's name in config.json and its default."""
+    positions = positions or rotary(config, attention.head_width, 10_000.0)
     inner = config.integer("intermediate_size", minimum=1)
     return StackSpec(
         layers=count_layers(config),
@@ -197,23 +198,17 @@ def _biases(config: JsonObject) -> bool:
     return config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
 
 
-def _llama_spec(config: JsonObject) -> StackSpec:
-    attention = shared_heads(config)
-    return llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=_biases(config))
-
-
 def _llama_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
     table = llama_table(spec, config.boolean("mlp_bias", False))
     return table | ({} if config.boolean("attention_bias", False) else NO_BIAS)
 
 
-LLAMA = decoder(_llama_spec, _llama_table)
+LLAMA = decoder(lambda config: llama_stack(config, shared_heads(config), biases=_biases(config)), _llama_table)
 
 
 # Mistral (Jiang 2023): a window in all layers.
 def _mistral_spec(config: JsonObject) -> StackSpec:
-    attention = shared_heads(config, 8)
-    stack = llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=False)
+    stack = llama_stack(config, shared_heads(config, 8), biases=False)
     return replace(stack, local=_all_local(config, stack.layers, 4096))
 
 
@@ -282,7 +277,7 @@ HUNYUAN = decoder(_hunyuan_spec, _named_as_llama(HUNYUAN_NORMS))
 def _olmo2_spec(config: JsonObject) -> StackSpec:
     attention = shared_heads(config, head_norms=True, norms_of_all_heads=True)
     biases = config.boolean("attention_bias", False)
-    stack = llama_stack(config, attention, rotary(config, attention.head_width, 10_000.0), biases=biases)
+    stack = llama_stack(config, attention, biases=biases)
     norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5), output=True, input=False)
     return replace(stack, norms=norms)
 
