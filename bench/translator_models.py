@@ -12,8 +12,8 @@ import numpy as np
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from fastattn.weights.huggingface.sentencepiece_files import MBART_LANGUAGES
-from fastattn.weights.huggingface.translators.m2m100 import LANGUAGES
+from fastattn.weights.huggingface.architectures.bart import LANGUAGES
+from fastattn.weights.huggingface.tokenizer_files import MBART_LANGUAGES
 
 WORDS = (
     "the a river garden market teacher window bridge quiet old small opens crosses sees finds near under tomorrow "

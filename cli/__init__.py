@@ -12,7 +12,7 @@ from fastattn.cli.interrupt import exit_on_signals
 def main() -> None:
     """Entry point of the ``fastattn`` script. Signals first: an interrupt during the imports ends silently too."""
     exit_on_signals()
-    gc.set_threshold(50_000)  # imports alone would have it look at everything a hundred times: 10 ms of a short command
+    gc.set_threshold(50_000)  # imports alone would start a hundred collections: 10 ms of a short command
     # NumPy's BLAS, which no command uses, would start threads, and end the process where the system gives none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fastattn.cli.entry import run
@@ -20,7 +20,7 @@ def main() -> None:
     try:
         run()
     finally:
-        gc.freeze()  # what is left ends with the process; collecting it would take 0.1 s
+        gc.freeze()  # collecting the remaining objects at the process's end would take 0.1 s
 
 
 __all__ = ["main"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.interrupt import last_words
-from fastattn.cli.options import Command, Group, declare, given, loading, located, located_encoder, located_entry
+from fastattn.cli.options import Command, Group, declare, loading, located, located_encoder, located_entry, without_none
 from fastattn.cli.printing import Progress, duration, say
 from fastattn.cli.search_options import search_options, typed_names
 from fastattn.cli.vector_options import calibration_vectors, chosen_vectors, vector_options
@@ -30,10 +30,10 @@ class _Size(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        found = re.fullmatch(r"(\d{1,9})([KMG]?)", value.strip().upper())
-        if not found or not int(found[1]):
+        match = re.fullmatch(r"(\d{1,9})([KMG]?)", value.strip().upper())
+        if not match or not int(match[1]):
             self.fail(f"expected a number of bytes, such as 500K or 4M, got {value!r}", param, context)
-        return int(found[1]) * _UNITS[found[2]]
+        return int(match[1]) * _UNITS[match[2]]
 
 
 _batch_options = declare(
@@ -120,16 +120,16 @@ def translate(
     """
     job, search = _divided(options)
     with Progress() as progress, loading():
-        name, path = _found(source, target, progress) if model is None else (model, located(model, progress))
-        chosen = given(**search, return_scores=scores or None)
-        chosen |= {} if model is None else given(source_lang=source, target_lang=target)
+        name, path = _model_between(source, target, progress) if model is None else (model, located(model, progress))
+        call_options = without_none(**search, return_scores=scores or None)
+        call_options |= {} if model is None else without_none(source_lang=source, target_lang=target)
         with typed_names():
-            made = _made("translate", name, path, precision, chosen, job)
-    _run(made, job)
+            run = _prepare("translate", name, path, precision, call_options, job)
+    _execute(run, job)
 
 
-def _found(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
-    """(name, folder) of the one model between two languages."""
+def _model_between(source: str | None, target: str | None, progress: Progress) -> tuple[str, str]:
+    """(name, folder) of the model between two languages; UsageError where two models are needed."""
     from fastattn.weights.download import models_between
 
     if source == "auto":
@@ -173,13 +173,13 @@ def encode(model: str | None, precision: str | None, device: str | None, **optio
         path = located_encoder(model, progress)
         from fastattn.encoders.encoder import Encoder
 
-        chosen = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
-        chosen |= given(device=device)
+        call_options = chosen_vectors(vectors, vectors_MD, partial(Encoder, path, precision or "auto"))
+        call_options |= without_none(device=device)
         for name in ("ranges", "pooling"):  # as JSON has them
-            if name in chosen:
-                chosen[name] = chosen[name].tolist() if name == "ranges" else list(chosen[name])
-        made = _made("encode", model or DEFAULT_ENCODER, path, precision, chosen, job)
-    _run(made, job)
+            if name in call_options:
+                call_options[name] = call_options[name].tolist() if name == "ranges" else list(call_options[name])
+        run = _prepare("encode", model or DEFAULT_ENCODER, path, precision, call_options, job)
+    _execute(run, job)
 
 
 _REQUEST = ("inputs", "out", "column", "output", "form", "input_form", "size")
@@ -187,7 +187,7 @@ _CLUSTER = ("address", "actors", "cores", "reach")
 
 
 def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(options of the job, those of the model's calls); FastattnError without the extra, before a model is fetched."""
+    """(options of the job, options of the model's calls); FastattnError where the extra is not installed."""
     from fastattn.distributed.extra import import_pyarrow
 
     import_pyarrow()
@@ -197,24 +197,26 @@ def _divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return job, options
 
 
-def _made(kind: str, name: str, path: Any, precision: str | None, options: dict[str, Any], job: dict[str, Any]) -> Any:
+def _prepare(
+    kind: str, name: str, path: Any, precision: str | None, options: dict[str, Any], job: dict[str, Any]
+) -> Any:
     from pathlib import Path
 
     from fastattn.distributed.batch import BatchRequest, BatchRun
 
-    asked = {key: job[key] for key in _REQUEST} | {"kind": kind, "model": name, "path": Path(path)}
-    return BatchRun(BatchRequest(**asked, precision=precision or "auto", options=options))
+    request = {key: job[key] for key in _REQUEST} | {"kind": kind, "model": name, "path": Path(path)}
+    return BatchRun(BatchRequest(**request, precision=precision or "auto", options=options))
 
 
-def _run(made: "BatchRun", job: dict[str, Any]) -> None:
+def _execute(run: "BatchRun", job: dict[str, Any]) -> None:
     from fastattn.distributed.cluster import ClusterOptions
 
     cluster = ClusterOptions(**{name: job[name] for name in _CLUSTER})
     if job["dry_run"]:
-        _say_estimate(made, cluster, job["price"])
+        _say_estimate(run, cluster, job["price"])
         return
     lost = "fastattn: this process was ended, by Ray or by the system; the same command does what is left"
-    blocks, done = len(made.blocks), 0
+    blocks, done = len(run.blocks), 0
 
     def done_of_all() -> str:
         return f"{done:,} of {counted(blocks, 'block')} {_is(done)} done"
@@ -224,11 +226,11 @@ def _run(made: "BatchRun", job: dict[str, Any]) -> None:
         done = so_far.blocks
         progress.show(_pace(so_far, blocks) if done > so_far.earlier_blocks else f"starting, {done_of_all()}")
 
-    rest = "the same command does the rest"
-    with watched(lost), last_words(lambda: f"fastattn: {done_of_all()}; {rest}"), Progress(log=True) as progress:
+    advice = "the same command does the rest"
+    with watched(lost), last_words(lambda: f"fastattn: {done_of_all()}; {advice}"), Progress(log=True) as progress:
         progress.show(f"starting, {counted(blocks, 'block')}")
-        finished = made.run(cluster, on_progress)
-    _report(made, finished)
+        finished = run.run(cluster, on_progress)
+    _report(run, finished)
 
 
 def _is(number: int) -> str:
@@ -239,17 +241,17 @@ def _pace(so_far: "Summary", blocks: int) -> str:
     """``12 of 48 blocks, 9,876 rows, 1,234 rows/s, 45,678 tokens/s, 3 min left``."""
     seconds = max(so_far.seconds, 1e-9)
     rows = so_far.rows - so_far.earlier_rows
-    done = so_far.blocks - so_far.earlier_blocks
-    left = blocks - so_far.blocks
+    blocks_done = so_far.blocks - so_far.earlier_blocks
+    remaining = blocks - so_far.blocks
     text = f"{so_far.blocks:,} of {blocks:,} blocks, {so_far.rows:,} rows"
     text += f", {rows / seconds:,.0f} rows/s, {so_far.tokens / seconds:,.0f} tokens/s"
-    return text + (f", {duration(seconds / done * left)} left" if left and done else "")
+    return text + (f", {duration(seconds / blocks_done * remaining)} left" if remaining and blocks_done else "")
 
 
-def _report(made: "BatchRun", summary: "Summary") -> None:
+def _report(run: "BatchRun", summary: "Summary") -> None:
     from fastattn.distributed.storage import public
 
-    out = public(made.request.out)
+    out = public(run.request.out)
     rows = summary.rows - summary.earlier_rows
     text = f"{counted(summary.rows, 'row')} in {counted(summary.blocks, 'block')} {_is(summary.rows)} in {out}"
     if summary.earlier_blocks:
@@ -265,24 +267,24 @@ def _report(made: "BatchRun", summary: "Summary") -> None:
     if summary.failed:
         number, why = min(summary.failed.items())
         raise FastattnError(
-            f"{len(summary.failed):,} of {counted(len(made.blocks), 'block')} failed, set aside in "
+            f"{len(summary.failed):,} of {counted(len(run.blocks), 'block')} failed, set aside in "
             f"{out}/_fastattn/set-aside; the first, {number}: {why}; the same command tries them again"
         )
     if summary.faults:
-        done = "translated" if made.request.kind == "translate" else "encoded"
+        verb = "translated" if run.request.kind == "translate" else "encoded"
         raise LineError(
-            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {done}, the first: {made.first_fault(summary)}"
+            f"{summary.faults:,} of {counted(summary.rows, 'row')} not {verb}, the first: {run.first_fault(summary)}"
         )
 
 
-def _say_estimate(made: "BatchRun", where: Any, price: float | None) -> None:
+def _say_estimate(run: "BatchRun", where: Any, price: float | None) -> None:
     from fastattn.distributed.batch import estimate
 
     with Progress() as progress:
         progress.show("computing a sample")
-        found = estimate(made, where)
-    say(f"{counted(found.blocks, 'block')}, about {counted(found.rows, 'row')}")
-    say(f"an actor with {counted(found.cores, 'thread')}: {found.rate:,.1f} rows/s")
-    say(f"with {found.actors:,} at once: {duration(found.seconds)}")
-    cost = "" if price is None else f", {found.core_hours * price:,.4g} at {price:g} for a core-hour"
-    say(f"a million rows: {found.core_hours:,.3g} core-hours{cost}")
+        estimated = estimate(run, where)
+    say(f"{counted(estimated.blocks, 'block')}, about {counted(estimated.rows, 'row')}")
+    say(f"an actor with {counted(estimated.cores, 'thread')}: {estimated.rate:,.1f} rows/s")
+    say(f"with {estimated.actors:,} at once: {duration(estimated.seconds)}")
+    cost = "" if price is None else f", {estimated.core_hours * price:,.4g} at {price:g} for a core-hour"
+    say(f"a million rows: {estimated.core_hours:,.3g} core-hours{cost}")

@@ -53,10 +53,12 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
         return
     from fastattn.system.cache_folder import KINDS, NOWHERE, cache_contents, cache_root
 
-    entries, others = cache_contents()
+    entries, foreign = cache_contents()
     if as_json:
         for entry in entries:
-            click.echo(json_line(_fields(entry)))
+            used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
+            fields = {"kind": entry.kind, "model": _model(entry) or None, "bytes": entry.size, "last_used": used}
+            click.echo(json_line(fields | {"half_made": entry.half_made, "path": str(entry.path)}))
         return
     root = cache_root()
     folder = "none: this user has no home folder; FASTATTN_CACHE names one" if root == NOWHERE else root
@@ -66,13 +68,13 @@ def cache(context: click.Context, one_by_one: bool, as_json: bool) -> None:
             say(_line(entry))
     else:
         for kind in KINDS:
-            mine = [entry for entry in entries if entry.kind == kind]
-            used = f", last used {_date(max(entry.last_used for entry in mine))}" if mine else ""
-            say(f"{kind:<12} {_count(mine)}{used}")
+            of_kind = [entry for entry in entries if entry.kind == kind]
+            used = f", last used {_date(max(entry.last_used for entry in of_kind))}" if of_kind else ""
+            say(f"{kind:<12} {_count(of_kind)}{used}")
         say(f"{'in all':<12} {_count(entries)}")
-    if others:
-        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
-        say(f"{'left alone':<12} {', '.join(map(str, others[:8]))}{more}")
+    if foreign:
+        more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
+        say(f"{'left alone':<12} {', '.join(map(str, foreign[:8]))}{more}")
 
 
 @cache.command(
@@ -98,18 +100,18 @@ that fastattn did not make, and targets of links are left alone.
 """,
     older_than={"type": click.IntRange(min=0, max=36_500)},
 )
-def clear(everything: bool, older_than: int | None, dry_run: bool, **asked: bool) -> None:
+def clear(everything: bool, older_than: int | None, dry_run: bool, **kinds: bool) -> None:
     """Delete the named kinds from the cache folder without asking, and list what was deleted."""
     from fastattn.system.cache_folder import KINDS, cache_contents
 
-    if not (everything or any(asked.values())):
+    if not (everything or any(kinds.values())):
         raise click.UsageError(f"expected what to clear: {', '.join(f'--{kind}' for kind in KINDS)} or --all")
     newest = time.time() - min(older_than or 0, _LONG_AGO) * _DAY
-    chosen = [entry for entry in cache_contents()[0] if everything or asked[entry.kind]]
+    entries = [entry for entry in cache_contents()[0] if everything or kinds[entry.kind]]
     if older_than is not None:
-        chosen = [entry for entry in chosen if entry.last_used <= newest]
-    removed, failures, done = [], [], "would remove" if dry_run else "removed"
-    for entry in chosen:
+        entries = [entry for entry in entries if entry.last_used <= newest]
+    removed, failures, verb = [], [], "would remove" if dry_run else "removed"
+    for entry in entries:
         if entry.in_progress:
             say(f"{entry.path}: left, a process may still be writing it", err=True)
             continue
@@ -120,8 +122,8 @@ def clear(everything: bool, older_than: int | None, dry_run: bool, **asked: bool
             failures.append(f"{entry.path}: {error.strerror or error}")
             continue
         removed.append(entry)
-        say(f"{done} {_line(entry)}")
-    say(f"{done} {_count(removed)} in all")
+        say(f"{verb} {_line(entry)}")
+    say(f"{verb} {_count(removed)} in all")
     if failures:
         raise FastattnError(f"cannot remove {'; '.join(failures)}")
 
@@ -142,7 +144,7 @@ def _describe(entry: "CacheEntry") -> str:
 
 
 def _model(entry: "CacheEntry") -> str:
-    """The name of an entry's model, as -m takes it; "" for kernels and files that do not say."""
+    """The name of an entry's model, as -m takes it; "" for kernels and files without a name."""
     if entry.kind == "checkpoints" and not entry.half_made:
         return entry.path.name.rpartition("-")[0]
     if entry.kind != "packed" or entry.half_made:
@@ -159,17 +161,6 @@ def _model(entry: "CacheEntry") -> str:
         return path.relative_to(folder).parts[0].rpartition("-")[0]
     hub = next((part.removeprefix("models--") for part in path.parts if part.startswith("models--")), "")
     return hub.replace("--", "/") or str(path if path.name.endswith(".argosmodel") else path.parent)
-
-
-def _fields(entry: "CacheEntry") -> dict[str, object]:
-    used = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(entry.last_used))
-    fields: dict[str, object] = {
-        "kind": entry.kind,
-        "model": _model(entry) or None,
-        "bytes": entry.size,
-        "last_used": used,
-    }
-    return fields | {"half_made": entry.half_made, "path": str(entry.path)}
 
 
 def _count(entries: "Iterable[CacheEntry]") -> str:

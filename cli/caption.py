@@ -65,10 +65,10 @@ def caption(
         captioner, _ = open_model("Captioner", model, progress, **options)
         progress.enabled &= not output.is_terminal()
         for number, path in enumerate(pictures):
-            found = captioner.caption(path, beam_size=beams, num_hypotheses=count)
-            captions = found if count > 1 else [found]
-            named = f"{printable(path)}\t" if len(pictures) > 1 else ""
-            lines = [_as_json(path, captions)] if json else [named + printable(one.text) for one in captions]
+            result = captioner.caption(path, beam_size=beams, num_hypotheses=count)
+            captions = result if count > 1 else [result]
+            label = f"{printable(path)}\t" if len(pictures) > 1 else ""
+            lines = [_as_json(path, captions)] if json else [label + printable(caption.text) for caption in captions]
             output.write("".join(f"{line}\n" for line in lines).encode())
             output.flush()
             if map_path is not None:
@@ -83,13 +83,13 @@ def caption(
 def _as_json(path: str, captions: list[Any]) -> str:
     from numpy import float32
 
-    found = []
-    for one in captions:
-        (score,) = json_decimals([float32(one.score)])
-        maps = _listed(_listed(_listed(json_decimals(row)) for row in map_YX) for map_YX in one.attention_WYX)
-        text, words = as_json(one.text), as_json(one.words)
-        found.append(f'{{"text": {text}, "score": {score}, "words": {words}, "attention": {maps}}}')
-    return f'{{"path": {as_json(path)}, "captions": {_listed(found)}}}'
+    records = []
+    for caption in captions:
+        (score,) = json_decimals([float32(caption.score)])
+        maps = _listed(_listed(_listed(json_decimals(row)) for row in map_YX) for map_YX in caption.attention_WYX)
+        text, words = as_json(caption.text), as_json(caption.words)
+        records.append(f'{{"text": {text}, "score": {score}, "words": {words}, "attention": {maps}}}')
+    return f'{{"path": {as_json(path)}, "captions": {_listed(records)}}}'
 
 
 def _listed(parts: Iterable[str]) -> str:

@@ -71,9 +71,9 @@ def classify(
             while window := list(islice(burst, WINDOW)):
                 for labels in classifier.classify(window, top_k=None if every else top_k or 1):
                     line = lines.finish()
-                    named = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
-                    written = _as_json(line, labels) if json else "\t".join([*named, line.text])
-                    output.write(f"{written}\n".encode())
+                    columns = [f"{printable(entry['label'])}\t{entry['score']:.4f}" for entry in labels]
+                    text = _as_json(line, labels) if json else "\t".join([*columns, line.text])
+                    output.write(f"{text}\n".encode())
                 output.flush()
                 progress.show(pace(lines, time.monotonic() - start))
 
@@ -82,5 +82,5 @@ def _as_json(line: InputLine, labels: list[dict[str, Any]]) -> str:
     from numpy import float32
 
     scores = json_decimals(float32(entry["score"]) for entry in labels)
-    found = [f'{{"label": {as_json(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
-    return f'{{"text": {as_json(line.text)}, "labels": [{", ".join(found)}]}}'
+    records = [f'{{"label": {as_json(entry["label"])}, "score": {score}}}' for entry, score in zip(labels, scores)]
+    return f'{{"text": {as_json(line.text)}, "labels": [{", ".join(records)}]}}'

@@ -8,7 +8,7 @@ from fastattn.cli.options import declare, located
 from fastattn.cli.printing import Compiling, Progress, say
 from fastattn.system.files import open_folder
 
-# Whose folder OUT is -> the package of weights/ that writes it.
+# Program that reads the folder OUT -> the package of weights/ that writes it.
 WRITERS = {"fastattn": "native", "huggingface": "huggingface", "ctranslate2": "ctranslate2"}
 
 
@@ -60,7 +60,7 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
         from fastattn.weights.download.pull import SOURCE_FILE
         from fastattn.weights.native.convert import weight_bytes
 
-        def wrote(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             progress.show(f"writing {out}: {done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
 
         path = download.resolve(name)
@@ -72,7 +72,7 @@ def convert(model: str, out: str, precision: str, to: str) -> None:
 
             factors = input_factors(checkpoint, operations)
         write = import_module(f"fastattn.weights.{WRITERS[to]}.convert").write
-        write(Path(folder), checkpoint, precision, wrote, factors)
+        write(Path(folder), checkpoint, precision, on_progress, factors)
         if (path / SOURCE_FILE).is_file():
             shutil.copyfile(path / SOURCE_FILE, Path(folder) / SOURCE_FILE)  # keeps licence and origin
     before, after = (weight_bytes(checkpoint, kind) / 1e6 for kind in (checkpoint.precision, precision))

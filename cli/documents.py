@@ -1,4 +1,4 @@
-"""``fastattn translate`` of documents: a file by its form, or a folder of them, each whole or not at all."""
+"""``fastattn translate`` of documents: a file, or a folder's files, each by its form, whole or not at all."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ ARCHIVES = ("docx", "odt", "epub")
 
 
 class DocumentFile(NamedTuple):
-    """A file to translate, "-": standard input; ``target`` None: where -o says."""
+    """A file to translate; source "-": standard input; target None: the output of -o."""
 
     source: str
     target: str | None
@@ -31,42 +31,42 @@ class DocumentFile(NamedTuple):
 def planned(
     source: str | None, target: str | None, folder: str | None, form: str | None, as_lines: bool, key: str, fields: bool
 ) -> list[DocumentFile] | None:
-    """What to translate; None where it is lines.
+    """The documents to translate; None where the input is lines.
 
-    folder    --out-dir: for all files of the folder ``source`` whose form is known and that are not translated yet
-    as_lines  whether options ask for what lines alone have
-    key       what tells this translation from those of other models and options
-    fields    whether those of tables are named, which a folder's are left out without
+    folder    --out-dir: all files of the folder ``source`` of a known form that are not translated yet
+    as_lines  whether there are options that only lines have
+    key       identifies the models and options of this translation
+    fields    whether --fields is given; without it a folder's tables are left out
     """
     if folder is None:
-        found = form or (form_of(source) if source not in (None, "-") else None)
-        if found in (None, "txt"):
+        kind = form or (form_of(source) if source not in (None, "-") else None)
+        if kind in (None, "txt"):
             return None
         if as_lines:
-            raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {found}: --format txt?")
+            raise click.UsageError(f"--json, --scores and several hypotheses are for lines, not {kind}: --format txt?")
         size = os.path.getsize(source) if source and os.path.isfile(source) else 0
-        return [DocumentFile(source or "-", None, str(found), size)]
+        return [DocumentFile(source or "-", None, str(kind), size)]
     if source is None or target is not None or as_lines:
         raise click.UsageError("--out-dir takes a folder by -i, and no -o, --json, --scores or several hypotheses")
     if not os.path.isdir(source):
         raise InputError(f"--out-dir is for a folder, and {source} is none")
     if _same(Path(source), Path(folder)):
         raise InputError("--out-dir is the folder of -i, whose files would be lost: name another")
-    documents, done, other, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
+    documents, done, foreign, since = list[DocumentFile](), 0, 0, _begin_folder(Path(folder), key)
     for path in _files(Path(source), Path(folder)):
-        found, goal = form or form_of(path), folder / path.relative_to(source)
-        if found is None or (found in WITH_FIELDS and not (fields or form)):
-            other += 1
+        kind, goal = form or form_of(path), folder / path.relative_to(source)
+        if kind is None or (kind in WITH_FIELDS and not (fields or form)):
+            foreign += 1
         elif goal.exists() and goal.stat().st_mtime_ns >= max(since, path.stat().st_mtime_ns):
             done += 1
         else:
-            documents.append(DocumentFile(str(path), str(goal), found, path.stat().st_size))
-    say(f"fastattn: {counted(done, 'file')} translated already, {other:,} of other forms left out", err=True)
+            documents.append(DocumentFile(str(path), str(goal), kind, path.stat().st_size))
+    say(f"fastattn: {counted(done, 'file')} translated already, {foreign:,} of other forms left out", err=True)
     return documents
 
 
 def _begin_folder(target: Path, key: str) -> int:
-    """When the folder began to be filled with these translations, in nanoseconds; those of before are none of them."""
+    """The time in ns at which this translation of the folder began; older files are not from it."""
     stamp = target / ".fastattn"
     digest = hashlib.sha256(key.encode()).hexdigest()
     try:
@@ -79,11 +79,11 @@ def _begin_folder(target: Path, key: str) -> int:
 
 
 def _files(folder: Path, but: Path) -> Iterator[Path]:
-    """The files of a folder and its folders, in order, without hidden ones and those of another folder."""
+    """The files of a folder and its subfolders, in order, without hidden ones and without the folder ``but``."""
     for root, folders, files in os.walk(folder):
-        here = Path(root)
-        folders[:] = sorted(one for one in folders if not one.startswith(".") and not _same(here / one, but))
-        yield from (here / one for one in sorted(files) if not one.startswith(".") and (here / one).is_file())
+        parent = Path(root)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _same(parent / name, but))
+        yield from (parent / name for name in sorted(files) if not name.startswith(".") and (parent / name).is_file())
 
 
 def _same(first: Path, second: Path) -> bool:
@@ -99,34 +99,37 @@ def translate_documents(
     progress: Progress,
     **options: Any,
 ) -> str:
-    """Translate them one after the other, and say how many; LineError where some could not be and not ``stops``."""
+    """Translate documents one after the other, and return their count in words.
+
+    stops  whether a document's error is raised; else the next ones follow, and LineError at the end counts the failed
+    """
     from fastattn.documents.translating import translate_document
 
-    if fields and not any(one.form in WITH_FIELDS for one in documents):
+    if fields and not any(document.form in WITH_FIELDS for document in documents):
         raise click.UsageError("--fields is for csv, tsv and jsonl")
-    if output.is_terminal() and any(one.target is None and one.form in ARCHIVES for one in documents):
+    if output.is_terminal() and any(document.target is None and document.form in ARCHIVES for document in documents):
         raise click.UsageError("this would be no text: give -o FILE")
-    failed, first, watched = 0, "", Watched(translator, progress, sum(one.size for one in documents))
+    failed, first, watched = 0, "", Watched(translator, progress, sum(document.size for document in documents))
     for document in documents:
         try:
             name = "standard input" if document.source == "-" else document.source
-            given = fields if document.form in WITH_FIELDS else ()
-            written = translate_document(watched, _read(document), document.form, name=name, fields=given, **options)
+            columns = fields if document.form in WITH_FIELDS else ()
+            result = translate_document(watched, _read(document), document.form, name=name, fields=columns, **options)
             if document.target is None:
-                output.write(written)
+                output.write(result)
             else:
                 _make_folder(os.path.dirname(document.target) or os.curdir)
                 with open_file(document.target) as file:
-                    file.write(written)
+                    file.write(result)
         except FastattnError as error:
             if stops:
                 raise
             failed, first = failed + 1, first or str(error)
         else:
-            if written.kept_characters:
+            if result.kept_characters:
                 progress.clear()
-                kept = counted(written.kept_characters, "character")
-                say(f"fastattn: {name}: {kept} of its text left as before", err=True)
+                unchanged = counted(result.kept_characters, "character")
+                say(f"fastattn: {name}: {unchanged} of its text left as before", err=True)
         watched.finish(document.size)
     if failed:
         raise LineError(f"{failed:,} of {counted(len(documents), 'file')} could not be translated, the first: {first}")
@@ -151,18 +154,18 @@ def _read(document: DocumentFile) -> bytes:
 
 
 class Watched:
-    """A translator whose progress through documents of so many bytes is shown."""
+    """A translator that shows its progress through documents of ``size`` bytes in all."""
 
     def __init__(self, translator: Any, progress: Progress, size: int):
         self._translator, self._progress, self._size = translator, progress, size
         self._begun, self._done, self._files = time.monotonic(), 0, 0
-        self._share = 0.0  # of the file's texts that are translated
+        self._share = 0.0  # translated part of the file's texts
         self.returns_attention = getattr(translator, "returns_attention", True)
 
     def translate_iter(self, texts: Iterable[str], **options: Any) -> Iterator[Any]:
-        listed = list(texts)
-        for number, result in enumerate(self._translator.translate_iter(listed, **options), 1):
-            self._share = number / len(listed)
+        all_texts = list(texts)
+        for number, result in enumerate(self._translator.translate_iter(all_texts, **options), 1):
+            self._share = number / len(all_texts)
             self._show()
             yield result
 
@@ -171,6 +174,6 @@ class Watched:
         self._show()
 
     def _show(self) -> None:
-        done, seconds = self._done / max(1, self._size), time.monotonic() - self._begun
-        left = f", {duration(seconds / done - seconds)} left" if 0 < done < 1 else ""
-        self._progress.show(f"{counted(self._files, 'file')}, {done:.0%}{left}; {self._share:.0%} of this one")
+        share, seconds = self._done / max(1, self._size), time.monotonic() - self._begun
+        remaining = f", {duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
+        self._progress.show(f"{counted(self._files, 'file')}, {share:.0%}{remaining}; {self._share:.0%} of this one")

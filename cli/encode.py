@@ -91,7 +91,7 @@ def encode(
 
     -m names the model. The default is minilm, for English.
     """
-    found = {name: options.pop(name) for name in ("precision", "threads", "device", "processes")}
+    model_options = {name: options.pop(name) for name in ("precision", "threads", "device", "processes")}
     vectors_MD = calibration_vectors(options)
     if form is None and output_path not in (None, "-"):
         suffix = PurePath(output_path).suffix.lower()
@@ -104,15 +104,15 @@ def encode(
         if write is _write_npy and output.is_terminal():
             raise InputError("npy is not for a terminal; name a file with -o")
         start = time.monotonic()
-        encoder, compiling = open_model("Encoder", model, progress, **found)
-        chosen = chosen_vectors(options, vectors_MD, lambda: encoder)
-        lengths = Lengths(encoder, chosen)
+        encoder, compiling = open_model("Encoder", model, progress, **model_options)
+        encode_options = chosen_vectors(options, vectors_MD, lambda: encoder)
+        lengths = Lengths(encoder, encode_options)
         if options["long"] == "error":
             lines.refuse = lengths.refusal
         loaded = time.monotonic()
         progress.enabled &= not output.is_terminal()
-        results = _results(encoder, lines, chosen, lengths, progress, loaded)
-        write(output, results, encoder.encode([], **chosen), on_error == "mark")
+        results = _results(encoder, lines, encode_options, lengths, progress, loaded)
+        write(output, results, encoder.encode([], **encode_options), on_error == "mark")
     if options["long"] in (None, "truncate") and (remark := lengths.remark()):
         say(f"fastattn: {remark}", err=True)
     if verbose:
@@ -123,7 +123,7 @@ def encode(
 def _results(
     encoder: "Encoder", lines: InputLines, options: dict[str, Any], lengths: Lengths, progress: Progress, start: float
 ) -> Iterator[tuple[InputLine, "np.ndarray"]]:
-    """(line, vector_E) of each line, in order; only what the encoder reads ahead is kept."""
+    """(line, vector_E) of each line, in order; only lines that the encoder reads ahead are in memory."""
     for burst in lines.bursts():
         for vector_E in encoder.encode_iter(burst, **options):
             line = lines.finish()
@@ -152,9 +152,9 @@ def _write_csv(output: OutputFile, results: "_Results", none_0E: "np.ndarray", m
 
 
 def _write_npy(output: OutputFile, results: "_Results", none_0E: "np.ndarray", marks: bool) -> None:
-    """A pipe gets everything at the end; a file grows, and its header is rewritten with the number of rows.
+    """Write an array: a file grows, and its header is rewritten with the number of rows; a pipe gets all at the end.
 
-    none_0E  of the type and width of the vectors
+    none_0E  an empty array of the vectors' type and width
     """
     parts: list[bytes] = []
     rows, width, stored = 0, none_0E.shape[1], none_0E.dtype.newbyteorder("<")  # the same on every machine
@@ -171,7 +171,7 @@ def _write_npy(output: OutputFile, results: "_Results", none_0E: "np.ndarray", m
 
 
 def _npy_header(rows: int, width: int, stored: "np.dtype") -> bytes:
-    """Of the same length for any ``rows`` (NumPy pads it for a growing first dimension)."""
+    """The file's header, of the same length for any ``rows`` (NumPy pads it for a growing first dimension)."""
     import io
 
     from numpy.lib import format

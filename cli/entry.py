@@ -19,7 +19,7 @@ from fastattn.cli.printing import say
 from fastattn.errors import FastattnError
 from fastattn.system.option_names import GENERATION, MODEL, SEARCH, TEXTS
 
-# Each is in a file of its name, which is imported when it is asked for: together they take 15 ms.
+# Each command is in a file of its name, which is imported when needed: all imports together take 15 ms.
 COMMANDS = (
     *"translate encode generate caption batch search rerank classify serve".split(),
     *"pull languages inspect verify convert warmup cache".split(),
@@ -55,7 +55,7 @@ class Commands(Group):
                 # One line, without the file's name and line of code that Python prints.
                 warnings.showwarning = lambda text, *place, **more: say(f"fastattn: {_one_line(str(text))}", err=True)
                 code = super().main(args, prog_name, standalone_mode=False)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  what _explain does not know is shown whole
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  an unexpected one is shown with its traceback
             message, code = _explain(error)
             if message is None or os.environ.get("FASTATTN_DEBUG"):
                 import traceback  # slow to import, and rarely needed
@@ -64,7 +64,7 @@ class Commands(Group):
                     say(line, err=True)
             if message:
                 say(f"fastattn: {message}", err=True)
-        # What cannot be written (closed pipe, full disk) must not fail again when Python exits.
+        # Output that cannot be written (closed pipe, full disk) must not fail again when Python exits.
         with contextlib.suppress(ValueError, AttributeError):  # no stdout, or a closed one
             try:
                 sys.stdout.flush()
@@ -74,7 +74,7 @@ class Commands(Group):
 
 
 def _explain(error: BaseException) -> tuple[str | None, int]:
-    """(line to print, exit code) of an expected failure; "" prints nothing, None: a bug of fastattn."""
+    """(line to print, exit code) of a failure; line "": print nothing, None: a bug of fastattn."""
     if isinstance(error, FastattnError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
@@ -94,16 +94,16 @@ def _explain(error: BaseException) -> tuple[str | None, int]:
 
 
 def _name_here(error: click.NoSuchOption) -> str:
-    """The message for an option that another program has, "" for one that is merely unknown."""
+    """The message for an option that another program has; "" for an unknown option."""
     of_calls = GENERATION if error.ctx is not None and error.ctx.info_name == "generate" else SEARCH | TEXTS
     foreign = (MODEL | of_calls).get(error.option_name.lstrip("-").replace("-", "_"), "")
-    there = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
-    here = re.sub(r"^\w+", lambda found: there.get(found[0], found[0]), foreign)
-    return f"no option {error.option_name}; here it is {here}" if foreign else ""
+    options = {} if error.ctx is None else {option.name: option.opts[-1] for option in error.ctx.command.params}
+    own_name = re.sub(r"^\w+", lambda match: options.get(match[0], match[0]), foreign)
+    return f"no option {error.option_name}; here it is {own_name}" if foreign else ""
 
 
 def _is_for_want_of_memory(error: BaseException) -> bool:
-    """Whether an error was caused by lack of memory or address space, though it names something else."""
+    """Whether lack of memory or address space caused an error that names another cause."""
     text = str(error)
     if isinstance(error, RuntimeError) and "can't start new thread" in text:
         return True
@@ -162,7 +162,7 @@ def commands(context: click.Context) -> None:
 
 
 def run() -> None:
-    """The command that the process was started for; UTF-8 whatever the locale."""
+    """Run the process's command, with output in UTF-8 whatever the locale."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""``fastattn generate``: prompts in, what a language model says after each out, as it comes."""
+"""``fastattn generate``: prompts in, a language model's answers out, as they come."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, open_prompts, pace, report
-from fastattn.cli.options import Command, declare, given, open_model
+from fastattn.cli.options import Command, declare, open_model, without_none
 from fastattn.cli.printing import Progress, as_json
 from fastattn.cli.search_options import generation_options, typed_names
 from fastattn.system.files import OutputFile, one_line
@@ -91,11 +91,11 @@ def generate(
     lines = (open_lines if by_line else open_prompts)(prompts, options.pop("input_path"))
     with open_output(options.pop("output_path")) as output, Progress() as progress:
         start = time.monotonic()
-        chosen = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
-        generator, compiling = open_model("Generator", model, progress, **chosen)
+        model_options = {name: options.pop(name) for name in ("precision", "cache_precision", "threads", "device")}
+        generator, compiling = open_model("Generator", model, progress, **model_options)
         if (draft := options.pop("draft_model")) is not None:
-            options["speculate"], _ = open_model("Generator", draft, progress, **chosen)
-        search, loaded = given(**options), time.monotonic()
+            options["speculate"], _ = open_model("Generator", draft, progress, **model_options)
+        search, loaded = without_none(**options), time.monotonic()
         as_prompt: Callable[[str], str] = str
         if chat:  # the template writes the special tokens
             as_prompt, search["special_tokens"] = partial(_conversation, generator.chat_template, system), False
@@ -110,13 +110,13 @@ def generate(
         elif one_answer and not (by_line or json or len(prompts) > 1) and search.get("beam_size", 1) == 1:
             _stream(generator, lines, output, as_prompt, search)
         else:
-            for line, found in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
-                ranked = [found, *found.alternatives]
+            for line, answer in _answers(generator, lines, as_prompt, search | {"return_log_probs": log_probs}):
+                ranked = [answer, *answer.alternatives]
                 if json:
-                    best, *others = map(_record, ranked)
-                    text = as_json({"prompt": line.text} | best | {"alternatives": others})
+                    best, *alternatives = map(_record, ranked)
+                    text = as_json({"prompt": line.text} | best | {"alternatives": alternatives})
                 else:
-                    text = "\n".join(one_line(one.text) for one in ranked)
+                    text = "\n".join(one_line(answer.text) for answer in ranked)
                 _write(output, text + "\n")
                 progress.show(pace(lines, time.monotonic() - loaded))
     if verbose:
@@ -142,29 +142,29 @@ def _stream(
 def _answers(
     generator: Any, lines: InputLines, as_prompt: Callable[[str], str], search: dict[str, Any]
 ) -> Iterator[tuple[InputLine, Any]]:
-    """(line, Generation) for each line, in order; only what the generator reads ahead is kept."""
+    """(line, Generation) for each line, in order; only lines that the generator reads ahead are in memory."""
     for burst in lines.bursts():
-        for found in generator.generate_iter(map(as_prompt, burst), details=True, **search):
-            yield lines.finish(), found
+        for answer in generator.generate_iter(map(as_prompt, burst), details=True, **search):
+            yield lines.finish(), answer
 
 
 def _score(generator: Any, lines: InputLines, output: OutputFile, json: bool, special_tokens: bool) -> None:
     for burst in lines.bursts():
         for text in burst:
-            found = generator.score(text, special_tokens=special_tokens)
-            perplexity = found.perplexity if math.isfinite(found.perplexity) else None
+            scored = generator.score(text, special_tokens=special_tokens)
+            perplexity = scored.perplexity if math.isfinite(scored.perplexity) else None
             lines.finish()
             if json:
-                record = {"text": text, "tokens": found.tokens, "log_probs": found.log_probs.tolist()}
+                record = {"text": text, "tokens": scored.tokens, "log_probs": scored.log_probs.tolist()}
                 _write(output, as_json(record | {"perplexity": perplexity}) + "\n")
             else:
-                _write(output, f"{found.perplexity:.4f}\t{one_line(text)}\n")
+                _write(output, f"{scored.perplexity:.4f}\t{one_line(text)}\n")
 
 
-def _record(found: Any) -> dict[str, Any]:
-    record = {name: getattr(found, name) for name in ("text", "tokens", "score", "finish_reason", "prompt_length")}
-    record["score"] = found.score if math.isfinite(found.score) else None
-    return record if found.log_probs is None else record | {"log_probs": found.log_probs.tolist()}
+def _record(answer: Any) -> dict[str, Any]:
+    record = {name: getattr(answer, name) for name in ("text", "tokens", "score", "finish_reason", "prompt_length")}
+    record["score"] = answer.score if math.isfinite(answer.score) else None
+    return record if answer.log_probs is None else record | {"log_probs": answer.log_probs.tolist()}
 
 
 def _write(output: OutputFile, text: str) -> None:

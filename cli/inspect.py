@@ -55,7 +55,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def model_facts(checkpoint: "Checkpoint") -> Facts:
-    """The contents of a checkpoint: the architecture, the weights, how text becomes ids."""
+    """The facts of a checkpoint: architecture, weights, text settings."""
     from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 
     spec = checkpoint.spec
@@ -65,8 +65,8 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
     yield "model", f"{family} {spec.kind}"
     for name, stack in spec.stacks.items():
         describe = _STACKS.get(stack.kind)
-        other = f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
-        yield name, describe(stack) if describe else other
+        general = f"{stack.kind}, {counted(stack.layers, 'layer')}, width {stack.width}"
+        yield name, describe(stack) if describe else general
     if spec.head is not None:
         yield "head", _describe_head(spec.head, getattr(checkpoint.input, "labels", ()))
     yield from _weight_facts(checkpoint)
@@ -85,16 +85,16 @@ def model_facts(checkpoint: "Checkpoint") -> Facts:
 
 
 def _origin_facts(path: Path) -> Facts:
-    """Licence and makers, as a pull noted them; for another folder the licence that its model card names."""
+    """Licence and makers, from a pulled folder's SOURCE_FILE; for another folder the licence in its model card."""
     from fastattn.weights.download import hub
     from fastattn.weights.download.pull import SOURCE_FILE
 
-    known = {}
+    source = {}
     if (path / SOURCE_FILE).is_file():
         text = (path / SOURCE_FILE).read_text(encoding="utf-8", errors="replace")
-        known = dict(line.partition(": ")[::2] for line in text.splitlines())
-    licence = known.get("licence") or hub.licence(path)
-    for name, value in (("licence", licence), ("origin", known.get("origin", ""))):
+        source = dict(line.partition(": ")[::2] for line in text.splitlines())
+    licence = source.get("licence") or hub.licence(path)
+    for name, value in (("licence", licence), ("origin", source.get("origin", ""))):
         if value:
             yield name, value
 
@@ -103,8 +103,8 @@ _RECURRENCES = {"ssru": "SSRU in place of self-attention", "average-attention": 
 
 
 def _describe_recurrent(stack: "RecurrentSpec") -> str:
-    both = " in both directions" * stack.bidirectional + " from the end" * stack.backward
-    parts = [f"{counted(stack.layers, 'layer')} of {stack.cell}, {stack.units} units{both}"]
+    directions = " in both directions" * stack.bidirectional + " from the end" * stack.backward
+    parts = [f"{counted(stack.layers, 'layer')} of {stack.cell}, {stack.units} units{directions}"]
     if stack.attention is not None:
         heads = f" of {counted(stack.attention.heads, 'head')}" if stack.attention.heads > 1 else ""
         parts.append(f"{stack.attention.score} attention{heads}")
@@ -138,7 +138,7 @@ _STACKS: dict[str, Callable[[Any], str]] = {"attention": _describe_stack, "recur
 
 
 def _describe_head(head: "HeadSpec", labels: Sequence[str]) -> str:
-    """Its rows, its first layer if it has one, its outputs with the first of their labels."""
+    """The head's rows, its first layer if it has one, its outputs and some of their labels."""
     rows = "each row" if head.rows == "each" else "the mean row" if head.rows == "mean" else f"the {head.rows} row"
     inner = [f"a layer of {head.inner_width} ({head.activation})"] if head.inner_width else []
     outputs = counted(head.outputs, "output")
@@ -161,10 +161,10 @@ def _weight_facts(checkpoint: "Checkpoint") -> Facts:
     # models of 4 bits have tables and projections of 8
     count = weight_bytes(checkpoint, precision) if precision == "int4" else _BYTES[precision] * parameters
     size = f"{count / 1e6:,.1f} MB"
-    held = checkpoint.precision
+    stored = checkpoint.precision
     if any(getattr(tensor, "input_scale", None) is not None for tensor in distinct.values()):
-        held += " with scales for its inputs (intgemm)"
-    yield "precision", f"{held} in the file; auto is {precision}, about {size} in memory"
+        stored += " with scales for its inputs (intgemm)"
+    yield "precision", f"{stored} in the file; auto is {precision}, about {size} in memory"
 
 
 def _translation_facts(text: "TranslationText") -> Facts:
@@ -181,28 +181,28 @@ def _translation_facts(text: "TranslationText") -> Facts:
     sizes = f"{len(text.source_vocabulary):,} source, {len(text.target_vocabulary):,} target"
     yield "vocabulary", f"{len(text.source_vocabulary):,}, shared" if shared else sizes
     lacking = " (no sentencepiece model lies beside this checkpoint)" if lacks_sentencepiece(text) else ""
-    own = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
+    pieces = f"characters{', lower case' * text.lowercase}" if text.source_characters else "tokens separated by spaces"
     files = {"sentencepiece": text.source_model, "tokenizer.json": text.tokenizer}
-    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{own}{lacking}")
+    yield "tokenizer", next((kind for kind, data in files.items() if data is not None), f"{pieces}{lacking}")
     yield from _decoding_facts(text.decoding)
 
 
-def _describe_languages(told: "LanguageTokens") -> str:
-    """How such a model is told the languages, with its first one's token."""
-    code, token = next(iter(told.tokens.items()))
-    source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{told.prefix} ..."}[told.source]
+def _describe_languages(form: "LanguageTokens") -> str:
+    """How a multilingual model learns the languages, with the first language's token as example."""
+    code, token = next(iter(form.tokens.items()))
+    source = {"before": f"{token} ... </s>", "after": f"... </s> {token}", "": f"{form.prefix} ..."}[form.source]
     target = {"first": f", the target begins with {token}", "start": f", the target starts from {token}", "": ""}
-    return f"{source.replace('{target}', token)}{target[told.target]} (for {code})"
+    return f"{source.replace('{target}', token)}{target[form.target]} (for {code})"
 
 
 def _decoding_facts(decoding: "DecodingSettings") -> Facts:
     rules = {} if decoding.rules is None else vars(decoding.rules)
     settings = {name: value for name, value in decoding.options().items() if name != "rules"} | rules
     settings |= {"forced_tokens": decoding.forced_tokens} if decoding.forced_tokens else {}
-    listed = ", ".join(
+    text = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )
-    yield "decoding", f"{listed} (the checkpoint's own)" if settings else "the checkpoint asks for nothing of its own"
+    yield "decoding", f"{text} (the checkpoint's own)" if settings else "the checkpoint asks for nothing of its own"
     for remark in decoding.not_followed:
         yield "not followed", remark
 
@@ -235,7 +235,7 @@ def _encoder_facts(text: "EncoderText") -> Facts:
 
 
 def machine_facts() -> Facts:
-    """The CPU, what is compiled for it, and the versions of what computes."""
+    """The facts of this machine: the CPU, the compiled code for it, versions."""
     from fastattn.runtime.threads import thread_limit
     from fastattn.simd.target import TARGET, compiled_features, compiled_name, tiles_refusal
     from fastattn.system.cache_folder import NOWHERE, cache_root
@@ -247,8 +247,8 @@ def machine_facts() -> Facts:
     import numba
     import numpy
 
-    own = f"{os.cpu_count()} CPUs, this process may run on {cpus.affinity}"
-    yield "cpu", f"{compiled_name()} ({platform.machine()}), {own}"
+    counts = f"{os.cpu_count()} CPUs, this process may run on {cpus.affinity}"
+    yield "cpu", f"{compiled_name()} ({platform.machine()}), {counts}"
     yield "quota", "none" if cpus.quota is None else f"time of {cpus.quota.cpus:.3g} CPUs, by {cpus.quota.file}"
     yield "features", " ".join(name for name in _NOTABLE if name in features) or "none of note"
     fma = "with" if TARGET.fma else "without"
@@ -280,7 +280,7 @@ _INSTRUCTIONS = {"dot": "vdpbf16ps", "vnni": "VNNI", "pairs": "pmaddwd", "widene
 
 def _describe_products(precision: str, target: "Target") -> str:
     name: str = getattr(target, precision)
-    known = _INSTRUCTIONS.get(name, name)
+    instructions = _INSTRUCTIONS.get(name, name)
     if precision not in target.tiles:
-        return known
-    return "AMX's tiles" if name == "tiles" else f"AMX's tiles (few rows: {known})"
+        return instructions
+    return "AMX's tiles" if name == "tiles" else f"AMX's tiles (few rows: {instructions})"

@@ -20,25 +20,25 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 
 def exit_on_signals() -> None:
-    """From now on these signals end the process with exit code 128 + their number and no traceback."""
-    # One that the parent chose to ignore (nohup, a background job) stays ignored.
-    wanted = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    wanted = [number for number in wanted if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    read, writing, owned = _channel()
-    watcher = threading.Thread(target=_watch, args=(read, owned, wanted), name="signals", daemon=True)
+    """From now on _SIGNALS end the process with exit code 128 + their number and no traceback."""
+    # A signal that the parent chose to ignore (nohup, a background job) stays ignored.
+    signals = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    signals = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    read, writing, owner = _channel()
+    watcher = threading.Thread(target=_watch, args=(read, owner, signals), name="signals", daemon=True)
     try:
         watcher.start()
     except RuntimeError:  # the system gives no thread: Python's handling, once compiled code returns
-        for number in wanted:
+        for number in signals:
             signal.signal(number, lambda number, frame: _end(number))
         return
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in wanted:
+    for number in signals:
         signal.signal(number, lambda number, frame: None)
 
 
 def leave_signals() -> None:
-    """Undo that, for a server, which finishes what runs when a signal tells it to end."""
+    """Undo ``exit_on_signals``, for a server, which finishes requests in progress when a signal tells it to end."""
     signal.set_wakeup_fd(-1)
     for name in _SIGNALS:
         number = getattr(signal, name, None)
@@ -48,7 +48,7 @@ def leave_signals() -> None:
 
 @contextlib.contextmanager
 def last_words(words: Callable[[], str]) -> Iterator[None]:
-    """Where a signal ends the process inside the block, a line with ``words()`` is written to what is stderr now."""
+    """If a signal ends the process inside the block, write the line ``words()`` to what is stderr at the beginning."""
     try:
         stderr = os.dup(2)
     except OSError:  # there is none
@@ -69,7 +69,7 @@ def last_words(words: Callable[[], str]) -> Iterator[None]:
 
 
 def _channel() -> tuple[Callable[[], bytes], int, Any]:
-    """(reads a byte, waiting for it; descriptor to write to, which does not wait; what owns the descriptors)."""
+    """(a function that waits for a byte; a descriptor to write to without waiting; the descriptors' owner)."""
     if os.name == "posix":
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
@@ -81,10 +81,10 @@ def _channel() -> tuple[Callable[[], bytes], int, Any]:
     return lambda: pair[0].recv(1), pair[1].fileno(), pair
 
 
-def _watch(read: Callable[[], bytes], owned: Any, wanted: list[int]) -> None:
-    """The thread owns the descriptors: were they collected, they could become someone else's."""
+def _watch(read: Callable[[], bytes], owner: Any, signals: list[int]) -> None:
+    """Wait for a signal; the thread keeps the descriptors' owner, so that their numbers are not reused."""
     number = 0
-    while number not in wanted:
+    while number not in signals:
         number = read()[0]
     _end(number)
 

@@ -49,9 +49,9 @@ def languages(json: bool) -> None:
         if json:
             say(as_json({"source": source, "target": target, "models": names, "here": here}))
         else:
-            what = f"{name_of(source)} to {name_of(target)}"
-            say(f"{f'{source}-{target}':<12} {what:<40} {', '.join(names)}{', here' * here}")
+            pair = f"{name_of(source)} to {name_of(target)}"
+            say(f"{f'{source}-{target}':<12} {pair:<40} {', '.join(names)}{', here' * here}")
     if failure is not None:
         raise failure
-    known = {code for pair in pairs for code in pair}
-    say(f"{counted(len(known), 'language')}, {counted(len(pairs), 'pair')}; others go through English", err=True)
+    codes = {code for pair in pairs for code in pair}
+    say(f"{counted(len(codes), 'language')}, {counted(len(pairs), 'pair')}; others go through English", err=True)

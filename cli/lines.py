@@ -1,4 +1,4 @@
-"""Lines of text from arguments, a file, standard input or a pipe, UTF-8 whatever the locale says; their results."""
+"""Lines of text from arguments, a file, standard input or a pipe, in UTF-8 whatever the locale; their results."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ from fastattn.system.records import dataclass
 
 @dataclass
 class InputLine:
-    """A line of the input; ``text`` of an invalid line is as much of it as can be decoded."""
+    """A line of the input; of an invalid line, ``text`` has what can be decoded."""
 
     location: str
     text: str
@@ -34,10 +34,10 @@ class InputLine:
 class InputLines:
     """Lines without their ends, read in bursts, and the outcome of each.
 
-    source    lines with their ends, and None wherever the next one is not ready
+    source    lines with their ends, and None where the next line is not ready
     size      bytes in all, None if unknown
-    on_error  for a line that fails: "stop" raises its error; "skip" and "mark" keep it in its InputLine
-    refuse    why a line fails that can be read, or None: may be set before the first burst
+    on_error  for a line that fails: "stop" raises its error; "skip" and "mark" keep the error in its InputLine
+    refuse    (text) -> the reason to refuse a line, or None; may be set before the first burst
     finished, finished_bytes, finished_characters   counts of the lines that ``finish`` returned
     """
 
@@ -56,7 +56,7 @@ class InputLines:
     def bursts(self) -> Iterator[Iterator[str]]:
         """Yield iterators over the lines' texts; each ends where the next line is not ready.
 
-        Use up one before taking the next. An invalid line is an empty text, or raises InputError.
+        Exhaust an iterator before the next. An invalid line is an empty text, or raises InputError.
         """
         while not self._ended:
             yield self._burst()
@@ -96,7 +96,7 @@ class InputLines:
         return line
 
     def check(self, done: str) -> None:
-        """Raise LineError if lines failed; ``done`` says what was done to the others."""
+        """Raise LineError if lines failed; ``done`` names in the message what they are not, such as "translated"."""
         if self._failed:
             count = f"{self._failed:,} of {counted(self.finished, 'line')}"
             verb = "was" if self._failed == 1 else "were"
@@ -106,7 +106,7 @@ class InputLines:
 def open_lines(texts: tuple[str, ...], path: str | None, on_error: str = "stop", from_file: str = "-i") -> InputLines:
     """The texts given as arguments, else the lines of ``path``, else (None or "-") those of standard input.
 
-    from_file  what the command line has before a file whose lines are meant
+    from_file  the option that reads a file's lines, for a hint
     """
     if texts and path is not None:
         raise click.UsageError("give texts or --input, not both")
@@ -171,8 +171,8 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-# A sender who waits for each answer sends no more until it comes: the lines read so far must be answered at once. A
-# sender who is faster than the work is read without a pause.
+# A sender may wait for each answer: where no more bytes are ready, the lines read so far must be answered at once. A
+# sender that is faster than the work is read without a pause.
 PART = 1 << 16  # bytes: what a pipe holds on Linux
 PARTS_AHEAD = 16  # of a thread that reads
 
@@ -188,13 +188,13 @@ class Polled:
         self._selector.register(file, selectors.EVENT_READ)
 
     def is_ready(self) -> bool:
-        """Whether ``read`` would not have to wait: there are bytes, or the end."""
+        """Whether ``read`` would return at once: bytes are ready, or the end."""
         return bool(self._selector.select(0))
 
     def read(self) -> bytes:
         """The bytes that are ready, or the next ones; b"" at the end."""
         part = None
-        while part is None:  # of a descriptor that is set not to block
+        while part is None:  # from a descriptor in non-blocking mode
             self._selector.select()
             part = self._raw.read(PART)
         return part
@@ -234,30 +234,30 @@ Source = Polled | Threaded
 
 
 def arriving_lines(source: Source, name: str) -> Iterator[bytes | None]:
-    """Yield lines with their ends, and None wherever the next one is not ready.
+    """Yield lines with their ends, and None where the next line is not ready.
 
     A line over LONGEST_LINE is cut, and yielded as soon as it is over. Raises FastattnError where reading fails.
     """
-    held = bytearray()  # of a line that has not ended
-    dropping = new = False  # the rest of a line too long; lines given out since the last None
+    line = bytearray()  # the beginning of a line that has not ended
+    dropping = new = False  # whether the rest of a long line is dropped; whether lines follow the last None
     while part := _next_part(source, name):
-        *ended, begun = part.split(b"\n")
+        *ended, tail = part.split(b"\n")
         for piece in ended:
             if not dropping:
-                yield bytes(held) + piece + b"\n"
-            held.clear()
+                yield bytes(line) + piece + b"\n"
+            line.clear()
             dropping, new = False, True
         if not dropping:
-            held += begun
-        if len(held) > files.LONGEST_LINE:
-            yield bytes(held)
-            held.clear()
+            line += tail
+        if len(line) > files.LONGEST_LINE:
+            yield bytes(line)
+            line.clear()
             dropping = new = True
         if new and not source.is_ready():
             yield None
             new = False
-    if held:
-        yield bytes(held)
+    if line:
+        yield bytes(line)
 
 
 def _next_part(source: Source, name: str) -> bytes:
@@ -271,7 +271,7 @@ def _next_part(source: Source, name: str) -> bytes:
 def open_output(path: str | None) -> Iterator[OutputFile]:
     """Standard output (None or "-"), or a sibling of ``path`` that takes its name when the block succeeds.
 
-    Raises InputError or another FastattnError at once when that cannot be written.
+    Raises InputError or another FastattnError at once if the file cannot be written.
     """
     if path is None or path == "-":
         if sys.stdout is None:
@@ -285,7 +285,7 @@ def open_output(path: str | None) -> Iterator[OutputFile]:
 
 
 def rate(lines: InputLines, seconds: float) -> str:
-    """``1,234 lines, 56.7 lines/s, 890 characters/s``: of the lines that are finished."""
+    """``1,234 lines, 56.7 lines/s, 890 characters/s``, of finished lines."""
     seconds = max(seconds, 1e-9)
     done, characters = lines.finished, lines.finished_characters
     return f"{counted(done, 'line')}, {done / seconds:,.1f} lines/s, {characters / seconds:,.0f} characters/s"
@@ -303,7 +303,7 @@ def pace(lines: InputLines, seconds: float) -> str:
 
 
 def report(lines: InputLines, start: float, loaded: float, compiling: Compiling) -> None:
-    """Print what was done since the model was loaded, and how long that took, on stderr."""
+    """Print on stderr the lines done since the model was loaded, and the time."""
     seconds = time.monotonic() - loaded
     done = f"{rate(lines, seconds)} in {seconds:.2f} s"
     click.echo(f"{done} (loaded in {loaded - start:.2f} s{compiling.remark()})", err=True)

@@ -33,7 +33,7 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command whose options may have headings; those without one come first, as click's own."""
+    """A command whose options may have headings; options without one come first, as click's own do."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One section a heading, in the order in which each first comes."""
@@ -48,20 +48,20 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of commands, listed in the order in which they were added, each with the whole of its first sentence."""
+    """A group of commands, listed in the order in which they were added, each with its whole first sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """As click's, but for a name that is misspelt."""
-        name, known = args[0], self.list_commands(ctx)
-        if name not in known and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}{what_was_meant(name, known)}", ctx)
+        """As click's, with a hint for a misspelt name."""
+        name, names = args[0], self.list_commands(ctx)
+        if name not in names and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}{what_was_meant(name, names)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each command's summary, which click itself would end in "..." where it is longer than a line."""
+        """Each command's summary, uncut: click itself would cut it to a line."""
         commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         rows = [(name, command.get_short_help_str(limit=1000)) for name, command in commands.items() if command]
         with formatter.section("Commands"):
@@ -69,7 +69,7 @@ class Group(click.Group):
 
 
 class _Text(click.ParamType):
-    """Text, UTF-8 whatever the locale, like the arguments to translate."""
+    """Text in UTF-8 whatever the locale."""
 
     name = "text"
 
@@ -81,7 +81,7 @@ class _Text(click.ParamType):
 
 
 TEXT = _Text()
-OPTIONS = "Options"  # the heading of those without one
+OPTIONS = "Options"  # the heading of options without one
 
 
 def _lines(text: str) -> list[str]:
@@ -117,17 +117,17 @@ _COMMON = {
 
 
 def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Command]:
-    """A decorator that gives a command options, written as its help shows them, one a line; more of it is indented.
+    """A decorator that gives a command options, written as its help shows them, one a line; indented lines continue it.
 
-        -t, --threads INTEGER>=1 -> parameter: What it is for. [default: 1]
+        -t, --threads INTEGER>=1 -> parameter: Description. [default: 1]
 
-    The word behind the names is one of TYPES, perhaps with the least number, or choices as [a|b], or what stands for a
-    string; "..." behind it: the option may be given several times. Without one the option is a flag, whose parameter is
-    True where it is given, else False, or by ``-> parameter=VALUE`` that value, else None.
-    ``--threads`` alone is that of _COMMON, ``--precision [a|b]`` with choices of its own. A line without "--" is the
-    heading of those behind it. "[required]" at the end is so too.
+    The word behind the names is one of TYPES, perhaps with a minimum, choices as [a|b], or a metavar of a string; "..."
+    behind it: the option may be repeated. Without a word the option is a flag with the values True and False, or by
+    ``-> parameter=VALUE`` this value and None. A description may end in "[required]". ``--threads`` alone is the option
+    of _COMMON, ``--precision [a|b]`` the same with choices of its own. A line without "--" is the heading of the
+    options behind it.
 
-    attributes  by parameter, what click.option takes and the text does not say
+    attributes  parameter -> further arguments of click.option
     """
     options, heading = [], OPTIONS
     for line in _lines(text):
@@ -145,44 +145,44 @@ def declare(text: str, **attributes: dict[str, Any]) -> Callable[[_Command], _Co
 
 
 def _option(line: str, heading: str, attributes: dict[str, dict[str, Any]]) -> Callable[[_Command], _Command]:
-    declared, _, told = line.partition(": ")
+    declared, _, description = line.partition(": ")
     own_choices = ""
-    if not told:
+    if not description:
         declared, _, own_choices = declared.partition(" ")
-        declared, _, told = _COMMON[declared].partition(": ")
+        declared, _, description = _COMMON[declared].partition(": ")
     declared, _, parameter = declared.partition(" -> ")
     names = [word.rstrip(",") for word in declared.split() if word.startswith("-")]
     kind, *several = own_choices.split() or [word for word in declared.split() if not word.startswith("-")] or [""]
     parameter, _, value = parameter.partition("=")
     parameter = parameter or names[-1].lstrip("-").replace("-", "_")
-    made: dict[str, Any] = {"heading": heading, "multiple": bool(several)}
-    if told.endswith(" [required]"):
-        made["required"], told = True, told.removesuffix(" [required]")
-    elif told.endswith("]") and " [default: " in told:
-        told, _, made["default"] = told[:-1].rpartition(" [default: ")
-        made["show_default"] = True
+    settings: dict[str, Any] = {"heading": heading, "multiple": bool(several)}
+    if description.endswith(" [required]"):
+        settings["required"], description = True, description.removesuffix(" [required]")
+    elif description.endswith("]") and " [default: " in description:
+        description, _, settings["default"] = description[:-1].rpartition(" [default: ")
+        settings["show_default"] = True
     number, _, least = kind.partition(">=")
     if value:
-        made |= {"is_flag": True, "default": None, "flag_value": {"True": True, "False": False}.get(value, value)}
+        settings |= {"is_flag": True, "default": None, "flag_value": {"True": True, "False": False}.get(value, value)}
     elif not kind:
-        made |= {"default": None} if "/" in names[0] else {"is_flag": True}
+        settings |= {"default": None} if "/" in names[0] else {"is_flag": True}
     elif least:
-        made["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number](min=int(least))
+        settings["type"] = {"INTEGER": click.IntRange, "FLOAT": click.FloatRange}[number](min=int(least))
     elif kind.startswith("["):
-        made["type"] = click.Choice(kind[1:-1].split("|"))
+        settings["type"] = click.Choice(kind[1:-1].split("|"))
     else:
-        made |= {"type": TYPES[kind]} if kind in TYPES else {"metavar": kind}
-    made |= attributes.get(parameter, {})
-    return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=told, **made)
+        settings |= {"type": TYPES[kind]} if kind in TYPES else {"metavar": kind}
+    settings |= attributes.get(parameter, {})
+    return click.option(*names, *([] if "/" in names[0] else [parameter]), cls=Option, help=description, **settings)
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """The options that were given; the others keep the API's defaults."""
+def without_none(**options: Any) -> dict[str, Any]:
+    """The options that are not None: the API has the defaults of all further options."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def located(model: str, progress: Progress) -> str:
-    """``model`` itself if it is a path, else the folder of the model of that name, downloaded if need be."""
+    """``model`` itself if it is a path, else the folder of the model of that name, downloaded if missing."""
     if os.path.exists(model):
         return model
     from fastattn.weights.download import named
@@ -217,16 +217,17 @@ def located_encoder(model: str | None, progress: Progress) -> Path:
 
 
 def open_model(kind: str, model: str | None, progress: Progress, **options: Any) -> tuple[Any, Compiling]:
-    """(an object of the public class ``kind``, what was compiled for it); None: the default encoder's.
+    """(an object of the public class ``kind``, what was compiled for it).
 
-    options  of the class; None for each that is not given
+    model    None: the default encoder
+    options  of the class; those that are None are left out
     """
     with loading():
         path = located_encoder(model, progress)
         compiling = Compiling(progress)
         # Imported only after its model is found: Numba comes with it.
-        made = getattr(import_module(_CLASSES[kind]), kind)
-        return made(path, **given(**options)), compiling
+        constructor = getattr(import_module(_CLASSES[kind]), kind)
+        return constructor(path, **without_none(**options)), compiling
 
 
 _CLASSES = {
@@ -265,12 +266,10 @@ def fetched(entry: "CatalogEntry | FirefoxModel", progress: Progress) -> Path:
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Keep the garbage collector out of starting and ending: it would take a sixth of a short command's time.
+    """Stop the garbage collector in the block, and exclude the block's objects from all later collections.
 
-    Imports and a model's construction belong inside: half a million objects, hardly one of which is dropped.
-
-    The collector rests meanwhile and never looks at them again, neither later nor when Python ends; what is made
-    afterwards it looks after as ever.
+    For imports and a model's construction: half a million objects, hardly one of which is dropped. Collections would
+    take a sixth of a short command's time, in part when Python ends.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -20,10 +20,7 @@ def as_json(value: Any, allow_nan: bool = True) -> str:
 
 
 class Compiling:
-    """Says once that kernels are being compiled, which takes a while on the first run; on a terminal also which one.
-
-    Says too if they cannot be stored, so that every run will compile them.
-    """
+    """Says once that kernels are being compiled, and shows on a terminal which; says if they cannot be stored."""
 
     def __init__(self, progress: Progress):
         from fastattn.runtime.compiling import cache_fault, on_compile
@@ -53,7 +50,7 @@ class Compiling:
 
 
 def duration(seconds: float) -> str:
-    """``45 s``, ``3 min``, ``2 h 5 min``: rounded, since it is a guess."""
+    """``45 s``, ``3 min``, ``2 h 5 min``: rounded, since it is an estimate."""
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
     minutes = max(1, round(seconds / 60))

@@ -44,11 +44,11 @@ def pull(names: tuple[str, ...], quality: str | None) -> None:
     if not names:
         width = max(map(len, CATALOG))
         for entry in CATALOG.values():
-            here = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
-            say(f"{entry.name:<{width}}  {entry.kind}, {here}, {entry.licence}: {entry.title}")
+            status = "pulled" if entry.folder.is_dir() else f"{entry.file_size / 1e6:.0f} MB"
+            say(f"{entry.name:<{width}}  {entry.kind}, {status}, {entry.licence}: {entry.title}")
     # a misspelt one is found before the first download
-    found = [name if is_hub_name(name) else _entries(name, quality) for name in names]
-    for models in found:
+    requests = [name if is_hub_name(name) else _entries(name, quality) for name in names]
+    for models in requests:
         if isinstance(models, str):
             _pull_from_hub(models)
         else:

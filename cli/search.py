@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastattn.cli.lines import open_lines, open_output
-from fastattn.cli.options import declare, given, open_model
+from fastattn.cli.options import declare, open_model, without_none
 from fastattn.cli.printing import Progress, as_json
 from fastattn.cli.vector_options import open_array
 from fastattn.errors import InputError
@@ -83,8 +83,8 @@ def search(
     with open_output(None) as output, Progress() as progress:
         corpus_ND = open_array(vectors_path)
         if corpus_ND.ndim != 2 or corpus_ND.dtype not in ("float32", "float16", "int8", "uint8"):
-            wanted = "vectors of float32, float16, int8 or uint8 are expected"
-            raise InputError(f"{vectors_path}: {wanted}, got {corpus_ND.dtype} {corpus_ND.shape}")
+            expected = "vectors of float32, float16, int8 or uint8 are expected"
+            raise InputError(f"{vectors_path}: {expected}, got {corpus_ND.dtype} {corpus_ND.shape}")
         if corpus_ND.dtype.kind == "f" and calibration is not None:
             raise click.UsageError(f"--calibration is for int8 and uint8; {vectors_path} has {corpus_ND.dtype}")
         texts = None if texts_path is None else _texts(texts_path, len(corpus_ND), vectors_path)
@@ -92,15 +92,15 @@ def search(
         from fastattn.vectors.search import semantic_search
 
         progress.clear()
-        searched = {"threads": options["threads"], **given(device=options["device"])}
-        how = _query_options(encoder, corpus_ND, vectors_path, calibration)
-        function = "hamming" if how.get("output_dtype", "float32").endswith("binary") else score_function
+        searched = {"threads": options["threads"], **without_none(device=options["device"])}
+        query_options = _query_options(encoder, corpus_ND, vectors_path, calibration)
+        function = "hamming" if query_options.get("output_dtype", "float32").endswith("binary") else score_function
         decimals, headed = 0 if function == "hamming" else 4, len(queries) != 1
         for burst in lines.bursts():
             while queries_Q := list(islice(burst, TOGETHER)):
-                vectors_QD = encoder.encode_query(queries_Q, **how)
-                found = semantic_search(vectors_QD, corpus_ND, top_k, function, **searched)
-                for query, scores_k, ids_k in zip(queries_Q, found.scores, found.ids, strict=True):
+                vectors_QD = encoder.encode_query(queries_Q, **query_options)
+                nearest = semantic_search(vectors_QD, corpus_ND, top_k, function, **searched)
+                for query, scores_k, ids_k in zip(queries_Q, nearest.scores, nearest.ids, strict=True):
                     rows = [(score, int(row)) for score, row in zip(scores_k, ids_k, strict=True) if row >= 0]
                     shown = [(score, row, None if texts is None else texts(row)) for score, row in rows]
                     table = f"{query}\n" * headed + _as_table(shown, decimals)
@@ -109,19 +109,19 @@ def search(
 
 
 def _texts(path: str, rows: int, vectors_path: str) -> Callable[[int], str]:
-    """A function from a row to its line of a file, which has as many."""
+    """A function from a row to the file's line; InputError unless the file has ``rows`` lines."""
     with open_bytes(path) as file:
         lines = list(raw_lines(file, path))
     if len(lines) != rows:
-        found = f"{path} has {counted(len(lines), 'line')}, {vectors_path} {counted(rows, 'vector')}"
-        raise InputError(f"{found}: expected a line for each")
+        counts = f"{path} has {counted(len(lines), 'line')}, {vectors_path} {counted(rows, 'vector')}"
+        raise InputError(f"{counts}: expected a line for each")
     return lambda row: as_text(lines[row], row + 1, path)
 
 
 def _query_options(encoder: "Encoder", corpus_ND: "np.ndarray", path: str, sample: str | None) -> dict[str, Any]:
-    """Arguments of ``encode_query`` for vectors like those of ``path``; InputError where they are not the model's.
+    """Arguments of ``encode_query`` for vectors like those of ``path``; InputError where the model has none.
 
-    sample  the vectors whose ranges integers divide; bytes are bits without
+    sample  a file of vectors for the ranges of integers; None: bytes are packed bits
     """
     from fastattn.vectors.quantized import calibrated_ranges
 

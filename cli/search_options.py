@@ -104,7 +104,7 @@ Search options
 
 @contextlib.contextmanager
 def typed_names() -> Iterator[None]:
-    """An InputError of the API inside gets the command line's names of the options."""
+    """Inside the block, an InputError of the API gets the command line's names of options."""
     try:
         yield
     except InputError as error:
@@ -112,8 +112,8 @@ def typed_names() -> Iterator[None]:
 
 
 def _as_typed(message: str) -> str:
-    known = click.get_current_context().command.params
-    typed = {option.name: option.opts[-1] for option in known if getattr(option, "heading", OPTIONS) != OPTIONS}
+    parameters = click.get_current_context().command.params
+    typed = {option.name: option.opts[-1] for option in parameters if getattr(option, "heading", OPTIONS) != OPTIONS}
     typed |= {"num_hypotheses": "--num-hypotheses", "source_lang": "--from", "target_lang": "--to"}
     names = "|".join(map(str, typed))
-    return re.sub(rf"\b({names})\b(=?)", lambda found: typed[found[1]] + found[2].replace("=", " "), message)
+    return re.sub(rf"\b({names})\b(=?)", lambda match: typed[match[1]] + match[2].replace("=", " "), message)

@@ -59,18 +59,18 @@ def serve(models: tuple[str, ...], host: str, port: int, idle: float, **options:
         raise FastattnError(f"serve needs {error.name}: pip install 'fastattn[serve]'") from None
     from fastattn.serve.settings import ServerSettings
 
-    named = tuple(map(_named, models))
-    if len(dict(named)) < len(named):
+    named_models = tuple(map(_named, models))
+    if len(dict(named_models)) < len(named_models):
         raise InputError("two models have one name: give them others, NAME=PATH")
     renamed = {"max_characters": "characters", "max_items": "items", "max_requests": "requests", "cors": "origins"}
-    given = {renamed.get(name, name): value for name, value in options.items() if value is not None}
+    settings = {renamed.get(name, name): value for name, value in options.items() if value is not None}
     leave_signals()
-    run_server(ServerSettings(named, idle=60 * idle, **given), host, port)
+    run_server(ServerSettings(named_models, idle=60 * idle, **settings), host, port)
 
 
 def _named(model: str) -> tuple[str, str]:
     """(name, path) of NAME, PATH or NAME=PATH."""
-    name, given, path = model.partition("=")
-    if given and name and path and "/" not in name:
+    name, separator, path = model.partition("=")
+    if separator and name and path and "/" not in name:
         return name, path
     return PurePath(model).stem or model, model

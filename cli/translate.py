@@ -1,5 +1,8 @@
 """``fastattn translate``: lines in, their translations out, in order, each as soon as it is done."""
 
+import hashlib
+import math
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -7,20 +10,30 @@ from typing import Any
 
 import click
 
+from fastattn._version import VERSION
 from fastattn.cli.documents import planned, translate_documents
-from fastattn.cli.known import NAMES, file_contents, known, known_options
 from fastattn.cli.lines import InputLine, InputLines, open_lines, open_output, pace, report
-from fastattn.cli.options import Command, announce_default, declare, given, loading, located, located_entry
-from fastattn.cli.printing import Compiling, Progress, say
+from fastattn.cli.options import Command, announce_default, declare, loading, located, located_entry, without_none
+from fastattn.cli.printing import Compiling, Progress, as_json, say
 from fastattn.cli.search_options import search_options, typed_names
-from fastattn.cli.translations import Printing
 from fastattn.documents.forms import EXTRAS, FORMS
 from fastattn.errors import FastattnError, InputError, WrongModelError
 from fastattn.printable import counted
-from fastattn.system.files import OutputFile
+from fastattn.system.files import OutputFile, one_line
 from fastattn.weights.download import models_between
 
 Options = dict[str, Any]
+# Options for known translations: terms, memories, a cache.
+NAMES = ("glossary", "keep", "guard", "memory", "cache")
+
+known_options = declare("""
+--glossary FILE: Terms and their translations, two columns with a tab between them, or TBX: they come out as it says.
+--keep PATTERN ...: What this regular expression finds stays as it is. May be given several times.
+--guard: Decode loops and what has run away again, without repetitions, and say so.
+--memory FILE: A translation memory (TMX, or two columns with a tab): texts that it has get its translations; --json
+    shows what is like them.
+--cache FILE: Take from FILE what was translated before, and keep there what is new.
+""")
 
 
 @click.command(
@@ -182,16 +195,18 @@ def translate(
         with loading():
             compiling = Compiling(progress)
             progress.show(f"loading {' and '.join([*models, *(entry.name for entry in entries)])}")
-            paths = [located_entry(each, progress) for each in entries] or [located(each, progress) for each in models]
-            named = ("precision", "cache_precision", "threads", "device", "processes")
-            chosen = given(**{key: options.pop(key) for key in named})
-            languages = given(source_lang=source, target_lang=target) if models else {}
+            paths = [located_entry(entry, progress) for entry in entries] or [
+                located(name, progress) for name in models
+            ]
+            keys = ("precision", "cache_precision", "threads", "device", "processes")
+            settings = without_none(**{key: options.pop(key) for key in keys})
+            languages = without_none(source_lang=source, target_lang=target) if models else {}
             if source == AUTO:
-                search = given(**options) | DETAILS
-                translator = _detecting(target, quality, chosen, search, progress, around)
+                search = without_none(**options) | DETAILS
+                translator = _detecting(target, quality, settings, search, progress, around)
             else:
                 pair = _pair(names, source, target)
-                translator, search = _opened(paths, languages, prompt, chosen, given(**options), around, pair)
+                translator, search = _opened(paths, languages, prompt, settings, without_none(**options), around, pair)
             search |= {"return_attention": True} if alignments else {}
             if "return_scores" in search:  # greedy search is faster without scores
                 search["return_scores"] = scores or as_json
@@ -201,10 +216,10 @@ def translate(
         progress.enabled &= not output.is_terminal()
         if lines is None:
             search.pop("details", None)
-            told = output, tuple(filter(None, fields)), on_error == "stop", progress
-            done = translate_documents(translator, documents or [], *told, extras=extras, language=language, **search)
+            call = output, tuple(filter(None, fields)), on_error == "stop", progress
+            count = translate_documents(translator, documents or [], *call, extras=extras, language=language, **search)
             if verbose:
-                say(f"{done} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
+                say(f"{count} in {time.monotonic() - loaded:.2f} s (loaded in {loaded - start:.2f} s)", err=True)
             return
         printing = Printing(output, as_json, scores, options["num_hypotheses"] or 1, on_error == "mark", languages)
         printing.alignments = alignments
@@ -241,7 +256,7 @@ _RENAMED = {"max_decoding_length": "max_new_tokens", "min_decoding_length": "min
 
 
 def _pair(names: Sequence[str], source: str | None, target: str | None) -> tuple[str, str]:
-    """From which language to which models of these names translate, "" where neither options nor names tell."""
+    """(source, target) language of the models, by the options, else by the models' names; "" where unknown."""
     first, last = (re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})", name) for name in (names[0], names[-1]))
     return source or (first[1] if first else ""), target or (last[2] if last else "")
 
@@ -250,56 +265,56 @@ def _opened(
     paths: list[str],
     languages: Options,
     prompt: str | None,
-    chosen: Options,
+    settings: Options,
     search: Options,
     around: Options,
     pair: tuple[str, str],
 ) -> tuple[Any, Options]:
     """(translator, options of its calls): a Translator, a chain of two, or with both languages a language model's.
 
-    around, pair  what is known of translations, and from which language to which they are: ``known``
+    around, pair  options and languages for ``with_known``
     """
-    if prompt is None and "cache_precision" not in chosen:
+    if prompt is None and "cache_precision" not in settings:
         from fastattn.translation.translator import Translator
 
         try:
-            opened = [Translator(path, **chosen) for path in paths]
-            made = opened[0] if len(opened) == 1 else Translator.chain(*opened)
-            return known(made, paths, chosen | languages, around, pair), search | languages | DETAILS
+            opened = [Translator(path, **settings) for path in paths]
+            translator = opened[0] if len(opened) == 1 else Translator.chain(*opened)
+            return with_known(translator, paths, settings | languages, around, pair), search | languages | DETAILS
         except WrongModelError:
             if len(languages) < 2 or len(paths) > 1:
                 raise
     from fastattn.generation.language_model_translator import LanguageModelTranslator
 
-    if "processes" in chosen:
+    if "processes" in settings:
         raise click.UsageError("a language model translates in this process alone: leave out --processes")
     if any(around.values()):
         raise click.UsageError("a language model has no --glossary, --keep, --guard, --memory or --cache")
-    translator = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **chosen)
-    return translator, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
+    translating = LanguageModelTranslator(paths[0], **languages, prompt=prompt, **settings)
+    return translating, {_RENAMED.get(name, name): value for name, value in search.items()} | {"details": True}
 
 
 def _detecting(
-    target: str | None, quality: str | None, chosen: Options, search: Options, progress: Progress, around: Options
+    target: str | None, quality: str | None, settings: Options, search: Options, progress: Progress, around: Options
 ) -> Any:
-    """A translator from any language, each of whose own is begun when it is opened."""
+    """A translator from any language, which opens the models of a language when it first occurs."""
     from fastattn.text.languages import iso_code
     from fastattn.translation.detecting import DetectingTranslator
 
     def open_from(code: str) -> Any:
-        paths = [located_entry(each, progress) for each in models_between(code, target, quality)]
-        translator = _opened(paths, {}, None, chosen, {}, around, (code, target or ""))[0]
+        paths = [located_entry(model, progress) for model in models_between(code, target, quality)]
+        translator = _opened(paths, {}, None, settings, {}, around, (code, target or ""))[0]
         try:
             _begin(translator, search)
         except InputError as error:
-            raise click.UsageError(str(error)) from None  # not of the text that it is opened for
+            raise click.UsageError(str(error)) from None  # the options are wrong, not the text
         return translator
 
     return DetectingTranslator(iso_code(target or ""), open_from)
 
 
 def _begin(translator: Any, search: dict[str, Any]) -> None:
-    """Check the options before any text is read; with a timeout compile kernels, which does not count."""
+    """Check the options before any text is read; compile kernels first if there is a timeout."""
     with typed_names():
         translator.translate_iter((), **search)
     if "timeout" in search:
@@ -309,9 +324,122 @@ def _begin(translator: Any, search: dict[str, Any]) -> None:
 def _results(
     translator: Any, lines: InputLines, options: dict, progress: Progress, start: float
 ) -> Iterator[tuple[InputLine, Any]]:
-    """(line, result) for each line, in order; only what the translator reads ahead is kept."""
+    """(line, result) for each line, in order; only lines that the translator reads ahead are in memory."""
     for burst in lines.bursts():
         for result in translator.translate_iter(burst, return_exceptions=True, **options):
             line = lines.finish(result if isinstance(result, FastattnError) else None)
             progress.show(pace(lines, time.monotonic() - start))
             yield line, result
+
+
+def with_known(
+    translator: Any, paths: list[str], settings: dict[str, Any], options: dict[str, Any], languages: tuple[str, str]
+) -> Any:
+    """The translator inside the wrappers for known translations that the options name.
+
+    paths, settings  the models' folders and options, which identify cached translations
+    languages        (source, target), "" where unknown
+    """
+    if not any(options[name] for name in NAMES):
+        return translator
+    from fastattn.translation.glossary import GlossaryTranslator
+    from fastattn.translation.guarded import GuardedTranslator
+    from fastattn.translation.memory import CachedTranslator, MemoryTranslator
+    from fastattn.translation.term_files import read_glossary, read_memory
+
+    if options["glossary"] or options["keep"]:
+        terms = read_glossary(options["glossary"], *languages) if options["glossary"] else {}
+        translator = GlossaryTranslator(translator, terms, options["keep"])
+    if options["guard"]:
+        translator = GuardedTranslator(translator)
+    if options["memory"]:
+        translator = MemoryTranslator(translator, read_memory(options["memory"], *languages))
+    if options["cache"]:
+        model = [VERSION, *map(_contents, paths), file_contents(options), options["keep"], options["guard"], settings]
+        translator = CachedTranslator(translator, options["cache"], repr(model))
+    return translator
+
+
+def file_contents(options: dict[str, Any]) -> list[Any]:
+    """Digests of the files that options name, which change with the files; of a missing file False or None."""
+    paths = (options["glossary"], options["memory"])
+    return [path and os.path.isfile(path) and _contents(path) for path in paths]
+
+
+def _contents(path: str) -> str:
+    """A digest of a file or a folder: names, sizes and times."""
+    digest = hashlib.sha256()
+    for root, folders, files in os.walk(path) if os.path.isdir(path) else [(os.path.dirname(path), [], [path])]:
+        folders.sort()
+        for name in sorted(files):
+            status = os.stat(os.path.join(root, name))
+            digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _links(line: InputLine, result: Any) -> str:
+    from fastattn.translation.alignment import pharaoh, word_links
+
+    return pharaoh(line.text, result.text, word_links(line.text, result))
+
+
+class Printing:
+    """Writes results one by one, as text or as JSON lines, and flushes each.
+
+    marks      whether to write the reason in place of a failed line
+    languages  of the options, for JSON
+    """
+
+    def __init__(
+        self, output: OutputFile, as_json: bool, scores: bool, hypotheses: int, marks: bool, languages: dict[str, str]
+    ):
+        self.lines = self.marked = self.unsure = 0
+        self.first = self.first_unsure = ""  # the first marked line, and the first of an unsure language
+        self._output = output
+        self._as_json = as_json
+        self._scores = scores
+        self._numbered = hypotheses > 1
+        self._marks, self._languages = marks, languages
+        self.alignments = False  # whether links of words are written too
+
+    def write(self, line: InputLine, result: Any) -> None:
+        self.lines += 1
+        if getattr(result, "language", "") and not result.sure:  # a detected language
+            self.first_unsure = self.first_unsure or f"{line.location}: {result.language} ({result.confidence:.0%})"
+            self.unsure += 1
+        if remarks := getattr(result, "remarks", ()):
+            self.first = self.first or f"{line.location}: {', '.join(remarks)}"
+            self.marked += 1
+        if self._as_json:
+            text = as_json(self._record(line, result), allow_nan=False)
+        elif line.error is not None:
+            text = self._line(f"[not translated: {line.error}]" if self._marks else "", math.nan)
+        else:
+            text = "\n".join(map(self._line, result.hypotheses, result.scores))
+            text += f" ||| {_links(line, result)}" if self.alignments else ""
+        self._output.write((text + "\n").encode("utf-8", "surrogatepass"))
+        self._output.flush()
+
+    def _record(self, line: InputLine, result: Any) -> dict[str, Any]:
+        if line.error is not None:
+            reason = {"error": str(line.error)} if self._marks else {}
+            return {"source": line.text, "translation": "", "hypotheses": []} | reason
+        hypotheses = [
+            {"text": text, "score": score if math.isfinite(score) else None}
+            for text, score in zip(result.hypotheses, result.scores)
+        ]
+        remarks: dict[str, Any] = {"remarks": list(result.remarks)} if hasattr(result, "remarks") else {}
+        remarks |= {"through": result.through[0]} if getattr(result, "through", None) else {}
+        if self.alignments:
+            remarks["alignment"] = _links(line, result)
+        if hasattr(result, "exact"):
+            remarks["memory"] = "exact" if result.exact else [match._asdict() for match in result.near]
+        if hasattr(result, "language"):
+            remarks["detected"] = {"language": result.language, "confidence": round(result.confidence, 3)}
+        return {"source": line.text, "translation": result.text, "hypotheses": hypotheses} | self._languages | remarks
+
+    def _line(self, hypothesis: str, score: float) -> str:
+        text = one_line(hypothesis)
+        if self._scores:
+            text = f"{score:.6f}\t{text}"
+        return f"{self.lines}\t{text}" if self._numbered else text

@@ -1,4 +1,4 @@
-"""What commands that make vectors share: options of a call to an Encoder, lines too long for it, files of vectors."""
+"""Common parts of commands that make vectors: options of a call to an Encoder, long lines, files of vectors."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastattn.cli.options import TEXT, declare, given
+from fastattn.cli.options import TEXT, declare, without_none
 from fastattn.errors import InputError, described
 from fastattn.printable import counted
 from fastattn.system.files import as_text, open_bytes, raw_lines
@@ -47,19 +47,19 @@ def calibration_vectors(options: dict[str, Any]) -> "np.ndarray | None":
 def chosen_vectors(
     options: dict[str, Any], vectors_MD: "np.ndarray | None", encoder_of: "Callable[[], Encoder]"
 ) -> dict[str, Any]:
-    """The options of ``Encoder.encode`` for those of the command line.
+    """The command line's options as options of ``Encoder.encode``.
 
-    encoder_of  called where vectors are calibrated
+    encoder_of  returns the encoder, for the vectors' width; called only with calibration vectors
     """
     pooling = None if options["pooling"] is None else tuple(options["pooling"].split(","))
-    own = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
-    chosen = given(**own, normalize_embeddings=options["normalize"], pooling=pooling)
+    same = {name: value for name, value in options.items() if name not in ("calibration", "pooling", "normalize")}
+    encode_options = without_none(**same, normalize_embeddings=options["normalize"], pooling=pooling)
     if vectors_MD is not None:
         from fastattn.vectors.quantized import calibrated_ranges
 
-        width = encoder_of().encode([], **chosen | {"output_dtype": "float32"}).shape[1]
-        chosen["ranges"] = calibrated_ranges(vectors_MD, width)
-    return chosen
+        width = encoder_of().encode([], **encode_options | {"output_dtype": "float32"}).shape[1]
+        encode_options["ranges"] = calibrated_ranges(vectors_MD, width)
+    return encode_options
 
 
 # Lines, and characters, that are counted together.
@@ -67,9 +67,9 @@ MOST_LINES, MOST_CHARACTERS = 256, 1 << 18
 
 
 class Lengths:
-    """Compares the tokens of lines with what the encoder takes.
+    """Compares the numbers of lines' tokens with the encoder's limit.
 
-    options  of ``Encoder.encode``; those that choose a prompt count
+    options  of ``Encoder.encode``: a prompt counts
     """
 
     def __init__(self, encoder: "Encoder", options: dict[str, Any]):
@@ -85,7 +85,7 @@ class Lengths:
         return self._limit.refusal(exceeded[0]) if exceeded else None
 
     def note(self, text: str) -> None:
-        """Count a line that was encoded, cut perhaps."""
+        """Count an encoded line, which may have been cut."""
         self._lines += 1
         if not self._limit.may_exceed(text):
             return
@@ -114,10 +114,7 @@ FORMATS = {".npy": "npy", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 
 def open_array(path: str) -> "np.ndarray":
-    """The array of a file: a .npy is mapped and not read, JSON lines and CSV have an array's rows.
-
-    Raises InputError where it holds none, or Python objects.
-    """
+    """The array of a file: a .npy is mapped, JSON lines and CSV are read by rows; InputError for other contents."""
     import numpy as np
 
     if (form := FORMATS.get(PurePath(path).suffix.lower(), "npy")) != "npy":
@@ -141,16 +138,16 @@ def _rows(path: str, form: str) -> "np.ndarray":
     with open_bytes(path) as file:
         for number, line in enumerate(raw_lines(file, path), start=1):
             rows.append(_row(as_text(line, number, path), form, f"{path}, line {number}"))
-    found = [row for row in rows if row is not None]
-    widths = sorted({len(row) for row in found})
+    filled = [row for row in rows if row is not None]
+    widths = sorted({len(row) for row in filled})
     if len(widths) > 1:
         raise InputError(f"{path}: rows of one width are expected, got {widths[0]} and {widths[-1]} numbers")
-    whole = bool(found) and all(row.dtype == np.int64 for row in found)
-    array = np.full((len(rows), *(widths or [1])), 0 if whole else np.nan, np.int64 if whole else np.float32)
-    for filled, row in zip(array, rows):
+    is_whole = bool(filled) and all(row.dtype == np.int64 for row in filled)
+    array = np.full((len(rows), *(widths or [1])), 0 if is_whole else np.nan, np.int64 if is_whole else np.float32)
+    for place, row in zip(array, rows):
         if row is not None:
-            filled[:] = row
-    if not whole:
+            place[:] = row
+    if not is_whole:
         return array
     least, most = int(array.min()), int(array.max())
     if least < -128 or most > 255 or (least < 0 and most > 127):
@@ -177,5 +174,5 @@ def _row(line: str, form: str, location: str) -> "np.ndarray | None":
         with np.errstate(over="ignore"):
             return np.array(values, np.float32)  # None becomes NaN
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        wanted = "numbers between commas" if form == "csv" else '{"embedding": [numbers]}'
-        raise InputError(f"{location}: {wanted} expected, got {described(line)}") from None
+        expected = "numbers between commas" if form == "csv" else '{"embedding": [numbers]}'
+        raise InputError(f"{location}: {expected} expected, got {described(line)}") from None

@@ -95,24 +95,24 @@ def verify(
 
             checkpoint = read(path, "encoder")  # of T5; whole, no encoder-decoder but MarianMT is compared
             verification = Verification(path, checkpoint, precision or "auto", bound)
-        chosen = texts or _default_texts(checkpoint)
-        progress.show(f"comparing {counted(len(chosen), 'text')}")
-        comparisons = verification.compare(chosen)
+        compared = texts or _default_texts(checkpoint)
+        progress.show(f"comparing {counted(len(compared), 'text')}")
+        comparisons = verification.compare(compared)
     machine = dict(machine_facts())
     machine = {name: machine[name] for name in ("versions", "cpu", "features", "compiled for")}
     facts = machine, _model_facts(model, checkpoint, verification)
     if as_json:
-        click.echo(_json(*facts, chosen, comparisons))
+        click.echo(_json(*facts, compared, comparisons))
     else:
-        _print_report(*facts, chosen, comparisons)
+        _print_report(*facts, compared, comparisons)
     if not all(comparison.within for comparison in comparisons):
         context.exit(PAST)
 
 
 def _default_texts(checkpoint: "Checkpoint") -> tuple[str, ...]:
-    """The built-in sentences; a translation model's are not long, which would be one sentence over and over.
+    """The built-in sentences; for a translation model without the long text, which repeats one sentence.
 
-    For an encoder, a text of its tokenizer's special tokens too: padding in a text moves the positions of some.
+    For an encoder also a text of its tokenizer's special tokens: padding in a text shifts positions in some models.
     """
     from fastattn.spec.text_spec import EncoderText
 
@@ -166,13 +166,13 @@ def _json(
     machine: dict[str, str], model: dict[str, str], texts: Sequence[str], comparisons: Iterable["Comparison"]
 ) -> str:
     """The report as JSON; null for a number that is not finite."""
-    found = [
+    records = [
         {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(comparison).items()
         }
         for comparison in comparisons
     ]
-    within = all(comparison["within"] for comparison in found)
-    report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": found, "within": within}
+    within = all(comparison["within"] for comparison in records)
+    report = {"machine": machine, "model": model, "texts": list(texts), "comparisons": records, "within": within}
     return as_json(report, allow_nan=False)

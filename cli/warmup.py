@@ -112,7 +112,7 @@ def _translate(translator: Any) -> None:
 
 
 def _search_and_convolve() -> None:
-    """Vectors of each type are searched; images go through each operation, convolutions in each precision and way."""
+    """Search vectors of each type, run each operation of images, and convolutions in each precision and shape."""
     import numpy as np
 
     from fastattn.arguments.images import PixelGrid, Window
@@ -125,9 +125,9 @@ def _search_and_convolve() -> None:
     grid, x_ND, filters_TD = PixelGrid(1, 2, 2), np.ones((4, 32), np.float32), np.ones((9, 32), np.float32)
     window, smaller = Window((3, 3), padding=(1, 1)), Window((1, 1))
     ways = ("float32", smaller), ("float32", window), ("bfloat16", window), ("int8", window), ("int4", window)
-    for precision, taken in ways:
-        weight_FD = np.ones((32, 32 * taken.size[0] * taken.size[1]), np.float32)
-        operations.convolve(x_ND, grid, taken, [operations.pack_linear(weight_FD, None, precision)])
+    for precision, shape in ways:
+        weight_FD = np.ones((32, 32 * shape.size[0] * shape.size[1]), np.float32)
+        operations.convolve(x_ND, grid, shape, [operations.pack_linear(weight_FD, None, precision)])
     operations.convolve_depthwise(x_ND, grid, window, filters_TD)
     operations.pool_windows(x_ND, grid, window, "max")
     operations.sample_pixels(x_ND, grid, np.zeros((1, 1, 2), np.float32), "edge")
@@ -151,7 +151,7 @@ def _recurrent(cell: str, **decoder: Any) -> tuple[RecurrentSpec, RecurrentSpec]
     return encoder, RecurrentSpec(**layer, **decoder, memory=encoder.width, memory_states=encoder.states)
 
 
-# Enough words that kernels which use one thread for little work use all of them; too few for whole batches a thread.
+# Enough words that kernels use all threads, which do little work in one; too few for a whole batch for each thread.
 _LONG = 512
 _TOKENS = ("<unk>", "<s>", "</s>", "▁word")
 
@@ -200,7 +200,7 @@ def _translation_checkpoint(stacks: Iterable[Any], quantized: bool = False) -> "
 
 
 def _checkpoint(spec: Any, text: Any, quantized: bool = False) -> "Checkpoint":
-    """All weights are one, matrices int8 if ``quantized``: only types and shapes matter to kernels."""
+    """All weights are 1, matrices int8 if ``quantized``: kernels are compiled for types and shapes alone."""
     import numpy as np
 
     from fastattn.spec.checkpoint import Checkpoint

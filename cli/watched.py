@@ -1,7 +1,7 @@
-"""Someone to act on an end that the process itself cannot act on: by SIGKILL, or by a library that calls abort.
+"""A process that acts when this one ends by SIGKILL, or by a library that calls abort.
 
-Ray's compiled part does that where it loses its cluster, and its own words are among hundreds of lines of logs. Its
-agents try for a minute after the end of their cluster to tell it of what they lost.
+Ray's compiled part calls abort where it loses its cluster, with an error among hundreds of lines of logs. Its agents
+go on for a minute after their cluster's end.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ from functools import partial
 
 _MARK = "FASTATTN_BATCH"  # in the environment of what the process starts, which children inherit
 _ROUNDS, _PAUSE = 200, 0.05  # seconds
-_LOOK = 2.0  # seconds; a look takes some milliseconds
+_LOOK = 2.0  # seconds between looks, each of which takes some milliseconds
 
 
 @contextlib.contextmanager
 def watched(message: str) -> Iterator[None]:
-    """However the process ends inside the block, or the block itself, the processes that it started there are ended.
+    """End all processes that were started in the block, however the block or this process ends.
 
-    If that is by neither an exception nor a signal that is handled, ``message`` is printed.
+    Print ``message`` if neither an exception nor a handled signal ended this process.
     """
     from fastattn.cli import interrupt  # not in the process that runs this file
 
@@ -40,9 +40,9 @@ def watched(message: str) -> Iterator[None]:
     finally:
         os.close(reading)
 
-    def end(how: bytes) -> None:
+    def end(end_mark: bytes) -> None:
         with contextlib.suppress(OSError):
-            os.write(writing, how)
+            os.write(writing, end_mark)
 
     end_by_signal = partial(end, b"!")
     interrupt.before_end.append(end_by_signal)
@@ -57,58 +57,58 @@ def watched(message: str) -> Iterator[None]:
         process.wait()
 
 
-def _begun(mark: bytes, known: dict[int, bytes]) -> dict[int, bytes]:
-    """Number -> start of the processes with ``mark`` in their environment, of ``known`` ones, and of what descends from
-    them; none where there is no /proc.
+def _descendants(mark: bytes, earlier: dict[int, bytes]) -> dict[int, bytes]:
+    """Number -> start of processes in ``earlier`` or with ``mark`` in their environment, and of their descendants.
 
-    Ray's agents write their titles over their environment: their parent alone shows whose they are, while it lives.
+    Ray's agents overwrite their environment with a title: only their parent shows whose they are, while it lives. Empty
+    without /proc.
     """
     parents: dict[int, int] = {}
     starts: dict[int, bytes] = {}
-    found: set[int] = set()
+    marked: set[int] = set()
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with contextlib.suppress(OSError):  # ended meanwhile, or another user's
             with open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
             number, parents[int(name)], starts[int(name)] = int(name), int(fields[1]), fields[19]
-            if known.get(number) == fields[19] and fields[0] != b"Z":
-                found.add(number)
+            if earlier.get(number) == fields[19] and fields[0] != b"Z":
+                marked.add(number)
             with open(f"/proc/{name}/environ", "rb") as file:
                 if mark in file.read().split(b"\0"):
-                    found.add(number)
+                    marked.add(number)
     count = 0
-    while count < len(found):
-        count = len(found)
-        found |= {number for number, parent in parents.items() if parent in found}
-    return {number: starts[number] for number in found}
+    while count < len(marked):
+        count = len(marked)
+        marked |= {number for number, parent in parents.items() if parent in marked}
+    return {number: starts[number] for number in marked}
 
 
-def _end_all(mark: bytes, known: dict[int, bytes], rounds: int) -> None:
-    """End them all, until so many looks in a row found none: one that is being started lacks the mark for a moment."""
+def _end_all(mark: bytes, earlier: dict[int, bytes], rounds: int) -> None:
+    """Kill these processes until ``rounds`` looks in a row find none: a starting process has no mark for a moment."""
     empty = 0
     for _ in range(_ROUNDS):
-        left = _begun(mark, known)
-        for number in left:
+        running = _descendants(mark, earlier)
+        for number in running:
             with contextlib.suppress(OSError):
                 os.kill(number, signal.SIGKILL)
-        empty = 0 if left else empty + 1
+        empty = 0 if running else empty + 1
         if empty == rounds:
             return
         time.sleep(_PAUSE)
 
 
 def _watch() -> None:
-    """In a process of its own, end what a job has begun and left: MESSAGE NAME=VALUE.
+    """Run as a process with the arguments MESSAGE NAME=VALUE: kill the processes that a job leaves behind.
 
-    Standard input is closed when the job's process has ended: with "." behind the block, with "!" by a signal that it
-    handled, with nothing where it was lost, of which MESSAGE tells.
+    Standard input ends when the job's process has ended: after "." behind the block, after "!" by a handled signal, or
+    empty, and then MESSAGE is printed.
     """
-    mark, known = os.fsencode(sys.argv[2]), dict[int, bytes]()
+    mark, earlier = os.fsencode(sys.argv[2]), dict[int, bytes]()
     last = part = b""
     while True:
-        # A look now and then: once the parent of Ray's agents is gone, nothing shows whose they are.
+        # Look now and then: once the parent of Ray's agents is gone, nothing shows whose they are.
         if os.name == "posix" and not select.select([0], [], [], _LOOK)[0]:
-            known |= _begun(mark, {})
+            earlier |= _descendants(mark, {})
             continue
         last, part = part, os.read(0, 64)
         if not part:
@@ -116,7 +116,7 @@ def _watch() -> None:
     if not last:
         os.write(2, os.fsencode(sys.argv[1]) + b"\n")
     if os.name == "posix":
-        _end_all(mark, known, 1 if last == b"." else 20)
+        _end_all(mark, earlier, 1 if last == b"." else 20)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ FROM_VARIABLES = {
     "fastattn.verification.frameworks",
     "fastattn.vision",
     "fastattn.weights.download.transport",
-    "fastattn.weights.huggingface.encoders.architecture",
+    "fastattn.weights.huggingface.architectures.architecture",
 }
 
 

@@ -18,9 +18,10 @@ from fastattn.spec.quantized import in_memory
 from fastattn.system.cache_folder import cache_root, mark_used
 from fastattn.weights.folder import Awaited, Directory, check_memory, kind_of
 
-# Asked in this order: a sentence-transformers folder is a Hugging Face directory with more in it, and fastattn's own
-# has files of the same names; a PyTorch file is a zip archive, as Argos's are. Each is imported when it is asked:
-# together they take 15 ms.
+# Each has a DESCRIPTION, recognize(path) and read(folder), which raises CheckpointError where a checkpoint is
+# malformed, incomplete or not supported. Tried in this order: a sentence-transformers folder is a Hugging Face
+# directory with more files, fastattn's own has files of the same names, and a PyTorch file is a zip archive, as Argos's
+# are. Each is imported when it is tried: all imports together take 15 ms.
 EXPORTERS: dict[str, Callable[[], Any]] = {
     "fastattn": lambda: import_module("fastattn.weights.native"),
     "sentence-transformers": lambda: import_module("fastattn.weights.huggingface.sentence_transformers"),
@@ -35,13 +36,13 @@ EXPORTERS: dict[str, Callable[[], Any]] = {
 
 
 def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
-    """Read a checkpoint, a folder, an .argosmodel or .gguf file, whichever exporter wrote it; ``part`` as a Folder's.
+    """Read a checkpoint in any format: a folder, or an .argosmodel, .gguf or .pt file.
 
+    part   as a Folder's
     later  whether weight matrices may be UnreadTensors, which are read when they are needed
-    Raises CheckpointError, on one line, where the path is missing, its format unknown (the known ones are listed),
-    a file malformed, or the architecture not supported.
+    Raises CheckpointError for a missing path, an unknown format, a malformed file, an unsupported architecture.
     """
-    from fastattn.spec.tensors import check_tensors  # for what is read, not what an earlier process has kept of it
+    from fastattn.spec.tensors import check_tensors  # a start from the cache does not need it
 
     path = Path(os.path.expanduser(path))  # Path's own fails where there is no such user, or no home
     if path.parent == cache_root() / "checkpoints":
@@ -54,8 +55,9 @@ def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
             _check_sharing(checkpoint, path)
             if later:
                 return checkpoint
-            read = {id(tensor): in_memory(tensor) for tensor in checkpoint.tensors.values()}  # tied ones stay tied
-            return replace(checkpoint, tensors={name: read[id(one)] for name, one in checkpoint.tensors.items()})
+            tensors = checkpoint.tensors
+            loaded = {id(tensor): in_memory(tensor) for tensor in tensors.values()}  # tied ones stay tied
+            return replace(checkpoint, tensors={name: loaded[id(tensor)] for name, tensor in tensors.items()})
         raise CheckpointError(_explain(path))
     except OSError as error:
         check_memory(error, path)
@@ -63,9 +65,9 @@ def read(path: str | Path, part: str = "", later: bool = False) -> Checkpoint:
 
 
 def check(path: Path, awaited: Collection[str]) -> None:
-    """Raise what ``read`` would before it opens one of the files ``awaited``, which are not in the folder yet.
+    """Raise the error that ``read`` would raise before it opens an ``awaited`` file, one not downloaded yet.
 
-    Only what Hugging Face's folders and their like say beside their weights; other formats say little there.
+    Checks Hugging Face's folders and their like; other formats describe little outside their weights.
     """
     exporter = _exporter_of(path, ("fastattn", "sentence-transformers", "huggingface"))
     if exporter is not None:
@@ -74,12 +76,12 @@ def check(path: Path, awaited: Collection[str]) -> None:
 
 
 def _exporter_of(path: Path, names: Iterable[str]) -> Any:
-    """The first of the exporters that recognizes the path; None: none does."""
+    """The first exporter of these ``names`` that recognizes the path, or None."""
     return next((module for name in names if (module := EXPORTERS[name]()).recognize(path)), None)
 
 
 def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
-    """Raise CheckpointError for weights given by so many names that, packed one by one, they would fill the disk."""
+    """Raise CheckpointError where tensors share so much of the file that packing each would fill the disk."""
     from fastattn.weights.containers.zip_archive import MOST_SHARING, SMALLEST_SUSPECT
 
     size = sum(file.stat().st_size for file in checkpoint.files)
@@ -90,16 +92,16 @@ def _check_sharing(checkpoint: Checkpoint, path: Path) -> None:
 
 def _explain(path: Path) -> str:
     """The error message for a path that no exporter recognizes."""
-    known = "; ".join(load().DESCRIPTION for load in EXPORTERS.values())
+    formats = "; ".join(load().DESCRIPTION for load in EXPORTERS.values())
     if not path.exists():
-        return f"{path}: no such file or folder; expected one of: {known}"
+        return f"{path}: no such file or folder; expected one of: {formats}"
     kind = kind_of(path)
     if kind not in ("file", "folder"):
-        return f"{path}: a {kind}, not a checkpoint; expected one of: {known}"
+        return f"{path}: a {kind}, not a checkpoint; expected one of: {formats}"
     if kind == "folder":
         names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        found = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"
-        return f"{path}: not a checkpoint of a known format; expected one of: {known}; {found}"
+        contents = f"found {', '.join(map(ascii, names[:8]))}{more}" if names else "the folder is empty"
+        return f"{path}: not a checkpoint of a known format; expected one of: {formats}; {contents}"
     hint = "; give its folder, not the file" if path.name in ("model.bin", "model.safetensors", "config.json") else ""
-    return f"{path}: not a checkpoint of a known format; expected one of: {known}{hint}"
+    return f"{path}: not a checkpoint of a known format; expected one of: {formats}{hint}"

@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError, OutOfMemoryError
 class Folder(Protocol):
     """The files of one checkpoint. A name is relative and has forward slashes.
 
-    part  "encoder": that is wanted alone, where it is a model by itself beside a decoder (T5); "": all
+    part  "encoder": only the encoder is read, where it can be a model by itself (T5's); "": the whole
     """
 
     part: str
@@ -33,12 +33,14 @@ class Folder(Protocol):
 
 
 class Awaited(Exception):
-    """A file that is not downloaded yet was read: everything before it in the checkpoint is valid."""
+    """Raised where a file that is not downloaded yet is read: all files that were read before it are valid."""
 
 
 class Directory:
-    """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory. Names in
-    ``awaited`` are still to be downloaded: they count as existing, reading one raises Awaited."""
+    """A Folder on disk. Files are mapped: a tensor that needs no conversion costs no time and no memory.
+
+    awaited  names of files that are still to be downloaded: they count as existing, reading one raises Awaited
+    """
 
     def __init__(self, path: Path, awaited: Collection[str] = (), part: str = "") -> None:
         self.path, self.part = path, part
@@ -47,8 +49,8 @@ class Directory:
 
     def names(self) -> list[str]:
         """The names of the files in the folder itself."""
-        there = {entry.name for entry in self.path.iterdir() if entry.is_file()}
-        return sorted(there.union(name for name in self.awaited if "/" not in name))
+        files = {entry.name for entry in self.path.iterdir() if entry.is_file()}
+        return sorted(files.union(name for name in self.awaited if "/" not in name))
 
     def contains(self, name: str) -> bool:
         return name in self.awaited or (self.path / name).exists()
@@ -64,7 +66,7 @@ class Directory:
 
 
 def kind_of(path: Path) -> str:
-    """The kind of a path, links followed: file, folder, FIFO, socket, device or nothing."""
+    """The kind of a path, links followed: file, folder, FIFO, socket or device; "" where nothing is there."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # ValueError: a path with a NUL
@@ -92,7 +94,7 @@ def map_file(path: Path) -> memoryview:
 
 
 def map_opened(stream: IO[bytes], path: Path) -> memoryview:
-    """``map_file`` of one that is open already. Raises OSError, OutOfMemoryError if the system had no memory."""
+    """``map_file`` of an open file. Raises OSError, OutOfMemoryError if the system had no memory."""
     if not os.fstat(stream.fileno()).st_size:
         return memoryview(bytearray())
     try:

@@ -14,15 +14,15 @@ from fastattn.weights.tensor_mapping import Array
 
 
 class ResidualState:
-    """A state dict by timm's names. What is not taken of it is left over."""
+    """A state dict by timm's names; it notes which tensors are not taken."""
 
     def __init__(self, stored: Mapping[str, Array], where: str, prefix: str = ""):
-        self._arrays = {name.removeprefix(prefix): one for name, one in stored.items() if name.startswith(prefix)}
+        self._arrays = {name.removeprefix(prefix): array for name, array in stored.items() if name.startswith(prefix)}
         self._left = {name for name in self._arrays if not name.startswith("fc.")}
         self.where = where
 
     def _shape(self, name: str, sizes: int = 4) -> tuple[int, ...]:
-        """The shape of a tensor of so many axes; of one that is not there zeros."""
+        """The shape of a tensor, which should have so many axes; zeros where it is missing."""
         shape = self._arrays[name].shape if name in self._arrays else (0,) * sizes
         if len(shape) != sizes:
             raise CheckpointError(f"{self.where}: {name} should have {sizes} axes, is {list(shape)}")
@@ -30,7 +30,7 @@ class ResidualState:
 
     @property
     def stem_side(self) -> int:
-        """The side of the first convolution's window; 0: there is none."""
+        """The side of the first convolution's window; 0 without one."""
         return self._shape("conv1.weight")[2]
 
     def _take(self, name: str) -> np.ndarray:
@@ -71,41 +71,41 @@ class ResidualState:
         )
 
     def tensors(self, spec: ResidualSpec, name: str = "encoder") -> dict[str, np.ndarray]:
-        """The tensors by canonical name, batch norms folded; CheckpointError for others, of an unknown variant."""
-        found: dict[str, np.ndarray] = {}
+        """The tensors by canonical name, batch norms folded; CheckpointError where the state dict has more."""
+        tensors: dict[str, np.ndarray] = {}
 
-        def add(ours: str, conv: str, norm: str) -> None:
+        def add(target: str, conv: str, norm: str) -> None:
             mean, variance, weight, bias = (self._take(f"{norm}.{part}") for part in NORM_TENSORS)
             statistics = BatchNorm(mean, variance, weight, bias)
             self._left.discard(f"{norm}.num_batches_tracked")
             weight_FCYX = self._take(conv)
-            if weight_FCYX.ndim != 4 or any(one.shape != weight_FCYX.shape[:1] for one in statistics[:4]):
+            if weight_FCYX.ndim != 4 or any(vector.shape != weight_FCYX.shape[:1] for vector in statistics[:4]):
                 raise CheckpointError(f"{self.where}: {conv} {list(weight_FCYX.shape)} and {norm} do not fit")
             with np.errstate(all="ignore"):  # weights of any size are data
-                weight_FE, found[f"{name}.{ours}.bias"] = statistics.folded(tap_rows(weight_FCYX))
-            found[f"{name}.{ours}.weight"] = weight_FE
+                weight_FE, tensors[f"{name}.{target}.bias"] = statistics.folded(tap_rows(weight_FCYX))
+            tensors[f"{name}.{target}.weight"] = weight_FE
 
         add("stem", "conv1.weight", "bn1")
         numbers = [(stage + 1, block) for stage, blocks in enumerate(spec.blocks) for block in range(blocks)]
         for i, (place, (stage, block)) in enumerate(zip(spec.places, numbers)):
-            theirs, ours = f"layer{stage}.{block}", f"layers.{i}"
+            stored, layer = f"layer{stage}.{block}", f"layers.{i}"
             for k in range(1, 3 + (spec.expansion > 1)):
-                add(f"{ours}.{k}", f"{theirs}.conv{k}.weight", f"{theirs}.bn{k}")
+                add(f"{layer}.{k}", f"{stored}.conv{k}.weight", f"{stored}.bn{k}")
             if place.has_shortcut:
-                add(f"{ours}.shortcut", f"{theirs}.downsample.0.weight", f"{theirs}.downsample.1")
+                add(f"{layer}.shortcut", f"{stored}.downsample.0.weight", f"{stored}.downsample.1")
             if spec.gate != "none":
-                inner = f"{theirs}.se" + ".channel" * (spec.gate == "cbam")
+                inner = f"{stored}.se" + ".channel" * (spec.gate == "cbam")
                 for fc, outputs in (("fc1", place.squeezed), ("fc2", place.outputs)):
                     weight = self._take(f"{inner}.{fc}.weight")
-                    found[f"{name}.{ours}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
+                    tensors[f"{name}.{layer}.gate.{fc}.weight"] = weight.reshape(len(weight), -1)
                     bias = f"{inner}.{fc}.bias"
                     bias_F = self._take(bias) if bias in self._arrays else np.zeros(outputs, np.float32)
                     # CBAM adds an MLP's two results
-                    found[f"{name}.{ours}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
+                    tensors[f"{name}.{layer}.gate.{fc}.bias"] = bias_F * (1 + (spec.gate == "cbam" and fc == "fc2"))
             if spec.gate == "cbam":
-                add(f"{ours}.gate.spatial", f"{theirs}.se.spatial.conv.conv.weight", f"{theirs}.se.spatial.conv.bn")
+                add(f"{layer}.gate.spatial", f"{stored}.se.spatial.conv.conv.weight", f"{stored}.se.spatial.conv.bn")
         if self._left:
-            listed = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
-            problems = "; ".join(first_of(listed, "unexpected"))
+            unexpected = [f"unexpected {name} {list(self._arrays[name].shape)}" for name in sorted(self._left)]
+            problems = "; ".join(first_of(unexpected, "unexpected"))
             raise CheckpointError(f"{self.where}: tensors do not fit a plain residual network: {problems}")
-        return found
+        return tensors

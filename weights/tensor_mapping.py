@@ -1,15 +1,15 @@
-"""Canonical tensors from a file's arrays: a table of the sources of each, one check of all, then the tensors.
+"""Canonical tensors from a file's arrays: a table of the sources of each tensor, a check of all arrays, the tensors.
 
-A key is a canonical name of ``spec.tensors``, its value the ``sources`` by their names in the file. In both, STACK
-stands for the name of the stack, # for a layer's number, * for weight and bias::
+A key of a table is a canonical name of ``spec.tensors``, its value the ``sources`` by their names in the file. In both,
+STACK stands for the name of the stack, # for a layer's number, * for weight and bias::
 
     "STACK.embedding.weight": sources("STACK.embed_tokens.weight"),
     "STACK.layers.#.self_attention.qkv.*": sources("STACK.#.query.*", "STACK.#.key.*", "STACK.#.value.*"),
     "STACK.layers.#.feed_forward.inner.*": sources("STACK.#.fc1.*", transposed=True),
 
-The expected shapes of the arrays follow from the canonical ones. An array that needs no change is not copied; an array
-that a file stores once under several names becomes one tensor. Weight matrices are UnreadTensors, of containers that
-have these.
+The expected shapes of arrays follow from the canonical shapes. An array that needs no change is not copied. An array
+that a file stores once under several names becomes one tensor. Weight matrices are UnreadTensors where the container
+can read rows.
 """
 
 import re
@@ -31,9 +31,9 @@ NAME = re.compile(r"([a-z_]+)(\.layers\.(\d+))?\.(.+?)(?:\.(weight|bias))?")
 
 
 class Array(Protocol):
-    """An array of a file, of any container; converted only when it is read.
+    """An array of a file in any container, converted when it is read.
 
-    One whose matrix need not be read at once has a method ``unread`` too, which returns its UnreadTensor.
+    Where its rows can be read one by one it has a method ``unread`` too, which returns an UnreadTensor.
     """
 
     @property
@@ -65,20 +65,18 @@ class TensorSources:
     ends: tuple[str, str] = ("weight", "bias")  # the file's names for weight and bias
     transposed: bool = False  # matrices are stored as [inputs, outputs]
     flat: bool = False  # a vector of n numbers may be stored as [1, n]
-    skip: int = 0  # how many first rows of an array stay out
-    # (number, count): an array holds the rows of so many tensors of equal shapes; the one wanted
-    piece: tuple[int, int] = (0, 1)
+    skip: int = 0  # how many first rows of an array are left out
+    piece: tuple[int, int] = (0, 1)  # (i, n): an array holds the rows of n tensors of equal shapes; this is number i
     plus: FirstRow | None = None  # added to each row
     offset: float = 0.0  # added to each number
     first: int = 0  # how many first columns of a matrix come last in the tensor
     relu: bool = False  # negative numbers become 0
     # (shape) -> the tensor if the file has none of the arrays; None: they are required
     absent: Callable[[Shape], np.ndarray] | None = None
-    # a convolution's weight is stored as [outputs, inputs, kernel]; 0: it is none. Its rows become those of a linear
-    # layer, whose inputs are side by side for each offset of the kernel
+    # above 0: a convolution's weight, stored as [outputs, inputs, kernel], becomes rows of a linear layer, with the
+    # inputs of each offset of the kernel side by side
     kernel: int = 0
-    # an array has for each of so many heads its rows of queries, of keys and of values, which the tensor has with
-    # all queries first
+    # above 0: an array has the queries, keys and values of one head after the other; the tensor has all queries first
     heads: int = 0
     shape: Shape = ()  # of the canonical tensor
 
@@ -126,8 +124,10 @@ def canonical_tensors(
 def map_tensors(
     table: Mapping[str, TensorSources], spec: ModelSpec, numbers: Mapping[str, Sequence[int | str]] | None = None
 ) -> dict[str, TensorSources]:
-    """The table's entry for each tensor of the architecture, with its names and shape filled in; ``numbers``: what a
-    stack's layers have in the file in place of #; None: their numbers from 0."""
+    """The table's entry for each tensor of the architecture, with its names and shape filled in.
+
+    numbers  of a stack, what the names of its layers have in place of #; None: numbers from 0
+    """
     return map_shapes(table, tensor_shapes(spec), numbers)
 
 
@@ -136,7 +136,7 @@ def map_shapes(
     shapes: Mapping[str, Shape],
     numbers: Mapping[str, Sequence[int | str]] | None = None,
 ) -> dict[str, TensorSources]:
-    """``map_tensors`` of canonical names and their shapes."""
+    """``map_tensors`` for tensors of these canonical names and shapes."""
     parts = {}
     for name, shape in shapes.items():
         stack, layer, number, part, end = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
@@ -150,8 +150,8 @@ def map_shapes(
             number = str(numbers[stack][int(number)])
         last = entry.ends[end == "bias"]
         names = tuple(
-            theirs and theirs.replace("STACK", stack).replace("#", number or "").replace("*", last)
-            for theirs in entry.names
+            source and source.replace("STACK", stack).replace("#", number or "").replace("*", last)
+            for source in entry.names
         )
         parts[name] = replace(entry, names=names, shape=shape)
     return parts
@@ -163,8 +163,10 @@ def canonical_sources(spec: ModelSpec) -> dict[str, TensorSources]:
 
 
 def check_sources(parts: Mapping[str, TensorSources], stored: Mapping[str, Array], where: str, misfit: str) -> None:
-    """Raise one CheckpointError that lists, by the file's names, what is missing, left over or misshapen; ``where`` is
-    its name there, ``misfit`` what does not fit."""
+    """Raise one CheckpointError that lists all arrays that are missing, left over or misshapen.
+
+    where, misfit  how the message names the file, and what does not fit
+    """
     expected: dict[str, Shape] = {}
     for part in parts.values():
         if not part.is_absent(stored):
@@ -180,22 +182,22 @@ def check_sources(parts: Mapping[str, TensorSources], stored: Mapping[str, Array
 @np.errstate(over="ignore", invalid="ignore")
 def make_tensors(parts: Mapping[str, TensorSources], stored: Mapping[str, Array]) -> dict[str, Tensor]:
     """The tensors of a checked mapping."""
-    made: dict[tuple, Tensor] = {}
+    by_sources: dict[tuple, Tensor] = {}
     tensors = {}
     for name, part in parts.items():
-        arrays = tuple(id(stored[theirs]) if theirs and theirs in stored else theirs for theirs in part.names)
+        arrays = tuple(id(stored[source]) if source and source in stored else source for source in part.names)
         is_weight = name.endswith(".weight")  # only weights may be int8
         cut = part.skip, part.piece, part.kernel, part.heads, part.first, part.relu
         key = (arrays, is_weight, part.shape, part.transposed, cut, part.plus, part.offset, part.absent)
-        if key not in made:
-            found = _unread(part, stored) if is_weight and len(part.shape) == 2 else None
-            made[key] = _make(part, stored, is_weight) if found is None else found
-        tensors[name] = made[key]
+        if key not in by_sources:
+            unread_tensor = _unread(part, stored) if is_weight and len(part.shape) == 2 else None
+            by_sources[key] = _make(part, stored, is_weight) if unread_tensor is None else unread_tensor
+        tensors[name] = by_sources[key]
     return tensors
 
 
 def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
-    """The type that holds most of the weights, by (type, size) of each array; float32 if there are none."""
+    """The type of most of the weights, from (type, size) of each array; float32 without arrays."""
     sizes: dict[str, int] = {}
     for dtype, size in arrays:
         sizes[dtype] = sizes.get(dtype, 0) + size
@@ -203,54 +205,54 @@ def main_precision(arrays: Iterable[tuple[str, int]]) -> str:
 
 
 def stored_precision(stored: Mapping[str, Any]) -> str:
-    """``main_precision`` of a container's tensors, whose types are those of safetensors."""
+    """``main_precision`` of tensors whose types have safetensors' names."""
     names = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-    return main_precision((names.get(one.dtype, one.dtype.lower()), len(one.data)) for one in stored.values())
+    return main_precision((names.get(array.dtype, array.dtype.lower()), len(array.data)) for array in stored.values())
 
 
 def _make(part: TensorSources, stored: Mapping[str, Array], is_weight: bool) -> Tensor:
     if part.absent is not None and part.is_absent(stored):
         return part.absent(part.shape)
-    made: Tensor
+    tensor: Tensor
     if len(part.shape) == 1:
         cut = [
             zeros((rows,)) if name is None else stored[name].vector[_rows(part, prod(stored[name].shape))]
             for name, rows in zip(part.names, part.row_counts)
         ]
-        made = cut[0] if len(cut) == 1 else np.concatenate(cut)
+        tensor = cut[0] if len(cut) == 1 else np.concatenate(cut)
     elif part.kernel:
         (name,) = part.source_shapes
         weight_OIC = stored[name].vector.reshape(part.source_shapes[name])
-        made = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
+        tensor = np.ascontiguousarray(weight_OIC.transpose(0, 2, 1)).reshape(part.shape)
     else:
         arrays = [unread(stored[name].matrix(part.transposed)) for name in part.names if name is not None]
-        made = in_memory(_joined([_cut(part, array) for array in arrays]))
+        tensor = in_memory(_joined([_cut(part, array) for array in arrays]))
         if not is_weight:
-            made = as_float32(made)
+            tensor = as_float32(tensor)
     if part.heads:
-        rows_HPKD = as_float32(made).reshape(part.heads, 3, -1, *part.shape[1:])
-        made = np.ascontiguousarray(rows_HPKD.swapaxes(0, 1)).reshape(part.shape)
+        rows_HPKD = as_float32(tensor).reshape(part.heads, 3, -1, *part.shape[1:])
+        tensor = np.ascontiguousarray(rows_HPKD.swapaxes(0, 1)).reshape(part.shape)
     if part.plus is not None:
         row_D = as_float32(stored[part.plus.name].matrix(transposed=False))[0]
-        made = as_float32(made) + row_D * np.float32(part.plus.scale)
+        tensor = as_float32(tensor) + row_D * np.float32(part.plus.scale)
     if part.offset:
-        made = as_float32(made) + np.float32(part.offset)
+        tensor = as_float32(tensor) + np.float32(part.offset)
     if part.first:
-        made = np.roll(as_float32(made), -part.first, axis=1)
+        tensor = np.roll(as_float32(tensor), -part.first, axis=1)
     if part.relu:
-        made = np.maximum(as_float32(made), 0)
-    return made
+        tensor = np.maximum(as_float32(tensor), 0)
+    return tensor
 
 
 def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | None:
-    """What ``_make`` makes of a matrix, to be read by rows, or whole where they are not those of the arrays.
+    """The matrix that ``_make`` makes, read by rows, or whole where its rows are not rows of the arrays.
 
-    None: some of its arrays cannot.
+    None where some of its arrays cannot be read so.
     """
-    found = [getattr(stored.get(name), "unread", None) for name in part.source_shapes]
-    if part.kernel or not found or None in found:
+    readers = [getattr(stored.get(name), "unread", None) for name in part.source_shapes]
+    if part.kernel or not readers or None in readers:
         return None
-    arrays = [call() for call in found if call is not None]
+    arrays = [call() for call in readers if call is not None]
 
     def forget(first: int, last: int) -> None:
         for array in arrays:
@@ -265,7 +267,7 @@ def _unread(part: TensorSources, stored: Mapping[str, Array]) -> UnreadTensor | 
 
 
 def _rows(part: TensorSources, rows: int) -> slice:
-    """Those of an array with so many that go into a tensor."""
+    """The rows of an array that go into the tensor; the array has so many ``rows``."""
     number, count = part.piece
     rows = (rows - part.skip) // count
     return slice(part.skip + number * rows, part.skip + (number + 1) * rows)
@@ -279,8 +281,8 @@ def _cut(part: TensorSources, array: UnreadTensor) -> UnreadTensor:
     int8, begin = array.form == "int8", rows.start
 
     def read(first: int, last: int) -> Tensor:
-        found: Tensor = array.read(begin + first, begin + last)
-        return as_float32(found) if int8 else found
+        rows: Tensor = array.read(begin + first, begin + last)
+        return as_float32(rows) if int8 else rows
 
     def forget(first: int, last: int) -> None:
         array.forget(begin + first, begin + last)
@@ -290,7 +292,7 @@ def _cut(part: TensorSources, array: UnreadTensor) -> UnreadTensor:
 
 
 def _joined(pieces: Sequence[UnreadTensor]) -> UnreadTensor:
-    """The matrices concatenated by rows; int8 or of 4 bits if all are, of blocks if all are of few bits."""
+    """The matrices concatenated by rows: int8 or int4 if all are, of blocks if all have few bits, else float32."""
     if len(pieces) == 1:
         return pieces[0]
     forms = {piece.form for piece in pieces}
@@ -308,13 +310,13 @@ def _joined(pieces: Sequence[UnreadTensor]) -> UnreadTensor:
         ]
 
     def read(first: int, last: int) -> Tensor:
-        found: list[Any] = [piece.read(start, stop) for piece, start, stop in each(first, last)]
+        parts: list[Any] = [piece.read(start, stop) for piece, start, stop in each(first, last)]
         if form == "int4":
-            return Int4Tensor(*map(np.concatenate, zip(*((a.values_FE, a.scales_FG, a.minima_FG) for a in found))))
+            return Int4Tensor(*map(np.concatenate, zip(*((a.values_FE, a.scales_FG, a.minima_FG) for a in parts))))
         if form == "int8":
-            values_FD = np.concatenate([one.values_FD for one in found])
-            return QuantizedTensor(values_FD, np.concatenate([one.multipliers_F for one in found]))
-        return np.concatenate([as_float32(one) for one in found])
+            values_FD = np.concatenate([part.values_FD for part in parts])
+            return QuantizedTensor(values_FD, np.concatenate([part.multipliers_F for part in parts]))
+        return np.concatenate([as_float32(part) for part in parts])
 
     def forget(first: int, last: int) -> None:
         for piece, start, stop in each(first, last):

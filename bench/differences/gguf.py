@@ -15,8 +15,8 @@ from bench.differences.decoders import OWN_SIZES, SIZES
 from bench.differences.folders import OPTION, VOCABULARY, config_of, loaded, write_model
 from bench.differences.gguf_files import SIZE, finish, random_blocks, write_file
 from fastattn.spec.quantized import as_float32
-from fastattn.weights.containers.gguf import read_gguf
-from fastattn.weights.folder import Directory
+from fastattn.weights.containers.gguf import parse_gguf
+from fastattn.weights.folder import map_file
 
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 ROPES: list[dict[str, Any]] = [
@@ -61,7 +61,7 @@ def _blocks(case: Case, folder: Path) -> str:
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     writer.add_tensor("it", data, raw_dtype=Types[name])
     finish(writer)
-    tensor = read_gguf(Directory(folder), "model.gguf").tensors["it"]
+    tensor = parse_gguf(map_file(folder / "model.gguf"), "model.gguf").tensors["it"]
     with np.errstate(all="ignore"):
         ours, expected = tensor.float32(), gguf.quants.dequantize(data, Types[name])
     is_number = ~np.isnan(expected)

@@ -31,10 +31,10 @@ def torch_state(state: Mapping[str, Any] | str | os.PathLike[str], prefix: str) 
 
 def _read(path: Path) -> Mapping[str, Any]:
     from fastattn.weights.containers import pytorch, safetensors
-    from fastattn.weights.folder import Directory
+    from fastattn.weights.folder import map_file
 
     container = safetensors if path.suffix == ".safetensors" else pytorch
-    return container.read_tensors(Directory(path.parent), path.name)
+    return container.parse(map_file(path), str(path))
 
 
 def float32_array(name: str, value: Any) -> np.ndarray:

@@ -13,8 +13,7 @@ from fastattn.layers.attention_inputs import CachedRows, RecordedRows, Rows, Who
 from fastattn.layers.blocks import GrowingTable, Linear, Norm, Sublayer
 from fastattn.layers.parameters import Parameters
 from fastattn.ops.protocol import Ops
-from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec
-from fastattn.spec.stretch import Stretch
+from fastattn.spec.architecture import Alibi, AttentionSpec, Disentangled, PositionSpec, Rotary, StackSpec, Stretch
 
 # From a number of positions to the bias of queries and keys there.
 Bias = Callable[[int], PositionBias | None]

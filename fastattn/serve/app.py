@@ -22,7 +22,7 @@ from fastattn.serve.gate import Gate
 from fastattn.serve.service import Service
 from fastattn.serve.settings import Refusal, ServerSettings
 
-# What any route may answer beside what it is for.
+# Statuses of errors that any route may answer with.
 STATUSES = {
     400: "what is wrong with the request",
     403: "no key, or one that is not known",
@@ -37,7 +37,7 @@ STATUSES = {
 
 
 def make_app(settings: ServerSettings | None = None) -> Any:
-    """The application of settings, or of those that this process was started with."""
+    """The application for these settings, by default those that this process was started with."""
     settings = settings or ServerSettings.published()
     service = Service(settings)
 
@@ -63,20 +63,20 @@ def make_app(settings: ServerSettings | None = None) -> Any:
     paths = {route.path for router in (app, *ROUTERS) for route in router.routes if isinstance(route, Route)}
 
     def known_path(scope: MutableMapping[str, Any]) -> str:
-        found = getattr(scope.get("route"), "path", scope["path"])
-        return found if found in paths else "other"
+        path = getattr(scope.get("route"), "path", scope["path"])
+        return path if path in paths else "other"
 
     gate = Gate(app, settings, error_body, known_path)
     if not settings.origins:
         return gate
-    any_of, told = ["*"], ["Retry-After", "X-Request-ID"]
-    return CORSMiddleware(gate, settings.origins, any_of, any_of, expose_headers=told, max_age=600)
+    any_of, exposed = ["*"], ["Retry-After", "X-Request-ID"]
+    return CORSMiddleware(gate, settings.origins, any_of, any_of, expose_headers=exposed, max_age=600)
 
 
 def _explain(request: Request, error: Exception) -> Response:
     status, message, headers = 500, "the server has a fault, which its log has", dict[str, str]()
     if isinstance(error, RequestValidationError):
-        status, message = 400, "; ".join(_told(one) for one in error.errors()[:3])
+        status, message = 400, "; ".join(_describe(problem) for problem in error.errors()[:3])
     elif isinstance(error, HTTPException):
         status, message, headers = error.status_code, str(error.detail), dict(error.headers or {})
     elif isinstance(error, Refusal):
@@ -88,13 +88,13 @@ def _explain(request: Request, error: Exception) -> Response:
     return JSONResponse(error_body(request.url.path, status, message), status, headers)
 
 
-def _told(problem: Any) -> str:
+def _describe(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"][1:])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
 
 
 async def _metrics() -> Response:
-    """Prometheus' text; of all worker processes, where there are several."""
+    """Metrics in Prometheus' form, of all worker processes."""
     registry = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         registry = CollectorRegistry()

@@ -1,7 +1,7 @@
-"""What every request passes before its dialect sees it, and every answer behind it.
+"""The middleware that every request passes before its dialect, and every answer after it.
 
-Limits, keys, forms, a clock, ids, the log and the metrics. An ASGI middleware of its own, since it reads the body and
-watches whether the client is still there: one that goes away ends its work.
+Limits, keys, forms, a clock, ids, the log and the metrics. It is an ASGI middleware, since it reads the body and
+watches the client: work ends when its client goes away.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from fastattn.serve.settings import HEAD_BYTES, Refusal, ServerSettings, read_ke
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-# Paths that need no key: the page for people, and those that supervisors ask for.
+# Paths that need no key: the page for people, and paths for supervisors.
 OPEN = ("/", "/health", "/frontend/settings")
 ALWAYS = ("/health", "/metrics")  # paths that are answered under any load
-SHARE_OF_STRANGERS = 4
+SHARE_OF_STRANGERS = 4  # one part in so many of the places is for requests whose key is not read yet
 EVENTS = b"text/event-stream"
 FORM = b"application/x-www-form-urlencoded"
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 AUTHORIZATION = re.compile(rb"(?:(?:bearer|deepl-auth-key)\s+)?(\S+)", re.IGNORECASE)
-FIELDS = ("token", "api_key", "auth_key")  # of a query or a body, that hold a key
+FIELDS = ("token", "api_key", "auth_key")  # fields of a query or a body that hold a key
 PART = 1 << 16  # bytes of an answer that are written at once
 CLOSED = 499  # of a client that went away, in the log alone: nginx's number
 
@@ -45,10 +45,10 @@ ACTIVE = Gauge("fastattn_requests_active", "Requests in progress.", multiprocess
 
 
 class KeyQuota:
-    """Characters of texts that a key may have answered a minute; what it has not used comes back bit by bit.
+    """The characters of texts that a key may use a minute; used characters come back bit by bit.
 
     most   0: any number
-    share  of what comes back, for this process
+    share  this process's part of what comes back
     """
 
     def __init__(self, most: int = 0, share: float = 1.0):
@@ -56,12 +56,12 @@ class KeyQuota:
         self._left, self._at, self._taken = float(most), time.monotonic(), 0
 
     def used(self) -> tuple[int, int]:
-        """(characters used of those of a minute, how many those are), or (all that were taken, 0)."""
+        """(characters of this minute in use, the most of a minute), or without a quota (all characters taken, 0)."""
         self._come_back()
         return (math.ceil(self._most - self._left), self._most) if self._most else (self._taken, 0)
 
     def take(self, characters: int) -> None:
-        """Take so many; a Refusal says when there will be as many, if ever."""
+        """Take so many characters; a Refusal says when there will be as many, if ever."""
         self._come_back()
         if self._most and characters > self._most:
             raise Refusal(413, f"this key may have {self._most} characters a minute, the request has {characters}")
@@ -80,8 +80,8 @@ class KeyQuota:
 class Gate:
     """The middleware.
 
-    error_body  of a path, a status and a message, what the answer says in the path's dialect
-    known_path  of a path, the route that metrics count it as
+    error_body  (path, status, message) -> the body of an error in the path's dialect
+    known_path  (scope) -> the route that metrics count the request as
     """
 
     def __init__(
@@ -96,29 +96,29 @@ class Gate:
         keys = read_keys(settings.keys) if settings.keys else {}
         self._keys = {key: KeyQuota(most, 1 / settings.processes) for key, most in keys.items()}
         self._everybody = KeyQuota()
-        # Requests in progress, and those among them of which nobody knows yet who sends them.
+        # Requests in progress, and those among them whose key is not read yet.
         self._active, self._strangers = 0, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, answer = time.perf_counter(), Answer(scope, send)
+        start, answer = time.perf_counter(), Answer(scope, send)
         ACTIVE.inc()
         try:
-            await self._answer(scope, receive, answer, begun + self._settings.timeout)
+            await self._answer(scope, receive, answer, start + self._settings.timeout)
         except Refusal as refusal:
             await answer.refuse(refusal, self._error_body(scope["path"], refusal.status, str(refusal)))
         finally:
             ACTIVE.dec()
-            self._note(scope, answer, time.perf_counter() - begun)
+            self._note(scope, answer, time.perf_counter() - start)
 
     async def _answer(self, scope: Scope, receive: Receive, answer: "Answer", ends: float) -> None:
-        """``ends``: when the clock has run down, by ``time.perf_counter``."""
+        """``ends``: the time limit, by ``time.perf_counter``."""
         head = sum(len(name) + len(value) for name, value in scope["headers"])
-        if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # which came at once
+        if head + len(scope["path"]) + len(scope["query_string"]) > HEAD_BYTES:  # a head that came in one part
             raise Refusal(431, f"a request's line and headers may have {HEAD_BYTES} bytes, these have more")
-        with self._place(scope, self._needs_key(scope) and self._number(_given_key(scope, b"")) < 0):
+        with self._place(scope, self._needs_key(scope) and self._number(_request_key(scope, b"")) < 0):
             try:
                 body = await asyncio.wait_for(self._body(receive), self._settings.timeout)
             except asyncio.TimeoutError:
@@ -136,7 +136,7 @@ class Gate:
 
     @contextmanager
     def _place(self, scope: Scope, is_stranger: bool) -> Iterator[None]:
-        """A place among the requests in progress; those who send a key in the body get a few until it is read."""
+        """A place among the requests in progress; requests with a key in the body share few until it is read."""
         most = self._settings.requests
         if scope["path"] not in ALWAYS and (
             self._active >= most or (is_stranger and self._strangers >= max(1, most // SHARE_OF_STRANGERS))
@@ -173,20 +173,20 @@ class Gate:
     def _needs_key(self, scope: Scope) -> bool:
         return bool(self._keys) and scope["path"] not in OPEN and scope["method"] != "OPTIONS"
 
-    def _number(self, given: bytes) -> int:
-        # all are compared, in a time that does not tell how near a guess is
-        return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, given)), default=-1)
+    def _number(self, candidate: bytes) -> int:
+        # all keys are compared, in a time that does not tell how near a guess is
+        return max((number for number, key in enumerate(self._keys) if hmac.compare_digest(key, candidate)), default=-1)
 
     def _check_key(self, scope: Scope, body: bytes) -> tuple[Any, KeyQuota]:
-        """(who asks, the number of a key or an address, whose characters these are); a Refusal for who may not."""
+        """(the caller: a key's number or an address, its quota); a Refusal for a caller without a valid key."""
         client = scope.get("client")
         if not self._needs_key(scope):
             return client[0] if client else None, self._everybody
-        given = _given_key(scope, body)
-        found = self._number(given)
-        if found < 0:
-            raise Refusal(403, "this key is not known" if given else "a key is needed")
-        return found, list(self._keys.values())[found]
+        key = _request_key(scope, body)
+        number = self._number(key)
+        if number < 0:
+            raise Refusal(403, "this key is not known" if key else "a key is needed")
+        return number, list(self._keys.values())[number]
 
     async def _compute(self, scope: Scope, body: bytes, receive: Receive, answer: "Answer", ends: float) -> None:
         """Have the dialects answer, for as long as the client waits and the clock runs."""
@@ -195,14 +195,14 @@ class Gate:
         async def receive_read() -> MutableMapping[str, Any]:
             if unread:
                 return unread.pop()
-            await asyncio.Event().wait()  # the client's going away is watched below
+            await asyncio.Event().wait()  # whether the client goes away is watched below
             raise AssertionError
 
         work = asyncio.ensure_future(self._app(scope, receive_read, answer.send))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            left = max(0.0, ends - time.perf_counter())
-            await asyncio.wait({work, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            remaining = max(0.0, ends - time.perf_counter())
+            await asyncio.wait({work, gone}, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
             elif gone.done():
@@ -235,17 +235,17 @@ class Gate:
 
 
 class Answer:
-    """What goes to the client: its status, and a header with the request's id, the client's own if it has one."""
+    """The answer to the client, with the request's id in a header: the client's own id if it sent one."""
 
     def __init__(self, scope: Scope, send: Send):
         self._send = send
         self.scope, self.body = scope, b""  # of the request, as it was read
         self.status: int | None = None
         self._streams = False
-        # RFC 9112, 6.3: what follows on such a connection may be smuggled.
+        # RFC 9112, 6.3: further bytes on such a connection may be a smuggled request.
         self._has_two_lengths = bool(_header(scope, b"transfer-encoding") and _header(scope, b"content-length"))
-        given = _header(scope, b"x-request-id").decode("latin-1")
-        self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        client_id = _header(scope, b"x-request-id").decode("latin-1")
+        self.id = client_id if REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -256,12 +256,12 @@ class Answer:
                 message["headers"].append((b"connection", b"close"))
         body = message.get("body", b"")
         last = max(0, len(body) - 1) // PART * PART
-        for start in range(0, last, PART):  # a client that does not take them has an end of its own
+        for start in range(0, last, PART):  # the server's clock runs for each part
             await self._send({"type": message["type"], "body": body[start : start + PART], "more_body": True})
         await self._send({**message, "body": body[last:]} if last else message)
 
     async def refuse(self, refusal: Refusal, body: dict[str, Any]) -> None:
-        """Answer with a refusal; a stream that has begun gets it as its last event, anything else can only be cut."""
+        """Answer with a refusal: as the last event of a stream that has begun; another begun answer is cut off."""
         if self.status is None:
             await JSONResponse(body, refusal.status, refusal.headers)(self.scope, _no_more, self.send)
         elif self._streams:
@@ -285,7 +285,7 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 
 def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
-    """The request, a form as JSON: a field given several times is a list."""
+    """The request, with a form as JSON: a repeated field is a list."""
     if not _header(scope, b"content-type").lower().startswith(FORM):
         return scope, body
     if scope["method"] == "GET":  # the deepl package's
@@ -296,14 +296,14 @@ def _as_json(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
         raise Refusal(400, f"the form cannot be read: {printable(str(error))}") from None
     fields_read = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
     read = json.dumps(fields_read, ensure_ascii=False).encode()
-    others = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
-    headers = [*others, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
+    kept_headers = [(key, value) for key, value in scope["headers"] if key not in (b"content-type", b"content-length")]
+    headers = [*kept_headers, (b"content-type", b"application/json"), (b"content-length", str(len(read)).encode())]
     return {**scope, "headers": headers}, read
 
 
 def _check_surrogates(body: bytes) -> None:
     """A Refusal for JSON with half of a surrogate pair, which no text holds."""
-    with suppress(json.JSONDecodeError, RecursionError):  # whoever reads it says so
+    with suppress(json.JSONDecodeError, RecursionError):  # the dialect reports these
         try:
             json.dumps(json.loads(body), ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
@@ -312,7 +312,7 @@ def _check_surrogates(body: bytes) -> None:
 
 
 def _without_keys(body: bytes) -> str:
-    """A request's JSON without its keys; nothing of what is no JSON, where they cannot be told from the rest."""
+    """A request's JSON with its keys hidden; "no JSON" for another body, in which keys cannot be found."""
 
     def hidden(fields: list[tuple[str, Any]]) -> dict[str, Any]:
         return {name: "..." if name in FIELDS else value for name, value in fields}
@@ -323,10 +323,10 @@ def _without_keys(body: bytes) -> str:
         return "no JSON" if body else ""
 
 
-def _given_key(scope: Scope, body: bytes) -> bytes:
-    """The key that a request has: in its Authorization, query, path or body, as each dialect has it; b"" if none."""
-    if found := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
-        return found[1]
+def _request_key(scope: Scope, body: bytes) -> bytes:
+    """The request's key, from its Authorization, query, path or body, as the dialects send it; b"" if none."""
+    if match := AUTHORIZATION.fullmatch(_header(scope, b"authorization").strip()):
+        return match[1]
     query = parse_qs(scope["query_string"].decode("latin-1"))
     for name in filter(query.__contains__, FIELDS):
         return query[name][0].encode()

@@ -1,4 +1,4 @@
-"""The models of a server: loaded at its start or when they are first asked for, and put away again."""
+"""The models of a server: loaded at its start or at first use, and closed when idle."""
 
 import asyncio
 import os
@@ -21,23 +21,23 @@ from fastattn.text.languages import iso_code
 from fastattn.translation.translator import Translator
 from fastattn.weights import download, read
 
-SCARCE = 1 << 29  # bytes of memory that are left: then models that nobody uses go
+SCARCE = 1 << 29  # bytes of free memory: with less, unused models are closed
 
 
 class ServedModel:
-    """A model by its name, and who uses it."""
+    """A model by its name, with the number of its users."""
 
     def __init__(self, name: str, path: str):
         self.name, self.path = name, path
         self.model: Any = None
-        self.kind: type = object  # until the checkpoint was looked at
-        self.pairs: tuple[tuple[str, str], ...] = ()  # of languages, ISO 639-1, that a translator has
-        self.names_languages = False  # whether a call tells it the languages
+        self.kind: type = object  # until ``look`` was called
+        self.pairs: tuple[tuple[str, str], ...] = ()  # a translator's languages, (source, target) by ISO 639-1
+        self.names_languages = False  # whether calls pass it the languages
         self.users, self.used = 0, time.monotonic()
         self.loading: asyncio.Future[None] | None = None
 
     def look(self) -> None:
-        """See what the checkpoint is; raises what loading it would."""
+        """Find the model's kind; raises the errors that loading it would."""
         checkpoint = read(download.resolve(self.path), later=True)
         self.kind, text = _kind_of(checkpoint), checkpoint.text
         if isinstance(text, TranslationText):
@@ -46,35 +46,35 @@ class ServedModel:
 
 
 class ModelStore:
-    """Models by name, each loaded once whoever asks for it first."""
+    """Models by name, each loaded once for all requests."""
 
     def __init__(self, settings: ServerSettings):
         self._settings = settings
         self.served = {name: ServedModel(name, path) for name, path in settings.models}
 
     async def load_all(self, keep_going: bool) -> None:
-        """Look at all models, and load them unless the server is lazy.
+        """Find the kinds of all models, and load them unless the server is lazy.
 
-        keep_going  without a model that has gone since the server began: a worker that takes another's place serves the
-                    rest, where one that cannot start would end the server
+        keep_going  whether to go on without a model that cannot be loaded: a worker that replaces another should serve
+                    the rest, since one that cannot start would end the server
         """
-        for one in self.served.values():
+        for served in self.served.values():
             try:
-                await asyncio.to_thread(one.look)
+                await asyncio.to_thread(served.look)
                 if not self._settings.lazy:
-                    async with self.use(one.name):
+                    async with self.use(served.name):
                         pass
             except FastattnError as error:
                 if not keep_going:
                     raise
-                sys.stderr.write(f"fastattn: {one.name} is not served by process {os.getpid()}: {error}\n")
+                sys.stderr.write(f"fastattn: {served.name} is not served by process {os.getpid()}: {error}\n")
 
-    def named(self, kinds: Sequence[type]) -> list[str]:
-        return [one.name for one in self.served.values() if one.kind in kinds]
+    def names_of(self, kinds: Sequence[type]) -> list[str]:
+        return [served.name for served in self.served.values() if served.kind in kinds]
 
     def find(self, name: str | None, *kinds: type) -> str:
-        """The name of a model of one of the kinds: the one asked for, or where there is but one, that one."""
-        names = self.named(kinds)
+        """The name of a model of these kinds: ``name``, by default the only one; Refusal where there is none."""
+        names = self.names_of(kinds)
         if not names:
             raise Refusal(404, f"this server has no model for that: {' or '.join(kind.__name__ for kind in kinds)}")
         if name is None and len(names) > 1:
@@ -85,53 +85,53 @@ class ModelStore:
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[Any]:
-        one = self.served[name]
-        one.users += 1
+        served = self.served[name]
+        served.users += 1
         try:
-            while one.model is None:  # loading goes on where a client that asked first goes away
-                if one.loading is None:
-                    one.loading = asyncio.ensure_future(self._load(one))
-                await asyncio.shield(one.loading)
-            yield one.model
+            while served.model is None:  # loading goes on where a client that asked first goes away
+                if served.loading is None:
+                    served.loading = asyncio.ensure_future(self._load(served))
+                await asyncio.shield(served.loading)
+            yield served.model
         finally:
-            one.users -= 1
-            one.used = time.monotonic()
+            served.users -= 1
+            served.used = time.monotonic()
 
-    async def _load(self, one: ServedModel) -> None:
+    async def _load(self, served: ServedModel) -> None:
         if available_memory() < SCARCE:
             self.put_away(older_than=0.0)
         try:
-            kind: Any = one.kind
+            kind: Any = served.kind
             more = {"processes": 1} if kind in (Translator, Encoder) else {}
-            one.model = await asyncio.to_thread(
-                kind, one.path, self._settings.precision, self._settings.threads, **more
+            served.model = await asyncio.to_thread(
+                kind, served.path, self._settings.precision, self._settings.threads, **more
             )
         except FastattnError as error:
-            raise Refusal(503, f"{one.name} cannot be loaded: {error}") from None
+            raise Refusal(503, f"{served.name} cannot be loaded: {error}") from None
         finally:
-            one.loading = None
+            served.loading = None
 
     def put_away(self, older_than: float) -> None:
-        """Close models that nobody uses nor has used for so many seconds."""
-        for one in self.served.values():
-            if one.model is not None and not one.users and time.monotonic() - one.used >= older_than:
-                one.model.close()
-                one.model = None
+        """Close models without users that were not used for so many seconds."""
+        for served in self.served.values():
+            if served.model is not None and not served.users and time.monotonic() - served.used >= older_than:
+                served.model.close()
+                served.model = None
 
     async def put_away_idle(self) -> None:
-        """Do so as long as the server runs."""
+        """Close idle models as long as the server runs."""
         while self._settings.idle:
             await asyncio.sleep(self._settings.idle / 4)
             self.put_away(self._settings.idle)
 
 
 def _pairs(name: str, text: TranslationText) -> tuple[tuple[str, str], ...]:
-    """The languages, source and target, that a model's name says, such as de-en, else its files."""
+    """A model's pairs of languages, (source, target), from its name, such as de-en, else from its files."""
     if text.languages is not None:
         codes = sorted({iso_code(code) for code in text.languages.tokens})
         return tuple((source, target) for source in codes for target in codes if source != target)
-    source, found, target = name.partition("-")
-    if found and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
+    source, separator, target = name.partition("-")
+    if separator and 2 <= len(source) <= 3 and 2 <= len(target) <= 3:
         return ((iso_code(source.lower()), iso_code(target.lower())),)
     return ((iso_code(text.source_language), iso_code(text.target_language)),) if text.source_language else ()
 

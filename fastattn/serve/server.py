@@ -28,8 +28,8 @@ LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\
 class ClockedConnection(H11Protocol):
     """uvicorn's h11, which bounds incomplete headers, with clocks for heads and for answers.
 
-    A head that takes longer gets a 408; a client that does not take its answer is cut off; one that has sent its
-    request and shuts its side of the connection is answered.
+    A slow head gets a 408. A client that does not take its answer is cut off. A client that has sent its request and
+    shuts its side of the connection is answered.
     """
 
     _clock: asyncio.TimerHandle | None = None
@@ -37,7 +37,7 @@ class ClockedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # the clock runs for whatever the system has not taken
+        transport.set_write_buffer_limits(0)  # the clock runs for all bytes that the system has not taken
         self._run_clock()
 
     def pause_writing(self) -> None:
@@ -50,9 +50,10 @@ class ClockedConnection(H11Protocol):
             self._write_clock.cancel()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open: a closed one looks the same until something is written to it.
+        """Whether the connection stays open, which a half-closed one does.
 
-        So an interim answer is written, which clients of HTTP/1.1 pass over and a closed connection refuses.
+        A closed connection looks the same until something is written to it. So an interim answer is written: clients
+        of HTTP/1.1 ignore it, a closed connection refuses it.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["http_version"] != "1.1":
@@ -82,7 +83,7 @@ class ClockedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _run_clock(self) -> None:
-        """Let it run as long as a head is awaited, from its first byte on or from the connection's beginning."""
+        """Run the clock while a head is awaited, from its first byte on or from the connection's beginning."""
         if self.conn.their_state is not h11.IDLE:
             self._stop_clock()
         elif self._clock is None:
@@ -101,18 +102,18 @@ class ClockedConnection(H11Protocol):
 
 
 class Workers(Multiprocess):
-    """uvicorn's worker processes; what one that died was at is no longer counted.
+    """uvicorn's worker processes; the requests of a worker that died are no longer counted as active.
 
-    On Linux each listens at a socket of its own, among which the system shares connections: at one that all share, the
-    first to wake takes them all.
+    On Linux each worker listens at a socket of its own, and the system shares connections among them: at one shared
+    socket, the first worker to wake takes all.
     """
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket):
-        self._given: list[socket.socket] = []
+        self._handed_over: list[socket.socket] = []
         self._family, self._address = listening.family, listening.getsockname()
         if sys.platform == "linux":
-            listening.close()  # it has shown that nobody else listens there
-            listening = self._bound()  # and this one holds the port
+            listening.close()  # it has shown that the port was free
+            listening = self._bound()  # this socket holds the port
         self._listening = listening
         super().__init__(config, [listening])
 
@@ -120,26 +121,26 @@ class Workers(Multiprocess):
     def sockets(self) -> list[socket.socket]:
         if sys.platform != "linux":
             return [self._listening]
-        self._given.append(self._bound())
-        return self._given[-1:]
+        self._handed_over.append(self._bound())
+        return self._handed_over[-1:]
 
     @sockets.setter
     def sockets(self, sockets: list[socket.socket]) -> None:
         pass
 
     def _bound(self) -> socket.socket:
-        made = socket.socket(self._family)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.bind(self._address)
-        without_delay(made)
-        made.set_inheritable(True)
-        return made
+        bound = socket.socket(self._family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(self._address)
+        without_delay(bound)
+        bound.set_inheritable(True)
+        return bound
 
     def _leave_to_workers(self) -> None:
-        """Close the sockets here: one that stayed open would go on listening when its worker dies."""
-        while self._given:
-            self._given.pop().close()
+        """Close this process's copies: an open socket would go on listening when its worker dies."""
+        while self._handed_over:
+            self._handed_over.pop().close()
 
     def init_processes(self) -> None:
         super().init_processes()
@@ -155,7 +156,10 @@ class Workers(Multiprocess):
 
 
 def without_delay(listening: socket.socket) -> None:
-    """An answer is written in two parts. What is accepted inherits this; one process has it from asyncio."""
+    """Set TCP_NODELAY, which accepted connections inherit: an answer is written in two parts.
+
+    A single process gets it from asyncio.
+    """
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -175,15 +179,15 @@ def uvicorn_options(settings: ServerSettings, host: str, port: int) -> dict[str,
 
 
 def run_server(settings: ServerSettings, host: str, port: int) -> None:
-    """Serve until SIGTERM or an interrupt; what runs then is finished, within ``settings.timeout``.
+    """Serve until SIGTERM or an interrupt; requests in progress are finished, within ``settings.timeout``.
 
-    Raises CheckpointError and the like for models, InputError for keys that cannot be had, FastattnError where nothing
-    can listen.
+    Raises CheckpointError and the like for models, InputError for an unreadable keys file, FastattnError where the port
+    cannot be used.
     """
     if settings.keys:
         read_keys(settings.keys)
     for name, path in settings.models:
-        ServedModel(name, path).look()  # what is wrong with it is said before anything starts
+        ServedModel(name, path).look()  # report a faulty model before anything starts
     if settings.processes > 1 and settings.threads is None:
         settings = replace(settings, threads=max(1, default_threads() // settings.processes))
     settings.publish()

@@ -1,4 +1,4 @@
-"""The few calls that all dialects are made of: they find a model, check a request's size, and wait for answers."""
+"""The calls that all dialects use: they find a model, check a request's size, and wait for answers."""
 
 import asyncio
 import math
@@ -23,18 +23,18 @@ from fastattn.text.languages import iso_code
 from fastattn.translation.alignment import WordLink, word_links
 from fastattn.translation.translator import Translator
 
-# Who asks, for shares of the work: a key or an address. Set by the gate for all that a request awaits.
+# The request's caller, a key or an address, among whom work is shared. The gate sets it for each request.
 CALLER: ContextVar[Hashable] = ContextVar("caller", default=None)
-# Whose characters the texts are, in the same way: ``gate.KeyQuota``.
+# The caller's ``gate.KeyQuota``, which the gate sets too.
 CHARACTERS: ContextVar[Any] = ContextVar("characters")
 MOST_ALTERNATIVES = 16
-TOGETHER = 16  # texts that are scored between two looks at whether the client is still there
+TOGETHER = 16  # texts that are scored between two checks whether the client is still there
 AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class Detected:
-    """A language by its code, and how sure that is, 0 to 100."""
+    """A language by its code, with a confidence from 0 to 100."""
 
     language: str
     confidence: float
@@ -42,7 +42,7 @@ class Detected:
 
 @dataclass(frozen=True)
 class Translated:
-    """A text's translation; ``detected`` where its language was asked to be found, ``links`` if they were asked for."""
+    """A text's translation; ``detected`` if the source was AUTO, ``links`` if the request wants them."""
 
     text: str
     source: str
@@ -53,7 +53,7 @@ class Translated:
 
 
 class Service:
-    """What a server can do with its models, for several requests at once."""
+    """A server's models, for several requests at once."""
 
     def __init__(self, settings: ServerSettings):
         self.settings, self.models = settings, ModelStore(settings)
@@ -62,17 +62,17 @@ class Service:
 
     @lazy
     def pairs(self) -> dict[tuple[str, str], str]:
-        """(source, target) -> the name of the first model that translates so; asked for when all were looked at."""
-        names = self.models.named((Translator,))
+        """(source, target) -> the name of the first model that translates so; valid once all kinds are known."""
+        names = self.models.names_of((Translator,))
         return {pair: name for name in reversed(names) for pair in self.models.served[name].pairs}
 
     @lazy
     def sources(self) -> dict[str, list[str]]:
-        """target -> the languages that are translated to it."""
-        found: dict[str, list[str]] = {}
+        """target -> the languages that models translate to it."""
+        sources: dict[str, list[str]] = {}
         for source, target in sorted(self.pairs):
-            found.setdefault(target, []).append(source)
-        return found
+            sources.setdefault(target, []).append(source)
+        return sources
 
     async def translate(
         self,
@@ -89,33 +89,35 @@ class Service:
         target, pairs = known_code(target), self.pairs
         sources = self.sources.get(target)
         if not sources:
-            raise Refusal(400, f"no model translates to {target!r}; to {listed(self.sources)}")
+            raise Refusal(400, f"no model translates to {target!r}; to {list_codes(self.sources)}")
         detected: list[Detected | None] = [None] * len(texts)
         if source == AUTO:
             detected = [(await self.detect(text, sources))[0] for text in texts]
-        codes = [known_code(source, sources) if one is None else one.language for one in detected]
+        codes = [known_code(source, sources) if guess is None else guess.language for guess in detected]
         for code in codes:
             if (code, target) not in pairs:
-                raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {listed(sources)}")
+                raise Refusal(400, f"no model translates from {code!r} to {target!r}; from {list_codes(sources)}")
         charge()
         if alternatives:
             options["num_hypotheses"] = alternatives + 1
-        found: list[Any] = [None] * len(texts)
+        translations: list[Any] = [None] * len(texts)
         for code in dict.fromkeys(codes):
-            chosen = [b for b, one in enumerate(codes) if one == code]
+            positions = [b for b, used in enumerate(codes) if used == code]
             async with self.models.use(pairs[code, target]) as model:
                 beam = max(model.default_options.beam_size, alternatives + 1)
-                how = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
+                arguments = {"beam_size": beam, "details": True, "caller": CALLER.get(), "return_attention": with_links}
                 if self.models.served[pairs[code, target]].names_languages:
-                    how |= {"source_lang": code, "target_lang": target}
-                asked = partial(model.translate_async, **how)
-                for b, one in zip(chosen, await asked([texts[b] for b in chosen], **options)):
-                    links = tuple(word_links(texts[b], one)) if with_links else ()
-                    found[b] = Translated(one.text, code, target, tuple(one.hypotheses[1:]), detected[b], links)
-        return found
+                    arguments |= {"source_lang": code, "target_lang": target}
+                call = partial(model.translate_async, **arguments)
+                for b, result in zip(positions, await call([texts[b] for b in positions], **options)):
+                    links, hypotheses = word_links(texts[b], result) if with_links else (), result.hypotheses[1:]
+                    translations[b] = Translated(
+                        result.text, code, target, tuple(hypotheses), detected[b], tuple(links)
+                    )
+        return translations
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
-        """The likely languages of a text, most likely first; ``among`` these, each as sure as it is among all."""
+        """The likely languages of a text, most likely first, only those ``among`` if given; confidence is among all."""
         from fastattn.text.detecting import likely_languages
 
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
@@ -126,25 +128,25 @@ class Service:
     async def embed(
         self, texts: Sequence[Any], model: str | None, *, truncate: bool, count: bool = False, **options: Any
     ) -> tuple[np.ndarray, int, str]:
-        """(float32 vectors [texts, dimension], tokens of all, 0 unless counted, the model's name).
+        """(float32 vectors [texts, dimension], the number of tokens, 0 unless ``count``, the model's name).
 
-        texts     or lists of token ids of the model's vocabulary
+        texts     texts, or lists of token ids of the model's vocabulary
         truncate  whether a longer text is cut; else it is refused
         """
         name = self.models.find(model, Encoder)
         async with self.models.use(name) as encoder:
-            read = [one if isinstance(one, str) else encoder.decode(one) for one in texts]
+            read = [text if isinstance(text, str) else encoder.decode(text) for text in texts]
             charge = self.check_size(read)
-            how = {"long": "truncate" if truncate else "error", **options}
-            if (wanted := options.get("truncate_dim") or 0) > encoder.dimension:
-                raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {wanted}")
+            arguments = {"long": "truncate" if truncate else "error", **options}
+            if (dimensions := options.get("truncate_dim") or 0) > encoder.dimension:
+                raise Refusal(400, f"dimensions should be at most {encoder.dimension}, are {dimensions}")
             charge()
-            vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **how)
+            vectors_BD = await encoder.encode_async(read, caller=CALLER.get(), **arguments)
             tokens = int((await asyncio.to_thread(encoder.count_tokens, read)).sum()) if count else 0
         return vectors_BD, tokens, name
 
     async def rank(self, query: str, texts: Sequence[str], raw: bool, truncate: bool) -> list[dict[str, Any]]:
-        """The texts' numbers and scores for the query, best first."""
+        """The texts' rows and scores for the query, best first."""
         charge = self.check_size([query, *texts])
         async with self.models.use(self.models.find(None, CrossEncoder)) as model:
             await asyncio.to_thread(_check_lengths, model, [(query, text) for text in texts], truncate)
@@ -153,23 +155,23 @@ class Service:
             ranked = []
             for at in range(0, len(texts), TOGETHER):
                 part = await asyncio.to_thread(score, texts[at : at + TOGETHER])
-                ranked += [one | {"corpus_id": one["corpus_id"] + at} for one in part]
-            return sorted(ranked, key=lambda one: (math.isnan(one["score"]), -one["score"], one["corpus_id"]))
+                ranked += [entry | {"corpus_id": entry["corpus_id"] + at} for entry in part]
+            return sorted(ranked, key=lambda entry: (math.isnan(entry["score"]), -entry["score"], entry["corpus_id"]))
 
     async def classify(self, texts: Sequence[tuple[str, ...]], truncate: bool) -> list[list[dict[str, Any]]]:
         """The labels of each text or pair and their probabilities, most probable first."""
-        charge = self.check_size(["".join(one) for one in texts])
+        charge = self.check_size(["".join(text) for text in texts])
         async with self.models.use(self.models.find(None, TextClassifier)) as model:
             await asyncio.to_thread(_check_lengths, model, texts, truncate)
             charge()
             labels: list[Any] = [None] * len(texts)
-            for alone in (True, False):
-                chosen = [b for b, one in enumerate(texts) if (len(one) == 1) == alone]
-                for at in range(0, len(chosen), TOGETHER):
-                    part = chosen[at : at + TOGETHER]
-                    read = [texts[b][0] if alone else texts[b] for b in part]
-                    for b, found in zip(part, await asyncio.to_thread(model.classify, read)):
-                        labels[b] = found
+            for is_single in (True, False):
+                positions = [b for b, text in enumerate(texts) if (len(text) == 1) == is_single]
+                for at in range(0, len(positions), TOGETHER):
+                    part = positions[at : at + TOGETHER]
+                    read = [texts[b][0] if is_single else texts[b] for b in part]
+                    for b, ranked in zip(part, await asyncio.to_thread(model.classify, read)):
+                        labels[b] = ranked
             return labels
 
     async def tokenize(self, texts: Sequence[str], special: bool) -> list[list[TextToken]]:
@@ -201,7 +203,7 @@ class Service:
                 yield piece
 
     def check_size(self, texts: Sequence[str]) -> Callable[[], None]:
-        """What takes the texts from the quota of who asks, when all else is checked.
+        """A function that takes the texts' characters from the caller's quota, to be called after all checks.
 
         Raises a Refusal for more texts, or more characters, than one request may have.
         """
@@ -214,7 +216,7 @@ class Service:
 
 
 def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool) -> None:
-    """Raise a Refusal for a text, or a pair, that the model would cut, unless that is asked for."""
+    """Raise a Refusal for a text, or a pair, that the model would cut, unless ``truncate``."""
     for number, text in enumerate(() if truncate else texts):
         tokens = len(model.tokenize(text[0])) if len(text) == 1 else model.count_pair_tokens([text])[0]
         if tokens > model.max_length:
@@ -223,16 +225,17 @@ def _check_lengths(model: Any, texts: Sequence[tuple[str, ...]], truncate: bool)
 
 
 def known_code(code: str, among: Sequence[str] = ()) -> str:
-    """A language by the code that models here have: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
+    """A language by the code of models here: "PT-BR" is "pt", "zh-TW" is "zh-Hant".
 
-    among  codes that it may be: of a source in a script that no model names, the language without it
+    among  known codes: a code with a script that is not among them becomes the language without it
     """
     if not code.isascii() or not 0 < len(code.strip()) <= 32:
         raise InputError("a language should be a code such as en")
-    found = iso_code(code.strip().lower())
-    return found if found in among else next((one for one in among if one == found.partition("-")[0]), found)
+    language = iso_code(code.strip().lower())
+    plain = language.partition("-")[0]
+    return plain if plain in among and language not in among else language
 
 
-def listed(codes: Any) -> str:
+def list_codes(codes: Any) -> str:
     """Codes as an error lists them."""
     return ", ".join(sorted(set(codes))) or "nothing: this server has no translation model"

@@ -1,4 +1,4 @@
-"""What a server is told when it starts, as plain data that its worker processes get too."""
+"""A server's settings, as plain data that its worker processes get too."""
 
 import json
 import os
@@ -13,9 +13,9 @@ HEAD_BYTES = 16 << 10  # the most of a request's line and headers
 
 
 class Refusal(FastattnError):
-    """A request that is answered by an HTTP status, one of 4xx or 5xx, and a line.
+    """An answer to a request by an HTTP status of 4xx or 5xx, and a line.
 
-    retry_after  seconds after which it may be tried again; None: it is of no use
+    retry_after  seconds after which the client may try again; None: trying again is of no use
     """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None):
@@ -44,26 +44,26 @@ class ServerSettings:
 
     @property
     def body_bytes(self) -> int:
-        """The most bytes of a request's body: characters as JSON may write them, and what stands around each text."""
+        """The most bytes of a request's body: characters as JSON may escape them, and JSON around each text."""
         return 12 * self.characters + 64 * self.items + 4096
 
     def publish(self) -> None:
-        """Put them where ``published`` finds them, in this process and those that it starts."""
+        """Make the settings available to ``published``, in this process and its children."""
         os.environ[VARIABLE] = json.dumps(asdict(self))
 
     @classmethod
     def published(cls) -> "ServerSettings":
-        found = json.loads(os.environ[VARIABLE])
-        found["models"], found["origins"] = tuple(map(tuple, found["models"])), tuple(found["origins"])
-        return cls(**found)
+        fields = json.loads(os.environ[VARIABLE])
+        fields["models"], fields["origins"] = tuple(map(tuple, fields["models"])), tuple(fields["origins"])
+        return cls(**fields)
 
 
 def read_keys(path: str) -> dict[bytes, int]:
-    """key -> characters a minute, 0 without a quota, of a file with a key a line, perhaps a blank and its quota.
+    """key -> characters a minute (0: no quota), of a file with a key a line, perhaps a blank and the quota.
 
-    Empty lines and those that begin with # are none. Raises InputError for a file that cannot be read, or other lines.
+    Empty lines, and lines that begin with #, are skipped. Raises InputError for a file or a line that cannot be read.
     """
-    found: dict[bytes, int] = {}
+    quotas: dict[bytes, int] = {}
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             words = line.split()
@@ -71,7 +71,7 @@ def read_keys(path: str) -> dict[bytes, int]:
                 continue
             if len(words) > 2 or not all(word.isascii() and word.isdecimal() for word in words[1:]):
                 raise InputError(f"{path}, line {number}: expected a key, perhaps a blank and its characters a minute")
-            found[words[0].encode()] = int(words[1]) if len(words) == 2 else 0
-    if not found:
+            quotas[words[0].encode()] = int(words[1]) if len(words) == 2 else 0
+    if not quotas:
         raise InputError(f"{path}: has no key")
-    return found
+    return quotas

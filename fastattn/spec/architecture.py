@@ -1,10 +1,9 @@
 """Architectures as plain data, which loaders write and models read; ``spec.tensors`` has their tensors."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.checks import check_cap, check_counts, check_known, check_layers
-from fastattn.spec.stretch import Stretch
 from fastattn.system.records import dataclass
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "swish", "tanh", "sigmoid", "relu_squared", "mish")
@@ -14,11 +13,37 @@ POSITIONS = ("none", "table", "sinusoid", "rotary", "alibi", "relative", "disent
 # Replacements of a decoder's self-attention: a simpler simple recurrent unit (Kim 2019), or the average attention
 # network (Zhang 2018).
 RECURRENCES = ("ssru", "average-attention")
-# The rows that a head takes of a sentence: one of them, their mean, or each.
+# The rows of a sentence that a head takes: the first or last, their mean, or each.
 HEAD_ROWS = ("first", "last", "mean", "each")
-# Beyond any model's. Sums of all positions and token types are one table, which takes as many times the file's bytes.
+# More than any model has. The sums of positions and token types are one table, as many times the file's positions.
 MOST_TOKEN_TYPES = 16
 GREATEST = 2**31 - 1  # of a distance
+STRETCHES = ("yarn", "llama3", "longrope")
+
+
+def check_known(label: str, name: str, choices: Iterable[str]) -> None:
+    """Raise a CheckpointError that lists the known names unless ``name`` is one of them."""
+    if name not in choices:
+        raise CheckpointError(f"unknown {label} {name!r}; known: {', '.join(choices)}")
+
+
+def check_counts(least: int, **counts: int) -> None:
+    expected = f"be at least {least}" if least else "not be negative"
+    for name, count in counts.items():
+        if count < least:
+            raise CheckpointError(f"{name} should {expected}, is {count}")
+
+
+def check_cap(name: str, cap: float) -> None:
+    if not (cap == 0 or 1e-30 < cap < 1e30):
+        raise CheckpointError(f"{name} should be 0 or between 1e-30 and 1e30, is {cap:g}")
+
+
+def check_layers(action: str, numbers: Sequence[int], layers: int) -> None:
+    """Raise CheckpointError unless all layers that should do ``action`` are among the ``layers`` that there are."""
+    for number in numbers:
+        if not 0 <= number < layers:
+            raise CheckpointError(f"layer {number} should {action}, but there are {layers} layers")
 
 
 @dataclass(frozen=True)
@@ -29,10 +54,10 @@ class AttentionSpec:
     key_heads: int
     head_width: int
     query_scale: float | None = None  # of the scores; None: 1 / sqrt(K)
-    scale_by_layer: bool = False  # the first layer has that scale, the second half of it, the third a third (GPT-2)
+    scale_by_layer: bool = False  # layer n, counted from 1, has the scale divided by n (GPT-2)
     head_norms: bool = False  # root mean square norms of each query's and key's head (Henry 2020), before positions
-    norms_after_positions: bool = False  # head norms: HunYuan
-    norms_of_all_heads: bool = False  # head norms: one of all queries together, one of all keys (OLMo 2)
+    norms_after_positions: bool = False  # head norms come after positions (HunYuan)
+    norms_of_all_heads: bool = False  # head norms: one norm over all queries, one over all keys (OLMo 2)
     softcap: float = 0.0  # a scaled score s becomes softcap * tanh(s / softcap) (Gemma Team 2024); 0: no cap
 
     def __post_init__(self) -> None:
@@ -61,7 +86,7 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class FeedForwardSpec:
-    """Two linear layers with an activation between; gated: a third, of the input, multiplies it (Shazeer 2020)."""
+    """Two linear layers, an activation between; gated: a third layer's output multiplies it (Shazeer 2020)."""
 
     inner_width: int
     activation: str = "relu"
@@ -82,7 +107,7 @@ class NormSpec:
     before: bool = True  # x + f(norm(x)), else norm(x + f(x))
     final: bool = True
     embedding: bool = False
-    first: bool = True  # before: False if the first block's self-attention has none, since the embedding's serves it
+    first: bool = True  # before: False if the embedding's norm serves the first block's self-attention
     output: bool = False  # before: x + norm(f(norm(x))), a norm of what is added too (Ding 2021)
     input: bool = True  # output: False: x + norm(f(x)), the norm of what is added alone (OLMo 2)
 
@@ -92,6 +117,30 @@ class NormSpec:
             raise CheckpointError("norms after each sublayer go with no other norms of sublayers")
         if not (self.input or self.output):
             raise CheckpointError("a sublayer has a norm of its input, its output or both")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Scaled rotary positions, for texts longer than in training: slow pairs of dimensions rotate slower still."""
+
+    kind: str  # from STRETCHES: YaRN (Peng 2023, section 3.2), Llama 3's form, LongRoPE (Ding 2024): a divisor a pair
+    factor: float  # by which the slow pairs are slowed
+    length: int  # of the longest texts of training
+    slow: float  # rotations within ``length``: pairs with fewer get the whole factor
+    fast: float  # pairs with more rotations get none of the factor, pairs between ``slow`` and ``fast`` a part
+    whole: bool = True  # yarn: whether the range between begins and ends at whole pairs
+    size: float = 1.0  # multiplies sines and cosines
+    divisors: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_known("stretch of rotary positions", self.kind, STRETCHES)
+        numbers = (self.factor, self.length, self.slow, self.fast, self.size, *self.divisors)
+        if not (all(1e-30 < number < 1e30 for number in numbers) and self.slow < self.fast):
+            raise CheckpointError(
+                f"stretched rotary positions need numbers above zero and below 1e30, the slow turns fewer than the "
+                f"fast, got factor {self.factor:g}, length {self.length:g}, turns {self.slow:g} and {self.fast:g}, "
+                f"size {self.size:g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -105,9 +154,9 @@ class Rotary:
     stretch: Stretch | None = None
 
     def __post_init__(self) -> None:
-        kind, found = ("", ()) if self.stretch is None else (self.stretch.kind, self.stretch.divisors)
-        if kind == "longrope" and len(found) != self.width // 2:
-            raise CheckpointError(f"LongRoPE needs {self.width // 2} factors, got {len(found)}")
+        kind, divisors = ("", ()) if self.stretch is None else (self.stretch.kind, self.stretch.divisors)
+        if kind == "longrope" and len(divisors) != self.width // 2:
+            raise CheckpointError(f"LongRoPE needs {self.width // 2} factors, got {len(divisors)}")
         if kind == "yarn" and self.base <= 1:
             raise CheckpointError(f"stretched rotary positions need a base above 1, got {self.base:g}")
         if not all(1e-30 < number < 1e30 for number in (self.base, self.scale)):
@@ -117,7 +166,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Layers whose rows see only their surroundings (Beltagy 2020): ``before`` keys and, in an encoder, ``after``."""
+    """Layers whose rows see a window (Beltagy 2020) of keys ``before`` and, in an encoder, ``after`` them."""
 
     layers: tuple[int, ...]
     before: int
@@ -145,11 +194,11 @@ class Alibi:
 
 @dataclass(frozen=True)
 class Disentangled:
-    """Attention to rows of distances (He 2021, section 3.1); each term at least once."""
+    """Attention to rows of distances (He 2021, section 3.1), by one term or both."""
 
     to_position: bool = True  # queries with keys of distances
     to_content: bool = True  # keys with queries of distances
-    shared: bool = False  # they are made by the projections of the rows, not by ones of their own
+    shared: bool = False  # the projections of tokens' queries and keys project distances too
     norm: bool = False  # the table of distances has a norm
 
     def __post_init__(self) -> None:
@@ -160,7 +209,7 @@ class Disentangled:
 
 @dataclass(frozen=True)
 class Convolution:
-    """norm(first block(x) + activation(convolution of x)), of an encoder's embedded rows (He 2021, larger sizes)."""
+    """norm(first block(x) + activation(convolution of x)), x an encoder's embedded rows (He 2021, larger sizes)."""
 
     width: int  # of its kernel, odd: rows that it sees
     activation: str = "tanh"
@@ -183,12 +232,12 @@ class PositionSpec:
     rotary: Rotary | None = None  # None: on the whole head
     layers_without: tuple[int, ...] = ()  # rotary: the layers that have no positions (Yang 2025)
     alibi: Alibi | None = None
-    # relative: of distances, the last of all from max_distance on (T5); disentangled: each way, 0: a row a distance
+    # relative: buckets of distances, the last from max_distance on (T5); disentangled: each way, 0: one a distance
     buckets: int = 0
     max_distance: int = 0
     of_each_layer: bool = False  # relative: each layer has buckets of its own (UMT5), not all the same
     learned: bool = False  # relative, disentangled: a table is added to the embedding too (MPNet)
-    padding: int = -1  # an encoder's id that has the table's first row and does not count (RoBERTa); -1: none
+    padding: int = -1  # an encoder's padding id: it has the table's first row, and does not count (RoBERTa); -1: none
     disentangled: Disentangled | None = None  # None: its defaults
 
     def __post_init__(self) -> None:
@@ -221,7 +270,7 @@ class PositionSpec:
 
     @property
     def distance_rows(self) -> int:
-        """disentangled: the number of rows of distances, half of them for keys behind."""
+        """disentangled: the number of rows of distances, half of them for keys behind the query."""
         return 2 * (self.buckets or self.max_distance)
 
 
@@ -242,7 +291,7 @@ class RecurrenceSpec:
 
 @dataclass(frozen=True)
 class AlignmentSpec:
-    """The cross-attention that is returned: the mean of a layer's first heads; negative layers count from the end."""
+    """The attention returned as alignment: the mean over a layer's first heads; negative layers count from the end."""
 
     layer: int = -1
     heads: int = 1  # 0: all
@@ -252,8 +301,8 @@ class AlignmentSpec:
 class StackSpec:
     """An encoder's or a decoder's stack of attention blocks, of width D.
 
-    A stack of another kind has a class of its own, with kind, a name in the tables ``STACKS`` of ``spec.tensors`` and
-    ``models.stacks``, layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
+    Another kind of stack has a class of its own, with kind (a name in ``STACKS`` of ``spec.tensors`` and
+    ``models.stacks``), layers, width, vocabulary, max_positions, cross_attention, projection_bias and ``check_role``.
     """
 
     kind = "attention"
@@ -269,8 +318,8 @@ class StackSpec:
     embedding_scale: float = 1.0
     start_from_zero_embedding: bool = False  # decoder: the first input embeds to zero
     token_types: int = 0  # that have an embedding of their own; 0: none
-    embedding_width: int = 0  # of the table, if a linear layer makes rows of width D of it (Lan 2020); 0: D
-    norm_after_projection: bool = False  # of the embedding, whose projection then has no bias; else before it
+    embedding_width: int = 0  # of the table, if a linear layer projects it to width D (Lan 2020); 0: D
+    norm_after_projection: bool = False  # the embedding's norm follows its projection, which then has no bias
     convolution: Convolution | None = None
     causal: bool = False  # encoder: rows see only themselves and rows before them
     local: LocalSpec | None = None
@@ -329,8 +378,8 @@ class HeadSpec:
     inner_width: int = 0  # of the first layer; 0: there is none, so no activation and no norm
     inner_bias: bool = True
     activation: str = "tanh"
-    norm: NormSpec | None = None  # where it stands does not matter
-    padding: int = -1  # of the last row: the id that does not count at a text's end
+    norm: NormSpec | None = None  # only its kind, epsilon and biases count
+    padding: int = -1  # rows "last": the id that does not count at a text's end
 
     def __post_init__(self) -> None:
         check_known("rows of a head", self.rows, HEAD_ROWS)
@@ -363,9 +412,9 @@ class ModelSpec:
             return
         if encoder is None:
             raise CheckpointError("cross-attention needs an encoder")
-        taken = getattr(decoder, "memory", decoder.width)
-        if taken != encoder.width:
-            raise CheckpointError(f"the decoder takes rows of width {taken}, the encoder gives {encoder.width}")
+        memory_width = getattr(decoder, "memory", decoder.width)
+        if memory_width != encoder.width:
+            raise CheckpointError(f"the decoder takes rows of width {memory_width}, the encoder gives {encoder.width}")
 
     @property
     def stacks(self) -> dict[str, StackSpec]:

@@ -1,4 +1,4 @@
-"""Checkpoints: what a loader returns, the same for all exporters; and the precisions that they run in."""
+"""Checkpoints, which readers of all formats return, and the precisions that they run in."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -18,8 +18,8 @@ from fastattn.system.records import dataclass
 # groups; the projection onto a vocabulary stays int8. "auto" is int8 or int4 where the checkpoint holds that, else
 # float32.
 PRECISIONS = ("float32", "bfloat16", "int8", "intgemm", "int4", "auto")
-# CTranslate2's other names -> what they run as, never less exact than what was asked for: bfloat16 has 8 significant
-# bits, float16 has 11. What is not a product is float32 here, so those in _MORE_EXACT are not quite what they say.
+# CTranslate2's further names -> the precision that they run in, which is never less exact: bfloat16 has 8 significant
+# bits, float16 has 11. Only products have a precision here, all else is float32: names in _MORE_EXACT promise less.
 _FOREIGN = {"default": "auto", **dict.fromkeys(("float16", "int16"), "float32")}
 _FOREIGN |= dict.fromkeys(("int8_float32", "int8_float16", "int8_bfloat16"), "int8")
 _MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
@@ -27,7 +27,7 @@ _MORE_EXACT = ("float16", "int16", "int8_float16", "int8_bfloat16")
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """A lexical shortlist: which target ids a sentence may choose from, by its source ids (int32 ids throughout)."""
+    """A lexical shortlist: the target ids that a sentence may choose from, by its source ids; all ids are int32."""
 
     always: np.ndarray  # the ids that every sentence may choose
     starts_V1: np.ndarray  # where the ids of each source id start in ``targets``; [source vocabulary + 1]
@@ -37,14 +37,14 @@ class Shortlist:
 
 @dataclass(frozen=True)
 class IdsInput:
-    """The input of a model that is given token ids, for which the checkpoint has no tokenizer."""
+    """The input of a model that takes token ids, without a tokenizer."""
 
     description = "token ids"
 
 
 @dataclass(frozen=True)
 class ArrayInput:
-    """The input of a model that is given an array: an image, a grid of features, frames of sound."""
+    """The input of a model that takes an array: an image, a grid of features, frames of sound."""
 
     axes: str  # a letter for each axis, such as "HWC"
     shape: tuple[int, ...]  # its sizes; 0: any
@@ -59,27 +59,22 @@ Text = TranslationText | EncoderText | GeneratorText
 
 @dataclass
 class Checkpoint:
-    """A model as read from files: its architecture, its tensors by canonical name, and what its input is.
-
-    ``tensors`` are float32 arrays, for linear weights and embedding tables QuantizedTensors or Int4Tensors too; tied
-    weights are one object under both names. ``precision`` is that of the weights in the file. ``headless`` says why an
-    encoder has no head.
-    """
+    """A model as read from files: its architecture, its tensors by canonical name, its kind of input."""
 
     spec: ModelSpec
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor]  # float32 arrays; matrices may be quantized; tied weights are one object
     input: Text | IdsInput | ArrayInput
-    precision: str = "float32"
+    precision: str = "float32"  # of the weights in the file
     format: str = ""
     details: dict[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # that it was read from
     shortlist: Shortlist | None = None
-    headless: str = ""
+    headless: str = ""  # why an encoder has no head
     pictures: PictureSpec | None = None
 
     @property
     def text(self) -> Text:
-        """How text becomes ids. Raises CheckpointError for a model whose input is no text."""
+        """The settings for text; CheckpointError for a model whose input is not text."""
         if not isinstance(self.input, Text):
             use = ": use Encoder.encode_images" if self.pictures is not None else ""
             raise CheckpointError(f"the model takes {self.input.description}, not text{use}")
@@ -90,35 +85,35 @@ class Checkpoint:
         self.input = text
 
     def as_encoder(self) -> "Checkpoint":
-        """A language model's stack as a causal encoder, without its projection; any other checkpoint as it is."""
+        """A language model's stack as a causal encoder, without its projection; other checkpoints do not change."""
         text, stack = self.input, self.spec.decoder
         if not isinstance(text, GeneratorText) or not isinstance(stack, StackSpec):
             return self
         spec = ModelSpec("encoder", replace(stack, causal=True, projection_bias=False, output_cap=0.0))
-        own = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
-        tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in own.items()}
+        inner = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("decoder.projection.")}
+        tensors = {name.replace("decoder.", "encoder.", 1): tensor for name, tensor in inner.items()}
         length = text.max_length or stack.max_positions or GREATEST
-        made = EncoderText(text.tokenizer, length, token_types=False, pooling=text.pooling)
-        return replace(self, spec=spec, tensors=tensors, input=made)
+        encoder_text = EncoderText(text.tokenizer, length, token_types=False, pooling=text.pooling)
+        return replace(self, spec=spec, tensors=tensors, input=encoder_text)
 
     def as_reranker(self, yes: int, no: int, prompt: PairPrompt) -> "Checkpoint":
-        """A language model's stack as an encoder whose head gives the logit of the id ``yes`` less that of ``no``."""
-        made = self.as_encoder()
-        assert isinstance(made.input, EncoderText)
-        tensors, projection_VD = dict(made.tensors), self.tensors.get("decoder.projection.weight")
-        if projection_VD is not None:  # a kept model has the head's own
+        """A language model's stack as an encoder whose head gives the logit of id ``yes`` minus that of ``no``."""
+        encoder = self.as_encoder()
+        assert isinstance(encoder.input, EncoderText)
+        tensors, projection_VD = dict(encoder.tensors), self.tensors.get("decoder.projection.weight")
+        if projection_VD is not None:  # a model from the cache has the head's own
             yes_D, no_D = as_float32(take(projection_VD, np.array([yes, no])))
             tensors["head.output.weight"] = (yes_D - no_D)[None]
-        spec = replace(made.spec, head=HeadSpec("last", 1, bias=False))
-        text = replace(made.input, labels=("yes",), scores="sigmoid", pair=prompt)
-        return replace(made, spec=spec, tensors=tensors, input=text)
+        spec = replace(encoder.spec, head=HeadSpec("last", 1, bias=False))
+        text = replace(encoder.input, labels=("yes",), scores="sigmoid", pair=prompt)
+        return replace(encoder, spec=spec, tensors=tensors, input=text)
 
     def without_head(self) -> "Checkpoint":
         if self.spec.head is None:
             return self
-        kept = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
+        tensors = {name: tensor for name, tensor in self.tensors.items() if not name.startswith("head.")}
         unlabelled = replace(self.input, labels=()) if isinstance(self.input, EncoderText) else self.input
-        return replace(self, spec=replace(self.spec, head=None), tensors=kept, input=unlabelled)
+        return replace(self, spec=replace(self.spec, head=None), tensors=tensors, input=unlabelled)
 
 
 @dataclass(frozen=True)
@@ -138,24 +133,24 @@ class Precision:
         return "-intgemm" if self.name == "intgemm" else ""
 
     def applied(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint, without its static input scales unless they are used."""
+        """The checkpoint without static input scales, unless this precision uses them."""
         if self.name == "intgemm":
             return checkpoint
         return replace(checkpoint, tensors=without_input_scales(checkpoint.tensors))
 
 
 def resolve_precision(precision: str, checkpoint: Checkpoint) -> Precision:
-    """The Precision of that name, "auto" decided by the checkpoint. Raises InputError for an unknown name.
+    """The Precision of that name; the checkpoint decides "auto". Raises InputError for an unknown name.
 
-    CTranslate2's other names are accepted; a UserWarning says what they run as. An encoder alone has no static input
-    scales, so intgemm is int8 there.
+    For CTranslate2's further names a UserWarning tells the precision that they run in. An encoder alone has no static
+    input scales, so intgemm is int8 there.
     """
-    asked = precision
-    if asked in tuple(_FOREIGN):
-        precision = _FOREIGN[asked]
-    if asked in _MORE_EXACT:
-        rest = "" if precision == "float32" else ", all but its products as float32"
-        warn(f"precision {asked!r} runs as {precision!r}{rest}, which is no less exact")
+    request = precision
+    if request in tuple(_FOREIGN):
+        precision = _FOREIGN[request]
+    if request in _MORE_EXACT:
+        exception = "" if precision == "float32" else ", all but its products as float32"
+        warn(f"precision {request!r} runs as {precision!r}{exception}, which is no less exact")
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
     if precision == "auto":

@@ -10,7 +10,7 @@ from fastattn.system.records import dataclass
 
 
 class _ImageStack:
-    """What encoders of images have in common."""
+    """The common part of encoders of images."""
 
     cross_attention = projection_bias = False
     vocabulary = 0  # their inputs are no ids
@@ -23,15 +23,15 @@ class _ImageStack:
 
 @dataclass(frozen=True)
 class PatchSpec(_ImageStack):
-    """Attention over the patches of an image, a row each, behind a row for the whole (Dosovitskiy 2021, section 3.1).
+    """Attention over a class row and a row for each patch of an image (Dosovitskiy 2021, section 3.1).
 
-    blocks  behind the patches' linear layer; their positions are a table whose first row is that of the whole: the
-            class's embedding plus its position, less the bias that patches have
+    blocks  the stack behind the patches' linear layer. Its positions are a table; the first row is the class token's
+            embedding plus its position, minus the bias of patches
     """
 
     kind = "patches"
     parts = "patches"
-    pooling = "cls"  # of its rows, for a vector
+    pooling = "cls"  # from rows to a vector
     blocks: StackSpec
     image: tuple[int, int, int]  # channels, height and width
     patch: tuple[int, int]  # height and width
@@ -56,7 +56,7 @@ class PatchSpec(_ImageStack):
 
     @property
     def patches(self) -> int:
-        """How many an image has; what is left over at its right and lower edge is none."""
+        """The number of an image's patches; a rest at its right and lower edge is ignored."""
         return (self.image[1] // self.patch[0]) * (self.image[2] // self.patch[1])
 
     @property
@@ -66,7 +66,7 @@ class PatchSpec(_ImageStack):
 
 
 MOST_SIDE = 1 << 11  # of an image, in pixels: beyond any model's
-# What weighs a block's result before it is added: channels (Hu 2018), or channels, then places (Woo 2018).
+# Weights of a block's result before it is added: of channels (Hu 2018), or of channels, then places (Woo 2018).
 GATES = ("none", "squeeze-excitation", "cbam")
 
 
@@ -87,7 +87,7 @@ class BlockPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class ResidualSpec(_ImageStack):
-    """A residual network (He 2016, version 1.5), batch norms in its weights: its rows are the last grid's places."""
+    """A residual network (He 2016, version 1.5) with batch norms folded into weights; its rows are the last grid's."""
 
     kind = "convolutional"
     parts = "convolutions of images"
@@ -130,13 +130,13 @@ class ResidualSpec(_ImageStack):
 
     @property
     def places(self) -> list["BlockPlace"]:
-        found, inputs = [], self.stem
+        places, inputs = [], self.stem
         for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
             for block in range(blocks):
                 outputs, stride = width * self.expansion, 2 if stage and not block else 1
-                found.append(BlockPlace(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
+                places.append(BlockPlace(inputs, width, outputs, stride, self.squeezed[stage] if self.squeezed else 0))
                 inputs = outputs
-        return found
+        return places
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -149,13 +149,13 @@ class ResidualSpec(_ImageStack):
 
     @property
     def row_values(self) -> int:
-        """The numbers of an input's row, of which there is one for each place of the last grid."""
+        """The numbers of an input's row: inputs have a row for each place of the last grid."""
         channels, height, width = self.image
         return -(-channels * height * width // (self.grid[0] * self.grid[1]))
 
 
 def tap_rows(weight_FCYX: np.ndarray) -> np.ndarray:
-    """A convolution's weight as the rows [F, taps C] that ``convolve`` takes: tap after tap, channels side by side."""
+    """A convolution's weight as rows [F, taps C] for ``convolve``: tap after tap, the channels of each side by side."""
     return np.ascontiguousarray(weight_FCYX.transpose(0, 2, 3, 1)).reshape(len(weight_FCYX), -1)
 
 
@@ -172,7 +172,7 @@ class BatchNorm(NamedTuple):
     epsilon: float = 1e-5
 
     def folded(self, weight_FE: np.ndarray, bias_F: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Weight and bias of the layer whose outputs are the norm of those of a layer of rows."""
+        """(weight, bias) of the layer that computes this norm of a layer's outputs."""
         factor_F = self.weight / np.sqrt(self.variance + np.float32(self.epsilon))
         shift_F = -self.mean if bias_F is None else bias_F - self.mean
         return weight_FE * factor_F[:, None], shift_F * factor_F + self.bias
@@ -180,7 +180,7 @@ class BatchNorm(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PictureSpec:
-    """How a picture becomes an image [C, Y, X], in this order, and what its vector is."""
+    """The steps, in this order, from a picture to an image [C, Y, X], and to its vector."""
 
     size: tuple[int, int]  # (height, width) after resizing; (0, n): the shorter side, in proportion; (0, 0): as it is
     resample: int  # the number of Pillow's filter

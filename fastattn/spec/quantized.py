@@ -12,9 +12,9 @@ from fastattn.system.records import dataclass
 
 
 class _Matrix:
-    """What the classes below share with arrays."""
+    """Attributes that the classes below share with arrays."""
 
-    dtype = np.dtype(np.float32)  # of what it stands for
+    dtype = np.dtype(np.float32)  # of the matrix that it represents
     ndim = 2
 
     @property
@@ -26,7 +26,7 @@ class _Matrix:
 class QuantizedTensor(_Matrix):
     """A weight matrix or embedding table as int8, with a scale for each row and perhaps for each column.
 
-    It stands for float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
+    It represents float32 values_FD[f, d] * multipliers_F[f] * input_factors_D[d].
 
     input_scale      inputs are multiplied by it, rounded to int8 and clipped at +-127; None: 127 / max |x| of each
                      row. Not for embeddings
@@ -67,17 +67,17 @@ class QuantizedTensor(_Matrix):
         return weight_FD
 
 
-# Layers that an embedding may be tied to, in the model's precision where it is; but int8 in models of 4 bits.
+# Layers that an embedding may be tied to: int8 in models of 4 bits, else in the model's precision.
 PROJECTIONS = ("decoder.projection", "head.output")
-GROUP_INPUTS = 32  # that share a scale and a minimum in 4 bits
+GROUP_INPUTS = 32  # inputs that share a scale and a minimum in 4 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Int4Tensor(_Matrix):
     """A weight matrix as 4-bit numbers, with a scale and a minimum for each group of 32 inputs: 5 bits a weight.
 
-    A number q, 0 to 15, of row f and group g stands for float32 scales_FG[f, g] * q + minima_FG[f, g]. GGUF's Q4_0 and
-    Q4_1 are of this form exactly; so is Q4_K, whose scales and minima are products that need float32.
+    A number q, 0 to 15, of row f and group g represents float32 scales_FG[f, g] * q + minima_FG[f, g]. GGUF's Q4_0 and
+    Q4_1 have exactly this form; so has Q4_K, whose scales and minima are products that need float32.
 
     values_FE  uint8 [F, D / 2], C-contiguous; byte 16 g + i holds the inputs 32 g + i in its low and 32 g + 16 + i in
                its high bits
@@ -96,7 +96,7 @@ class Int4Tensor(_Matrix):
         return Int4Tensor(*(take(array, rows_F) for array in (self.values_FE, self.scales_FG, self.minima_FG)))
 
     def half(self) -> "Int4Tensor":
-        """The same with float16 scales and minima, as int4 products and files have them: 2^-11 off, relative."""
+        """The tensor with float16 scales and minima, for int4 products and files: a relative error of 2^-11."""
         halves = (array_FG.astype(np.float16, copy=False) for array_FG in (self.scales_FG, self.minima_FG))
         return Int4Tensor(self.values_FE, *halves)
 
@@ -114,18 +114,18 @@ class Int4Tensor(_Matrix):
 
 @dataclass(frozen=True, eq=False)
 class UnreadTensor(_Matrix):
-    """A weight matrix in a file, read when it is asked for, whole or by rows.
+    """A weight matrix in a file, read on demand, whole or by rows.
 
-    form     "float32"; "int8" for a QuantizedTensor, "int4" for an Int4Tensor; "blocks": float32, which the file holds
-             in blocks of 5 to 8 bits a number, or parts of which differ in their bits: products of int8 models have it
-             in int8 with a scale a row, of int4 models with one for each group of 32 inputs
+    form  of what ``read`` returns: "float32"; "int8", a QuantizedTensor; "int4", an Int4Tensor; "blocks": float32 that
+          the file has in blocks of 5 to 8 bits a number, or in parts of different bits: int8 models run it in int8
+          with a scale for each row, int4 models with a scale for each group of 32 inputs
     """
 
     shape: tuple[int, ...]  # [F, D]
     read: Callable[[int, int], Any]  # (first, last) -> these rows: an array or a tensor of the form's class
     form: str = "float32"
-    forget: Callable[[int, int], None] = lambda first, last: None  # these rows' pages of the file may leave memory
-    by_rows: bool = True  # whether some rows are read for themselves, else all
+    forget: Callable[[int, int], None] = lambda first, last: None  # lets these rows' pages of the file leave memory
+    by_rows: bool = True  # whether reading some rows does not read all
 
     def whole(self) -> Any:
         return self.read(0, self.shape[0])
@@ -137,25 +137,25 @@ class UnreadTensor(_Matrix):
         return take(self.whole(), rows_F)
 
     def parts(self, multiple: int = 1) -> list[tuple[int, int]]:
-        """The rows in ranges to be read one after the other, each but the last so many or a multiple of them."""
+        """Ranges of rows to read one after the other; lengths but the last are multiples of ``multiple``."""
         F = self.shape[0]
         step = max(1, AT_ONCE // max(1, self.shape[1]) // multiple) * multiple if self.by_rows else F
         return [(first, min(first + step, F)) for first in range(0, F, step or 1)]
 
     def rows(self) -> Iterator[Any]:
-        """``parts``, read, each forgotten when the next is asked for."""
+        """The contents of ``parts``, each forgotten when the next is read."""
         for first, last in self.parts():
             yield self.read(first, last)
             self.forget(first, last)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What is kept of a loaded model has its packed products, and no use for the numbers."""
+        """The cache of a loaded model has packed weights, and does not need these numbers."""
         return UnreadTensor, (self.shape, LetGo(), self.form)
 
 
 @dataclass(frozen=True)
 class LetGo:
-    """In place of an UnreadTensor's ``read`` in the cache, which holds objects of dataclasses alone."""
+    """Stands for an UnreadTensor's ``read`` in the cache, which stores only dataclasses."""
 
     def __call__(self, first: int, last: int) -> np.ndarray:
         raise AssertionError("a kept model's weights are packed")
@@ -165,7 +165,7 @@ AT_ONCE = 1 << 20  # numbers that are read at a time: 4 MB of float32 lie betwee
 
 
 def unread(tensor: "Tensor") -> UnreadTensor:
-    """A tensor in memory, a matrix, as one that is read by rows."""
+    """A matrix as an UnreadTensor."""
     if isinstance(tensor, UnreadTensor):
         return tensor
 
@@ -176,7 +176,7 @@ def unread(tensor: "Tensor") -> UnreadTensor:
 
 
 def form_of(tensor: "Tensor") -> str:
-    """What an UnreadTensor calls its form."""
+    """A tensor's form, by UnreadTensor's names."""
     if isinstance(tensor, UnreadTensor):
         return tensor.form
     return {QuantizedTensor: "int8", Int4Tensor: "int4"}.get(type(tensor), "float32")
@@ -193,7 +193,7 @@ def rows_of(tensor: Any, first: int, last: int) -> Any:
 
 
 def in_memory(tensor: "Tensor") -> "Tensor":
-    """The tensor, read; one of blocks as it is."""
+    """The tensor, read into memory; one of the form "blocks" stays unread."""
     return tensor.whole() if isinstance(tensor, UnreadTensor) and tensor.form != "blocks" else tensor
 
 
@@ -201,22 +201,22 @@ Tensor = np.ndarray | QuantizedTensor | Int4Tensor | UnreadTensor
 
 
 def as_float32(tensor: Tensor) -> np.ndarray:
-    """The tensor, dequantized if it is not float32; an array of a card too."""
+    """The tensor as float32, dequantized if need be; an array on a card too."""
     if isinstance(tensor, QuantizedTensor | Int4Tensor | UnreadTensor):
         return tensor.float32()
     return np.asarray(tensor, np.float32)
 
 
-def equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two matrices stand for the same numbers; no more is read than the first rows that differ."""
-    if one.shape != other.shape:
+def equal(first: Tensor, second: Tensor) -> bool:
+    """Whether two matrices represent the same numbers; reading stops at the first rows that differ."""
+    if first.shape != second.shape:
         return False
-    pair = unread(one), unread(other)
-    for first, last in pair[0].parts():
-        rows, others = (as_float32(each.read(first, last)) for each in pair)
-        same = np.array_equal(rows, others)
-        for each in pair:
-            each.forget(first, last)
+    pair = unread(first), unread(second)
+    for start, stop in pair[0].parts():
+        rows, second_rows = (as_float32(matrix.read(start, stop)) for matrix in pair)
+        same = np.array_equal(rows, second_rows)
+        for matrix in pair:
+            matrix.forget(start, stop)
         if not same:
             return False
     return True
@@ -226,9 +226,9 @@ def take(tensor: Any, rows_F: np.ndarray) -> Any:
     """The rows of a tensor, or the numbers of a vector; -1: zeros."""
     if not isinstance(tensor, np.ndarray):
         return tensor.take(rows_F)
-    taken = tensor[rows_F]
-    taken[rows_F < 0] = 0
-    return taken
+    rows = tensor[rows_F]
+    rows[rows_F < 0] = 0
+    return rows
 
 
 def without_input_scales(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
-"""Recurrent stacks as plain data: LSTM and GRU layers, their attention over a memory, what the projection reads.
+"""Recurrent stacks as plain data: LSTM and GRU layers, their attention over a memory, the projection's input.
 
 Sequence to sequence by recurrent networks: Sutskever 2014 and Cho 2014 without attention, Bahdanau 2015 and Luong 2015
-with it, Vinyals 2015 with nothing but it. ``spec.tensors`` has their tensors.
+with attention, Vinyals 2015 with attention's weights as output. ``spec.tensors`` has their tensors.
 """
 
 from fastattn.errors import CheckpointError
@@ -16,7 +16,7 @@ CELLS = {"lstm": (4, 2), "gru": (3, 1), "gru_reset_before": (3, 1)}
 # dot: q . k. general: q . W k. additive: v . tanh(W q + U k). multi-head: scaled dot products of projected heads.
 MEMORY_SCORES = ("dot", "general", "additive", "multi-head")
 READOUTS = ("hidden", "context", "embedding")
-# A decoder's first state: zeros, the encoder's last states as they are, or activation(W those + b).
+# A decoder's first state: zeros, the encoder's last states s, or activation(W s + b).
 INITIAL_STATES = ("zero", "encoder", "bridge")
 
 
@@ -24,11 +24,12 @@ INITIAL_STATES = ("zero", "encoder", "bridge")
 class MemoryAttention:
     """A recurrent decoder's attention over the encoder's rows.
 
-    after      layers before it: its query is the state of the last of them, its context joins the input of the next,
-               or the readout; 0: the query is the last layer's state before the step
-    predictive  from a position that the state predicts instead, with a Gaussian of deviation D / 2; of that width
-    hard       the context is the value of one key alone (Xu 2015, section 4.1): where tokens are sampled one that is
-               drawn by its weight, else the most probable
+    after       the number of layers before it: its query is the state of the last of these, its context joins the next
+                layer's input, or the readout; 0: the query is the last layer's state of the step before
+    predictive  above 0: the window lies around a position that a layer of this width predicts from the state, with a
+                Gaussian of deviation D / 2
+    hard        the context is the value of a single key (Xu 2015, section 4.1): the most probable, or where tokens are
+                sampled one drawn by its weight
     """
 
     score: str
@@ -59,7 +60,7 @@ class MemoryAttention:
 
 @dataclass(frozen=True)
 class Readout:
-    """What the rows of a stack are: parts side by side, in order; with a width activation(W those + b) of it."""
+    """The rows x of a stack: parts side by side, in order; with a width, activation(W x + b)."""
 
     parts: tuple[str, ...] = ("hidden",)
     width: int = 0
@@ -76,10 +77,10 @@ class Readout:
 class RecurrentSpec:
     """An encoder's or a decoder's stack of recurrent layers of H ``units`` in each direction.
 
-    points         decoder: its rows are the logarithms of its attention's weights (Vinyals 2015), the vocabulary is the
-                   encoder's first rows, whose last columns, what the encoder read, are the embedding
-    carries        whether a layer goes on from its last state; else each step starts from zeros, and only attention
-                   looks at the last
+    points   decoder: its rows are the logarithms of its attention's weights (Vinyals 2015). The vocabulary is the
+             encoder's first rows; their last columns, the encoder's inputs, are the embedding
+    carries  whether a layer goes on from its last state; else each step starts from zeros, and only attention sees the
+             last state
     """
 
     kind = "recurrent"
@@ -160,7 +161,7 @@ class RecurrentSpec:
         return self.vocabulary if self.points else self.readout.width or self.readout_inputs
 
     def inputs(self, layer: int) -> int:
-        """The width of a layer's input: the embedding and what is fed, or the rows of the layer below; the context."""
+        """The width of a layer's input: the embedding and the fed readout, or the rows below; perhaps the context."""
         joins = self.attention is not None and self.attention.after == layer
         below = self.hidden if layer else self.embedding_width + self.feeds * self.width
         return below + (self.context if joins else 0)

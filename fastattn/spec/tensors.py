@@ -1,7 +1,7 @@
-"""The tensors that a checkpoint of an architecture must hold, and checks of those that it has.
+"""The tensors that a checkpoint of an architecture must have, and checks of a checkpoint's tensors.
 
-Canonical tensor names; all are float32 (or a QuantizedTensor or Int4Tensor, for matrices), weights [outputs, inputs].
-Those of a stack follow its name, ``encoder``, ``decoder`` or ``images``, and a dot; of the kind "attention" they are::
+All tensors are float32 (matrices perhaps a QuantizedTensor or Int4Tensor), weights are [outputs, inputs]. A stack's
+tensors have canonical names behind ``encoder.``, ``decoder.`` or ``images.``; of the kind "attention" these are::
 
     embedding.weight                       [V, E]   E: embedding_width, or D; vocabulary > 0
     positions                              [P, E]   positions "table", or "relative" with learned ones;
@@ -34,11 +34,11 @@ Those of a stack follow its name, ``encoder``, ``decoder`` or ``images``, and a 
     layers.N.feed_forward.outer.*          [D, F]
     final_norm.*                           [D]
 
-Of the kind "patches" the same, with positions [1 + P, D] and, in place of an embedding::
+The kind "patches" has the same, with positions [1 + P, D] and, in place of an embedding::
 
     patches.*                              [D, C height width]
 
-Of the kind "convolutional", whose weights have the channels of each tap of a window side by side, tap after tap::
+The kind "convolutional", whose weights have tap after tap of a window, the channels of each side by side, has::
 
     stem.*                                 [W, taps C]
     layers.N.1.*, .2.*, .3.*               convolutions of a block, batch norms in them
@@ -46,7 +46,7 @@ Of the kind "convolutional", whose weights have the channels of each tap of a wi
     layers.N.gate.fc1.*, .fc2.*            gate "squeeze-excitation" or "cbam"
     layers.N.gate.spatial.*                [1, 98]   gate "cbam"
 
-Of the kind "recurrent", with H units of G gates (``spec.recurrent``)::
+The kind "recurrent", with H units of G gates (``spec.recurrent``), has::
 
     embedding.weight                       [V, E]   vocabulary > 0, unless the decoder points
     layers.N.input.*                       [directions G H, inputs]   inputs: embedding or rows below, fed rows, context
@@ -59,7 +59,7 @@ Of the kind "recurrent", with H units of G gates (``spec.recurrent``)::
     bridge.*                               [states, memory_states]   initial "bridge"
     readout.*                              [D, parts]   readout.width > 0
 
-A decoder of any kind has a projection as well, and an encoder perhaps a head::
+A decoder of any kind also has a projection, and an encoder perhaps a head::
 
     decoder.projection.*                   [V, D]
     head.inner.*                           [I, D]   head.inner_width > 0
@@ -72,8 +72,15 @@ from typing import Any
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import first_of
-from fastattn.spec.architecture import Disentangled, HeadSpec, ModelSpec, NormSpec, RecurrenceSpec, StackSpec
-from fastattn.spec.checks import check_known
+from fastattn.spec.architecture import (
+    Disentangled,
+    HeadSpec,
+    ModelSpec,
+    NormSpec,
+    RecurrenceSpec,
+    StackSpec,
+    check_known,
+)
 from fastattn.spec.images import PatchSpec, ResidualSpec
 from fastattn.spec.quantized import Tensor
 from fastattn.spec.recurrent import MemoryAttention, RecurrentSpec
@@ -274,24 +281,21 @@ def tensor_shapes(spec: ModelSpec) -> Shapes:
     return shapes
 
 
-def find_misfits(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> list[str]:
-    """Messages about tensors (anything with a shape) that are missing, left over or misshapen.
-
-    The first of each kind, and how many more there are.
-    """
-    missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in found]
-    unexpected = [f"unexpected {name} {list(found[name].shape)}" for name in found if name not in expected]
+def find_misfits(expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Any]) -> list[str]:
+    """Messages about tensors (objects with a shape) that are missing, left over or misshapen: the first of a kind."""
+    missing = [f"missing {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
+    unexpected = [f"unexpected {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
     misshapen = [
-        f"{name} should be {list(shape)}, is {list(found[name].shape)}"
+        f"{name} should be {list(shape)}, is {list(tensors[name].shape)}"
         for name, shape in expected.items()
-        if name in found and found[name].shape != shape
+        if name in tensors and tensors[name].shape != shape
     ]
     kinds = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     return [problem for kind, problems in kinds.items() for problem in first_of(problems, kind)]
 
 
 def check_tensors(spec: ModelSpec, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Raise one CheckpointError that names everything missing, left over or misshapen."""
+    """Raise one CheckpointError that lists tensors that are missing, left over or misshapen."""
     expected = tensor_shapes(spec)
     problems = find_misfits(expected, tensors)
     problems += [

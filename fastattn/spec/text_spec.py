@@ -1,4 +1,4 @@
-"""How text becomes ids, and hidden states vectors, as plain data: loaders write it, tokenizers read it."""
+"""Plain data about text: how it becomes ids, and how hidden states become vectors. Readers write it for tokenizers."""
 
 from dataclasses import field
 from typing import Any
@@ -10,19 +10,19 @@ from fastattn.system.records import dataclass
 
 # From a sentence's rows to one vector, by sentence-transformers' names; mean_sqrt_len has two.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-# What makes probabilities of a classifier's numbers, and scores of a pair's.
+# Functions from a classifier's numbers to probabilities, and from a pair's number to a score.
 PROBABILITIES = ("softmax", "sigmoid", "none")
 SCORES = ("none", "sigmoid", "tanh", "relu")
-# From what a head gives a text's tokens to a sparse vector.
+# From the head's numbers for a text's tokens to a sparse vector.
 SPARSE_POOLINGS = ("max", "sum")
 SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
-# What a layer after the pooling may be but a linear one with an activation: a layer norm, a division by the length.
+# Layers after the pooling besides linear layers with an activation: a layer norm, a division by the length.
 LAYER_NORM, UNIT_LENGTH = "layer_norm", "unit_length"
 NORM_EPSILON = 1e-5  # of that norm
 # Moses' rules as fairseq applies them, or Argos Translate, which makes punctuation uniform too; "": spaces alone.
 WORDS = ("", "fairseq", "argos")
 TRUNCATION_SIDES = ("right", "left")  # the end from which a text that is too long is cut
-# When transformers ends a search of beams, by its early_stopping; see SearchRules.
+# Values of transformers' early_stopping, which ends a beam search; see SearchRules.
 EARLY_STOPPING = ("true", "false", "never")
 
 
@@ -30,13 +30,13 @@ EARLY_STOPPING = ("true", "false", "never")
 class SearchRules:
     """How transformers searches, where CTranslate2 does otherwise.
 
-    early_stopping  the search ends with as many ended hypotheses as there are beams; "false": only if the best that
-                    goes on is also no better than the worst of these, at its present length; "never": at the greatest
-                    length, if the length penalty is above 0
-    renormalized    penalties and suppressed tokens change the logits; else log-probabilities, in a search of beams, so
-                    that those of the other tokens stay
+    early_stopping  "true": the search ends with as many ended hypotheses as beams; "false": and the best open one, at
+                    its present length, is no better than the worst ended one; "never": the same at the greatest length,
+                    if the length penalty is above 0
+    renormalized    penalties and suppressed tokens change logits; else, in a beam search, log-probabilities, without
+                    change to those of other tokens
 
-    Penalties and n-grams look back on the start token too.
+    Penalties and n-grams count the start token too.
     """
 
     early_stopping: str = "false"
@@ -46,7 +46,7 @@ class SearchRules:
 
 @dataclass(frozen=True)
 class DecodingSettings:
-    """A checkpoint's own decoding settings, by the names of DecodingOptions; None: not in its files."""
+    """A checkpoint's own decoding settings, by DecodingOptions' names; None: its files have none."""
 
     beam_size: int | None = None
     length_penalty: float | None = None
@@ -68,8 +68,8 @@ class DecodingSettings:
 
     def options(self) -> dict[str, Any]:
         """The settings as arguments of DecodingOptions."""
-        named = {name: value for name, value in vars(self).items() if value not in (None, ())}
-        return {name: value for name, value in named.items() if name not in ("forced_tokens", "not_followed")}
+        settings = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        return {name: value for name, value in settings.items() if name not in ("forced_tokens", "not_followed")}
 
 
 # Where the token of a text's language stands, and that of its translation's.
@@ -79,19 +79,19 @@ TARGET_PLACES = ("", "first", "start")
 
 @dataclass(frozen=True)
 class LanguageTokens:
-    """How a model of many languages is told which one a text is in, and which it is to be translated to.
+    """How a multilingual model learns the language of a text, and that of its translation.
 
-    tokens  code, as the checkpoint has it -> a token of the vocabularies, or what ``prefix`` calls the language
-    source  where the token of the text's language stands: "before" the text's tokens (M2M100, NLLB, mBART-50), "after"
-            the end token behind them (mBART, NLLB's legacy behaviour); "": nowhere
-    target  where that of the translation's stands: "first" in the target, behind the start token; "start": it is the
-            start token, and ``decoder_start_token`` is None (mBART); "": nowhere
-    prefix  what the source begins with: a token or words, with {source} and {target} for those of ``tokens``
-            ("{target}" for MADLAD's <2xx> and Marian's >>xx<<, "translate {source} to {target}:" for T5); "": nothing
+    tokens  the checkpoint's code of a language -> a token of the vocabularies, or the language's word in ``prefix``
+    source  place of the source language's token: "before" the text's tokens (M2M100, NLLB, mBART-50), "after" the end
+            token behind them (mBART, NLLB's legacy behaviour); "": nowhere
+    target  place of the target language's token: "first" in the target, behind the start token; "start": as the start
+            token, and ``decoder_start_token`` is None (mBART); "": nowhere
+    prefix  the beginning of a source, a token or words, with {source} and {target} for entries of ``tokens``
+            ("{target}" for MADLAD's <2xx> and Marian's >>xx<<, "translate {source} to {target}:" for T5); "": none
 
-    ``source_language`` and ``target_language`` of the text, codes of ``tokens`` or "", serve where a call names none;
-    so does the language of the first forced token. Sources given as tokens have all of these themselves, as CTranslate2
-    wants it, with the end token where ``add_source_eos`` is False.
+    Where a call names no language, the text's ``source_language`` and ``target_language`` serve, codes of ``tokens`` or
+    "", or the language of the first forced token. Sources passed as tokens must have all these tokens themselves, as in
+    CTranslate2, and the end token where ``add_source_eos`` is False.
     """
 
     tokens: dict[str, str]
@@ -109,7 +109,7 @@ class LanguageTokens:
 class TranslationText:
     """How a translation model's text becomes ids: vocabularies, special tokens, sentencepiece files.
 
-    Of a text, tokens that the source vocabulary lacks are left out where it lacks ``unk_token`` too.
+    Where the source vocabulary lacks ``unk_token``, a text's unknown tokens are left out.
     """
 
     source_vocabulary: tuple[str, ...]
@@ -131,15 +131,15 @@ class TranslationText:
     source_language: str = ""
     target_language: str = ""
     writes_unknowns: bool = True  # else <unk> is never chosen unless the caller wants it
-    vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and the target tokens they make likely
-    single_sentences: bool = False  # trained on single ones: by default text is split at sentences
+    vocabulary_map: bytes | None = None  # CTranslate2's vmap.txt: source n-grams and their likely target tokens
+    single_sentences: bool = False  # trained on single sentences: by default text is split
     languages: LanguageTokens | None = None  # of a model of many languages
     decoding: DecodingSettings = DecodingSettings()
 
 
 @dataclass(frozen=True)
 class SparseText:
-    """How the numbers that a head gives each token become a sparse vector of a text (SPLADE, Formal 2021)."""
+    """How a head's numbers for tokens become a sparse vector of a text (SPLADE, Formal 2021)."""
 
     pooling: str = "max"  # of a text's tokens, from SPARSE_POOLINGS
     activation: str = "relu"  # from SPARSE_ACTIVATIONS: log(1 + max(0, x)), or that of its own logarithm again
@@ -151,7 +151,7 @@ MOST_FILLED = 1 << 15  # ids of a query: it is filled up before it is looked at
 
 @dataclass(frozen=True)
 class MultiVectorText:
-    """What makes a vector of each token of a text (ColBERT, Khattab and Zaharia 2020), beside the dense layers."""
+    """Settings for a vector of each token of a text (ColBERT, Khattab and Zaharia 2020)."""
 
     query_length: int | None = None  # as a document's in ids, special ones included; None: the encoder's limit
     document_length: int | None = None
@@ -168,7 +168,7 @@ class MultiVectorText:
 
 @dataclass(frozen=True)
 class PairPrompt:
-    """What stands around the texts of a pair in the prompt of a language model that judges it."""
+    """The parts of a prompt around the texts of a pair, for a language model that judges pairs."""
 
     before: str
     instruction: str

@@ -14,8 +14,7 @@ from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
 from fastattn.weights.huggingface.decoders import DECODERS, find_decoder
-from fastattn.weights.huggingface.encoder import read_labels
-from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
+from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture, read_labels
 from fastattn.weights.huggingface.sentence_transformers import READERS
 from tests import GOLDENS
 from tests.weights.containers.safetensors_writer import safetensors_bytes, write_json

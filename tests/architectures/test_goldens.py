@@ -19,8 +19,7 @@ from fastattn.spec.text_spec import DecodingSettings, GeneratorText
 from fastattn.text.chat import ChatTemplate
 from fastattn.weights import read
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.decoder import text_part
-from fastattn.weights.huggingface.decoders import DECODERS, find_decoder
+from fastattn.weights.huggingface.decoders import DECODERS, find_decoder, text_part
 from fastattn.weights.native import convert
 from tests import messages
 from tests.architectures.case import Case, make_ids, make_types, some_rows

@@ -14,9 +14,8 @@ import fastattn
 from fastattn.cli import batch
 from fastattn.cli import translate as translating
 from fastattn.cli.entry import COMMANDS, commands
-from fastattn.cli.known import NAMES
 from fastattn.cli.printing import Progress
-from fastattn.cli.translate import translate
+from fastattn.cli.translate import NAMES, translate
 from fastattn.decoding.options import DecodingOptions
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import DecodingSettings
@@ -128,7 +127,7 @@ def test_options_come_to_every_model_of_translate(monkeypatch):
 def test_a_batch_has_one_model():
     for source in ("auto", "zh"):
         with refused(click.UsageError):
-            batch._found(source, "pt", Progress())
+            batch._model_between(source, "pt", Progress())
 
 
 def test_a_files_name_as_text(model, tmp_path, monkeypatch):

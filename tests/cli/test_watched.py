@@ -97,13 +97,13 @@ def test_what_has_lost_its_parent_is_still_known():
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     child = int(parent.stdout.readline())
     try:
-        known = watched._begun(mark, {})
+        known = watched._descendants(mark, {})
         assert known.keys() == {parent.pid, child}
         parent.kill()
         parent.wait()
-        assert watched._begun(mark, {}) == {}
-        assert watched._begun(mark, known) == {child: known[child]}
-        assert watched._begun(mark, {child: b"another start"}) == {}
+        assert watched._descendants(mark, {}) == {}
+        assert watched._descendants(mark, known) == {child: known[child]}
+        assert watched._descendants(mark, {child: b"another start"}) == {}
     finally:
         os.kill(child, signal.SIGKILL)
         parent.stdout.close()

@@ -27,10 +27,9 @@ from fastattn.models.kinds import build_model
 from fastattn.ops import cpu as operations
 from fastattn.ops import reference
 from fastattn.ops.reference.attention import bias_values
-from fastattn.spec.architecture import Alibi, LocalSpec, PositionSpec, Rotary, StackSpec
+from fastattn.spec.architecture import Alibi, LocalSpec, PositionSpec, Rotary, StackSpec, Stretch
 from fastattn.spec.positions import sinusoid_table
 from fastattn.spec.quantized import QuantizedTensor
-from fastattn.spec.stretch import Stretch
 from tests.messages import refused
 from tests.models.encoder_cases import EncoderCase, make_checkpoint
 from tests.models.tiny_models import stack_spec

@@ -17,7 +17,7 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.recurrent import READOUTS, MemoryAttention, Readout, RecurrentSpec
 from fastattn.spec.tensors import tensor_shapes
 from fastattn.spec.text_spec import TranslationText
-from fastattn.weights.native.config import FIRST_NAMES
+from fastattn.weights.native import FIRST_NAMES
 
 PARTS = {
     "attention": arch.AttentionSpec,

@@ -431,5 +431,5 @@ def test_a_model_that_is_gone_is_an_answer_or_ends_the_start(seen, monkeypatch, 
         asyncio.run(ModelStore(settings).load_all(keep_going=False))
     store = ModelStore(settings)
     asyncio.run(store.load_all(keep_going=True))  # as a worker that takes another's place
-    assert store.named((Translator,)) == ["en-pt"]
+    assert store.names_of((Translator,)) == ["en-pt"]
     assert "fastattn: lm is not served by process " in capfd.readouterr().err

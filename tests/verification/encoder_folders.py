@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fastattn.spec.quantized import as_float32
-from fastattn.weights.huggingface import encoder
+from fastattn.weights.huggingface import encoders
 from tests.architectures.cases import GOLDEN_CASES
 from tests.architectures.drawing import draw_all
 from tests.architectures.folders import write_folder
@@ -35,7 +35,7 @@ def damage(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
     """
     config = json.loads((folder / "config.json").read_text())
     write_json(folder / "config.json", config | {"_name_or_path": name})
-    make_tensors = encoder.make_tensors
+    make_tensors = encoders.make_tensors
 
     def damaged(*arguments: Any) -> Any:
         tensors = dict(make_tensors(*arguments))
@@ -43,4 +43,4 @@ def damage(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> None:
         tensors[name].flat[3] += 4.0
         return tensors
 
-    monkeypatch.setattr(encoder, "make_tensors", damaged)
+    monkeypatch.setattr(encoders, "make_tensors", damaged)

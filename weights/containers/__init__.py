@@ -15,16 +15,16 @@ class ByteReader:
     def remaining(self) -> int:
         return len(self.data) - self.position
 
-    def take(self, size: int, what: str) -> memoryview:
+    def take(self, size: int, label: str) -> memoryview:
         """The next ``size`` bytes, not copied; CheckpointError if there are fewer."""
         if size > self.remaining:
-            raise self.error(f"expected {size} bytes of {what}, {self.remaining} remain (is the file complete?)")
+            raise self.error(f"expected {size} bytes of {label}, {self.remaining} remain (is the file complete?)")
         self.position += size
         return self.data[self.position - size : self.position]
 
-    def number(self, form: str, what: str) -> int:
+    def number(self, form: str, label: str) -> int:
         """The next integer, little-endian; ``form`` is a letter of ``struct``."""
-        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), what))[0]
+        return struct.unpack("<" + form, self.take(struct.calcsize("<" + form), label))[0]
 
     def check_end(self) -> None:
         if self.remaining:

@@ -1,4 +1,4 @@
-"""Copies named members out of a zip (wheel) or a gzipped tar (sdist): only regular files, only to given paths."""
+"""Copies named members out of a zip (wheel) or a gzipped tar (sdist): regular files only, to paths the caller names."""
 
 import contextlib
 import stat
@@ -17,9 +17,9 @@ class ArchiveError(Exception):
 
 
 def extract(archive: Path, targets: Mapping[str, Path], limit: int) -> None:
-    """Copies each member named by a key of ``targets`` to the path that is its value, and makes its folder.
+    """Copy members of an archive: ``targets`` maps a member's name to its new path, whose folder is made.
 
-    limit  bytes that all of them may unpack to; past it the copy stops, whatever the archive's headers say.
+    limit  the most bytes that all members may unpack to, whatever the archive's headers say
     Raises ArchiveError; an OSError of writing passes through.
     """
     if archive.name.endswith((".tar.gz", ".tgz")):
@@ -78,7 +78,7 @@ def _extract_tar(archive: Path, targets: Mapping[str, Path], limit: int) -> None
 
 
 def _copy(source: IO[bytes], target: Path, limit: int, archive: Path, name: str) -> int:
-    """Returns the rest of the limit."""
+    """Copy one member; returns what is left of the limit."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "xb") as file:
         while True:

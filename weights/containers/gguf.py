@@ -1,13 +1,13 @@
 """The GGUF container of llama.cpp: metadata by key, then tensors of floats or of blocks of few bits; files are mapped.
 
-Versions 2 and 3, little-endian. Every count is checked against the bytes that are there before anything is made of it:
-keys, lengths of strings and lists, dimensions, and that the tensors lie aligned within the file and apart.
+Versions 2 and 3, little-endian. Every count (keys, strings, lists, dimensions) is checked against the bytes that remain
+before anything is allocated, and tensors must lie aligned in the file without overlap.
 """
 
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, Tensor, UnreadTens
 from fastattn.system.memory import release_pages
 from fastattn.weights.containers import ByteReader
 from fastattn.weights.containers.json_file import JsonObject, shorten
-from fastattn.weights.folder import Folder
+from fastattn.weights.containers.safetensors import StoredTensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def _halves(blocks_BS: np.ndarray, first: int) -> np.ndarray:
 
 
 def _low_bits(bytes_BS: np.ndarray, width: int, bits: int) -> np.ndarray:
-    """uint8 [B, groups, width]: of each ``width`` bytes first their lowest ``bits``, then the next ones, and so on."""
+    """uint8 [B, groups, width]: each run of ``width`` bytes gives its lowest ``bits``, then the next bits, ..."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     parts = bytes_BS.reshape(len(bytes_BS), -1, 1, width) >> shifts & np.uint8((1 << bits) - 1)
     return parts.reshape(len(bytes_BS), -1, width)
@@ -61,16 +61,16 @@ def _four(bytes_BS: np.ndarray) -> np.ndarray:
 
 
 def _five(bytes_BS: np.ndarray) -> np.ndarray:
-    """The 32 numbers of 4 bytes of highest bits and 16 of the others."""
+    """The 32 numbers of 20 bytes: 4 bytes of highest bits, then 16 of low bits."""
     high = np.unpackbits(bytes_BS[:, :4], axis=1, bitorder="little")
     return _four(bytes_BS[:, 4:]) | (high << np.uint8(4))[:, None]
 
 
 def _scaled(blocks: np.ndarray, values_BGW: np.ndarray) -> Groups:
-    """The 8 groups of a Q4_K or Q5_K: scales and minima of 6 bits in 12 bytes, the last four of each in pieces."""
-    first, second, rest = (blocks[:, begin : begin + 4] for begin in (4, 8, 12))
-    scales = np.hstack([first & 63, (rest & 15) | (first >> 2 & 48)])
-    minima = np.hstack([second & 63, (rest >> 4) | (second >> 2 & 48)])
+    """The 8 groups of a Q4_K or Q5_K block: 12 bytes hold scales and minima of 6 bits, the last four in two parts."""
+    first, second, third = (blocks[:, begin : begin + 4] for begin in (4, 8, 12))
+    scales = np.hstack([first & 63, (third & 15) | (first >> 2 & 48)])
+    minima = np.hstack([second & 63, (third >> 4) | (second >> 2 & 48)])
     return Groups(values_BGW, _halves(blocks, 0) * scales, -(_halves(blocks, 2) * minima))
 
 
@@ -117,65 +117,44 @@ TYPES = {
 }  # fmt: skip
 FOUR_BITS = ("Q4_0", "Q4_1", "Q4_K")
 GREATEST_HALF = 65504
-FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a number
 AT_ONCE = 1 << 20  # numbers that are made of blocks at a time: what lies between the file and the result stays small
 
 
-@dataclass(frozen=True)
-class BlockTensor:
+class BlockTensor(StoredTensor):
     """One tensor of a file, not yet converted: of floats, or of rows of blocks."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: memoryview
-    where: str
 
     @property
     def precision(self) -> str:
-        """The nearest of this engine's: other blocks than those of 4 bits run in int8."""
+        """The nearest precision of this engine: blocks of other than 4 bits run in int8."""
         return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(self.dtype) or (
             "int4" if self.dtype in FOUR_BITS else "int8"
         )
 
-    @property
-    def vector(self) -> np.ndarray:
-        return self.float32().reshape(-1)
-
     def matrix(self, transposed: bool = False) -> Tensor:
-        """Of 4 bits or other blocks as they are stored, else float32; float32 transposed if ``transposed``."""
-        return np.ascontiguousarray(self.float32().T) if transposed else in_memory(self.unread())
+        """The blocks as they are stored, floats as float32; float32, transposed, if ``transposed``."""
+        return super().matrix(True) if transposed else in_memory(self.unread())
 
     def unread(self) -> UnreadTensor:
-        row = len(self.data) // self.shape[0]
-
-        def part(first: int, last: int) -> BlockTensor:
-            return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
-
         def read(first: int, last: int) -> Tensor:
-            rows = part(first, last)
+            rows = self.part(first, last)
             return rows._four_bits() if form == "int4" else rows.float32()
 
-        def forget(first: int, last: int) -> None:
-            release_pages(self.data[first * row : last * row])
-
         form = "int4" if self._is_of_four_bits() else "blocks" if self.dtype in BLOCKS else "float32"
-        return UnreadTensor(self.shape, read, form, forget)
+        return UnreadTensor(self.shape, read, form, lambda first, last: release_pages(self.part(first, last).data))
 
     @np.errstate(over="ignore", invalid="ignore")
     def float32(self) -> np.ndarray:
         """C-contiguous float32; a view of the file's bytes if they are float32 already."""
         if self.dtype in FLOATS:
-            stored = np.ndarray(self.shape, FLOATS[self.dtype], self.data)
-            if self.dtype == "BF16":
-                return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
-            return np.require(stored, np.float32, ["C", "A", "W"])
+            return super().float32()
         blocks = self.blocks()
-        made = np.empty((len(blocks), BLOCKS[self.dtype].numbers), np.float32)
+        numbers = np.empty((len(blocks), BLOCKS[self.dtype].numbers), np.float32)
         step = AT_ONCE // BLOCKS[self.dtype].numbers
         for first in range(0, len(blocks), step):
             groups = BLOCKS[self.dtype].unpack(blocks[first : first + step])
-            groups.dequantize(made[first : first + step].reshape(groups.values_BGW.shape))
-        return made.reshape(self.shape)
+            groups.dequantize(numbers[first : first + step].reshape(groups.values_BGW.shape))
+        return numbers.reshape(self.shape)
 
     def blocks(self) -> np.ndarray:
         """uint8 [blocks, bytes of a block], in the order of the numbers; a view of the file's bytes."""
@@ -184,7 +163,10 @@ class BlockTensor:
 
     @np.errstate(over="ignore", invalid="ignore")
     def _is_of_four_bits(self) -> bool:
-        """Whether float16 can hold scales and minima: Q4_0's minima are -8 scales, Q4_K's are products."""
+        """Whether these are blocks of 4 bits whose scales and minima float16 can hold.
+
+        Q4_0's minima are -8 times the scales, Q4_K's scales and minima are products.
+        """
         if self.dtype not in FOUR_BITS:
             return False
         blocks = self.blocks()
@@ -217,12 +199,8 @@ class GGUF:
     tensors: dict[str, BlockTensor]
 
 
-def read_gguf(folder: Folder, name: str) -> GGUF:
-    """The metadata and tensors of one .gguf file; CheckpointError for one that is damaged or of another kind."""
-    return parse_gguf(folder.read(name), folder.where(name))
-
-
 def parse_gguf(data: memoryview, where: str) -> GGUF:
+    """The metadata and tensors of one file; CheckpointError for one that is damaged or of another kind."""
     reader = ByteReader(data, where)
     if bytes(reader.take(4, "a GGUF header")) != MAGIC:
         raise CheckpointError(f"{where}: not a GGUF file: it begins with {shorten(bytes(data[:4]))}")
@@ -241,37 +219,37 @@ def parse_gguf(data: memoryview, where: str) -> GGUF:
     if alignment & (alignment - 1):
         raise metadata.error("general.alignment", "a power of 2", alignment)
     _check_count(reader, tensor_count, 24, "tensors")
-    found: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    entries: dict[str, tuple[str, tuple[int, ...], int]] = {}
     for _ in range(tensor_count):
-        name = _name(reader, "a tensor's name", found)
-        found[name] = _tensor_info(reader, name)
+        name = _name(reader, "a tensor's name", entries)
+        entries[name] = _tensor_info(reader, name)
     begin = -(-reader.position // alignment) * alignment
-    return GGUF(metadata, _tensors(found, data[begin:], alignment, where))
+    return GGUF(metadata, _tensors(entries, data[begin:], alignment, where))
 
 
-def _check_count(reader: ByteReader, count: int, least: int, what: str) -> None:
+def _check_count(reader: ByteReader, count: int, least: int, label: str) -> None:
     """Raise CheckpointError unless the bytes that remain can hold so many of at least ``least`` bytes."""
-    if count > MOST and what in ("keys", "tensors"):
-        raise reader.error(f"{count} {what}, more than {MOST}")
+    if count > MOST and label in ("keys", "tensors"):
+        raise reader.error(f"{count} {label}, more than {MOST}")
     if count * least > reader.remaining:
-        raise reader.error(f"expected {count} {what}, {reader.remaining} bytes remain (is the file complete?)")
+        raise reader.error(f"expected {count} {label}, {reader.remaining} bytes remain (is the file complete?)")
 
 
-def _name(reader: ByteReader, what: str, known: dict[str, Any]) -> str:
-    name = _string(reader, what)
+def _name(reader: ByteReader, label: str, earlier: dict[str, Any]) -> str:
+    name = _string(reader, label)
     if not name or not name.isprintable() or len(name) > 1000:
-        raise reader.error(f"{what} should be printable, is {shorten(name)}")
-    if name in known:
-        raise reader.error(f"{what} is given twice: {name}")
+        raise reader.error(f"{label} should be printable, is {shorten(name)}")
+    if name in earlier:
+        raise reader.error(f"{label} is given twice: {name}")
     return name
 
 
-def _string(reader: ByteReader, what: str) -> str:
-    length = reader.number("Q", what)
+def _string(reader: ByteReader, label: str) -> str:
+    length = reader.number("Q", label)
     try:
-        return str(reader.take(length, what), "utf-8")
+        return str(reader.take(length, label), "utf-8")
     except UnicodeDecodeError:
-        raise reader.error(f"{what} is not UTF-8") from None
+        raise reader.error(f"{label} is not UTF-8") from None
 
 
 def _value(reader: ByteReader, kind: int) -> Any:
@@ -302,7 +280,7 @@ def _list(reader: ByteReader) -> Any:
 
 
 def _strings(reader: ByteReader, count: int) -> list[str]:
-    """``_string`` again and again, without its calls: a vocabulary has hundreds of thousands."""
+    """``count`` times ``_string``, in one loop: a vocabulary has hundreds of thousands of tokens."""
     data, position, end, texts = reader.data, reader.position, len(reader.data), []
     unpack = struct.Struct("<Q").unpack_from
     for _ in range(count):
@@ -324,7 +302,7 @@ def _strings(reader: ByteReader, count: int) -> list[str]:
 
 
 def _tensor_info(reader: ByteReader, name: str) -> tuple[str, tuple[int, ...], int]:
-    """(type, shape, offset); the file has a shape's last size first."""
+    """(type, shape, offset) of a tensor. The file stores a shape's last size first."""
     rank = reader.number("I", "a number of dimensions")
     if not 1 <= rank <= HIGHEST_RANK:
         raise reader.error(f"{name} should have from 1 to {HIGHEST_RANK} dimensions, has {rank}")
@@ -334,18 +312,18 @@ def _tensor_info(reader: ByteReader, name: str) -> tuple[str, tuple[int, ...], i
     if kind not in FLOATS and kind not in BLOCKS:
         raise reader.error(f"{name} is {kind}, which is not supported; known: {', '.join([*FLOATS, *BLOCKS])}")
     if not all(shape) or (kind in BLOCKS and shape[-1] % BLOCKS[kind].numbers):
-        whole = f", its rows whole blocks of {BLOCKS[kind].numbers}" if kind in BLOCKS else ""
-        raise reader.error(f"{name} of {kind} should have sizes above zero{whole}, is {shorten(list(shape))}")
+        blocks = f", its rows whole blocks of {BLOCKS[kind].numbers}" if kind in BLOCKS else ""
+        raise reader.error(f"{name} of {kind} should have sizes above zero{blocks}, is {shorten(list(shape))}")
     return kind, shape, offset
 
 
 def _tensors(
-    found: dict[str, tuple[str, tuple[int, ...], int]], body: memoryview, alignment: int, where: str
+    entries: dict[str, tuple[str, tuple[int, ...], int]], body: memoryview, alignment: int, where: str
 ) -> dict[str, BlockTensor]:
     tensors, reached, before = {}, 0, ""
-    for name, (kind, shape, offset) in sorted(found.items(), key=lambda entry: entry[1][2]):
+    for name, (kind, shape, offset) in sorted(entries.items(), key=lambda entry: entry[1][2]):
         count = math.prod(shape)
-        size = count // BLOCKS[kind].numbers * BLOCKS[kind].size if kind in BLOCKS else count * int(FLOATS[kind][2])
+        size = count // BLOCKS[kind].numbers * BLOCKS[kind].size if kind in BLOCKS else count * FLOATS[kind]
         if offset % alignment:
             raise CheckpointError(f"{where}: {name} should begin at a multiple of {alignment}, begins at {offset}")
         if offset < reached:
@@ -357,4 +335,4 @@ def _tensors(
             )
         tensors[name] = BlockTensor(kind, shape, body[offset : offset + size], f"{where}: {name}")
         reached, before = offset + size, name
-    return {name: tensors[name] for name in found}
+    return {name: tensors[name] for name in entries}

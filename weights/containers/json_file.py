@@ -43,22 +43,16 @@ class JsonObject:
         return float(value)
 
     def boolean(self, name: str, default: bool | None = None) -> bool:
-        value = self._value(name, default, "true or false")
-        if not isinstance(value, bool):
-            raise self.error(name, "true or false", value)
-        return value
+        return bool(self._value(name, default, "true or false", lambda value: isinstance(value, bool)))
 
     def string(self, name: str, default: str | None = None) -> str:
-        value = self._value(name, default, "a string")
-        if not is_text(value):
-            raise self.error(name, "a string", value)
-        return value
+        return str(self._value(name, default, "a string", is_text))
 
-    def choice(self, name: str, known: Iterable[str], default: str | None = None) -> str:
-        """One of the strings that are known; "" may be the default without being named in the error."""
-        value, known = self.string(name, default), list(known)
-        if value not in known and value != default:
-            raise self.error(name, f"one of {', '.join(filter(None, known))}", value)
+    def choice(self, name: str, choices: Iterable[str], default: str | None = None) -> str:
+        """A string that is one of ``choices``, or the default; an error does not list ""."""
+        value, choices = self.string(name, default), list(choices)
+        if value not in choices and value != default:
+            raise self.error(name, f"one of {', '.join(filter(None, choices))}", value)
         return value
 
     def optional_size(self, name: str) -> int | None:
@@ -67,20 +61,18 @@ class JsonObject:
 
     def nested(self, name: str) -> "JsonObject":
         """The object under a name; an empty one if it is absent or null."""
-        value = self._value(name, {}, "an object")
-        if not isinstance(value, dict):
-            raise self.error(name, "an object", value)
+        value = self._value(name, {}, "an object", lambda value: isinstance(value, dict))
         return JsonObject(value, f"{self.where}: {name}")
 
     def error(self, name: str, expected: str, value: object) -> CheckpointError:
         return CheckpointError(f"{self.where}: {name} should be {expected}, is {shorten(value)}")
 
-    def _value(self, name: str, default: Any, expected: str) -> Any:
-        value = self.values.get(name)
-        if value is None:
-            value = default
+    def _value(self, name: str, default: Any, expected: str, fits: Callable[[Any], bool] = lambda value: True) -> Any:
+        value = default if self.values.get(name) is None else self.values[name]
         if value is None:
             raise CheckpointError(f"{self.where}: {name} is missing; expected {expected}")
+        if not fits(value):
+            raise self.error(name, expected, value)
         return value
 
 
@@ -96,12 +88,12 @@ def read_object(folder: Folder, name: str) -> JsonObject:
 
 
 def read_optional(folder: Folder, name: str) -> JsonObject:
-    """``read_object``; an empty one if there is no such file."""
+    """``read_object``; an empty object if there is no such file."""
     return read_object(folder, name) if folder.contains(name) else JsonObject({}, folder.where(name))
 
 
 def decoded(data: bytes | memoryview, where: str, encoding: str = "utf-8") -> str:
-    """The text of these bytes of UTF-8; CheckpointError where they are none."""
+    """The bytes as UTF-8 text; CheckpointError where they are not."""
     try:
         return str(data, encoding)
     except UnicodeDecodeError as error:
@@ -117,7 +109,7 @@ def parse_json(data: bytes, where: str) -> Any:
 
 
 def is_text(value: object) -> bool:
-    """Whether this is a string that UTF-8 can encode: JSON escapes can make half a surrogate pair."""
+    """Whether ``value`` is a string that UTF-8 can encode: JSON escapes can make half a surrogate pair."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -134,7 +126,7 @@ def shorten(value: object) -> str:
 
 
 def first_repeated(names: Iterable[str]) -> str:
-    """The first name that was there before; one is."""
+    """The first name that occurs a second time; some name does."""
     seen: set[str] = set()
     return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 
@@ -182,15 +174,15 @@ T = TypeVar("T")
 
 
 def as_json(value: object) -> bytes:
-    """The text of a new file, for people to read too."""
+    """``value`` as the JSON text of a new file, indented for readers."""
     return json.dumps(value, ensure_ascii=False, indent=1).encode()
 
 
 def to_plain(value: Any, stored_separately: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """The fields of a dataclass, nested ones too, for ``json.dumps``; without those ``stored_separately``."""
+    """The fields of a dataclass as a dict for ``json.dumps``, nested ones too, without fields ``stored_separately``."""
     names = [field.name for field in dataclasses.fields(value) if field.name not in (stored_separately or {})]
-    held = {name: getattr(value, name) for name in names}
-    return {name: to_plain(inner) if dataclasses.is_dataclass(inner) else inner for name, inner in held.items()}
+    values = {name: getattr(value, name) for name in names}
+    return {name: to_plain(inner) if dataclasses.is_dataclass(inner) else inner for name, inner in values.items()}
 
 
 def from_plain(
@@ -205,14 +197,14 @@ def from_plain(
 
     A field that has a default may be missing: the file may be older than the field.
 
-    name   the object's name in errors ("" for the whole file)
+    name               the object's name in errors ("" for the whole file)
     stored_separately  fields that the object does not have, and their values until they are read
-    kinds  dataclass of a field -> what finds, by the field's value, that in its place
+    kinds              dataclass of a field -> (the field's JSON value) -> the dataclass to read it as
     """
     if not isinstance(values, dict):
         problems.append(f"{name} should be an object, is {shorten(values)}")
         return None
-    known = len(problems)
+    earlier = len(problems)
     prefix = f"{name}." if name else ""
     hints = {field: hint for field, hint in get_type_hints(kind).items() if field not in (stored_separately or {})}
     problems += [
@@ -227,7 +219,7 @@ def from_plain(
         for field, hint in hints.items()
         if field in values
     }
-    if len(problems) > known:
+    if len(problems) > earlier:
         return None
     try:
         return kind(**fields, **(stored_separately or {}))
@@ -247,9 +239,9 @@ def _convert(
     if dataclasses.is_dataclass(hint):
         kind: Any = kinds[hint](value) if hint in kinds else hint
         return from_plain(kind, value, name, problems, None, kinds)
-    what, fits = PLAIN[hint]
+    label, fits = PLAIN[hint]
     if not fits(value):
-        problems.append(f"{name} should be {what}, is {shorten(value)}")
+        problems.append(f"{name} should be {label}, is {shorten(value)}")
         return None
     if hint == tuple[tuple[int, ...], ...]:
         return tuple(tuple(inner) for inner in value)  # type: ignore[attr-defined]

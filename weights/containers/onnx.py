@@ -1,10 +1,11 @@
-"""ONNX files: the float32 initialisers of a graph by name, those of a recurrent node by PyTorch's. No graph is run.
+"""ONNX files: a graph's float32 initialisers by name, a recurrent node's by PyTorch's names. No graph is run.
 
-Protocol buffers (onnx.proto): a field is its number and kind in one integer, then a value; an unknown one is skipped.
-A node's initialisers are W [directions, G H, inputs], R [directions, G H, H] and B [directions, 2 G H] of its gates, in
-an LSTM input, output, forget, cell, in a GRU update, reset, new. They become ``CELL.weight_ih_l0``, ``weight_hh_l0``,
-``bias_ih_l0`` and ``bias_hh_l0``, of the other direction with ``_reverse``, in the order of ``spec.recurrent`` CELLS.
-CELL is the cell's name there: both forms of a GRU have the same weights, and no mapping takes one for the other.
+A file is protocol buffers (onnx.proto): a field is its number and kind in one integer, then a value. Unknown fields are
+skipped. A recurrent node has initialisers W [directions, G H, inputs], R [directions, G H, H] and B [directions, 2 G H]
+of its G gates: input, output, forget, cell in an LSTM; update, reset, new in a GRU. They become ``CELL.weight_ih_l0``,
+``weight_hh_l0``, ``bias_ih_l0`` and ``bias_hh_l0`` (``_reverse`` for the second direction), with gates in the order of
+``spec.recurrent`` CELLS. CELL is the cell's name in CELLS: the two forms of a GRU have the same weights, and the name
+keeps a mapping from taking one for the other.
 """
 
 import math
@@ -96,13 +97,13 @@ def _text(value: Value, where: str) -> str:
 
 
 def _integers(value: Value, where: str) -> list[int]:
-    """The integers of a repeated field, packed or one of them."""
+    """The integers of a repeated field, which is packed or a single integer."""
     if isinstance(value, int):
         return [value]
-    reader, found = ByteReader(value, where), []
+    reader, integers = ByteReader(value, where), []
     while reader.remaining:
-        found.append(_varint(reader))
-    return found
+        integers.append(_varint(reader))
+    return integers
 
 
 def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, StoredTensor]:
@@ -137,42 +138,42 @@ def _tensor(message: memoryview, where: str, file_size: int) -> dict[str, Stored
 def _with_cell(
     operation: str, node: list[tuple[int, Value]], tensors: Mapping[str, StoredTensor], where: str
 ) -> dict[str, StoredTensor]:
-    """The tensors, those of the node by PyTorch's names."""
-    what, gates = f"{where}: its {operation}", len(GATES[operation])
+    """The tensors, with the node's initialisers under PyTorch's names."""
+    label, gates = f"{where}: its {operation}", len(GATES[operation])
     inputs = [_text(value, where) for field, value in node if field == NODE_INPUT]
     if any(inputs[PEEPHOLES:]):
-        raise CheckpointError(f"{what} with peepholes is not supported")
+        raise CheckpointError(f"{label} with peepholes is not supported")
     names = inputs[W : B + 1]
     if len(names) != B or not all(name in tensors and tensors[name].shape for name in names):
-        raise CheckpointError(f"{what}'s weights and biases should be initialisers, are {shorten(names)}")
+        raise CheckpointError(f"{label}'s weights and biases should be initialisers, are {shorten(names)}")
     units = tensors[names[R - W]].shape[-1]
     attributes = dict(_attribute(_bytes(value, where), where) for field, value in node if field == NODE_ATTRIBUTE)
     for name, value in attributes.items():
         if value not in (ATTRIBUTES | {"hidden_size": [units]}).get(name, []):
-            raise CheckpointError(f"{what} with {shorten(name)} {shorten(value)} is not supported")
+            raise CheckpointError(f"{label} with {shorten(name)} {shorten(value)} is not supported")
     count, rows = DIRECTIONS[str(attributes.get("direction", "forward"))], gates * units
     expected = {"W": (count, rows, *tensors[names[0]].shape[2:]), "R": (count, rows, units), "B": (count, 2 * rows)}
     arrays = {}
     for (letter, shape), name in zip(expected.items(), names):
         if tensors[name].shape != shape:
-            raise CheckpointError(f"{what}'s {letter} should be {list(shape)}, is {list(tensors[name].shape)}")
+            raise CheckpointError(f"{label}'s {letter} should be {list(shape)}, is {list(tensors[name].shape)}")
         arrays[letter] = tensors[name].float32().reshape(count, 1 + (letter == "B"), gates, units, *shape[2:])
     cell = operation.lower()
     if cell == "gru" and not attributes.get("linear_before_reset"):
         cell = "gru_reset_before"
-    found = {name: tensor for name, tensor in tensors.items() if name not in names}
+    renamed = {name: tensor for name, tensor in tensors.items() if name not in names}
     for d, end in enumerate(("", "_reverse")[:count]):
         (weight_ih,), (weight_hh,), (bias_ih, bias_hh) = (arrays[letter][d] for letter in "WRB")
         parts = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
         for part, array in parts.items():
             name = f"{cell}.{part}_l0{end}"
             ordered = array[list(GATES[operation])].reshape(rows, *array.shape[2:])
-            found[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
-    return found
+            renamed[name] = StoredTensor("F32", ordered.shape, memoryview(ordered).cast("B"), f"{where}: {name}")
+    return renamed
 
 
 def _attribute(message: memoryview, where: str) -> tuple[str, Any]:
-    """(name, value) of a node's attribute; "" for a value of another kind."""
+    """(name, value) of a node's attribute, an integer or text; "" for a value of another kind."""
     fields = dict(_fields(message, where))
     name = _text(fields.get(ATTRIBUTE_NAME, memoryview(b"")), where)
     if ATTRIBUTE_TEXT in fields:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.quantized import UnreadTensor
+from fastattn.spec.quantized import Tensor, UnreadTensor
 from fastattn.system.memory import release_pages
 from fastattn.weights.containers.json_file import JsonObject, parse_json, shorten
 from fastattn.weights.folder import Folder
@@ -67,24 +67,24 @@ class StoredTensor:
     def vector(self) -> np.ndarray:
         return self.float32().reshape(-1)
 
-    def matrix(self, transposed: bool = False) -> np.ndarray:
+    def matrix(self, transposed: bool = False) -> Tensor:
         """``float32``, transposed if ``transposed``."""
         return np.ascontiguousarray(self.float32().T) if transposed else self.float32()
 
     def unread(self) -> UnreadTensor:
         """``matrix``, to be read by rows. Raises CheckpointError as that does."""
-        row = TYPES[self.dtype][0] * math.prod(self.shape[1:])
         if self.strides is not None:
             return UnreadTensor(self.shape, lambda first, last: self.float32()[first:last], by_rows=False)
         self.part(0, 0).float32()
         return UnreadTensor(
             self.shape,
             lambda first, last: self.part(first, last).float32(),
-            forget=lambda first, last: release_pages(self.data[first * row : last * row]),
+            forget=lambda first, last: release_pages(self.part(first, last).data),
         )
 
-    def part(self, first: int, last: int) -> "StoredTensor":
-        row = TYPES[self.dtype][0] * math.prod(self.shape[1:])
+    def part(self, first: int, last: int) -> Any:
+        """These rows, as a tensor of the same class."""
+        row = len(self.data) // max(1, self.shape[0])
         return replace(self, shape=(last - first, *self.shape[1:]), data=self.data[first * row : last * row])
 
     def array(self) -> np.ndarray:
@@ -100,7 +100,7 @@ class NewTensor:
 
     dtype: str
     shape: tuple[int, ...]
-    values: Callable[[], np.ndarray | Iterable[np.ndarray]]  # of one array, or of some that follow each other
+    values: Callable[[], np.ndarray | Iterable[np.ndarray]]  # the whole array, or parts of it in order
 
     @property
     def size(self) -> int:
@@ -108,12 +108,8 @@ class NewTensor:
         return math.prod(self.shape) * TYPES[self.dtype][0]
 
 
-def read_tensors(folder: Folder, name: str) -> dict[str, StoredTensor]:
-    return parse(folder.read(name), folder.where(name))
-
-
 def read_metadata(folder: Folder, name: str) -> JsonObject:
-    """The texts by name that a file has beside its tensors."""
+    """The metadata of a file: texts by name."""
     header, _ = _split(folder.read(name), folder.where(name))
     return JsonObject(header, folder.where(name)).nested("__metadata__")
 
@@ -172,7 +168,7 @@ def _read_entry(entry: JsonObject, body: memoryview) -> tuple[StoredTensor, int,
 
 
 def nonzero_product(shape: tuple[int, ...]) -> int:
-    """The product of the sizes without zeros, which NumPy limits even if an array is empty."""
+    """The product of the sizes above zero, which NumPy limits even for an empty array."""
     return math.prod(filter(None, shape))
 
 
@@ -192,25 +188,21 @@ def write_tensors(
     """Write a .safetensors file; ``progress`` is called with (bytes so far, bytes in all).
 
     The format allows no gaps, so arrays whose size is a multiple of ALIGNMENT come first, aligned to it in the file;
-    the others follow by descending item size, each aligned to its own.
+    all further arrays follow by descending item size, each aligned to its item size.
     """
     order = sorted(tensors, key=lambda name: (tensors[name].size % ALIGNMENT > 0, -TYPES[tensors[name].dtype][0]))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     total = 0
     for name in order:
-        begin, total = total, total + tensors[name].size
-        header[name] = {
-            "dtype": tensors[name].dtype,
-            "shape": list(tensors[name].shape),
-            "data_offsets": [begin, total],
-        }
+        tensor, begin, total = tensors[name], total, total + tensors[name].size
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [begin, total]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     stream.write(struct.pack("<Q", len(text)) + text)
     done = 0
     for name in order:
-        found = tensors[name].values()
-        for values in [found] if isinstance(found, np.ndarray) else found:
+        arrays = tensors[name].values()
+        for values in [arrays] if isinstance(arrays, np.ndarray) else arrays:
             values = np.require(values, WRITTEN[tensors[name].dtype], "C")
             stream.write(values.reshape(-1).view(np.uint8).data)
         done += tensors[name].size

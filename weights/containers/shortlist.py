@@ -38,7 +38,7 @@ def read_shortlist(
     """The shortlist in the file ``name``; its arrays are views of the file's bytes where possible.
 
     shared  whether source and target are one vocabulary, so that a sentence may copy its own tokens
-    Raises CheckpointError for a file that is damaged or for other vocabularies.
+    Raises CheckpointError for a damaged file, or one made for vocabularies of other sizes.
     """
     data, where = folder.read(name), folder.where(name)
     if data[:8] == MAGIC.to_bytes(8, "little"):
@@ -136,11 +136,11 @@ def _lines(data: memoryview, where: str) -> Iterator[tuple[bytes, bytes, float]]
 
 def _as_entry(fields: list[bytes], where: str) -> tuple[bytes, bytes, float]:
     try:
-        target, source, written = fields
-        probability = float(written)
+        target, source, number = fields
+        probability = float(number)
     except ValueError:
         probability = math.nan
     if not math.isfinite(probability):
-        found = shorten(b" ".join(fields[:4]).decode("utf-8", "backslashreplace"))
-        raise CheckpointError(f"{where} should be 'target source probability', or the file a binary shortlist: {found}")
+        fault = shorten(b" ".join(fields[:4]).decode("utf-8", "backslashreplace"))
+        raise CheckpointError(f"{where} should be 'target source probability', or the file a binary shortlist: {fault}")
     return target, source, probability

@@ -25,7 +25,7 @@ def most_unpacked(size: int) -> int:
 def check_members(members: Iterable[zipfile.ZipInfo], size: int, where: str) -> None:
     """Raise CheckpointError if members of a zip archive of ``size`` bytes overlap, or unpack to too much in all.
 
-    Uses the sizes in the archive's list; unpacking must check these.
+    Sizes are those in the archive's list, which unpacking must check again.
     """
     members = list(members)
     packed, unpacked = (sum(getattr(member, name) for member in members) for name in ("compress_size", "file_size"))
@@ -62,7 +62,7 @@ def list_members(data: memoryview) -> list[zipfile.ZipInfo]:
 
 
 def packed_bytes(data: memoryview, member: zipfile.ZipInfo) -> memoryview | None:
-    """A member's bytes as packed, fewer if the archive ends before; None if it is not where the list says."""
+    """A member's packed bytes, fewer if the archive ends early; None if the member is not where the list says."""
     begin = member.header_offset
     header = data[begin : begin + LOCAL_HEADER.size] if begin >= 0 else b""
     if len(header) < LOCAL_HEADER.size or header[:4] != MAGIC:
@@ -76,10 +76,9 @@ MOST_MEMBERS = 10_000
 
 
 class ZipFolder:
-    """The Folder of an archive's members in the folder of the member ``landmark``: the top or a folder in it.
+    """The Folder of an archive: the folder in it, or its top, that has the member ``landmark``.
 
-    Refuses archives with too many members, or with members that are outside, duplicate, encrypted, or refused by
-    ``check_members``.
+    Refuses archives with too many members, or members that are outside, duplicate or fail ``check_members``.
     """
 
     part = ""

@@ -1,7 +1,7 @@
 """CTranslate2 directories: ``model.bin`` of binary versions 1 to 6, vocabularies, config -> a Checkpoint.
 
-Transformers of both stacks (TransformerSpec and its forerunners) and encoders alone (TransformerEncoderSpec).
-What the file says and a StackSpec cannot is refused by name, all of it in one error.
+Encoder-decoders (TransformerSpec and its forerunners) and encoders alone (TransformerEncoderSpec). Features that a
+StackSpec cannot express are refused by name, all in one error.
 """
 
 from dataclasses import replace
@@ -50,10 +50,7 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder, prefix: str = "") -> Checkpoint:
-    """Read the model whose files' names begin with ``prefix``.
-
-    Raises CheckpointError for what is malformed, incomplete or not supported.
-    """
+    """Read the model whose files' names begin with ``prefix``; CheckpointError if malformed or not supported."""
     where = folder.where(prefix + "model.bin")
     file = _migrate(parse(folder.read(prefix + "model.bin"), where), where)
     link_scales(file.variables)
@@ -68,8 +65,8 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
         text = encoder_text(folder, prefix, spec.stacks["encoder"])
     else:
         text = translation_text(folder, prefix, attributes, config, file.version, spec)
-    weights = (one for name, one in file.variables.items() if name.endswith("weight") and name not in file.aliases)
-    precision = main_precision((one.dtype, one.stored.size) for one in weights)
+    weights = (array for name, array in file.variables.items() if name.endswith("weight") and name not in file.aliases)
+    precision = main_precision((array.dtype, array.stored.size) for array in weights)
     details = {
         "binary version": str(file.version),
         "specification": file.spec or "(none: OpenNMT-tf names)",
@@ -83,8 +80,8 @@ def read(folder: Folder, prefix: str = "") -> Checkpoint:
 def _migrate(file: ModelFile, where: str) -> ModelFile:
     """Give the variables of old revisions the names and attributes of today."""
     if file.spec not in SPECIFICATIONS:
-        known = ", ".join(name for name in SPECIFICATIONS if name)
-        raise CheckpointError(f"{where}: {file.spec} models are not supported; supported: {known}")
+        supported = ", ".join(name for name in SPECIFICATIONS if name)
+        raise CheckpointError(f"{where}: {file.spec} models are not supported; supported: {supported}")
     newest, heads = SPECIFICATIONS[file.spec]
     if not 1 <= file.revision <= newest:
         raise CheckpointError(f"{where}: {file.spec} revision should be 1 to {newest}, is {file.revision}")
@@ -205,28 +202,28 @@ def _optional(folder: Folder, name: str) -> bytes | None:
 
 
 def _languages(folder: Folder, prefix: str, vocabulary: tuple[str, ...], start: str | None) -> dict[str, Any]:
-    """Fields of the text of a model of many languages, by the tokens of the vocabulary: the file does not say."""
-    told = language_tokens(vocabulary)
-    if told is None or (start is None and not told.target):
+    """Fields of a multilingual model's text, from the tokens of its vocabulary: the file does not state them."""
+    languages = language_tokens(vocabulary)
+    if languages is None or (start is None and not languages.target):
         return {}
     if start is None:  # mBART begins a target with its language
-        told = replace(told, source="after", target="start")
-    elif told.target:  # NLLB was told the source's in two ways
+        languages = replace(languages, source="after", target="start")
+    elif languages.target:  # NLLB was told the source's in two ways
         tokenizer = read_optional(folder, prefix + "tokenizer_config.json")
-        told = replace(told, source="after") if tokenizer.boolean("legacy_behaviour", False) else told
-    return {"languages": told, "single_sentences": bool(told.target)}
+        languages = replace(languages, source="after") if tokenizer.boolean("legacy_behaviour", False) else languages
+    return {"languages": languages, "single_sentences": bool(languages.target)}
 
 
 def encoder_text(folder: Folder, prefix: str, spec: StackSpec) -> EncoderText:
-    """The text; its tokenizer must have been copied next to the model: a vocabulary alone is not enough."""
+    """The text. Its tokenizer.json must lie beside the model: a vocabulary alone is not enough."""
     if not folder.contains(prefix + "tokenizer.json"):
         raise CheckpointError(
             f"{folder.where(prefix + 'tokenizer.json')}: missing; copy the original model's tokenizer.json there"
         )
     longest = spec.positions.limit or 1 << 30
     if folder.contains(prefix + "tokenizer_config.json"):
-        stated = read_object(folder, prefix + "tokenizer_config.json").integer("model_max_length", longest, minimum=1)
-        longest = min(longest, stated)
+        limit = read_object(folder, prefix + "tokenizer_config.json").integer("model_max_length", longest, minimum=1)
+        longest = min(longest, limit)
     return EncoderText(tokenizer=bytes(folder.read(prefix + "tokenizer.json")), max_length=longest)
 
 

@@ -25,7 +25,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a package; raises CheckpointError if it is malformed, unsafe or not supported."""
     folder: Folder = ZipFolder(directory.path, METADATA) if directory.path.is_file() else directory
     metadata = read_object(folder, METADATA)
     kind = metadata.string("type", "translate")
@@ -38,9 +37,9 @@ def read(directory: Directory) -> Checkpoint:
     text = checkpoint.text
     if not isinstance(text, TranslationText):
         raise CheckpointError(f"{folder.where('model/model.bin')}: should be a translation model, is an encoder alone")
-    how: dict[str, Any] = {"codes": bytes(folder.read(pieces)), "words": "argos"}
+    text_fields: dict[str, Any] = {"codes": bytes(folder.read(pieces)), "words": "argos"}
     if pieces == PIECES[0]:
-        how = dict.fromkeys(("source_model", "target_model"), how["codes"])
+        text_fields = dict.fromkeys(("source_model", "target_model"), text_fields["codes"])
     prefix = metadata.string("target_prefix", "")
     if prefix and prefix not in text.target_vocabulary:
         raise metadata.error("target_prefix", "a token of the target vocabulary", prefix)
@@ -51,7 +50,7 @@ def read(directory: Directory) -> Checkpoint:
         languages=None,  # a package has one pair, which target_prefix may tell the model
         single_sentences=False,
         decoding=dataclasses.replace(text.decoding, forced_tokens=(prefix,) if prefix else ()),
-        **how,
+        **text_fields,
     )
     checkpoint.format = "argos"
     for name in ("from_name", "to_name", "package_version", "argos_version"):

@@ -1,12 +1,12 @@
 """A translator's Checkpoint -> a CTranslate2 folder (``model.bin`` of binary version 6), by the tables that read one.
 
-What the format can say is decided by its reader: the attributes to be written are read as those of a file would be, and
-a stack that is not what it was is refused.
+The format's reader decides what the format can express: the attributes to be written are read back as from a file, and
+a stack that differs from the original is refused.
 """
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,10 +30,10 @@ PRECISIONS = ("float32", "int8")
 CODES = {dtype: code for code, dtype in TYPES.items()}
 MOST_POSITIONS = 4096  # rows of a table of positions that the format cannot count as this model does
 RELATIVE = "self_attention/relative_attention_bias"
-_LAYER = {ours: theirs for theirs, ours in spec.LAYER_PARTS.items()}
-_STACK = {ours: theirs for theirs, ours in spec.STACK_PARTS.items()}  # an encoder has several embeddings, numbered
-_OTHERS = {ours: theirs for theirs, ours in spec.OTHERS.items()}
-_NORM_ENDS = {ours: theirs for theirs, ours in spec.ENDS.items() if theirs in ("gamma", "beta")}
+_LAYER = {canonical: stored for stored, canonical in spec.LAYER_PARTS.items()}
+_STACK = {canonical: stored for stored, canonical in spec.STACK_PARTS.items()}  # an encoder numbers its embeddings
+_OTHERS = {canonical: stored for stored, canonical in spec.OTHERS.items()}
+_NORM_ENDS = {canonical: stored for stored, canonical in spec.ENDS.items() if stored in ("gamma", "beta")}
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ def write(
     progress: Callable[[int, int], None] | None = None,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a translator to an empty folder, its matrices as float32 or int8, a scale for each row.
+    """Write a translator to an empty folder, its matrices as float32, or int8 with a scale for each row.
 
-    The files are on disk on return; as native.convert's ``write``. Raises CheckpointError for what CTranslate2's format
-    cannot say; decoding settings are left out, as its callers give them.
+    Arguments as native.convert's ``write``. Decoding settings are left out: CTranslate2's callers pass them. Raises
+    CheckpointError for what the format cannot express.
     """
     if precision not in PRECISIONS:
         raise CheckpointError(f"CTranslate2's folder is written as {' or '.join(PRECISIONS)}, not as {precision}")
@@ -82,7 +82,7 @@ def write(
 
 
 def _with_table(name: str, stack: StackSpec, tensors: dict[str, Tensor]) -> StackSpec:
-    """The stack; sinusoids that do not count from 1 become a table, and so do those that have a greatest length."""
+    """The stack, whose sinusoids become a table if they do not count from 1 or have a greatest length."""
     if stack.positions.kind != "sinusoid" or (stack.positions.start, stack.positions.limit) == (1, 0):
         return stack
     rows = stack.positions.limit or MOST_POSITIONS
@@ -94,8 +94,8 @@ def _entries(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[Entry]
     """(the weights, alias -> name of a tied tensor)."""
     first: dict[int, str] = {}
     entries, aliases = [], {}
-    for ours, tensor in tensors.items():
-        name = _name(ours)
+    for canonical, tensor in tensors.items():
+        name = _name(canonical)
         if id(tensor) in first:
             aliases[name] = first[id(tensor)]
             continue
@@ -103,39 +103,39 @@ def _entries(tensors: Mapping[str, Tensor], precision: str) -> tuple[list[Entry]
         if precision == "float32" or len(tensor.shape) != 2 or not name.endswith("/weight"):
             entries.append(Entry(name, "float32", tensor.shape, partial(as_float32, tensor)))
         else:
-            entries.append(Entry(name, "int8", tensor.shape, partial(_int8, tensor, ours)))
-            entries.append(Entry(f"{name}_scale", "float32", tensor.shape[:1], partial(_scales, tensor, ours)))
+            entries.append(Entry(name, "int8", tensor.shape, partial(_int8, tensor, canonical)))
+            entries.append(Entry(f"{name}_scale", "float32", tensor.shape[:1], partial(_scales, tensor, canonical)))
     return entries, aliases
 
 
-def _name(ours: str) -> str:
+def _name(canonical: str) -> str:
     """The variable's name of a canonical one; CheckpointError for a tensor that the format does not have."""
-    if ours in _OTHERS:
-        return _OTHERS[ours]
-    stack, layer, number, part, end = NAME.fullmatch(ours).groups()  # type: ignore[union-attr]
+    if canonical in _OTHERS:
+        return _OTHERS[canonical]
+    stack, layer, number, part, end = NAME.fullmatch(canonical).groups()  # type: ignore[union-attr]
     if part.endswith("relative_bias"):  # of a layer's own, or of the first, which all share
         return f"{stack}/layer_{number or 0}/{RELATIVE}"
-    theirs = (_LAYER if layer else _STACK).get(part)
-    if theirs is None or end is None:
-        raise CheckpointError(f"CTranslate2's format has no place for {ours}")
-    if ours == "decoder.embedding.weight":
-        theirs = "embeddings"
+    stored = (_LAYER if layer else _STACK).get(part)
+    if stored is None or end is None:
+        raise CheckpointError(f"CTranslate2's format has no place for {canonical}")
+    if canonical == "decoder.embedding.weight":
+        stored = "embeddings"
     scope = f"{stack}/layer_{number}" if layer else stack
-    return f"{scope}/{theirs}/{_NORM_ENDS[end] if part.endswith('norm') else end}"
+    return f"{scope}/{stored}/{_NORM_ENDS[end] if part.endswith('norm') else end}"
 
 
 def _int8(tensor: Tensor, name: str) -> np.ndarray:
-    kept = _kept(tensor)
-    return kept.values_FD if kept is not None else quantize(as_float32(tensor), name).values_FD
+    stored = _stored_int8(tensor)
+    return stored.values_FD if stored is not None else quantize(as_float32(tensor), name).values_FD
 
 
 def _scales(tensor: Tensor, name: str) -> np.ndarray:
-    kept = _kept(tensor)
-    return np.float32(1) / (kept.multipliers_F if kept is not None else row_multipliers(as_float32(tensor), name))
+    stored = _stored_int8(tensor)
+    return np.float32(1) / (stored.multipliers_F if stored is not None else row_multipliers(as_float32(tensor), name))
 
 
-def _kept(tensor: Tensor) -> QuantizedTensor | None:
-    """A tensor that is int8 already, unless its columns were scaled, which the format cannot say."""
+def _stored_int8(tensor: Tensor) -> QuantizedTensor | None:
+    """A tensor that is int8 already; None for another, or one with scaled columns, which the format cannot express."""
     return tensor if isinstance(tensor, QuantizedTensor) and tensor.input_factors_D is None else None
 
 
@@ -163,10 +163,10 @@ def _attributes(name: str, stack: StackSpec) -> list[Entry]:
         inside["num_heads_kv"] = ("int32", attention.key_heads)
     if attention.query_width != stack.width:
         inside["head_dim"] = ("int32", attention.head_width)
-    own = {"relative_attention_max_distance": ("int32", positions.max_distance)} if positions.kind == "relative" else {}
+    far = {"relative_attention_max_distance": ("int32", positions.max_distance)} if positions.kind == "relative" else {}
     for i in range(stack.layers):
         layer = f"layer_{i}/self_attention"
-        values |= {f"{layer}/{attribute}": value for attribute, value in (inside | own).items()}
+        values |= {f"{layer}/{attribute}": value for attribute, value in (inside | far).items()}
         if stack.cross_attention:
             values |= {f"layer_{i}/attention/{attribute}": value for attribute, value in inside.items()}
     return [
@@ -175,7 +175,7 @@ def _attributes(name: str, stack: StackSpec) -> list[Entry]:
 
 
 def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[str, str]) -> None:
-    """Raise CheckpointError unless the reader would find the same stacks; aliases of all layers' relative biases."""
+    """Raise CheckpointError unless the reader would read the same stacks; adds aliases of shared relative biases."""
     for name, stack in stacks.items():
         if stack.positions.kind == "relative" and not stack.positions.of_each_layer:
             for i in range(1, stack.layers):
@@ -184,9 +184,9 @@ def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[
     variables |= {alias: variables[target] for alias, target in aliases.items()}
     attributes, problems = spec.Attributes(variables, "CTranslate2's format"), list[str]()
     for name, stack in stacks.items():
-        found = spec.read_stack(attributes, name, stack.norms.epsilon, problems)
-        found = replace(found, embedding_scale=stack.embedding_scale)  # float32 there
-        differing = [one.name for one in fields(stack) if getattr(found, one.name) != getattr(stack, one.name)]
+        read_back = spec.read_stack(attributes, name, stack.norms.epsilon, problems)
+        read_back = replace(read_back, embedding_scale=stack.embedding_scale)  # float32 there
+        differing = [field for field, value in vars(stack).items() if getattr(read_back, field) != value]
         problems += [f"the {name}'s {field.replace('_', ' ')}" for field in differing]
     if len({stack.norms.epsilon for stack in stacks.values()}) > 1:
         problems.append("norms of two epsilons")
@@ -195,14 +195,14 @@ def _check(stacks: Mapping[str, StackSpec], entries: list[Entry], aliases: dict[
 
 
 def _stand_in(entry: Entry) -> np.ndarray:
-    """An array of a variable's shape without its values, which take memory; an attribute or a small table has them."""
+    """An array of the variable's shape and type; only attributes and small tables have their values, to save memory."""
     if entry.shape and not entry.name.endswith(RELATIVE):
         return np.broadcast_to(np.zeros((), STORED_AS[entry.dtype]), entry.shape)
     return np.array(entry.values(), STORED_AS[entry.dtype])
 
 
 def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
-    """File -> content: the settings, the vocabularies, and what cuts texts, which CTranslate2's callers use."""
+    """File -> content: settings, vocabularies, and the tokenizer files that CTranslate2's callers use."""
     lost = [name for name in ("lowercase", "source_characters", "target_characters") if getattr(text, name)]
     if lost:
         raise CheckpointError(f"CTranslate2's folder cannot say this of a model's text: {', '.join(lost)}")
@@ -226,7 +226,7 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
         spare = [token or f"<unused{i}>" for i, token in enumerate(tokens)]  # a row that no token has
         files[f"{name}.json"] = as_json(spare)
     source, target = text.source_model, text.target_model
-    others = {
+    optional = {
         "source.spm": source,
         "target.spm": target or source,
         "vmap.txt": text.vocabulary_map,
@@ -234,8 +234,8 @@ def _text_files(text: TranslationText, encoder: StackSpec) -> dict[str, bytes]:
         "tokenizer.json": text.tokenizer,
     }
     if text.languages is not None and text.languages.source == "after" and text.decoder_start_token is not None:
-        others["tokenizer_config.json"] = as_json({"legacy_behaviour": True})
-    return files | {name: content for name, content in others.items() if content is not None}
+        optional["tokenizer_config.json"] = as_json({"legacy_behaviour": True})
+    return files | {name: content for name, content in optional.items() if content is not None}
 
 
 def _write_model(

@@ -27,7 +27,7 @@ SMALLEST_SCALE = 1e-30  # a division by less would leave float32's range
 
 @dataclass
 class Variable:
-    """One stored array: a view of the file's bytes, and its float32 values once read, which tied weights share."""
+    """One stored array: a view of the file's bytes, and its float32 values once read. Tied weights are one Variable."""
 
     name: str
     dtype: str
@@ -50,8 +50,8 @@ class Variable:
     def float32(self) -> np.ndarray:
         """The values as aligned, C-contiguous float32.
 
-        int8 is divided by one scale for each row, int16 by one scale: multiplied by the reciprocal, rounded as
-        CTranslate2 does when set to compute in float32.
+        int8 has a scale for each row, int16 one for all: values are multiplied by its reciprocal, rounded as in
+        CTranslate2 when it computes in float32.
         """
         stored = self.stored
         if self.dtype == "float32":
@@ -79,7 +79,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The contents of a model.bin; an alias is the same Variable under another name."""
+    """The contents of a model.bin; an alias is a Variable under a second name."""
 
     version: int
     spec: str
@@ -89,26 +89,26 @@ class ModelFile:
 
 
 class _Reader(ByteReader):
-    def count(self, what: str, least_size: int) -> int:
+    def count(self, label: str, least_size: int) -> int:
         """A number of entries of at least ``least_size`` bytes each."""
-        count = self.number("I", what)
+        count = self.number("I", label)
         if count * least_size > self.remaining:
-            raise self.error(f"{what} {count} needs at least {count * least_size} bytes, {self.remaining} remain")
+            raise self.error(f"{label} {count} needs at least {count * least_size} bytes, {self.remaining} remain")
         return count
 
-    def text(self, what: str) -> str:
-        size = self.number("H", f"the length of {what}")
+    def text(self, label: str) -> str:
+        size = self.number("H", f"the length of {label}")
         if not 1 <= size <= LONGEST_NAME:
-            raise self.error(f"{what} should have 1 to {LONGEST_NAME} bytes, has {size}")
-        raw = bytes(self.take(size, what))
+            raise self.error(f"{label} should have 1 to {LONGEST_NAME} bytes, has {size}")
+        raw = bytes(self.take(size, label))
         if raw[-1] or 0 in raw[:-1]:
-            raise self.error(f"{what} should end at its only NUL, is {raw[:60]!r}")
+            raise self.error(f"{label} should end at its only NUL, is {raw[:60]!r}")
         try:
             text = raw[:-1].decode()
         except UnicodeDecodeError:
-            raise self.error(f"{what} should be UTF-8, is {raw[:60]!r}") from None
+            raise self.error(f"{label} should be UTF-8, is {raw[:60]!r}") from None
         if not text.isprintable():
-            raise self.error(f"{what} should be printable, is {ascii(text[:60])}")
+            raise self.error(f"{label} should be printable, is {ascii(text[:60])}")
         return text
 
 
@@ -155,12 +155,12 @@ def _variable(reader: _Reader, version: int) -> Variable:
     if rank > HIGHEST_RANK:
         raise reader.error(f"rank of {name} should be at most {HIGHEST_RANK}, is {rank}")
     shape = struct.unpack(f"<{rank}I", reader.take(4 * rank, f"dimensions of {name}"))
-    known = TYPES if version >= 4 else TYPES_BY_WIDTH
+    types = TYPES if version >= 4 else TYPES_BY_WIDTH
     code = reader.number("B", f"type of {name}")
-    if code not in known:
-        listed = ", ".join(f"{code} ({dtype})" for code, dtype in sorted(known.items()))
-        raise reader.error(f"type of {name} should be one of {listed}, is {code}")
-    dtype = known[code]
+    if code not in types:
+        choices = ", ".join(f"{code} ({dtype})" for code, dtype in sorted(types.items()))
+        raise reader.error(f"type of {name} should be one of {choices}, is {code}")
+    dtype = types[code]
     itemsize = np.dtype(STORED_AS[dtype]).itemsize
     size = reader.number("I", f"size of {name}") * (1 if version >= 4 else itemsize)
     if size != math.prod(shape) * itemsize:
@@ -173,7 +173,7 @@ def _variable(reader: _Reader, version: int) -> Variable:
 
 
 def _reciprocals(variable: Variable) -> np.ndarray:
-    """1 / scale: [rows, 1] for int8, a single one for int16."""
+    """1 / scale: [rows, 1] for int8, a single number for int16."""
     scale = variable.scale
     if scale is None:
         if variable.dtype != "int16":

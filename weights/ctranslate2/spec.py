@@ -25,24 +25,22 @@ from fastattn.weights.ctranslate2.file import Variable
 from fastattn.weights.tensor_mapping import FirstRow, canonical_sources, check_sources, make_tensors, zeros
 
 ACTIVATIONS = dict(enumerate(("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")))
-# The last part of a variable's name -> what its presence means.
+# Any part of a variable's name -> what its presence means.
+_AROUND = "norms before and after each block"
 UNSUPPORTED = {
     **dict.fromkeys(("relative_position_keys", "relative_position_values"), "relative position representations"),
     "relative_asymmetric_position_keys": "asymmetric relative positions",
     **dict.fromkeys(("rotary_scaling_long_factor", "rotary_scaling_short_factor"), "su rotary scaling"),
     "weight_zero": "4-bit weights (weight_zero)",
-}
-# Any part of a name -> what it means.
-UNSUPPORTED_PARTS = {
     **dict.fromkeys(("q_norm", "k_norm"), "norms of queries and keys (qk_norm)"),
     "v_norm": "norms of values (v_norm)",
     "shared_layer_norm": "parallel residual connections",
-    "input_layer_norm": "parallel residual connections or norms before and after each block",
-    "post_attention_layer_norm": "parallel residual connections or norms before and after each block",
-    "pre_feedforward_layer_norm": "norms before and after each block",
-    "post_feedforward_layer_norm": "norms before and after each block",
-    "external_pre_encoder_attention_layer_norm": "norms around the cross-attention",
-    "external_post_encoder_attention_layer_norm": "norms around the cross-attention",
+    **dict.fromkeys(("input_layer_norm", "post_attention_layer_norm"), f"parallel residual connections or {_AROUND}"),
+    **dict.fromkeys(("pre_feedforward_layer_norm", "post_feedforward_layer_norm"), _AROUND),
+    **dict.fromkeys(
+        (f"external_{place}_encoder_attention_layer_norm" for place in ("pre", "post")),
+        "norms around the cross-attention",
+    ),
     "memory_kv": "self-attention merged with cross-attention",
     "project_in": "a projection after the embedding (project_in)",
     "project_out": "a projection before the output (project_out)",
@@ -88,7 +86,7 @@ class Attributes:
         return bool(self.integer(name, default))
 
     def text(self, name: str, default: str) -> str:
-        """A string, stored as an array of its bytes."""
+        """A string, which is stored as an array of bytes."""
         variable = self.variables.get(name)
         if variable is None:
             return default
@@ -114,9 +112,7 @@ def find_unsupported(attributes: Attributes) -> list[str]:
     problems = []
     for name, variable in attributes.variables.items():
         parts = name.split("/")
-        problems += [UNSUPPORTED_PARTS[part] for part in parts if part in UNSUPPORTED_PARTS]
-        if parts[-1] in UNSUPPORTED:
-            problems.append(UNSUPPORTED[parts[-1]])
+        problems += [UNSUPPORTED[part] for part in parts if part in UNSUPPORTED]
         if parts[-1] in UNSUPPORTED_VALUES:
             harmless, meaning = UNSUPPORTED_VALUES[parts[-1]]
             if variable.shape or variable.scalar() != harmless:
@@ -193,7 +189,7 @@ def _close(a: float, b: float) -> bool:
 
 
 def _uniform(attributes: Attributes, scopes: list[str], name: str, default: float, problems: list[str]) -> float:
-    """An attribute that each attention layer stores but a StackSpec has only once."""
+    """An attribute that each attention layer stores, and a StackSpec only once."""
     values = {attributes.number(f"{scope}/{name}", default) for scope in scopes} or {default}
     if len(values) > 1:
         problems.append(f"{name} that differs between layers ({', '.join(map(str, sorted(values)))})")
@@ -201,15 +197,13 @@ def _uniform(attributes: Attributes, scopes: list[str], name: str, default: floa
 
 
 def _read_embedding_scale(attributes: Attributes, prefix: str, width: int) -> float:
-    """Stored as a flag (int8), which stands for sqrt(width), or as the scale itself; sqrt(width) by default."""
+    """The scale, stored as a number or as a flag (int8) for sqrt(width); sqrt(width) by default."""
     square_root = float(np.float32(math.sqrt(width)))
     for name in (f"{prefix}/scale_embeddings", f"{prefix}/embeddings/multiply_by_sqrt_depth"):
         variable = attributes.variables.get(name)
         if variable is not None:
             value = attributes.number(name, 1.0)
-            if variable.dtype == "int8":
-                return square_root if value else 1.0
-            return float(value)
+            return float(value) if variable.dtype != "int8" else square_root if value else 1.0
     return square_root
 
 
@@ -232,7 +226,7 @@ def _read_positions(
         holders = {scope for scope in attentions + crosses if f"{scope}/{name}" in attributes.variables}
         if holders and holders != set(attentions):
             problems.append(f"{name} that is not the same in every self-attention layer, and only there")
-    table = attributes.variables.get(f"{prefix}/position_encodings/encodings")
+    table = f"{prefix}/position_encodings/encodings"
     if attributes.flag(f"{prefix}/alibi", False):
         alibi = Alibi(
             positive_positions=attributes.flag(f"{prefix}/alibi_use_positive_positions", True),
@@ -247,9 +241,8 @@ def _read_positions(
         if positions.alibi is not None:
             problems.append("relative attention biases together with alibi")
         positions = _read_relative(attributes, attentions, problems)
-    elif positions.alibi is None and table is not None:
-        rows, _ = attributes.shape(f"{prefix}/position_encodings/encodings", 2)
-        positions = PositionSpec("table", limit=rows)
+    elif positions.alibi is None and table in attributes.variables:
+        positions = PositionSpec("table", limit=attributes.shape(table, 2)[0])
     return positions
 
 
@@ -275,9 +268,9 @@ def _read_rotary(attributes: Attributes, scopes: list[str], head_width: int, pro
 
 
 def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str]) -> PositionSpec:
-    found = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
-    first, *others = {id(table): table.float32 for table in found if table is not None}.values()
-    own = not all(np.array_equal(table, first) for table in others)
+    tables = (attributes.variables.get(f"{scope}/relative_attention_bias") for scope in scopes)
+    first, *further = {id(table): table.float32 for table in tables if table is not None}.values()
+    of_each_layer = not all(np.array_equal(table, first) for table in further)
     buckets = attributes.shape(f"{scopes[0]}/relative_attention_bias", 2)[0]
     distance = int(_uniform(attributes, scopes, "relative_attention_max_distance", 0, problems))
     if buckets < 4 or distance <= buckets // 2:
@@ -285,7 +278,7 @@ def _read_relative(attributes: Attributes, scopes: list[str], problems: list[str
             f"relative_attention_bias should have at least 4 buckets and relative_attention_max_distance exceed half of"
             f" them, they are {buckets} and {distance}"
         )
-    return PositionSpec("relative", buckets=buckets, max_distance=distance, of_each_layer=own)
+    return PositionSpec("relative", buckets=buckets, max_distance=distance, of_each_layer=of_each_layer)
 
 
 NAME = re.compile(r"(encoder|decoder)/(?:(layer)_(\d+)/)?(.+)/(gamma|beta|weight|bias)")
@@ -318,19 +311,19 @@ NO_TENSORS = Attributes.NAMES | {"weight_scale", "relative_attention_bias", "rel
 
 
 def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str) -> dict[str, Tensor]:
-    """The canonical tensors; raises one CheckpointError for all that are missing, left over or misshapen."""
-    named = {}  # those without a canonical name keep their own, to be reported
+    """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
+    by_name = {}  # those without a canonical name keep their own, to be reported
     for name, variable in variables.items():
         canonical = _canonical_name(name)
         # An encoder's output does not need the pooler.
-        others = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
-        if canonical is not None or not others:
-            named[canonical or name] = variable
-    for stack, its in spec.stacks.items():
-        own = its.positions.of_each_layer  # else all use the first layer's table, as in T5
-        for i in range((its.layers if own else 1) if its.positions.kind == "relative" else 0):
-            scope = f"{stack}.layers.{i}.self_attention" if own else stack
-            named[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
+        is_read_elsewhere = name.rpartition("/")[2] in NO_TENSORS or name.startswith("pooler_") or name == TYPES
+        if canonical is not None or not is_read_elsewhere:
+            by_name[canonical or name] = variable
+    for stack, stack_spec in spec.stacks.items():
+        of_each_layer = stack_spec.positions.of_each_layer  # else all use the first layer's table, as in T5
+        for i in range((stack_spec.layers if of_each_layer else 1) if stack_spec.positions.kind == "relative" else 0):
+            scope = f"{stack}.layers.{i}.self_attention" if of_each_layer else stack
+            by_name[f"{scope}.relative_bias"] = variables[f"{stack}/layer_{i}/self_attention/relative_attention_bias"]
     parts = canonical_sources(spec)
     for name, part in parts.items():
         # zeros for a missing bias: a StackSpec has one flag for the biases of all linear layers
@@ -344,9 +337,9 @@ def read_tensors(variables: Mapping[str, Variable], spec: ModelSpec, where: str)
     if types is not None and types.shape[0]:  # all tokens are of type 0, so its row is added to the positions
         row = FirstRow(TYPES, types.shape[0], spec.stacks["encoder"].embedding_scale)
         parts["encoder.positions"] = replace(parts["encoder.positions"], plus=row)
-        named[TYPES] = types
-    check_sources(parts, named, where, "tensors do not fit the architecture")
-    return make_tensors(parts, named)
+        by_name[TYPES] = types
+    check_sources(parts, by_name, where, "tensors do not fit the architecture")
+    return make_tensors(parts, by_name)
 
 
 def _canonical_name(name: str) -> str | None:
@@ -355,9 +348,7 @@ def _canonical_name(name: str) -> str | None:
     match = NAME.fullmatch(name)
     if match is None:
         return None
-    stack, layer, number, part, end = match.groups()
-    known = LAYER_PARTS if layer else STACK_PARTS
-    if part not in known:
-        return None
+    stack, layer, number, stored_part, end = match.groups()
+    part = (LAYER_PARTS if layer else STACK_PARTS).get(stored_part)
     scope = f"{stack}.layers.{int(number)}" if layer else stack
-    return f"{scope}.{known[part]}.{ENDS[end]}"
+    return f"{scope}.{part}.{ENDS[end]}" if part else None

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder or file of a checkpoint: an existing path is returned, a catalog name is pulled if absent, a pair of
-    languages such as de-en is a model of Firefox's, and OWNER/NAME is fetched from the Hugging Face hub.
+    """The folder or file of a checkpoint. A name that is no existing path is downloaded unless the cache has it.
 
-    Warns of a str that names both. Raises InputError for anything but a str or a path, CheckpointError if it is none of
-    these, DownloadError if the pull fails.
+    A name is one of the catalog, a pair of languages such as de-en (Firefox's model), or OWNER/NAME on the Hugging Face
+    hub. Warns of a str that is a path and a catalog name. Raises InputError for a wrong type, CheckpointError for an
+    unknown name, DownloadError if the download fails.
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise InputError(f"a checkpoint's path or name should be a str or a path, got {type(name_or_path).__name__}")
@@ -44,7 +44,7 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
 def named(name: str) -> "CatalogEntry | FirefoxModel | None":
     """The catalog's model of that name, or Firefox's of a pair such as de-en; None where there is none.
 
-    Raises CheckpointError where Firefox's models are not known here and cannot be asked for.
+    Raises CheckpointError where Mozilla's list of models is not in the cache and cannot be downloaded.
     """
     if name in CATALOG:
         return CATALOG[name]
@@ -66,11 +66,12 @@ def named(name: str) -> "CatalogEntry | FirefoxModel | None":
 def models_between(
     source: str | None, target: str | None, quality: str | None = None
 ) -> "list[CatalogEntry | FirefoxModel]":
-    """The models that translate from one language to another, codes or English names: one, or two by way of English.
+    """The models that translate from one language to another: one, or two by way of English.
 
-    quality  of Firefox's models, where the catalog has none: "tiny", "base-memory" or "base" (None: the best)
-    None for a language: any, if one model of the catalog alone has the other; for both: the catalog's default.
-    Raises InputError that says which models there are.
+    source, target  codes or English names. None for one: the catalog's only model of the other language decides. None
+                    for both: the catalog's default
+    quality         of Firefox's models, where the catalog has none: "tiny", "base-memory" or "base" (None: the best)
+    Raises InputError that lists the models.
     """
     if quality is not None:
         from fastattn.weights.download.firefox import check_quality
@@ -80,7 +81,7 @@ def models_between(
         return [translation_between(source, target)]
     from fastattn.text.languages import iso_code  # a path or a name needs none of its table
 
-    source, target = (None if each is None else iso_code(check_text("a language", each)) for each in (source, target))
+    source, target = (None if code is None else iso_code(check_text("a language", code)) for code in (source, target))
     if source is None or target is None:
         return [translation_between(source, target)]
     if source == target:
@@ -89,14 +90,14 @@ def models_between(
         return [translation_between(source, target)]
     except InputError as error:
         hops = [(source, target)] if "en" in (source, target) else [(source, "en"), ("en", target)]
-        found: list[CatalogEntry | FirefoxModel] = []
+        models: list[CatalogEntry | FirefoxModel] = []
         for hop in hops:
             entry = next((entry for entry in CATALOG.values() if entry.languages == hop), None)
             try:
-                found.append(entry or _of_firefox(*hop, quality))
+                models.append(entry or _of_firefox(*hop, quality))
             except (InputError, DownloadError) as reason:
                 raise InputError(f"{error}; {reason}") from None
-        return found
+        return models
 
 
 def _of_firefox(source: str, target: str, quality: str | None = None) -> "FirefoxModel":
@@ -109,7 +110,7 @@ def _of_firefox(source: str, target: str, quality: str | None = None) -> "Firefo
 
 
 def fetch(model: "CatalogEntry | FirefoxModel", progress: "Progress | None" = None) -> Path:
-    """The folder of a model in the cache, pulled first if it is not there; ``progress`` as for ``pull.pull``."""
+    """The folder of a model in the cache, downloaded first if it is missing; ``progress`` as for ``pull.pull``."""
     if model.folder.is_dir():
         return model.folder
     if isinstance(model, CatalogEntry):

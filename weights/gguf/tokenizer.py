@@ -1,8 +1,8 @@
 """A tokenizer.json, and what else a language model's text needs, from a GGUF file's metadata.
 
-Of the kind "gpt2" are byte-level byte-pair encodings with their merges; a name says by which expressions texts are
-split before. Of the kind "llama" are sentencepiece's, whose merges follow from the scores: of all neighbours that make
-a token together, those of the token of the highest score are merged first.
+Kind "gpt2" is byte-level byte-pair encoding with stored merges; a name tells by which expressions texts are split
+first. Kind "llama" is sentencepiece's, whose merges follow from scores: among neighbours that form a token together,
+the pair whose token has the highest score is merged first.
 """
 
 import json
@@ -15,8 +15,16 @@ import numpy as np
 from fastattn.errors import CheckpointError
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, first_repeated, shorten
-from fastattn.weights.huggingface.sentencepiece_files import SPACE, merges_by_scores, spaces_decoder
-from fastattn.weights.huggingface.vocabulary_files import CL100K, assembled, chat_template, pairs_model, template
+from fastattn.weights.huggingface.tokenizer_files import (
+    CL100K,
+    SPACE,
+    assembled,
+    chat_template,
+    merges_by_scores,
+    pairs_model,
+    spaces_decoder,
+    template,
+)
 
 KEYS, CHAT = "tokenizer.ggml.", "tokenizer.chat_template"
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
@@ -61,8 +69,8 @@ SPLITTINGS = {
     "dbrx": Splitting((CL100K.replace("COUNT", "1,3"),)),  # OLMo 2's
     "tekken": Splitting((_TEKKEN,), whole=True, bos=True),
 }
-# Tokens that end an answer, beside those that a file names: models that were tuned for conversations keep the file's
-# end of a text, and end their turns with another.
+# Tokens that end an answer, besides the end token that a file names: models tuned for conversations end turns with a
+# token of their own.
 ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<|end_of_text|>",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
@@ -72,7 +80,7 @@ NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "paddin
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a file, whose numbers are their ids, with their kinds."""
+    """The tokens of a file with their ids and kinds."""
 
     metadata: JsonObject
     ids: dict[str, int]
@@ -82,32 +90,32 @@ class Vocabulary:
         return ((index, token) for token, index in self.ids.items() if self.kinds[index] in kinds)
 
     def special(self, name: str, default: int = -1) -> int:
-        """The id of the special token of that name; -1: there is none."""
+        """The id of the special token of that name; -1 if there is none."""
         index = self.metadata.integer(f"{KEYS}{name}_token_id", default, minimum=-1)
         return index if index < len(self.kinds) else -1
 
 
 def read_text(metadata: JsonObject, rows: int, max_length: int) -> GeneratorText:
-    """The text of a language model whose embedding has so many rows; CheckpointError for kinds that are not read."""
+    """The text of a language model whose embedding has ``rows`` rows; CheckpointError for unsupported tokenizers."""
     kind = metadata.choice(KEYS + "model", ("gpt2", "llama"))
     vocabulary = _read_vocabulary(metadata, rows)
     tokenizer, adds_bos = (_byte_level if kind == "gpt2" else _by_scores)(vocabulary)
     default_ids = {"bos": 1, "eos": 2, "unknown": 0} if kind == "llama" else {}
-    named = {name: vocabulary.special(name, default_ids.get(name, -1)) for name in (*NAMES, "eot", "eom")}
+    special_ids = {name: vocabulary.special(name, default_ids.get(name, -1)) for name in (*NAMES, "eot", "eom")}
     tokens = list(vocabulary.ids)
-    ends = {name: metadata.boolean(f"{KEYS}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
-    bos, eos = ([tokens[named[name]]] if ends[name] and named[name] >= 0 else [] for name in ("bos", "eos"))
+    adds = {name: metadata.boolean(f"{KEYS}add_{name}_token", adds_bos and name == "bos") for name in ("bos", "eos")}
+    bos, eos = ([tokens[special_ids[name]]] if adds[name] and special_ids[name] >= 0 else [] for name in ("bos", "eos"))
     if bos or eos:
         pair = [*bos, "A", *eos, *bos, "B", *eos]
         tokenizer["post_processor"] = template([*bos, "A", *eos], pair, vocabulary.ids)
-    listed = {index for index, token in vocabulary.of_kind(CONTROL, USER) if token in ENDS}
-    stated = {named[name] for name in ("eos", "eot", "eom")} - {-1}
+    usual_ends = {index for index, token in vocabulary.of_kind(CONTROL, USER) if token in ENDS}
+    own_ends = {special_ids[name] for name in ("eos", "eot", "eom")} - {-1}
     return GeneratorText(
         tokenizer=json.dumps(tokenizer).encode(),
         max_length=max_length,
-        end_ids=tuple(sorted(stated | listed)),
+        end_ids=tuple(sorted(own_ends | usual_ends)),
         chat_template=chat_template(*(metadata.string(CHAT + end, "") for end in ("", ".tool_use"))),
-        special_tokens={theirs: tokens[named[name]] for name, theirs in NAMES.items() if named[name] >= 0},
+        special_tokens={field: tokens[special_ids[name]] for name, field in NAMES.items() if special_ids[name] >= 0},
     )
 
 
@@ -125,7 +133,7 @@ def _read_vocabulary(metadata: JsonObject, rows: int) -> Vocabulary:
 
 
 def _list(metadata: JsonObject, name: str, length: int | None) -> list[Any]:
-    """A list of texts if ``length`` is None, else of so many finite numbers."""
+    """A list of texts if ``length`` is None, else of ``length`` finite numbers."""
     values = metadata.values.get(KEYS + name)
     if length is None:
         if not isinstance(values, list) or not values or not isinstance(values[0], str):
@@ -166,7 +174,7 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
 
 
 def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
-    """``_byte_level`` of sentencepiece's kind."""
+    """``_byte_level`` for sentencepiece's kind."""
     metadata, ids = vocabulary.metadata, vocabulary.ids
     scores = _list(metadata, "scores", len(ids))
     ranked = sorted(vocabulary.of_kind(NORMAL), key=lambda entry: -scores[entry[0]])
@@ -187,7 +195,7 @@ def _by_scores(vocabulary: Vocabulary) -> tuple[dict[str, Any], bool]:
 
 
 def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """The tokens that are found in a text before it is split: special ones and the user's."""
+    """The tokens that match in a text before it is split: special tokens and the user's."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return [
         {"id": index, "content": token} | flags | {"special": vocabulary.kinds[index] != USER}

@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json says which model it is, and so who reads it."""
+"""Hugging Face directories: config.json names the kind of model, and so its reader."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,13 +8,10 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.containers.json_file import read_object, shorten
 from fastattn.weights.folder import Folder
 from fastattn.weights.huggingface import images
-from fastattn.weights.huggingface.decoder import is_decoder, read_decoder
-from fastattn.weights.huggingface.decoders import DECODERS
-from fastattn.weights.huggingface.encoder import read_encoder
-from fastattn.weights.huggingface.encoders import ENCODERS
-from fastattn.weights.huggingface.encoders.architecture import known_type
-from fastattn.weights.huggingface.translator import is_translator, read_translator
-from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS
+from fastattn.weights.huggingface.architectures.architecture import known_type
+from fastattn.weights.huggingface.decoders import DECODERS, is_decoder, read_decoder
+from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
+from fastattn.weights.huggingface.translators import REFUSED, TRANSLATORS, is_translator, read_translator
 
 DESCRIPTION = (
     "Hugging Face directory of an encoder, a language model or an encoder-decoder (config.json, weights, a tokenizer)"
@@ -33,7 +30,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a directory; raises CheckpointError for a model type that is not known, and for what its reader refuses."""
     if folder.contains(ADAPTER):  # transformers would read the model that it names, and change its weights
         raise CheckpointError(
             f"{folder.where(ADAPTER)}: this is an adapter (PEFT), no model: merge it into its model "

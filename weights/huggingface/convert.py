@@ -1,8 +1,8 @@
 """A Checkpoint -> a Hugging Face directory that transformers loads, by the tables that read one.
 
-Which architecture it is, and whether config.json can say it, is decided by its reader: settings are made of the model's
-sizes, and the first architecture that reads them as the same model is written. The files of its text are those that the
-architecture's reader takes.
+The reader decides which architecture a model is, and whether config.json can express it: settings are made from the
+model's sizes, and the first architecture whose reader reads the same model from them is written, with the tokenizer
+files that this reader takes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,11 +21,11 @@ from fastattn.spec.rounding import bfloat16_bits
 from fastattn.spec.text_spec import EncoderText, GeneratorText, TranslationText
 from fastattn.weights.containers.json_file import JsonObject, as_json
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
+from fastattn.weights.huggingface.architectures.translator import HEAD, SHARED, TARGET
 from fastattn.weights.huggingface.decoders import find_decoder
 from fastattn.weights.huggingface.encoders import ENCODERS, find_architecture
 from fastattn.weights.huggingface.generation import FILE as GENERATION
 from fastattn.weights.huggingface.translators import find_translator
-from fastattn.weights.huggingface.translators.architecture import HEAD, SHARED, TARGET
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, map_tensors
 
@@ -39,7 +39,7 @@ _NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 
 @dataclass(frozen=True)
 class WrittenForm:
-    """How a model is said: the settings, where the tensors of which names go, and the names that are one tensor."""
+    """A model in an architecture's form: config.json, the sources of its tensors, the names of tied tensors."""
 
     config: dict[str, Any]
     parts: Mapping[str, TensorSources]
@@ -54,9 +54,9 @@ def write(
     progress: Callable[[int, int], None] | None = None,
     factors: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a model to an empty folder, as float32 or bfloat16; the files are on disk on return.
+    """Write a model to an empty folder, as float32 or bfloat16; arguments as native.convert's ``write``.
 
-    As native.convert's ``write``. Raises CheckpointError for a model that no architecture here says.
+    Raises CheckpointError for a model that no architecture here can express.
     """
     if precision not in TYPES:
         raise CheckpointError(f"a Hugging Face folder is written as {' or '.join(TYPES)}, not as {precision}")
@@ -72,31 +72,31 @@ def write(
         form.prefix * (not name.startswith(("lm_head", "final_logits"))) + name: NewTensor(
             TYPES[precision],
             shape,
-            made if precision == "float32" else lambda made=made: bfloat16_bits(made()),  # type: ignore[misc]
+            values if precision == "float32" else lambda values=values: bfloat16_bits(values()),  # type: ignore[misc]
         )
-        for name, (shape, made) in stored.items()
+        for name, (shape, values) in stored.items()
     }
     with open(path / "model.safetensors", "xb") as stream:
         write_tensors(stream, tensors, progress, {"format": "pt"})
 
 
 def _form(checkpoint: Checkpoint) -> WrittenForm:
-    """The first form that its reader reads as this model."""
+    """The first form from which its reader reads this model."""
     model, where = checkpoint.spec, "config.json"
     if model.head is not None or not all(isinstance(stack, StackSpec) for stack in model.stacks.values()):
         raise CheckpointError(
             "a Hugging Face folder is written of Transformers without a head, which this model is not"
         )
     forms = {"encoder-decoder": _translators, "encoder": _of_one_stack, "decoder": _of_one_stack}
-    kinds, problem, wanted = [], "", _plain(model)
-    for form, said in forms[model.kind](checkpoint) if model.kind in forms else ():
+    kinds, problem, plain_model = [], "", _plain(model)
+    for form, described in forms[model.kind](checkpoint) if model.kind in forms else ():
         kinds.append(form.config["model_type"])
-        plain = _plain(said)
-        if plain == wanted:
+        plain = _plain(described)
+        if plain == plain_model:
             return form
         differing = [
             f"{name}'s {field.replace('_', ' ')}"
-            for name, stack in wanted.stacks.items()
+            for name, stack in plain_model.stacks.items()
             for field, value in vars(stack).items()
             if name in plain.stacks and getattr(plain.stacks[name], field) != value
         ]
@@ -107,18 +107,20 @@ def _form(checkpoint: Checkpoint) -> WrittenForm:
 
 
 def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
-    """The model; one that starts from zeros, as Marian's do, with a padding token that it starts from: the last one, of
-    zeros, which is never produced."""
+    """The model; one that starts from a zero embedding, as Marian's do, gets a padding token to start from.
+
+    The token is the last, its embedding zeros, its bias minus infinity, so that it is never produced.
+    """
     (encoder, decoder), text = [*checkpoint.spec.stacks.values(), None][:2], checkpoint.input
     if not (isinstance(decoder, StackSpec) and decoder.start_from_zero_embedding and isinstance(text, TranslationText)):
         return checkpoint
     assert isinstance(encoder, StackSpec)
-    tensors, made = dict(checkpoint.tensors), dict[int, Tensor]()
+    tensors, padded = dict(checkpoint.tensors), dict[int, Tensor]()
     for name in ("encoder.embedding.weight", "decoder.embedding.weight", "decoder.projection.weight"):
         table = tensors[name]
-        if id(table) not in made:
-            made[id(table)] = np.pad(as_float32(table), ((0, 1), (0, 0)))
-        tensors[name] = made[id(table)]
+        if id(table) not in padded:
+            padded[id(table)] = np.pad(as_float32(table), ((0, 1), (0, 0)))
+        tensors[name] = padded[id(table)]
     bias = tensors.get("decoder.projection.bias", np.zeros(decoder.vocabulary, np.float32))
     tensors["decoder.projection.bias"] = np.append(as_float32(bias), np.float32(-np.inf))
     encoder = replace(encoder, vocabulary=encoder.vocabulary + 1)
@@ -131,7 +133,7 @@ def _starting_from_padding(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _plain(model: ModelSpec) -> ModelSpec:
-    """The model but for numbers that float32 rounds, and a projection's bias, which may be zeros."""
+    """The model without differences that do not count: float32's rounding, and a projection's bias, perhaps zeros."""
     stacks: dict[str, Any] = {
         name: replace(stack, embedding_scale=round(stack.embedding_scale, 4), projection_bias=False)
         for name, stack in model.stacks.items()
@@ -141,12 +143,12 @@ def _plain(model: ModelSpec) -> ModelSpec:
 
 
 def _own_first(kinds: Iterable[str], checkpoint: Checkpoint) -> list[str]:
-    """The architectures, first the one that the model was read as."""
+    """The architectures; the one that the model was read as comes first."""
     return sorted(kinds, key=lambda kind: kind != checkpoint.details.get("model type"))
 
 
 def _read(find: Callable[[JsonObject], Any], config: dict[str, Any]) -> tuple[Any, JsonObject, Any] | None:
-    """(the architecture, the settings, what they say); None: it refuses them."""
+    """(the architecture, config.json, the stack or model read from it); None if the reader refuses the settings."""
     values = JsonObject(config, "config.json")
     try:
         architecture = find(values)
@@ -184,17 +186,17 @@ def _translators(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSpe
         sizes = (stack.layers, stack.attention.heads, stack.feed_forward.inner_width)
         common |= dict(zip((f"{name}_layers", f"{name}_attention_heads", f"{name}_ffn_dim"), sizes))
     for kind in _own_first(TRANSLATORS, checkpoint):
-        found = _read(find_translator, common | {"model_type": kind})
-        if found is not None:
-            architecture, values, said = found
-            one = architecture.tied(values)
-            if (SHARED in one) == shared and (HEAD in one) == tied:
+        reading = _read(find_translator, common | {"model_type": kind})
+        if reading is not None:
+            architecture, values, spec = reading
+            ties = architecture.tied(values)
+            if (SHARED in ties) == shared and (HEAD in ties) == tied:
                 config = values.values | {"architectures": [architecture.classes[0]]}
-                yield WrittenForm(config, map_tensors(architecture.table(values, said), said), "model.", one), said
+                yield (WrittenForm(config, map_tensors(architecture.table(values, spec), spec), "model.", ties), spec)
 
 
 def _sizes(stack: StackSpec) -> Iterator[dict[str, Any]]:
-    """The settings by BERT's and by Llama's names, with the greatest length as several count it."""
+    """The settings by BERT's and Llama's names, once for each way that architectures count the greatest length."""
     attention, positions, rotary = stack.attention, stack.positions, stack.positions.rotary
     for more in dict.fromkeys((0, 1 + positions.padding)):
         yield {
@@ -222,16 +224,16 @@ def _of_one_stack(checkpoint: Checkpoint) -> Iterator[tuple[WrittenForm, ModelSp
     ((name, stack),) = checkpoint.spec.stacks.items()
     find: Callable[[JsonObject], Any] = find_decoder if name == "decoder" else find_architecture
     for kind in _own_first(DECODERS if name == "decoder" else ENCODERS, checkpoint):
-        named: dict[str, Any] = {"model_type": kind}
+        settings: dict[str, Any] = {"model_type": kind}
         if name == "decoder":
             tied = checkpoint.tensors["decoder.projection.weight"] is checkpoint.tensors["decoder.embedding.weight"]
-            named |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
+            settings |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "tie_word_embeddings": tied}
         for sizes in _sizes(stack):
-            found = _read(find, sizes | named)
-            if found is not None and found[0].numbers is None:
-                architecture, values, said = found
-                model = ModelSpec(name, **{name: said})
-                parts = map_tensors(architecture.table(values, said), model)
+            reading = _read(find, sizes | settings)
+            if reading is not None and reading[0].numbers is None:
+                architecture, values, spec = reading
+                model = ModelSpec(name, **{name: spec})
+                parts = map_tensors(architecture.table(values, spec), model)
                 yield WrittenForm(values.values, parts, "model." * (name == "decoder")), model
 
 
@@ -239,20 +241,20 @@ Stored = dict[str, tuple[tuple[int, ...], Callable[[], np.ndarray]]]
 
 
 def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
-    """Name in the file -> (shape, a function that makes the values), each the part of a tensor that the table takes."""
+    """Name in the file -> (shape, a function that returns the values), from the tensors by the table's inverse."""
     stored: Stored = {}
     pieces: dict[str, dict[int, Tensor]] = {}
-    for ours, part in form.parts.items():
-        tensor = tensors.get(ours)
+    for canonical, part in form.parts.items():
+        tensor = tensors.get(canonical)
         changed = part.kernel or part.heads or part.first or part.relu or part.offset
         if changed or (tensor is None and part.plus is None):
-            raise CheckpointError(f"{ours} has no inverse in this architecture's table")
+            raise CheckpointError(f"{canonical} has no inverse in this architecture's table")
         if part.piece != (0, 1):
             pieces.setdefault(str(part.names[0]), {})[part.piece[0]] = tensor  # type: ignore[assignment]
             continue
         if part.plus is not None:
-            made = np.zeros(part.shape, np.float32) if tensor is None else as_float32(tensor)
-            stored[part.plus.name] = ((1, *part.shape), partial(np.reshape, made, (1, *part.shape)))
+            values = np.zeros(part.shape, np.float32) if tensor is None else as_float32(tensor)
+            stored[part.plus.name] = ((1, *part.shape), partial(np.reshape, values, (1, *part.shape)))
             continue
         assert tensor is not None
         begin = 0
@@ -261,19 +263,19 @@ def _stored(form: WrittenForm, tensors: Mapping[str, Tensor]) -> Stored:
             begin += rows
             if name is None:
                 if as_float32(tensor)[cut].any():
-                    raise CheckpointError(f"{ours} is not zero, and this architecture has none")
+                    raise CheckpointError(f"{canonical} is not zero, and this architecture has none")
             elif name not in form.tied:
                 stored[name] = (part.source_shapes[name], partial(_cut, tensor, cut, part))
             else:
                 tied = SHARED if SHARED in form.tied else TARGET
                 stored[tied] = (part.source_shapes[name], partial(as_float32, tensor))
-    for ours in tensors.keys() - form.parts.keys():
-        if as_float32(tensors[ours]).any():
-            raise CheckpointError(f"{ours} has no place in this architecture")
-    for name, found in pieces.items():
-        shapes = [found[i].shape for i in sorted(found)]
+    for canonical in tensors.keys() - form.parts.keys():
+        if as_float32(tensors[canonical]).any():
+            raise CheckpointError(f"{canonical} has no place in this architecture")
+    for name, parts in pieces.items():
+        shapes = [parts[i].shape for i in sorted(parts)]
         shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        stored[name] = (shape, lambda found=found: np.concatenate([as_float32(found[i]) for i in sorted(found)]))  # type: ignore[misc]
+        stored[name] = (shape, lambda parts=parts: np.concatenate([as_float32(parts[i]) for i in sorted(parts)]))  # type: ignore[misc]
     return stored
 
 
@@ -293,7 +295,7 @@ SETTINGS = {
 
 
 def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, bytes]:
-    """File -> content: a tokenizer's, and the settings of generation."""
+    """File -> content of tokenizer files and generation settings; may add to ``config``."""
     text = checkpoint.text
     if isinstance(text, TranslationText):
         return _translation_files(text, config)
@@ -309,7 +311,7 @@ def text_files(checkpoint: Checkpoint, config: dict[str, Any]) -> dict[str, byte
 
 
 def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes]:
-    """sentence-transformers' modules: the encoder, the pooling, a division by the length."""
+    """sentence-transformers' modules: the encoder, the pooling, perhaps a normalization."""
     if text.dense or text.sparse is not None or text.multi_vector is not None or text.pair is not None:
         raise CheckpointError("a Hugging Face folder is written of encoders with a pooling alone, which this is not")
     kind = "sentence_transformers.models."
@@ -321,12 +323,12 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
         "default_prompt_name": text.default_prompt,
         "similarity_fn_name": text.similarity,
     }
-    listed = [
+    entries = [
         {"idx": i, "name": str(i), "path": f"{i}_{name}" * (i > 0), "type": kind + name}
         for i, name in enumerate(modules)
     ]
     return {
-        "modules.json": as_json(listed),
+        "modules.json": as_json(entries),
         "1_Pooling/config.json": as_json(pooling),
         "config_sentence_transformers.json": as_json(prompts),
         "sentence_bert_config.json": as_json({"max_seq_length": text.max_length, "do_lower_case": text.lowercase}),
@@ -335,23 +337,23 @@ def _encoder_files(text: EncoderText, config: dict[str, Any]) -> dict[str, bytes
 
 
 def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[str, bytes]:
-    found = text.decoding
-    settings = {theirs: getattr(found, ours) for ours, theirs in SETTINGS.items() if getattr(found, ours) is not None}
+    decoding = text.decoding
+    settings = {name: v for field, name in SETTINGS.items() if (v := getattr(decoding, field)) is not None}
     settings |= {name: number for name, number in config.items() if name.endswith("_token_id")}
     ids = {token: number for number, token in reversed(list(enumerate(text.target_vocabulary)))}
-    if found.forced_tokens:
-        settings["forced_bos_token_id"] = ids[found.forced_tokens[0]]
-    if found.suppress_sequences:
-        settings["bad_words_ids"] = [list(sequence) for sequence in found.suppress_sequences]
-    # Without it transformers has a limit of its own, of 20 tokens; theirs count the start token.
-    settings["max_length"] = 1 + (found.max_decoding_length or config["max_position_embeddings"] - 1)
-    if found.min_decoding_length:
-        settings["min_length"] = 1 + found.min_decoding_length
-    if found.rules is not None:
-        settings["early_stopping"] = {"true": True, "false": False}.get(found.rules.early_stopping, "never")
-        settings["forced_eos_token_id"] = ids[text.eos_token] if found.rules.forced_end else None
-        settings["renormalize_logits"] = found.rules.renormalized
-    elif found.beam_size not in (None, 1):
+    if decoding.forced_tokens:
+        settings["forced_bos_token_id"] = ids[decoding.forced_tokens[0]]
+    if decoding.suppress_sequences:
+        settings["bad_words_ids"] = [list(sequence) for sequence in decoding.suppress_sequences]
+    # Without it transformers stops at 20 tokens; its limits count the start token.
+    settings["max_length"] = 1 + (decoding.max_decoding_length or config["max_position_embeddings"] - 1)
+    if decoding.min_decoding_length:
+        settings["min_length"] = 1 + decoding.min_decoding_length
+    if decoding.rules is not None:
+        settings["early_stopping"] = {"true": True, "false": False}.get(decoding.rules.early_stopping, "never")
+        settings["forced_eos_token_id"] = ids[text.eos_token] if decoding.rules.forced_end else None
+        settings["renormalize_logits"] = decoding.rules.renormalized
+    elif decoding.beam_size not in (None, 1):
         settings["early_stopping"] = True
     tokens = {
         "unk_token": text.unk_token,
@@ -360,9 +362,9 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
         "source_lang": text.source_language,
         "target_lang": text.target_language,
     }
-    if (told := text.languages) is not None and told.target:
-        tokens |= _language_settings(text, told.source, config["model_type"])
-        if told.target == "start":  # a target's own language
+    if (languages := text.languages) is not None and languages.target:
+        tokens |= _language_settings(text, languages.source, config["model_type"])
+        if languages.target == "start":  # a target's own language
             settings.pop("decoder_start_token_id", None)
             config.pop("decoder_start_token_id", None)
     files = {GENERATION: as_json(settings)}
@@ -383,9 +385,9 @@ def _translation_files(text: TranslationText, config: dict[str, Any]) -> dict[st
 
 
 def _language_settings(text: TranslationText, source: str, kind: str) -> dict[str, Any]:
-    """By which tokenizer_config.json says where languages stand, and which ones serve where none is named."""
-    named = {"src_lang": text.source_language, "tgt_lang": text.target_language}
-    found: dict[str, Any] = {name: language for name, language in named.items() if language}
+    """tokenizer_config.json's entries for the places of language tokens, and the default languages."""
+    languages = {"src_lang": text.source_language, "tgt_lang": text.target_language}
+    settings: dict[str, Any] = {name: language for name, language in languages.items() if language}
     if kind == "m2m_100":
-        return found | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
-    return found | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}
+        return settings | {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": source == "after"}
+    return settings | {"tokenizer_class": "MBartTokenizer" if source == "after" else "MBart50Tokenizer"}

@@ -20,8 +20,8 @@ NUMBERS = {"length_penalty": "length_penalty", "repetition_penalty": "repetition
 # Theirs include the start token.
 LIMITS = {"max_length": ("max_decoding_length", 1), "min_length": ("min_decoding_length", 0)}
 NEW_LIMITS = {"max_new_tokens": ("max_decoding_length", 1), "min_new_tokens": ("min_decoding_length", 0)}
-# Settings that no search here follows -> the values that need no warning: most have no effect. Without early stopping,
-# transformers may still find a better answer after as many have ended as there are beams, when a search here ends.
+# Settings that no search here follows -> the values that need no warning: most have no effect. A search here ends when
+# as many answers have ended as there are beams; without early stopping, transformers may go on and find a better one.
 HARMLESS: dict[str, tuple[Any, ...]] = {
     "early_stopping": (False, True),
     "num_beam_groups": (1,),
@@ -59,38 +59,37 @@ def generation_values(folder: Folder, config: JsonObject) -> JsonObject:
 def read_settings(
     values: JsonObject, vocabulary: Sequence[Any], alone: bool, ends: Sequence[int] | None = None
 ) -> DecodingSettings:
-    """The settings of ``generation_values``.
+    """The settings of ``generation_values``; CheckpointError for values of a wrong type and invalid ids.
 
-    vocabulary  the target's tokens, for ids
-    alone       whether the values hold only such settings
-    ends        of a language model, its end tokens: limits of whole texts are none of answers, and no token is forced.
-                None: of a translation model, whose reader takes what is ``never_produced`` out of the output
-    Raises CheckpointError for values of a wrong type and for invalid ids.
+    vocabulary  the target's tokens by id
+    alone       whether ``values`` holds only generation settings
+    ends        the end tokens of a language model: limits of whole texts do not apply to answers, no token is forced.
+                None: a translation model, whose reader removes ``never_produced`` tokens from the output
     """
-    found: dict[str, Any] = {ours: values.integer(name) for name, ours in COUNTS.items() if values.has(name)}
-    found |= {ours: values.number(name) for name, ours in NUMBERS.items() if values.has(name)}
+    settings: dict[str, Any] = {field: values.integer(name) for name, field in COUNTS.items() if values.has(name)}
+    settings |= {field: values.number(name) for name, field in NUMBERS.items() if values.has(name)}
     for names, special in ((LIMITS, 1), (NEW_LIMITS, 0)) if ends is None else ((NEW_LIMITS, 0),):
-        for name, (ours, least) in names.items():
+        for name, (field, least) in names.items():
             if values.has(name):
-                found[ours] = max(least, values.integer(name) - special)
+                settings[field] = max(least, values.integer(name) - special)
     not_followed = _not_followed(values, values.values if alone else (*HARMLESS, "forced_eos_token_id"), ends is None)
     if values.boolean("do_sample", False):
-        if found.get("beam_size", 1) == 1:
-            found["beam_size"] = 1
+        if settings.get("beam_size", 1) == 1:
+            settings["beam_size"] = 1
             for name, default in SAMPLING.items():
                 number = values.integer(name, default) if isinstance(default, int) else values.number(name, default)
-                found[SEARCH[name]] = number
-            found["sampling_topk"] = min(found["sampling_topk"], len(vocabulary))
+                settings[SEARCH[name]] = number
+            settings["sampling_topk"] = min(settings["sampling_topk"], len(vocabulary))
         else:
-            not_followed.append(f"do_sample with num_beams {found['beam_size']}")
+            not_followed.append(f"do_sample with num_beams {settings['beam_size']}")
     if ends is None:
-        found.setdefault("min_decoding_length", 0)
-    penalty = found.get("repetition_penalty", 1)
-    if found.get("beam_size", 1) > 1 and penalty != 1 and ends is not None:
+        settings.setdefault("min_decoding_length", 0)
+    penalty = settings.get("repetition_penalty", 1)
+    if settings.get("beam_size", 1) > 1 and penalty != 1 and ends is not None:
         # transformers applies it to a beam's log-probabilities, for language models we to the logits, as CTranslate2.
         not_followed.append(f"repetition_penalty {penalty:g} exactly, with num_beams above 1")
-    if found.get("min_decoding_length", 0) > found.get("max_decoding_length", math.inf):
-        found["min_decoding_length"] = found["max_decoding_length"]
+    if settings.get("min_decoding_length", 0) > settings.get("max_decoding_length", math.inf):
+        settings["min_decoding_length"] = settings["max_decoding_length"]
     forced = values.integer("forced_bos_token_id") if values.has("forced_bos_token_id") and ends is None else None
     sequences = [sequence for sequence in id_lists(values, "bad_words_ids") if len(sequence) > 1]
     sequences += [] if ends is None else [[number] for number in never_produced(values, ends)]
@@ -99,7 +98,7 @@ def read_settings(
         if not 0 <= number < len(vocabulary) or not vocabulary[number]:
             raise values.error("forced_bos_token_id or one of bad_words_ids", "the id of a target token", number)
     return DecodingSettings(
-        **found,
+        **settings,
         rules=None if ends is not None else _read_rules(values),
         suppress_sequences=tuple(map(tuple, sequences)),
         begin_suppress_tokens=tuple(first),
@@ -134,7 +133,7 @@ def id_lists(values: JsonObject, name: str) -> list[list[int]]:
 
 
 def never_produced(values: JsonObject, ends: Sequence[int]) -> list[int]:
-    """The ids of suppress_tokens, and those that are a word of bad_words_ids and, as in transformers, end nothing."""
+    """The ids of suppress_tokens and of bad_words_ids' single tokens, without end tokens, as in transformers."""
     words = [ids[0] for ids in id_lists(values, "bad_words_ids") if len(ids) == 1 and ids[0] not in ends]
     return sorted({*words, *id_list(values, "suppress_tokens")})
 

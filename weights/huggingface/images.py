@@ -1,7 +1,7 @@
 """Encoders of images in Hugging Face directories: ViT (Dosovitskiy 2021), CLIP (Radford 2021), networks of timm.
 
-Of those (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json names the architecture
-and how a picture becomes an image; the rest is in the shapes of the tensors.
+Of timm's networks (a plain ResNet, ResNeXt, SE-ResNet, or one with CBAM, without its classes) config.json has the name
+and how a picture becomes an image; the tensors' shapes tell the rest.
 """
 
 import re
@@ -19,14 +19,14 @@ from fastattn.spec.tensors import check_tensors
 from fastattn.weights.containers.json_file import JsonObject, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.encoder import take_projection
-from fastattn.weights.huggingface.encoders.architecture import activation, count_layers, even_heads, refuse
+from fastattn.weights.huggingface.architectures.architecture import activation, count_layers, even_heads, refuse
+from fastattn.weights.huggingface.encoders import take_projection
 from fastattn.weights.huggingface.tokenizer import read_text
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.residual_state import ResidualState
 from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_tensors, sources, zeros
 
-# What files leave out, as in transformers.
+# transformers' defaults of settings that files leave out.
 USUAL_VIT = {"image_size": 224, "patch_size": 16, "num_channels": 3, "hidden_act": "gelu", "layer_norm_eps": 1e-12}
 USUAL_CLIP = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "num_hidden_layers": 12}
 USUAL_VISION = USUAL_CLIP | {
@@ -42,7 +42,7 @@ OPENAI = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
     "resample": 3, "size": {"shortest_edge": 224}, "crop_size": 224, "do_convert_rgb": True,
 }  # fmt: skip
-# Left out where they are null, as by transformers.
+# Steps that are left out where their setting is null, as in transformers.
 STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
 _QKV = tuple(f"encoder.layer.#.attention.attention.{part}.*" for part in ("query", "key", "value"))
@@ -60,15 +60,15 @@ VIT = {
 }
 
 
-def _tower(stack: str, theirs: str) -> dict[str, TensorSources]:
-    layer, ours = f"{theirs}.encoder.layers.#", f"{stack}.layers.#"
+def _tower(stack: str, prefix: str) -> dict[str, TensorSources]:
+    layer, canonical = f"{prefix}.encoder.layers.#", f"{stack}.layers.#"
     return {
-        f"{ours}.self_attention.norm.*": sources(f"{layer}.layer_norm1.*"),
-        f"{ours}.self_attention.qkv.*": sources(*(f"{layer}.self_attn.{part}_proj.*" for part in "qkv")),
-        f"{ours}.self_attention.output.*": sources(f"{layer}.self_attn.out_proj.*"),
-        f"{ours}.feed_forward.norm.*": sources(f"{layer}.layer_norm2.*"),
-        f"{ours}.feed_forward.inner.*": sources(f"{layer}.mlp.fc1.*"),
-        f"{ours}.feed_forward.outer.*": sources(f"{layer}.mlp.fc2.*"),
+        f"{canonical}.self_attention.norm.*": sources(f"{layer}.layer_norm1.*"),
+        f"{canonical}.self_attention.qkv.*": sources(*(f"{layer}.self_attn.{part}_proj.*" for part in "qkv")),
+        f"{canonical}.self_attention.output.*": sources(f"{layer}.self_attn.out_proj.*"),
+        f"{canonical}.feed_forward.norm.*": sources(f"{layer}.layer_norm2.*"),
+        f"{canonical}.feed_forward.inner.*": sources(f"{layer}.mlp.fc1.*"),
+        f"{canonical}.feed_forward.outer.*": sources(f"{layer}.mlp.fc2.*"),
     }
 
 
@@ -92,12 +92,12 @@ def read_vit(folder: Folder) -> Checkpoint:
     spec = _patches(_with(USUAL_VIT, config))
     pictures = _read_pictures(folder, spec, HALVES)
     stored, where = read_weights(folder)
-    stored = {name.removeprefix("vit."): one for name, one in stored.items()}
-    stored = {name: one for name, one in stored.items() if not name.startswith(("pooler.", "classifier."))}
+    stored = {name.removeprefix("vit."): tensor for name, tensor in stored.items()}
+    stored = {name: tensor for name, tensor in stored.items() if not name.startswith(("pooler.", "classifier."))}
     model = ModelSpec("encoder", spec)  # type: ignore[arg-type]
     tensors = _read(model, VIT, stored, "encoder", "embeddings.cls_token", where)
-    given = ArrayInput("CYX", spec.image)
-    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=given, pictures=pictures)
+    image = ArrayInput("CYX", spec.image)
+    return as_checkpoint(folder, config, stored, spec=model, tensors=tensors, input=image, pictures=pictures)
 
 
 def read_clip(folder: Folder) -> Checkpoint:
@@ -114,7 +114,7 @@ def read_clip(folder: Folder) -> Checkpoint:
         for name, width in (("text", text_spec.width), ("visual", images.width))
     )
     ignored = ("logit_scale", "text_model.embeddings.position_ids", "vision_model.embeddings.position_ids")
-    stored = {name: one for name, one in stored.items() if name not in ignored}
+    stored = {name: tensor for name, tensor in stored.items() if name not in ignored}
     spec = ModelSpec("encoder", text_spec, images=images)  # type: ignore[arg-type]
     tensors = _read(spec, CLIP, stored, "images", "vision_model.embeddings.class_embedding", where)
     text = replace(text, pooling=("lasttoken",), dense=((project_text, None, "none"),), token_types=False)
@@ -127,7 +127,7 @@ def _with(usual: dict[str, Any], config: JsonObject) -> JsonObject:
 
 
 def _part(usual: dict[str, Any], config: JsonObject, name: str) -> JsonObject:
-    """A part of config.json; what old files have as ``name_dict`` goes before it, as in transformers."""
+    """A part of config.json; as in transformers, old files' ``name_dict`` takes precedence."""
     part = config.nested(name)
     return _with(usual, JsonObject(config.nested(f"{name}_dict").values or part.values, part.where))
 
@@ -155,24 +155,24 @@ def _patches(config: JsonObject, embedding_norm: bool = False) -> PatchSpec:
 
 
 def _is_side(value: object) -> bool:
-    """Whether this may be the side of an image."""
+    """Whether ``value`` may be the side of an image."""
     return type(value) is int and 0 < value <= MOST_SIDE
 
 
 def _pair(config: JsonObject, name: str) -> tuple[int, int]:
-    """A size: height and width, or a number that is both; as a list or by name, too."""
+    """(height, width) of a setting: a list, an object, or one number for both."""
     value = config.values.get(name)
     if isinstance(value, dict):
         value = [value.get("height"), value.get("width")]
-    both = value if isinstance(value, list) else [value, value]
-    if len(both) != 2 or not all(map(_is_side, both)):
+    sides = value if isinstance(value, list) else [value, value]
+    if len(sides) != 2 or not all(map(_is_side, sides)):
         raise config.error(name, f"a height and a width from 1 to {MOST_SIDE}", config.values.get(name))
-    height, width = map(int, both)
+    height, width = map(int, sides)
     return height, width
 
 
 def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> PictureSpec:
-    """What the directory's image processor does, in transformers' steps, each of which it may leave out."""
+    """The steps of the directory's image processor, as in transformers; each may be left out."""
     config = read_optional(folder, "preprocessor_config.json")
     if not config.values:
         config = read_optional(folder, "processor_config.json").nested("image_processor")
@@ -181,12 +181,12 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
     config = _with(usual, JsonObject(config.values | omitted, config.where))
     size, crop = (0, 0), (0, 0)
     if config.boolean("do_resize", True):
-        stated = config.values["size"]
-        shortest = stated.get("shortest_edge") if isinstance(stated, dict) else None
-        if shortest is not None and stated.get("longest_edge") is not None:
-            raise config.error("size", "a shortest edge without a longest one, or a height and a width", stated)
-        if shortest is None and type(stated) is int and "crop_size" in usual:  # of files before there were names
-            shortest = stated
+        size_value = config.values["size"]
+        shortest = size_value.get("shortest_edge") if isinstance(size_value, dict) else None
+        if shortest is not None and size_value.get("longest_edge") is not None:
+            raise config.error("size", "a shortest edge without a longest one, or a height and a width", size_value)
+        if shortest is None and type(size_value) is int and "crop_size" in usual:  # of files before there were names
+            shortest = size_value
         size = _pair(JsonObject({"size": shortest}, config.where) if shortest else config, "size")
         size = (0, size[0]) if shortest else size
     if config.boolean("do_center_crop", True):
@@ -213,11 +213,11 @@ def _read_pictures(folder: Folder, spec: PatchSpec, usual: dict[str, Any]) -> Pi
 
 
 def _channel_numbers(config: JsonObject, name: str, usual: float | None = None) -> tuple[float, ...]:
-    """A number for each of three channels, none of a deviation being 0."""
+    """A number for each of three channels; a deviation may not be 0."""
     value = config.values[name] if config.has(name) else usual
-    given = value if isinstance(value, list) else [value] * 3
-    numbers = tuple(JsonObject({name: one}, config.where).number(name) for one in given)
-    if len(numbers) != 3 or (name.endswith("std") and not all(abs(one) > 1e-30 for one in numbers)):
+    channels = value if isinstance(value, list) else [value] * 3
+    numbers = tuple(JsonObject({name: channel}, config.where).number(name) for channel in channels)
+    if len(numbers) != 3 or (name.endswith("std") and not all(abs(channel) > 1e-30 for channel in numbers)):
         raise config.error(name, "a number for each of 3 channels", value)
     return numbers
 
@@ -227,41 +227,41 @@ def _read(
     table: Mapping[str, TensorSources],
     stored: dict[str, StoredTensor],
     stack: str,
-    whole: str,
+    class_token: str,
     where: str,
 ) -> dict[str, Any]:
-    """The tensors of an architecture whose ``stack`` takes patches; ``whole``: the first row's embedding's name."""
-    patches, layers = spec.stacks[stack], sum(one.layers for one in spec.stacks.values())
+    """The tensors of an architecture whose ``stack`` takes patches; ``class_token`` names that token's embedding."""
+    patches, layers = spec.stacks[stack], sum(part.layers for part in spec.stacks.values())
     assert isinstance(patches, PatchSpec)
     if layers > len(stored):  # before their names fill memory
         raise CheckpointError(f"{where}: {counted(len(stored), 'tensor')}, fewer than the {layers:,} layers")
     parts = map_tensors(table, spec)
-    rows = {"whole": TensorSources((whole,), shape=(patches.width,))}
+    rows = {"whole": TensorSources((class_token,), shape=(patches.width,))}
     shapes = {f"{stack}.patches.weight": (patches.image[0], *patches.patch), f"{stack}.positions": ()}
     for name, inner in shapes.items():
-        (theirs,) = parts[name].names
-        stored = stored | _flat(stored, str(theirs), parts[name].shape, inner)
-    stored = stored | _flat(stored, whole, (patches.width,), ())
+        (stored_name,) = parts[name].names
+        stored = stored | _flat(stored, str(stored_name), parts[name].shape, inner)
+    stored = stored | _flat(stored, class_token, (patches.width,), ())
     check_sources(parts | rows, stored, where, MISFIT)
     tensors: dict[str, Any] = make_tensors(parts, stored)
     positions_PD = tensors[f"{stack}.positions"].copy()
-    positions_PD[0] += stored[whole].vector - tensors[f"{stack}.patches.bias"]
+    positions_PD[0] += stored[class_token].vector - tensors[f"{stack}.patches.bias"]
     return tensors | {f"{stack}.positions": positions_PD}
 
 
 def _flat(
     stored: Mapping[str, StoredTensor], name: str, shape: tuple[int, ...], inner: tuple[int, ...]
 ) -> dict[str, StoredTensor]:
-    """The tensor of that name in ``shape``, where it has that but for leading ones, or its columns' ``inner`` shape."""
+    """{name: the tensor in ``shape``} if its shape differs by axes of length one, or columns of shape ``inner``."""
     tensor = stored.get(name)
     if tensor is None or tensor.strides is not None or prod(tensor.shape) != prod(shape):
         return {}
-    found = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
-    wanted = inner or tuple(size for size in shape if size > 1)
-    return {name: replace(tensor, shape=shape)} if found == wanted else {}
+    sizes = tensor.shape[1:] if inner else tuple(size for size in tensor.shape if size > 1)
+    expected = inner or tuple(size for size in shape if size > 1)
+    return {name: replace(tensor, shape=shape)} if sizes == expected else {}
 
 
-# Others of timm differ from these in what no tensor shows: their pooling, their strides.
+# Names of networks whose pooling and strides are the usual ones, which no tensor shows.
 PLAIN = re.compile(r"(tv_|wide_|se|cbam_?)*resne(x)?t\d*(_\d+x\d+d|_2)?")
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
 

@@ -25,10 +25,10 @@ from fastattn.text.chat import ChatTemplate
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_json, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.decoder import read_decoder
-from fastattn.weights.huggingface.encoder import describe_encoder, read_described, torch_activation
+from fastattn.weights.huggingface.decoders import read_decoder
+from fastattn.weights.huggingface.encoders import describe_encoder, read_described, torch_activation
 from fastattn.weights.huggingface.token_vectors import MULTI_VECTOR, PYLATE, complete, read_lengths, read_mask, read_top
-from fastattn.weights.huggingface.vocabulary_files import CONFIG
+from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.huggingface.weights import read_weights
 
 TOP = "config_sentence_transformers.json"
@@ -43,7 +43,7 @@ KNOWN_PATHS = ("pylate.models.", *(f"sentence_transformers.{room}." for room in 
 TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta xlnet".split()
 )
-# Old booleans -> modes, in the order in which sentence-transformers concatenates them.
+# Old booleans -> modes, in the order in which sentence-transformers concatenates vectors.
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -53,24 +53,18 @@ POOLING_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 POOLING_MODES = tuple(POOLING_FLAGS.values())
-DENSE_ACTIVATIONS = {
-    "torch.nn.modules.linear.Identity": "none",
-    "torch.nn.modules.activation.Tanh": "tanh",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu",
-    "torch.nn.modules.activation.SiLU": "swish",
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
-    "torch.nn.modules.activation.Mish": "mish",
-}
+_ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "swish", "Sigmoid": "sigmoid", "Mish": "mish"}
+DENSE_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "none"}
+DENSE_ACTIVATIONS |= {f"torch.nn.modules.activation.{name}": act for name, act in _ACTIVATIONS.items()}
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-# What a transformer is for -> what it is called that it gives, and transformers' name of that.
+# Task of a transformer -> the name of its output here, and in transformers.
 OUTPUTS = {
     "feature-extraction": ("token_embeddings", "last_hidden_state"),
     "sequence-classification": ("scores", "logits"),
     "fill-mask": ("token_embeddings", "logits"),
 }
-# What a folder is for, by its config_sentence_transformers.json -> (what its transformer is for, its modules, in words
-# and as a pattern); the first for a transformer is what a folder is for that does not say it.
+# Kind of a folder, by its config_sentence_transformers.json -> (its transformer's task, its modules, in words and as a
+# pattern). A folder without a kind has the first with its transformer's task.
 SPARSE, DENSE, CLASSIFIER = "SparseEncoder", "SentenceTransformer", "CrossEncoder"
 ORDERS = {
     DENSE: (
@@ -88,11 +82,11 @@ ORDERS = {
     PYLATE: ("feature-extraction", "Transformer, any number of Dense", re.compile("Transformer( Dense)*")),
 }
 
-# Where a transformer's settings have arguments for transformers' classes, by their names of today and before.
+# Settings of a transformer that hold arguments for transformers' classes, by current and old names.
 ARGUMENTS = tuple(
     "config_kwargs model_kwargs processor_kwargs config_args model_args tokenizer_args processing_kwargs".split()
 )
-# Those that change no vector, beyond the rounding of its numbers.
+# Arguments that change vectors only by rounding.
 HARMLESS = tuple(
     "add_pooling_layer attn_implementation device_map dtype low_cpu_mem_usage padding_side torch_dtype "
     "trust_remote_code unpad_inputs use_cache use_fast use_memory_efficient_attention use_safetensors".split()
@@ -104,33 +98,33 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a folder; raises CheckpointError for an unsupported module or order of modules.
+    """Read a folder, its weights last: they may not be downloaded yet (``hub``).
 
-    Weights, which may not be downloaded yet (``hub``), are read last.
+    Raises CheckpointError for an unsupported module or order of modules.
     """
     modules = _read_modules(folder)
     prefix = modules[0][1]
     top = read_optional(folder, TOP)
     config = read_object(folder, prefix + "config.json")
-    name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)  # none of others'
-    own = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
+    name = next((name for name in TRANSFORMER_CONFIGS if folder.contains(prefix + name)), None)
+    settings = JsonObject({}, folder.where(prefix)) if name is None else read_object(folder, prefix + name)
     if [module for module, _ in modules] == ["Transformer", "LogitScore"] and not prefix:
-        checkpoint = _read_reranker(folder, modules[1][1], own, lambda text: _read_prompts(top, text, CLASSIFIER))
+        checkpoint = _read_reranker(folder, modules[1][1], settings, lambda text: _read_prompts(top, text, CLASSIFIER))
         return dataclasses.replace(checkpoint, format="sentence-transformers")
-    task = own.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
+    task = settings.string("transformer_task", "fill-mask" if modules[0][0] == OLD_MASKED else "feature-extraction")
     if task not in OUTPUTS:
-        raise CheckpointError(f"{own.where}: transformer_task {shorten(task)} is not supported")
+        raise CheckpointError(f"{settings.where}: transformer_task {shorten(task)} is not supported")
     kind = _check_order(folder, modules, top, task)
-    spec, text = _describe_transformer(folder, prefix, config, own, task)
+    spec, text = _describe_transformer(folder, prefix, config, settings, task)
     width = spec.width
     text = _read_prompts(top, text, kind)
     if text.multi_vector is not None:
-        text = dataclasses.replace(text, multi_vector=read_lengths(own, text.multi_vector))
+        text = dataclasses.replace(text, multi_vector=read_lengths(settings, text.multi_vector))
     for module, module_prefix in modules[1:]:
         text, width = READERS[module](folder, module_prefix, text, width)
     tokens = read_optional(folder, prefix + CONFIG)
     for name in ("tokenizer_args", "processor_kwargs"):
-        tokens.values.update(own.nested(name).values)
+        tokens.values.update(settings.nested(name).values)
     checkpoint = read_described(folder, prefix, config, spec, complete(text, tokens, top.where))
     checkpoint.format = "sentence-transformers"
     return checkpoint
@@ -163,7 +157,7 @@ def _read_modules(folder: Folder) -> list[tuple[str, str]]:
 
 
 def _check_order(folder: Folder, modules: list[tuple[str, str]], top: JsonObject, task: str) -> str:
-    """The purpose of the folder, a name of ORDERS; CheckpointError unless its modules are in an order of that."""
+    """The kind of the folder, a name of ORDERS; CheckpointError unless its modules are in that kind's order."""
     kind = top.choice("model_type", ORDERS, "")
     if kind in ("", DENSE, CLASSIFIER):  # the transformer tells
         kind = next(name for name, (its_task, _, _) in ORDERS.items() if its_task == task)
@@ -185,15 +179,15 @@ def _describe_transformer(
 ) -> tuple[StackSpec, EncoderText]:
     """(spec, text) of the transformer; ``encoder`` is its config.json, ``config`` its own settings."""
     for name in ARGUMENTS:
-        others = [argument for argument in config.nested(name).values if argument not in HARMLESS]
-        if others:
-            raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, others))} is not supported")
+        unsupported = [argument for argument in config.nested(name).values if argument not in HARMLESS]
+        if unsupported:
+            raise CheckpointError(f"{config.where}: {name}: {', '.join(map(shorten, unsupported))} is not supported")
     features, output = OUTPUTS[task]
     if config.string("module_output_name", features) != features:
         raise config.error("module_output_name", f"'{features}'", config.values["module_output_name"])
-    found = config.nested("modality_config").nested("text").string("method_output_name", output)
-    if found != output:
-        raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(found)}")
+    method_output = config.nested("modality_config").nested("text").string("method_output_name", output)
+    if method_output != output:
+        raise CheckpointError(f"{config.where}: method_output_name should be '{output}', is {shorten(method_output)}")
     spec, text = describe_encoder(folder, prefix, encoder, config.optional_size("max_seq_length"))
     return spec, dataclasses.replace(text, lowercase=config.boolean("do_lower_case", False))
 
@@ -233,9 +227,9 @@ def _read_dense(folder: Folder, prefix: str, text: EncoderText, width: int) -> t
 
 
 def _with_layer(text: EncoderText, weight: np.ndarray, bias: np.ndarray | None, kind: str) -> EncoderText:
-    """``text`` with one more layer, before which a Normalize is one too."""
+    """``text`` with one more layer; a Normalize before it becomes a layer too."""
     dense = text.dense
-    # vectors of tokens are normalized last, wherever their files say it
+    # vectors of tokens are normalized last, wherever Normalize stands
     if text.normalize and text.multi_vector is None:
         dense, text = (*dense, (np.empty(0, np.float32), None, UNIT_LENGTH)), dataclasses.replace(text, normalize=False)
     return dataclasses.replace(text, dense=(*dense, (weight, bias, kind)))
@@ -268,7 +262,7 @@ def _read_splade(folder: Folder, prefix: str, text: EncoderText, width: int) -> 
 
 
 def _check_names(config: JsonObject, text: EncoderText) -> None:
-    """Raise CheckpointError unless a module takes and gives texts' vectors, or tokens' where those are wanted."""
+    """Raise CheckpointError unless a module takes and gives vectors of texts, or of tokens in a multi-vector model."""
     features = "sentence_embedding" if text.multi_vector is None else "token_embeddings"
     for name in ("module_input_name", "module_output_name"):
         if config.string(name, features) != features:
@@ -276,16 +270,17 @@ def _check_names(config: JsonObject, text: EncoderText) -> None:
 
 
 def _check_shapes(stored: dict[str, StoredTensor], expected: dict[str, tuple[int, ...]], where: str) -> None:
-    found = {name: tensor.shape for name, tensor in stored.items()}
-    if found != expected:
-        wanted, there = (
-            ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items())) for shapes in (expected, found)
+    actual = {name: tensor.shape for name, tensor in stored.items()}
+    if actual != expected:
+        expected_text, actual_text = (
+            ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items()))
+            for shapes in (expected, actual)
         )
-        raise CheckpointError(f"{where}: tensors should be {wanted}, are {there}")
+        raise CheckpointError(f"{where}: tensors should be {expected_text}, are {actual_text}")
 
 
 def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderText:
-    """``text`` with what config_sentence_transformers.json says of a folder of that kind."""
+    """``text`` with the settings of config_sentence_transformers.json, for a folder of that kind."""
     prompts: dict[str, Any] = config.nested("prompts").values
     prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     if not all(map(is_text, prompts.values())):
@@ -305,16 +300,19 @@ def _read_prompts(config: JsonObject, text: EncoderText, kind: str) -> EncoderTe
 
 
 # Rerankers that are language models: a Transformer, and LogitScore of two of its tokens.
-MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # in the place of a conversation's texts
+MARKS = {"system": "\ue000", "query": "\ue001", "document": "\ue002"}  # stand for a conversation's texts
 
 
 def _read_reranker(
-    folder: Folder, prefix: str, own: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
+    folder: Folder, prefix: str, settings: JsonObject, with_prompts: Callable[[EncoderText], EncoderText]
 ) -> Checkpoint:
-    """Read a folder whose module LogitScore has files that begin with ``prefix``; ``own``: settings of its Transformer,
-    ``with_prompts`` adds what the folder says of prompts and scores."""
+    """Read a folder whose module LogitScore has files that begin with ``prefix``.
+
+    settings      of its Transformer
+    with_prompts  adds the folder's prompts and scores to a text
+    """
     tokens = read_object(folder, prefix + "config.json")
-    if own.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
+    if settings.string("transformer_task") != "text-generation" or not tokens.has("false_token_id"):
         raise CheckpointError(f"{tokens.where}: LogitScore needs a text-generation Transformer and two tokens")
     checkpoint = read_decoder(folder)
     text = checkpoint.text
@@ -327,31 +325,31 @@ def _read_reranker(
         raise CheckpointError(
             f"{tokens.where}: true_token_id and false_token_id should be of the vocabulary, are {ids}"
         )
-    made = checkpoint.as_reranker(*ids, prompt)
-    assert isinstance(made.input, EncoderText)
-    read = with_prompts(made.input)
+    reranker = checkpoint.as_reranker(*ids, prompt)
+    assert isinstance(reranker.input, EncoderText)
+    read = with_prompts(reranker.input)
     if read.default_prompt is None:
         if instruction is None:
             lacking = "the chat template has no instruction of its own, nor is a prompt named"
             raise CheckpointError(f"{tokens.where}: {lacking}")
         read = dataclasses.replace(read, prompts={**read.prompts, "": instruction}, default_prompt="")
-    most = own.optional_size("max_seq_length") or read.max_length
+    most = settings.optional_size("max_seq_length") or read.max_length
     scores = read.scores or "sigmoid"
-    return dataclasses.replace(made, input=dataclasses.replace(read, max_length=most, scores=scores))
+    return dataclasses.replace(reranker, input=dataclasses.replace(read, max_length=most, scores=scores))
 
 
 def _prompt_of(template: ChatTemplate, where: str) -> tuple[PairPrompt, str | None]:
-    """(what the template puts around an instruction and a pair, its own instruction or None)."""
-    asked = [{"role": role, "content": mark} for role, mark in MARKS.items()]
-    whole, usual = template.render(asked, False), template.render(asked[1:], False)
+    """(the prompt that the template makes of an instruction and a pair, its default instruction or None)."""
+    conversation = [{"role": role, "content": mark} for role, mark in MARKS.items()]
+    text, usual = template.render(conversation, False), template.render(conversation[1:], False)
     marks = "".join(MARKS.values())
-    if "".join(re.findall(f"[{marks}]", whole)) != marks:
+    if "".join(re.findall(f"[{marks}]", text)) != marks:
         raise CheckpointError(f"{where}: the chat template should have instruction, query and document once, in order")
-    before, query, document, after = re.split(f"[{marks}]", whole)
+    before, query, document, after = re.split(f"[{marks}]", text)
     ending = "".join((query, MARKS["query"], document, MARKS["document"], after))
-    own = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
-    # Where texts meet, their tokens may span both: all but what is behind stays one text.
-    return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if own else None
+    has_default = usual.startswith(before) and usual.endswith(ending) and len(usual) >= len(before) + len(ending)
+    # A token may span two adjacent texts: all but the part behind the document stays one text.
+    return PairPrompt("", before, query, document, after), usual[len(before) : -len(ending)] if has_default else None
 
 
 READERS: dict[str, Callable[[Folder, str, EncoderText, int], tuple[EncoderText, int]]] = {

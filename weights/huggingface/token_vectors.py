@@ -1,4 +1,4 @@
-"""ColBERT's settings, a vector a token: of sentence-transformers, of PyLate before it, and of the original."""
+"""Settings of ColBERT, which has a vector for each token: sentence-transformers', PyLate's, the original's."""
 
 import dataclasses
 import string
@@ -8,12 +8,12 @@ from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
 
-# What config_sentence_transformers.json calls such models, and PyLate's own up to its version 3.
+# Kinds in config_sentence_transformers.json: PyLate's up to version 3, and sentence-transformers'.
 PYLATE, MULTI_VECTOR = "ColBERT", "MultiVectorEncoder"
-# The class of an original checkpoint, beside whose encoder this matrix lies.
+# The class of an original checkpoint, and the name of its projection.
 ORIGINAL, PROJECTION = "HF_ColBERT", "linear.weight"
 METADATA = "artifact.metadata"
-# Any of these settings shows that PyLate wrote the file; it fills queries unless one of them says otherwise.
+# Any of these settings shows that PyLate wrote the file; PyLate expands queries unless do_query_expansion is false.
 PYLATE_SETTINGS = tuple(
     "query_length document_length do_query_expansion attend_to_expansion_tokens attend_to_mask_tokens query_prefix "
     "document_prefix skiplist_words".split()
@@ -25,7 +25,7 @@ PREFIXES = {"query_prefix": "query", "document_prefix": "document"}
 
 
 def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
-    """``text`` with the lengths and the expansion of queries of a transformer's own settings, where it has some."""
+    """``text`` with the lengths and the query expansion of a transformer's own settings, if it has some."""
     text = dataclasses.replace(
         text,
         query_length=config.optional_size("query_length") or text.query_length,
@@ -39,7 +39,7 @@ def read_lengths(config: JsonObject, text: MultiVectorText) -> MultiVectorText:
 
 
 def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
-    """``text`` as config_sentence_transformers.json has it: PyLate's prefixes and lengths, a score that is a mean."""
+    """``text`` with PyLate's prefixes and lengths, and the kind of score, of config_sentence_transformers.json."""
     prompts = dict(text.prompts)
     markers = []
     for name, prompt in PREFIXES.items():
@@ -53,10 +53,10 @@ def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
     settings = read_lengths(config, settings)
     if "query_expansion" not in config.values and any(name in config.values for name in PYLATE_SETTINGS):
         if config.boolean("do_query_expansion", True):
-            seen = config.boolean("attend_to_expansion_tokens", config.boolean("attend_to_mask_tokens", False))
+            attended = config.boolean("attend_to_expansion_tokens", config.boolean("attend_to_mask_tokens", False))
             length = settings.query_length or QUERY_LENGTH
-            settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=seen)
-    if config.string("model_type") == PYLATE:  # whose folders name neither of these
+            settings = dataclasses.replace(settings, query_length=None, expansion=length, expansion_seen=attended)
+    if config.string("model_type") == PYLATE:  # PyLate's folders have no modules for these
         skipped = _words(config, "skiplist_words") if config.has("skiplist_words") else tuple(string.punctuation)
         settings = dataclasses.replace(settings, skipped=skipped)
         text = dataclasses.replace(text, normalize=True)
@@ -64,7 +64,7 @@ def read_top(config: JsonObject, text: EncoderText) -> EncoderText:
 
 
 def read_mask(folder: Folder, prefix: str, text: EncoderText, width: int) -> tuple[EncoderText, int]:
-    """``text`` with the tokens that get no vector, of the module MultiVectorMask."""
+    """``text`` with the tokens without a vector, from the module MultiVectorMask."""
     config = read_object(folder, prefix + "config.json")
     if config.values.get("keep_only_token_ids"):
         raise config.error("keep_only_token_ids", "null", config.values["keep_only_token_ids"])
@@ -83,7 +83,7 @@ def is_original(config: JsonObject) -> bool:
 
 
 def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText:
-    """``text`` as artifact.metadata has it, or as the original does it without that file; not the projection."""
+    """``text`` with the settings of artifact.metadata, or the original's defaults; does not read the projection."""
     config = read_optional(folder, prefix + METADATA)
     similarity = config.string("similarity", "cosine")
     if similarity not in ("cosine", "l2"):  # of unit vectors they give the same order
@@ -102,8 +102,10 @@ def read_original(folder: Folder, prefix: str, text: EncoderText) -> EncoderText
 
 
 def complete(text: EncoderText, tokens: JsonObject, where: str) -> EncoderText:
-    """``text`` with the token that fills queries, the mask unless the files name another, and the side it fills.
-    ``tokens`` is tokenizer_config.json."""
+    """``text`` with the token that expands queries, by default the mask, and the side on which it does.
+
+    tokens  tokenizer_config.json
+    """
     settings = text.multi_vector
     if settings is None or settings.expansion == 0:
         return text

@@ -22,9 +22,9 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "sigmoid": "sigmoid",
 }
-Reader = Callable[[Folder, str], dict[str, StoredTensor]]
+Parser = Callable[[memoryview, str], dict[str, StoredTensor]]
 # The first file that exists is read, as in transformers.
-FILES: dict[str, Reader] = {"model.safetensors": safetensors.read_tensors, "pytorch_model.bin": pytorch.read_tensors}
+FILES: dict[str, Parser] = {"model.safetensors": safetensors.parse, "pytorch_model.bin": pytorch.parse}
 INDEX = ".index.json"  # added to a name if the tensors are in several files
 UNSUPPORTED_FILES = ("tf_model.h5", "flax_model.msgpack")
 VARIANTS = ("model.fp16.safetensors", "model.bf16.safetensors", "pytorch_model.fp16.bin", "consolidated.safetensors")
@@ -32,12 +32,13 @@ MISFIT = "tensors do not fit config.json"
 
 
 def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTensor], str]:
-    """(tensors by name, their file's name in errors); the files' names begin with ``prefix``."""
-    for name, reader in FILES.items():
+    """(tensors by name, the file's name in errors), of files whose names begin with ``prefix``."""
+    for name, parse in FILES.items():
         if folder.contains(prefix + name):
-            return reader(folder, prefix + name), folder.where(prefix + name)
+            where = folder.where(prefix + name)
+            return parse(folder.read(prefix + name), where), where
         if folder.contains(prefix + name + INDEX):
-            return _read_shards(folder, prefix, name, reader), folder.where(prefix + name + INDEX)
+            return _read_shards(folder, prefix, name, parse), folder.where(prefix + name + INDEX)
     for name in UNSUPPORTED_FILES:
         if folder.contains(prefix + name):
             raise CheckpointError(f"{folder.where(prefix + name)}: not supported; save the model as safetensors")
@@ -47,7 +48,7 @@ def read_weights(folder: Folder, prefix: str = "") -> tuple[dict[str, StoredTens
 
 
 def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTensor], **parts: Any) -> Checkpoint:
-    """The checkpoint of a directory; ``parts``: its other fields."""
+    """The checkpoint of a directory; ``parts``: further fields."""
     return Checkpoint(
         precision=stored_precision(stored),
         format="huggingface",
@@ -57,7 +58,7 @@ def as_checkpoint(folder: Folder, config: JsonObject, stored: dict[str, StoredTe
     )
 
 
-def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict[str, StoredTensor]:
+def _read_shards(folder: Folder, prefix: str, name: str, parse: Parser) -> dict[str, StoredTensor]:
     """The tensors of the files that an index lists, all in its folder."""
     index = read_object(folder, prefix + name + INDEX)
     ending = "." + name.rpartition(".")[2]
@@ -69,7 +70,7 @@ def _read_shards(folder: Folder, prefix: str, name: str, reader: Reader) -> dict
                 f"{index.where}: {shorten(tensor)} should be in a {ending} file here, is in {shorten(shard)}"
             )
         if shard not in files:
-            files[shard] = reader(folder, prefix + shard)
+            files[shard] = parse(folder.read(prefix + shard), folder.where(prefix + shard))
         if tensor not in files[shard]:
             raise CheckpointError(
                 f"{folder.where(prefix + shard)}: lacks {shorten(tensor)}, which its index places there"

@@ -1,7 +1,7 @@
 """Marian folders, those of Firefox Translations, Bergamot and OPUS-MT among them -> a Checkpoint.
 
-A model in .npz or .bin, float32, float16 or int8 for intgemm; vocabularies in .spm or .yml; the decoder configuration
-beside them, which names them; perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
+A model in .npz or .bin (float32, float16 or int8 for intgemm), vocabularies in .spm or .yml, the decoder configuration
+that names these files, perhaps a lexical shortlist. (marian-dev and browsermt/marian-dev.)
 """
 
 import re
@@ -53,13 +53,12 @@ def recognize(path: Path) -> bool:
 def find_files(folder: Directory) -> list[str]:
     """The names of the files that ``read`` opens; CheckpointError for a configuration that is not supported."""
     configuration = read_configuration(folder)
-    found = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
-    named = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
-    return [*filter(folder.contains, found), *dict.fromkeys(named)]
+    possible = [*find_configurations(folder), configuration.model + ".yml", INFORMATION, *SENTENCEPIECE_FILES]
+    referenced = [configuration.model, *configuration.vocabularies, *filter(None, [configuration.shortlist])]
+    return [*filter(folder.contains, possible), *dict.fromkeys(referenced)]
 
 
 def read(folder: Directory) -> Checkpoint:
-    """Read a folder; raises CheckpointError for what is malformed, incomplete or not supported."""
     configuration = read_configuration(folder)
     where = folder.where(configuration.model)
     parse = {".npz": parse_npz, ".bin": parse_bin}.get(configuration.model[-4:])
@@ -77,7 +76,7 @@ def read(folder: Directory) -> Checkpoint:
     weights = (item for name, item in items.items() if name != SETTINGS)
     version = settings.get("version")
     details = {"Marian version": version} if isinstance(version, str) and version.isprintable() else {}
-    precision = main_precision((one.stored.dtype.name, one.stored.size) for one in weights)
+    precision = main_precision((item.stored.dtype.name, item.stored.size) for item in weights)
     details |= configuration.details
     return Checkpoint(spec, tensors, text, precision, "marian", details, tuple(folder.used), shortlist)
 
@@ -99,7 +98,7 @@ LANGUAGES = (re.compile(r"([a-z]{2,3})-([a-z]{2,3})\b.*"), re.compile(r"model\.(
 
 
 def translation_text(folder: Folder, configuration: Configuration, spec: ModelSpec) -> TranslationText:
-    """The text; vocabularies have the length of the embedding tables; one file for both sides is shared."""
+    """The text, with vocabularies as long as the embedding tables, shared where one file serves both sides."""
     names, rows = configuration.vocabularies, [stack.vocabulary for stack in spec.stacks.values()]
     source, source_model = _read_vocabulary(folder, names[0], rows[0])
     target, target_model = source, source_model
@@ -159,14 +158,14 @@ def _read_vocabulary(folder: Folder, name: str, rows: int) -> tuple[tuple[str, .
 
 def _languages(folder: Folder, configuration: Configuration) -> tuple[str, str]:
     """The languages' codes, from INFORMATION ("en-pt-tiny") or the model's name; "" if there are none."""
-    known = [configuration.model]
+    texts = [configuration.model]
     if folder.contains(INFORMATION):
         information = read_object(folder, INFORMATION)
-        known.insert(0, information.string("shortName", ""))
-        for theirs, ours in (("modelName", "model name"), ("type", "size")):
-            if information.has(theirs) and len(shorten(information.string(theirs))) < 80:
-                configuration.details[ours] = information.string(theirs)
-    matches = (match.groups() for text in known for pattern in LANGUAGES if (match := pattern.fullmatch(text)))
+        texts.insert(0, information.string("shortName", ""))
+        for key, detail in (("modelName", "model name"), ("type", "size")):
+            if information.has(key) and len(shorten(information.string(key))) < 80:
+                configuration.details[detail] = information.string(key)
+    matches = (match.groups() for text in texts for pattern in LANGUAGES if (match := pattern.fullmatch(text)))
     source, target = next(matches, ("", ""))
     return source, target
 
@@ -180,7 +179,9 @@ def read_tensors(
     architecture: MarianArchitecture, items: Mapping[str, Item], alphas: bool | None, where: str
 ) -> dict[str, Tensor]:
     """The canonical tensors, tied ones as one object; CheckpointError for arrays missing, left over or misshapen.
-    Whether the scales of inputs are used say ``alphas``; None: if the file has them."""
+
+    alphas  whether scales of inputs are used; None: if the file has them
+    """
     layers = architecture.model.stacks["encoder"].layers
     numbers = {"encoder": range(1, layers + 1), "decoder": architecture.tied_layers}
     parts = map_tensors(_table(architecture, items), architecture.model, numbers)
@@ -191,7 +192,7 @@ def read_tensors(
 
 
 def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[str, TensorSources]:
-    """Marian's names of its arrays; a norm's name depends on its kind and on whether it comes before its block."""
+    """The table with Marian's names; a norm's name depends on its kind and on whether it comes before its block."""
     spec, decoder = architecture.model.stacks.values()
     kind, suffix = "ln" if spec.norms.kind == "layer" else "rms", "_pre" if spec.norms.before else ""
     linear = partial(sources, ends=("W", "b"), transposed=True, flat=True)
@@ -238,7 +239,7 @@ def _table(architecture: MarianArchitecture, items: Mapping[str, Item]) -> dict[
 
 
 def _left_out(name: str) -> dict[str, TensorSources]:
-    """A linear layer that Marian does not have, as the identity."""
+    """A linear layer that Marian leaves out, as the identity."""
     return {f"{name}.weight": sources(absent=identity), f"{name}.bias": sources(None)}
 
 
@@ -250,15 +251,15 @@ def _with_input_scales(
     needed: bool,
     where: str,
 ) -> dict[str, Tensor]:
-    """The int8 matrices with their input scales; an embedding table has one only if it is also the projection."""
+    """The tensors, int8 matrices with input scales; an embedding table has one only if it is also the projection."""
     problems: list[str] = []
     tied = tensors["decoder.projection.weight"] if architecture.tied_output else None
     scaled: dict[int, Tensor] = {}
     for name, tensor in tensors.items():
         is_table = name.endswith("embedding.weight") and tensor is not tied
         if id(tensor) not in scaled and isinstance(tensor, QuantizedTensor) and not is_table:
-            beside = [(f"{theirs}{ALPHA}",) for theirs in parts[name].names]
-            scale = _input_scale([TIED_ALPHAS] if tensor is tied else beside, items, needed, problems)
+            scale_names = [(f"{stored_name}{ALPHA}",) for stored_name in parts[name].names]
+            scale = _input_scale([TIED_ALPHAS] if tensor is tied else scale_names, items, needed, problems)
             scaled[id(tensor)] = replace(tensor, input_scale=scale)
     if problems:
         raise CheckpointError(f"{where}: {'; '.join(first_of(problems, 'of the kind'))}")
@@ -268,22 +269,22 @@ def _with_input_scales(
 def _input_scale(
     name_lists: Sequence[tuple[str, ...]], items: Mapping[str, Item], needed: bool, problems: list[str]
 ) -> float | None:
-    """The scale of the inputs, the same for all joined weights; ``name_lists`` has the possible names of each."""
-    found, lost = [], []
+    """The input scale, equal for all joined weights; ``name_lists`` has the possible names of each weight's scale."""
+    alphas, lost = [], []
     for names in name_lists:
-        # browsermt quantizes a table's scale too, which also has another name.
-        there = [name for name in names if name in items and items[name].multiplier is None]
-        found += there[:1]
-        lost += [] if there else [" or ".join(names)]
+        # browsermt also stores a table's scale quantized, under another name.
+        present = [name for name in names if name in items and items[name].multiplier is None]
+        alphas += present[:1]
+        lost += [] if present else [" or ".join(names)]
     if lost:
-        problems += [f"missing {name}, a scale of inputs" for name in lost if needed or found]
+        problems += [f"missing {name}, a scale of inputs" for name in lost if needed or alphas]
         return None
-    scales = np.concatenate([items[name].vector for name in found])
-    if len(scales) != len(found) or (scales != scales[0]).any():
-        problems.append(f"{', '.join(found)} should be one number, the same for all, as they scale the same inputs")
+    scales = np.concatenate([items[name].vector for name in alphas])
+    if len(scales) != len(alphas) or (scales != scales[0]).any():
+        problems.append(f"{', '.join(alphas)} should be one number, the same for all, as they scale the same inputs")
         return None
     scale = float(scales[0])
     if not 1e-30 < scale < 1e30:
-        problems.append(f"{found[0]} should be from 1e-30 to 1e30, is {scale}")
+        problems.append(f"{alphas[0]} should be from 1e-30 to 1e30, is {scale}")
         return None
     return scale

@@ -20,7 +20,7 @@ from fastattn.weights.marian.yml import Value, parse_options
 CONFIGURATION = re.compile(r"(config[^/]*|decoder|[^/]+\.decoder)\.ya?ml")
 MODEL = re.compile(r"[^/]+(?<!\.optimizer)\.npz|model[^/]*\.bin")
 VOCABULARY = re.compile(r"(src|trg|)vocab[^/]*\.(spm|ya?ml)")
-# gemm-precision -> whether it has an alpha: inputs are then scaled by numbers in the model's file.
+# gemm-precision -> "alpha" if inputs are scaled by numbers in the model's file.
 GEMM_PRECISIONS = {
     "float32": "", "int16": "", "int8": "", "int8shift": "", "int8shiftAll": "",
     "int8Alpha": "alpha", "int8shiftAlpha": "alpha", "int8shiftAlphaAll": "alpha",
@@ -41,7 +41,7 @@ SETTINGS = {
     "word-penalty": "word_penalty",
     "max-length-factor": "max_length_factor",
 }
-# Options for batches, devices and output: the caller's choice here, or without effect.
+# Options for batches, devices and output: left to the caller here, or without effect.
 IGNORED = frozenset(
     "max-length max-length-crop max-length-break "
     "allow-special n-best n-best-feature alignment word-scores skip-cost weights output-approx-knn "
@@ -94,8 +94,8 @@ def read_configuration(folder: Directory) -> Configuration:
 def _guess(folder: Directory) -> Configuration:
     models = find_models(folder)
     if len(models) != 1:
-        found = f"found {', '.join(map(ascii, models))}" if models else "found none"
-        raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {found}")
+        files = f"found {', '.join(map(ascii, models))}" if models else "found none"
+        raise CheckpointError(f"{folder.where('')}: without a config.yml there should be one model; {files}")
     if folder.contains(models[0] + ".yml"):  # the options of the training
         values = parse_options(bytes(folder.read(models[0] + ".yml")), folder.where(models[0] + ".yml"))
         vocabularies = values.get("vocabs")
@@ -108,10 +108,10 @@ def _guess(folder: Directory) -> Configuration:
         return Configuration(models[0], (sides[""], sides[""]))
     if len(matches) == 2 and set(sides) == {"src", "trg"}:
         return Configuration(models[0], (sides["src"], sides["trg"]))
-    found = ", ".join(ascii(match[0]) for match in matches) or "none"
+    files = ", ".join(ascii(match[0]) for match in matches) or "none"
     raise CheckpointError(
         f"{folder.where('')}: without a config.yml there should be one vocab*.spm or vocab*.yml, or srcvocab* and"
-        f" trgvocab*; found {found}"
+        f" trgvocab*; found {files}"
     )
 
 
@@ -126,10 +126,10 @@ def _read(folder: Folder, name: str) -> Configuration:
         options.problems.append(f"models should be one, are {len(models)}")
     if not 1 <= len(vocabularies) <= 2:
         options.problems.append(f"vocabs should be the source's and the target's, are {len(vocabularies)}")
-    written = options.texts("shortlist")  # the file; behind it may be a text file's defaults (100 100 0) or a flag
-    if written and written[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
-        options.problems.append(f"shortlist {shorten(written)}; the numbers behind the file should be 100 100 0")
-    shortlist = written[0] if written and written[0] != "false" else ""
+    parts = options.texts("shortlist")  # the file; behind it may be a text file's defaults (100 100 0) or a flag
+    if parts and parts[1:] not in ([], ["false"], ["true"], ["100"], ["100", "100"], ["100", "100", "0"]):
+        options.problems.append(f"shortlist {shorten(parts)}; the numbers behind the file should be 100 100 0")
+    shortlist = parts[0] if parts and parts[0] != "false" else ""
     alphas, unknowns = _alphas(options, values), options.flag("allow-unk")
     decoding = _decoding(options)
     problems = options.problems + options.unknown(IGNORED)
@@ -147,15 +147,15 @@ def _read(folder: Folder, name: str) -> Configuration:
 
 
 def _decoding(options: Options) -> DecodingSettings:
-    """The settings in the file; Marian's defaults (12 beams, no normalization) differ from ours and are not applied."""
+    """The settings in the file; Marian's own defaults (12 beams, no normalization) are not applied."""
     settings: dict[str, Any] = {}
     not_followed = []
-    for name, ours in SETTINGS.items():
+    for name, setting in SETTINGS.items():
         number = options.number(name)
-        if number is not None and ours == "beam_size" and number.is_integer():
-            settings[ours] = int(number)
-        elif number is not None and ours != "beam_size":
-            settings[ours] = number
+        if number is not None and setting == "beam_size" and number.is_integer():
+            settings[setting] = int(number)
+        elif number is not None and setting != "beam_size":
+            settings[setting] = number
         elif options.values.get(name) is not None:
             not_followed.append(f"{name} {shorten(options.values[name])}")
     sampling = options.texts("output-sampling")
@@ -173,7 +173,7 @@ def _alphas(options: Options, values: Mapping[str, Value]) -> bool | None:
 
 
 def _path_inside(folder: Folder, path: str, relative: bool) -> str:
-    """The file in the folder that a path means; unless ``relative``, by the path's last part."""
+    """The name in the folder of the file at a path; unless ``relative``, the path's last part."""
     parts = path.replace("\\", "/").split("/")
     parts = [part for part in (parts if relative else parts[-1:]) if part != "."]
     name = "/".join(parts)

@@ -28,7 +28,7 @@ class Item:
 
     where: str  # its name in errors
     stored: np.ndarray
-    multiplier: np.float32 | None = None  # of an int8 matrix: what its values are multiplied by; None for other arrays
+    multiplier: np.float32 | None = None  # of an int8 matrix's values; None for other arrays
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,12 +81,12 @@ SMALLEST_SCALE, GREATEST_SCALE = 1e-30, 1e30  # a division by others would leave
 
 
 def is_model(start: bytes) -> bool:
-    """Whether these first eight bytes are of a Marian .bin, encrypted or not; no CTranslate2 model.bin has the same."""
+    """Whether a file with these first eight bytes is a Marian .bin, encrypted or not; no CTranslate2 model.bin is."""
     return start in (struct.pack("<Q", VERSION), struct.pack("<Q", ENCRYPTED))
 
 
 def parse_bin(data: memoryview, where: str) -> dict[str, Item]:
-    """Read a whole .bin; raises CheckpointError, which names ``where``, if it is malformed or not supported.
+    """Read a whole .bin; CheckpointError if it is malformed or not supported.
 
     u64 version, u64 n, n x u64 {bytes of the name with its NUL, type, rank, bytes of the data}, the names, the shapes
     (i32), u64 offset and as many bytes of padding, the concatenated data. (marian-dev, src/common/binary.cpp.)
@@ -171,7 +171,7 @@ def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview, reader
 
 
 MOST_MEMBERS = 100_000
-# The header of a .npy as NumPy and cnpy write it. Python's own parser would accept more than we want.
+# The header of a .npy as NumPy and cnpy write it. NumPy's own parser would evaluate any Python literal.
 NPY = re.compile(
     rb"\{'descr': '([<|=]?[a-z][0-9]{1,3})', 'fortran_order': (True|False), 'shape': \(([0-9L, ]{0,200})\), ?\}[ \n]*"
 )
@@ -179,7 +179,7 @@ TYPES = {"f4": "<f4", "f2": "<f2", "i1": "i1", "u1": "i1", "S1": "i1"}
 
 
 def parse_npz(data: memoryview, where: str) -> dict[str, Item]:
-    """Read a whole .npz; raises CheckpointError, which names ``where``, if it is malformed or not supported."""
+    """Read a whole .npz; CheckpointError if it is malformed or not supported."""
     try:
         members = list_members(data)
     except ZipError as error:

@@ -1,6 +1,6 @@
 """A Marian model's options (``special:model.yml``) as a ModelSpec.
 
-Every option is followed, known not to affect a translation, or refused by name; one error has all reasons.
+Every option is followed, known to have no effect on a translation, or refused by name, all in one error.
 (marian-dev, src/models/transformer.h, src/models/encoder_decoder.cpp.)
 """
 
@@ -38,7 +38,7 @@ BLOCKS = {
 NORMS = {"n": "layer", "r": "rms"}
 RECURRENCES = {"self-attention": "", "rnn": "ssru", "average-attention": "average-attention"}
 EPSILON = 1e-6
-# Option -> the values without effect; with any other the model differs from the one computed here.
+# Option -> the values without effect; with another value the model is not the one computed here.
 HARMLESS: dict[str, tuple[Value, ...]] = {
     **dict.fromkeys(("right-left", "ulr"), ("false",)),
     "lemma-dim-emb": ("0",),
@@ -66,7 +66,7 @@ class Options:
 
     def __init__(self, values: Mapping[str, Value], harmless: Mapping[str, tuple[Value, ...]]) -> None:
         self.values = values
-        self.asked: set[str] = set(harmless)
+        self._names: set[str] = set(harmless)
         self.problems: list[str] = []
         for name, known in harmless.items():
             value = values.get(name)
@@ -104,18 +104,19 @@ class Options:
         value = self._ask(name)
         return float(value) if isinstance(value, str) and NUMBER.fullmatch(value) else None
 
-    def one_of(self, name: str, known: Mapping[str, str], default: str) -> str:
+    def one_of(self, name: str, choices: Mapping[str, str], default: str) -> str:
         value = self.text(name, default)
-        if value not in known:
-            self.problems.append(f"{name} {shorten(value)} (known: {', '.join(known)})")
-            return known[default]
-        return known[value]
+        if value not in choices:
+            self.problems.append(f"{name} {shorten(value)} (known: {', '.join(choices)})")
+            return choices[default]
+        return choices[value]
 
     def unknown(self, ignored: frozenset[str]) -> list[str]:
-        return [f"option {name} is not known" for name in self.values if name not in self.asked and name not in ignored]
+        names = self._names | ignored
+        return [f"option {name} is not known" for name in self.values if name not in names]
 
     def _ask(self, name: str) -> Value:
-        self.asked.add(name)
+        self._names.add(name)
         return self.values.get(name)
 
 
@@ -213,20 +214,20 @@ def _common(options: Options, values: Mapping[str, Value]) -> dict:
 
 
 def _tied_layers(options: Options, layers: int) -> tuple[int, ...]:
-    written = options.texts("transformer-tied-layers")
-    if not written:
+    numbers = options.texts("transformer-tied-layers")
+    if not numbers:
         return tuple(range(1, layers + 1)) if not options.problems else ()
-    if len(written) != layers or not all(re.fullmatch("[0-9]{1,9}", number) and int(number) for number in written):
-        options.problems.append(f"transformer-tied-layers should be {layers} numbers from 1, is {shorten(written)}")
+    if len(numbers) != layers or not all(re.fullmatch("[0-9]{1,9}", number) and int(number) for number in numbers):
+        options.problems.append(f"transformer-tied-layers should be {layers} numbers from 1, is {shorten(numbers)}")
         return ()
-    return tuple(map(int, written))
+    return tuple(map(int, numbers))
 
 
-def _rows(options: Options, items: Mapping[str, Item], name: str, stated: list[str]) -> int:
+def _rows(options: Options, items: Mapping[str, Item], name: str, sizes: list[str]) -> int:
     """The size of a vocabulary: the number of rows of its embedding table."""
     rows = items[name].shape[0] if name in items and items[name].shape else 1
-    if name in items and stated and stated[0] not in ("0", str(rows)):
-        options.problems.append(f"dim-vocabs says {shorten(stated[0])}, {name} has {rows} rows")
+    if name in items and sizes and sizes[0] not in ("0", str(rows)):
+        options.problems.append(f"dim-vocabs says {shorten(sizes[0])}, {name} has {rows} rows")
     return rows
 
 
@@ -252,10 +253,10 @@ def _recurrence(options: Options) -> RecurrenceSpec | None:
 
 
 def _alignment(options: Options, layers: int) -> AlignmentSpec:
-    written = options.text("transformer-guided-alignment-layer", "last")
-    if written == "last":
+    layer = options.text("transformer-guided-alignment-layer", "last")
+    if layer == "last":
         return AlignmentSpec()
-    if not re.fullmatch("[0-9]{1,9}", written) or not 1 <= int(written) <= layers:
-        options.problems.append(f"transformer-guided-alignment-layer {shorten(written)} of {layers}")
+    if not re.fullmatch("[0-9]{1,9}", layer) or not 1 <= int(layer) <= layers:
+        options.problems.append(f"transformer-guided-alignment-layer {shorten(layer)} of {layers}")
         return AlignmentSpec()
-    return AlignmentSpec(int(written) - 1)
+    return AlignmentSpec(int(layer) - 1)

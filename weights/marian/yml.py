@@ -40,11 +40,11 @@ def parse_options(data: bytes, where: str) -> dict[str, Value]:
             continue
         key, item = KEY.fullmatch(line), ITEM.fullmatch(line)
         if key is not None:
-            name, written = key.groups()
+            name, value = key.groups()
             if name in options:
                 raise CheckpointError(f"{location}: {name} is given twice")
-            options[name] = _value(written or "", location)
-            items = [] if options[name] is None and not (written or "").startswith(NULLS[1:]) else None
+            options[name] = _value(value or "", location)
+            items = [] if options[name] is None and not (value or "").startswith(NULLS[1:]) else None
         elif item is not None and items is not None:
             items.append(_scalar(item[1] or "", location) or "")
             options[name] = items
@@ -63,11 +63,11 @@ def parse_vocabulary(data: bytes, where: str) -> dict[int, str]:
         if not key and line.startswith("? "):
             key = line[2:]
             continue
-        token, _, written = (key + line).rpartition(":")
-        written = written.strip(" \t")
-        if not (written.isascii() and written.isdigit() and len(written) < 10):
+        token, _, number = (key + line).rpartition(":")
+        number = number.strip(" \t")
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
             raise CheckpointError(f"{location}: should be 'token: id', is {shorten(line)}")
-        key, index = "", int(written)
+        key, index = "", int(number)
         if index in tokens:
             raise CheckpointError(f"{location}: id {index} is given twice")
         tokens[index] = _unquoted(token.rstrip(" \t"), location)
@@ -95,10 +95,10 @@ def _lines(data: bytes, where: str) -> Iterator[tuple[str, str]]:
             yield location, line
 
 
-def _value(written: str, location: str) -> Value:
-    flow = FLOW_LIST.fullmatch(written.strip())
+def _value(text: str, location: str) -> Value:
+    flow = FLOW_LIST.fullmatch(text.strip())
     if flow is None:
-        return _scalar(written, location)
+        return _scalar(text, location)
     items: list[str] = []
     item: str | None = None
     for part in FLOW_PART.findall(flow[1] + ("," if flow[1].strip() else "")):
@@ -107,30 +107,30 @@ def _value(written: str, location: str) -> Value:
             items.append(_unquoted(item, location))
             item = None
         elif part and (item is not None or FLOW_ITEM.fullmatch(part) is None):
-            raise CheckpointError(f"{location}: should be a list of values, is {shorten(written)}")
+            raise CheckpointError(f"{location}: should be a list of values, is {shorten(text)}")
         elif part:
             item = part
     return items
 
 
-def _scalar(written: str, location: str) -> str | None:
-    written = written.strip()
-    match = QUOTED_VALUE.fullmatch(written)
+def _scalar(text: str, location: str) -> str | None:
+    text = text.strip()
+    match = QUOTED_VALUE.fullmatch(text)
     if match is not None:
         return _unquoted(match[1], location)
-    plain = COMMENT.split(written, 1)[0].rstrip()
+    plain = COMMENT.split(text, 1)[0].rstrip()
     if plain.startswith(FOREIGN) or ": " in plain or plain.endswith(":"):
-        raise CheckpointError(f"{location}: should be one value or a list, is {shorten(written)}")
+        raise CheckpointError(f"{location}: should be one value or a list, is {shorten(text)}")
     return None if plain in NULLS else plain
 
 
-def _unquoted(written: str, location: str) -> str:
+def _unquoted(quoted: str, location: str) -> str:
     """A scalar without its quotes and escapes (YAML 1.2, 5.7)."""
-    if len(written) >= 2 and written[0] == written[-1] == "'":
-        return written[1:-1].replace("''", "'")
-    if len(written) < 2 or not written[0] == written[-1] == '"':
-        return written
-    inside = written[1:-1]
+    if len(quoted) >= 2 and quoted[0] == quoted[-1] == "'":
+        return quoted[1:-1].replace("''", "'")
+    if len(quoted) < 2 or not quoted[0] == quoted[-1] == '"':
+        return quoted
+    inside = quoted[1:-1]
     if "\\" not in inside:
         return inside
     try:
@@ -139,7 +139,7 @@ def _unquoted(written: str, location: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         text.encode()
     except (KeyError, ValueError, OverflowError):
-        raise CheckpointError(f"{location}: an escape that YAML does not know: {shorten(written)}") from None
+        raise CheckpointError(f"{location}: an escape that YAML does not know: {shorten(quoted)}") from None
     return text
 
 

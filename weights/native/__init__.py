@@ -1,15 +1,15 @@
 """fastattn's own folder, what ``fastattn convert`` writes: mapped, and float32 and int8 are never copied.
 
-config.json          config.Config as JSON
-model.safetensors    tensors by canonical name; an int8 matrix NAME has its float32 factors, one a row, in
-                     NAME.multiplier, and perhaps the scale of its inputs, float32 [1], in NAME.input_scale, or their
-                     factors, one a column, in NAME.input_factors, see quantized.QuantizedTensor; a 4-bit matrix, uint8,
-                     two inputs a byte, has its groups' float16 scales and minima in NAME.scales and NAME.minima, see
-                     quantized.Int4Tensor; an int8 matrix with NAME.scales in place of factors has a float16 for each
-                     group of 32 inputs, and runs so in models of int4;
-                     dense layers after an encoder, and norms, are dense.N.weight and perhaps dense.N.bias;
+config.json          Config as JSON
+model.safetensors    tensors by canonical name;
+                     an int8 matrix NAME (quantized.QuantizedTensor) has NAME.multiplier, float32, one a row, and
+                     perhaps NAME.input_scale, float32 [1], or NAME.input_factors, float32, one a column;
+                     a 4-bit matrix NAME (quantized.Int4Tensor), uint8, two inputs a byte, has NAME.scales and
+                     NAME.minima, float16, one a group of 32 inputs; an int8 matrix with NAME.scales and no multiplier
+                     is of models of int4;
+                     dense layers and norms after an encoder are dense.N.weight and perhaps dense.N.bias;
                      a shortlist's arrays are int32, see SHORTLIST
-and those of FILES   that the text needs; what is the same for source and target is there once, as the source's
+files of FILES       that the text needs; one that is equal for source and target is stored once, as the source's
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,207 @@ import numpy as np
 
 from fastattn.errors import CheckpointError
 from fastattn.printable import counted
-from fastattn.spec.checkpoint import Checkpoint, Shortlist
+from fastattn.spec.architecture import ModelSpec, StackSpec
+from fastattn.spec.checkpoint import Checkpoint, Shortlist, Text
 from fastattn.spec.quantized import GROUP_INPUTS, Int4Tensor, QuantizedTensor, Tensor, UnreadTensor, as_float32, unread
-from fastattn.spec.text_spec import LAYER_NORM, UNIT_LENGTH, EncoderText, GeneratorText
+from fastattn.spec.recurrent import RecurrentSpec
+from fastattn.spec.text_spec import (
+    LAYER_NORM,
+    PROBABILITIES,
+    SCORES,
+    TRUNCATION_SIDES,
+    UNIT_LENGTH,
+    EncoderText,
+    GeneratorText,
+    TranslationText,
+)
 from fastattn.system.memory import release_pages
-from fastattn.weights.containers.json_file import is_text, read_json, shorten
-from fastattn.weights.containers.safetensors import StoredTensor, read_tensors
+from fastattn.weights.containers.json_file import from_plain, is_text, read_json, read_object, shorten
+from fastattn.weights.containers.safetensors import StoredTensor, parse
 from fastattn.weights.containers.shortlist import check_shortlist
 from fastattn.weights.folder import Directory, Folder
-from fastattn.weights.native.config import FORMAT, Config, Text, read_config
 from fastattn.weights.tensor_mapping import canonical_sources, check_sources, make_tensors
 
 DESCRIPTION = "fastattn's own folder (written by fastattn convert)"
 WEIGHTS = "model.safetensors"
 SHORTLIST = {"shortlist.always": "always", "shortlist.starts": "starts_V1", "shortlist.targets": "targets"}
+
+# config.json: the ModelSpec, the text settings, the names of shared files and tensors.
+FORMAT = "fastattn"
+VERSION = 2
+# Part of a stack -> its fields, or OLD=FIELD, which version 1 had as fields of the stack. Version 1 also had an
+# autoregression, which is the recurrence's kind unless it is self-attention.
+_FIRST_FIELDS = {
+    "attention": "heads key_heads head_width query_scale",
+    "feed_forward": "inner_width activation gated",
+    "norms": "norm=kind norm_epsilon=epsilon norm_biases=biases pre_norm=before final_norm=final "
+    "embedding_norm=embedding",
+    "positions": "positions=kind max_positions=limit sinusoid_start=start rotary alibi relative_buckets=buckets "
+    "relative_max_distance=max_distance",
+    "recurrence": "autoregression=kind average_inner_width=inner_width average_activation=activation "
+    "average_gates=gates",
+    "alignment": "alignment_layer=layer alignment_heads=heads",
+}
+# Version 1's field of a stack -> (the part that has it now, its field).
+FIRST_NAMES = {
+    old: (part, field or old)
+    for part, fields in _FIRST_FIELDS.items()
+    for old, _, field in (name.partition("=") for name in fields.split())
+}
+# Kind of model -> its stacks.
+STACKS = {"encoder": ("encoder",), "decoder": ("decoder",), "encoder-decoder": ("encoder", "decoder")}
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+# Field of a text -> its file; source and target may share one.
+FILES = {
+    "source_vocabulary": "source_vocabulary.json",
+    "target_vocabulary": "target_vocabulary.json",
+    "source_model": "source.spm",
+    "target_model": "target.spm",
+    "vocabulary_map": "vmap.txt",
+    "codes": "bpe.codes",
+    "tokenizer": "tokenizer.json",
+}
+# Fields of a text outside config.json -> their values until they are read.
+STORED_SEPARATELY: dict[type, dict[str, object]] = {
+    TranslationText: dict.fromkeys(FILES) | {"source_vocabulary": (), "target_vocabulary": ()},
+    EncoderText: {"tokenizer": b"", "dense": ()},
+    GeneratorText: {"tokenizer": b""},
+}
+
+TEXTS: dict[str, type] = {"encoder": EncoderText, "decoder": GeneratorText}  # kind of model -> its text's class
+
+
+@dataclass(frozen=True)
+class Config:
+    """The contents of config.json."""
+
+    format: str
+    version: int
+    precision: str
+    model: ModelSpec
+    text: dict  # the fields of a TranslationText, or of the kind of model's class in TEXTS, without STORED_SEPARATELY
+    files: dict[str, str]  # field of the text -> its file
+    dense: tuple[str, ...]  # the activation of each dense layer after an encoder
+    tied: dict[str, str]  # name of a tensor -> name of the tensor stored for both
+    details: dict[str, str]  # the loader's details of the checkpoint
+    copied: bool = False  # for a shortlist: whether a sentence may also choose the ids of its source
+
+
+def read_config(folder: Folder) -> tuple[Config, Text]:
+    """(config.json, the text without its files); one CheckpointError lists all faults."""
+    values = read_object(folder, "config.json")
+    version = values.integer("version")
+    if version not in (1, VERSION):
+        raise CheckpointError(
+            f"{values.where}: version {version} of fastattn's folders is not known; known: 1, {VERSION}"
+        )
+    problems: list[str] = []
+    plain, model = values.values, values.values.get("model")
+    if version == 1 and isinstance(model, dict):
+        plain = plain | {"model": {name: _in_parts(stack) for name, stack in model.items()}}
+    kinds = {StackSpec: lambda stack: RecurrentSpec if isinstance(stack, dict) and "cell" in stack else StackSpec}
+    config = from_plain(Config, plain, "", problems, None, kinds)
+    kind = TEXTS.get(str(values.nested("model").values.get("kind")), TranslationText)
+    text = from_plain(kind, values.values.get("text", {}), "text", problems, STORED_SEPARATELY[kind])
+    if config is not None:
+        problems += _faults(config)
+    if isinstance(text, GeneratorText) and config is not None and config.model.decoder is not None:
+        problems += _generator_faults(text, config.model.decoder.vocabulary)
+    if isinstance(text, EncoderText):
+        problems += _text_faults(text, config)
+    if config is None or text is None or problems:
+        raise CheckpointError(f"{values.where}: {'; '.join(dict.fromkeys(problems))}")
+    return config, text
+
+
+def _in_parts(stack: object) -> object:
+    if not isinstance(stack, dict):
+        return stack
+    parts: dict[str, Any] = {}
+    for name, (part, field) in FIRST_NAMES.items():
+        if name in stack:
+            parts.setdefault(part, {})[field] = stack[name]
+    if parts.get("recurrence", {}).get("kind", "self-attention") == "self-attention":
+        parts["recurrence"] = None
+    return {name: value for name, value in stack.items() if name not in FIRST_NAMES} | parts
+
+
+def _faults(config: Config) -> list[str]:
+    model = config.model
+    faults = []
+    if config.precision not in PRECISIONS:
+        faults.append(f"precision should be one of {', '.join(PRECISIONS)}, is {shorten(config.precision)}")
+    if STACKS.get(model.kind) != tuple(model.stacks):
+        faults.append(f"model.kind {shorten(model.kind)} does not go with its stacks")
+    has_two = len(model.stacks) == 2
+    if any(stack.cross_attention != (has_two and name == "decoder") for name, stack in model.stacks.items()):
+        faults.append("cross_attention should be the decoder's where there is an encoder too, and its alone")
+    if config.dense and model.decoder is not None:
+        faults.append("dense layers follow an encoder, not an encoder-decoder")
+    needed = {"source_vocabulary", "target_vocabulary"} if has_two else {"tokenizer"}
+    allowed = FILES if has_two else needed
+    faults += [f"files.{field} is missing" for field in sorted(needed) if field not in config.files]
+    for field, file in config.files.items():
+        if field not in allowed:
+            faults.append(f"files.{shorten(field)} is unknown")
+        elif file not in (FILES[field], FILES[field.replace("target", "source")]):
+            faults.append(f"files.{field} should be {FILES[field]!r}, is {shorten(file)}")
+    for name, stack in model.stacks.items():
+        faults += [f"model.{name}.{fault}" for fault in _stack_faults(stack)] if isinstance(stack, StackSpec) else []
+    return faults
+
+
+def _stack_faults(stack: StackSpec) -> list[str]:
+    """The faults of a stack that a check of its tensors' shapes does not find."""
+    positions, alignment, heads = stack.positions, stack.alignment, stack.attention.heads
+    counts = ("limit", "buckets", "max_distance")
+    faults = [f"positions.{name} should not be negative" for name in counts if getattr(positions, name) < 0]
+    if not (-stack.layers <= alignment.layer < stack.layers and 0 <= alignment.heads <= heads):
+        faults.append(f"alignment.layer and alignment.heads do not fit {stack.layers} layers of {heads} heads")
+    local = stack.local.rotary if stack.local is not None else None
+    for name, rotary in (("positions", positions.rotary), ("local", local)):
+        width = stack.attention.head_width
+        if rotary is not None and (rotary.width % 2 or not 2 <= rotary.width <= width):
+            faults.append(f"{name}.rotary.width should be even, from 2 to the head's {width}, is {rotary.width}")
+    return faults
+
+
+def _generator_faults(text: GeneratorText, vocabulary: int) -> list[str]:
+    faults = [] if text.max_length >= 0 else [f"text.max_length should not be negative, is {text.max_length}"]
+    never = (*text.decoding.suppress_sequences, text.decoding.begin_suppress_tokens)
+    for name, ids in (("end_ids", text.end_ids), *(("decoding", ids) for ids in never)):
+        if not all(0 <= number < vocabulary for number in ids):
+            faults.append(f"text.{name} should hold ids below {vocabulary}, holds {shorten(list(ids))}")
+    return faults
+
+
+def _text_faults(text: EncoderText, config: Config | None) -> list[str]:
+    faults = []
+    for name, length in (("max_length", text.max_length), ("truncate_dim", text.truncate_dim)):
+        if length is not None and length < 1:
+            faults.append(f"text.{name} should be at least 1, is {length}")
+    if text.truncation_side not in TRUNCATION_SIDES:
+        sides = ", ".join(TRUNCATION_SIDES)
+        faults.append(f"text.truncation_side should be one of {sides}, is {shorten(text.truncation_side)}")
+    if text.default_prompt is not None and text.default_prompt not in text.prompts:
+        faults.append(f"text.default_prompt {shorten(text.default_prompt)} is none of the prompts")
+    least = {"sparse.most": 1, "multi_vector.expansion": 0}
+    least |= {"multi_vector.query_length": 1, "multi_vector.document_length": 1}
+    for name, smallest in least.items():
+        part, field = name.split(".")
+        value = getattr(getattr(text, part), field, None)  # the part may be None
+        if value is not None and value < smallest:
+            faults.append(f"text.{name} should be at least {smallest}")
+    if config is None:
+        return faults
+    head = config.model.head
+    if text.labels and (head is None or head.outputs != len(text.labels)):
+        faults.append(f"text.labels should be as many as the head's outputs, are {len(text.labels)}")
+    choices = ("probabilities", text.probabilities, PROBABILITIES), ("scores", text.scores, ("", *SCORES))
+    for name, value, allowed in choices:
+        if value not in allowed:
+            faults.append(f"text.{name} should be one of {', '.join(filter(None, allowed))}, is {shorten(value)}")
+    return faults
 
 
 def recognize(path: Path) -> bool:
@@ -48,10 +235,9 @@ def recognize(path: Path) -> bool:
 
 
 def read(folder: Folder) -> Checkpoint:
-    """Read a folder; raises CheckpointError for what is malformed, incomplete, or of another version."""
     config, text = read_config(folder)
     where = folder.where(WEIGHTS)
-    stored = read_tensors(folder, WEIGHTS)
+    stored = parse(folder.read(WEIGHTS), where)
     for stack in config.model.stacks.values():
         if stack.layers > len(stored):
             raise CheckpointError(
@@ -98,7 +284,7 @@ def _read_file(folder: Folder, name: str) -> bytes | tuple[str, ...]:
 
 
 def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], where: str) -> tuple:
-    """The dense layers, whose tensors are taken out of ``stored``."""
+    """The dense layers, whose tensors are removed from ``stored``."""
     layers: list[tuple[np.ndarray, np.ndarray | None, str]] = []
     for i, activation in enumerate(activations):
         if activation == UNIT_LENGTH:
@@ -116,18 +302,18 @@ def _take_dense(stored: dict[str, StoredTensor], activations: tuple[str, ...], w
 
 
 def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str) -> Shortlist | None:
-    """The shortlist, whose arrays are taken out of ``stored``, where there is one."""
-    found = {name: stored.pop(name) for name in SHORTLIST if name in stored}
-    if not found:
+    """The shortlist, whose arrays are removed from ``stored``, or None."""
+    arrays = {name: stored.pop(name) for name in SHORTLIST if name in stored}
+    if not arrays:
         return None
     encoder, decoder = config.model.encoder, config.model.decoder
     if encoder is None or decoder is None:
         raise CheckpointError(f"{where}: only a model with an encoder and a decoder has a shortlist")
     for name in SHORTLIST:
-        if name not in found or found[name].dtype != "I32" or len(found[name].shape) != 1:
+        if name not in arrays or arrays[name].dtype != "I32" or len(arrays[name].shape) != 1:
             raise CheckpointError(f"{where}: {name} should be there, I32 of one dimension")
-    arrays: dict[str, Any] = {field: found[name].array() for name, field in SHORTLIST.items()}
-    shortlist = Shortlist(**arrays, copied=config.copied)
+    fields: dict[str, Any] = {field: arrays[name].array() for name, field in SHORTLIST.items()}
+    shortlist = Shortlist(**fields, copied=config.copied)
     if len(shortlist.starts_V1) != encoder.vocabulary + 1:
         raise CheckpointError(f"{where}: shortlist.starts should hold {encoder.vocabulary + 1} numbers")
     check_shortlist(shortlist, encoder.vocabulary, decoder.vocabulary, where)
@@ -135,12 +321,12 @@ def _take_shortlist(stored: dict[str, StoredTensor], config: Config, where: str)
 
 
 def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dict[str, Tensor]:
-    """The canonical tensors; raises one CheckpointError for all that is missing, left over or misshapen."""
+    """The canonical tensors; one CheckpointError lists all that are missing, left over or misshapen."""
     saved = pair(stored)
-    for name, other in config.tied.items():
-        if other not in saved or name in stored or not name.isprintable():
-            raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(other)}")
-        saved[name] = saved[other]
+    for name, target in config.tied.items():
+        if target not in saved or name in stored or not name.isprintable():
+            raise CheckpointError(f"{where}: {shorten(name)} cannot be tied to {shorten(target)}")
+        saved[name] = saved[target]
     parts = canonical_sources(config.model)
     check_sources(parts, saved, where, "tensors do not fit the architecture")
     return make_tensors(parts, saved)
@@ -148,25 +334,25 @@ def _tensors(stored: dict[str, StoredTensor], config: Config, where: str) -> dic
 
 MULTIPLIER, INPUT_SCALE, INPUT_FACTORS = ".multiplier", ".input_scale", ".input_factors"
 SCALES, MINIMA = ".scales", ".minima"
-# What a matrix of a type may have.
+# Type of a matrix -> the tensors of factors that it may have.
 _BESIDE = {"I8": (MULTIPLIER, INPUT_SCALE, INPUT_FACTORS, SCALES), "U8": (SCALES, MINIMA)}
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether it is a linear weight or an embedding table: only these are stored at fewer bits; no head's are."""
+    """Whether a tensor is a linear weight or an embedding table, but no head's: only these are stored in fewer bits."""
     return name.endswith(".weight") and len(shape) == 2 and not name.startswith("head.")
 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One tensor of the file; ``beside`` has what belongs to a quantized matrix by the end of their names."""
+    """One tensor of the file; ``factors`` has a quantized matrix's scales and the like, by the ends of their names."""
 
     stored: StoredTensor
-    beside: Mapping[str, StoredTensor] | None = None
+    factors: Mapping[str, StoredTensor] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        if self.beside is not None and self.stored.dtype == "U8":
+        if self.factors is not None and self.stored.dtype == "U8":
             rows, half = self.stored.shape
             return rows, 2 * half
         return self.stored.shape
@@ -178,25 +364,25 @@ class SavedTensor:
     def matrix(self, transposed: bool = False) -> Tensor:
         if transposed:
             return np.ascontiguousarray(as_float32(self.matrix()).T)
-        if self.beside is None:
+        if self.factors is None:
             return self._float32()
         if self.stored.dtype == "U8":
-            _check_groups(self.stored, self.beside, 2 * self.stored.shape[1], (SCALES, MINIMA))
-            return Int4Tensor(self.stored.array(), self.beside[SCALES].array(), self.beside[MINIMA].array())
-        return (_grouped_int8 if SCALES in self.beside else _quantized)(self.stored, self.beside)
+            _check_groups(self.stored, self.factors, 2 * self.stored.shape[1], SCALES, MINIMA)
+            return Int4Tensor(self.stored.array(), self.factors[SCALES].array(), self.factors[MINIMA].array())
+        return (_grouped_int8 if SCALES in self.factors else _quantized)(self.stored, self.factors)
 
     def unread(self) -> UnreadTensor:
-        if self.beside is None:
+        if self.factors is None:
             SavedTensor(self.stored.part(0, 0))._float32()
             return self.stored.unread()
-        found, kept = self.matrix(), (self.stored, *self.beside.values())
+        matrix, parts = self.matrix(), (self.stored, *self.factors.values())
 
         def forget(first: int, last: int) -> None:
-            for tensor in kept:
+            for tensor in parts:
                 if len(tensor.shape) == 2:
                     release_pages(tensor.part(first, last).data)
 
-        return replace(unread(found), forget=forget)
+        return replace(unread(matrix), forget=forget)
 
     def _float32(self) -> np.ndarray:
         if self.stored.dtype not in ("F32", "BF16"):
@@ -205,24 +391,24 @@ class SavedTensor:
 
 
 def pair(stored: Mapping[str, StoredTensor]) -> dict[str, SavedTensor]:
-    """The file's tensors by name; factors, scales and minima are joined to their matrix."""
-    factors = {
+    """The file's tensors by name, each quantized matrix with its factors."""
+    joined = {
         name: {end: stored[name + end] for end in _BESIDE[tensor.dtype] if name + end in stored}
         for name, tensor in stored.items()
         if tensor.dtype in _BESIDE and is_matrix(name, tensor.shape)
     }
-    factor_names = {name + end for name, beside in factors.items() for end in beside}
-    return {name: SavedTensor(tensor, factors.get(name)) for name, tensor in stored.items() if name not in factor_names}
+    factor_names = {name + end for name, factors in joined.items() for end in factors}
+    return {name: SavedTensor(tensor, joined.get(name)) for name, tensor in stored.items() if name not in factor_names}
 
 
-def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> QuantizedTensor:
+def _quantized(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> QuantizedTensor:
     rows, columns = values.shape
-    multipliers = beside.get(MULTIPLIER)
+    multipliers = factors.get(MULTIPLIER)
     if multipliers is None or multipliers.dtype != "F32" or multipliers.shape != (rows,):
         raise CheckpointError(f"{values.where}{MULTIPLIER} should be there, F32 [{rows}]")
     inputs: dict[str, np.ndarray | None] = {}
     for end, count in ((INPUT_SCALE, 1), (INPUT_FACTORS, columns)):
-        tensor = beside.get(end)
+        tensor = factors.get(end)
         if tensor is not None and (tensor.dtype != "F32" or tensor.shape != (count,)):
             raise CheckpointError(f"{tensor.where} should be F32 [{count}]")
         inputs[end] = None if tensor is None else tensor.float32()
@@ -235,9 +421,9 @@ def _quantized(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> Quan
         raise CheckpointError(f"{values.where}: {error}") from None
 
 
-def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> UnreadTensor:
-    _check_groups(values, beside, values.shape[1], (SCALES,))
-    values_FD, scales_FG = values.array(), beside[SCALES].array()
+def _grouped_int8(values: StoredTensor, factors: Mapping[str, StoredTensor]) -> UnreadTensor:
+    _check_groups(values, factors, values.shape[1], SCALES)
+    values_FD, scales_FG = values.array(), factors[SCALES].array()
 
     def read(first: int, last: int) -> np.ndarray:
         values_FGI = values_FD[first:last].reshape(last - first, scales_FG.shape[1], GROUP_INPUTS)
@@ -247,9 +433,9 @@ def _grouped_int8(values: StoredTensor, beside: Mapping[str, StoredTensor]) -> U
     return UnreadTensor(values.shape, read, "blocks")
 
 
-def _check_groups(values: StoredTensor, beside: Mapping[str, StoredTensor], inputs: int, ends: tuple[str, ...]) -> None:
+def _check_groups(values: StoredTensor, factors: Mapping[str, StoredTensor], inputs: int, *ends: str) -> None:
     shape = values.shape[0], inputs // GROUP_INPUTS
     for end in ends:
-        tensor = beside.get(end)
+        tensor = factors.get(end)
         if tensor is None or tensor.dtype != "F16" or tensor.shape != shape or inputs % GROUP_INPUTS:
             raise CheckpointError(f"{values.where}{end} should be there, F16, one for each group of {GROUP_INPUTS}")

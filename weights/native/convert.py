@@ -10,14 +10,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.checkpoint import Checkpoint
+from fastattn.spec.checkpoint import Checkpoint, Text
 from fastattn.spec.quantized import GROUP_INPUTS, PROJECTIONS, Tensor, as_float32, form_of, unread
 from fastattn.spec.rounding import bfloat16_bits, round_groups, rounded, row_multipliers
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights import native
 from fastattn.weights.containers.json_file import to_plain
 from fastattn.weights.containers.safetensors import NewTensor, write_tensors
-from fastattn.weights.native.config import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config, Text
+from fastattn.weights.native import FILES, FORMAT, STORED_SEPARATELY, VERSION, Config
 
 # Precision of a checkpoint -> bytes of a matrix's element.
 WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1}
@@ -34,12 +34,14 @@ def write(
 ) -> None:
     """Write a checkpoint to an empty folder, its matrices at ``precision``, other tensors as float32.
 
-    int8 rounds each row to multiples of its greatest magnitude / 127. int4 rounds linear layers by groups of 32 inputs,
-    and what has no whole groups, tables and the projection as int8 does. What is int8 or, for int4, has 4 bits already
-    is not changed; blocks of 5 to 8 bits become int8 with a scale for each group of 32 inputs then. Columns are divided
-    by ``factors`` of inputs, by tensor name, first; see quantized.QuantizedTensor. bfloat16 rounds to nearest, ties to
-    even. The files are on disk on return; ``progress`` is called with (bytes of weights written, bytes in all). Raises
-    CheckpointError for values that are not finite and should become int8 or int4; an OSError passes through.
+    bfloat16 rounds to nearest, ties to even. int8 rounds each row to multiples of its greatest magnitude / 127. int4
+    rounds linear layers by groups of 32 inputs; tables, the projection and layers without whole groups become int8. A
+    matrix that is int8, or for int4 has 4 bits, does not change; for int4, blocks of 5 to 8 bits become int8 with a
+    scale for each group of 32 inputs.
+    progress  called with (bytes of weights written, bytes in all)
+    factors   of inputs, by tensor name: columns are divided by them first; see quantized.QuantizedTensor
+    The files are on disk on return. Raises CheckpointError for values that are not finite and should become int8 or
+    int4; an OSError passes through.
     """
     if checkpoint.pictures is not None:
         raise CheckpointError("models of pictures have no form in this format: they are loaded from where they are")
@@ -81,8 +83,8 @@ def weight_bytes(checkpoint: Checkpoint, precision: str) -> int:
         return sum(tensor.size for tensor in _weights(checkpoint, precision, {})[0].values())
     rows = sum(tensor.shape[0] for tensor in matrices) if precision == "int8" else 0
     elements = sum(tensor.size for tensor in matrices)
-    others = sum(tensor.size for _, tensor in distinct.values()) - elements
-    return elements * WIDTHS.get(precision, 4) + 4 * (rows + others)
+    other_elements = sum(tensor.size for _, tensor in distinct.values()) - elements
+    return elements * WIDTHS.get(precision, 4) + 4 * (rows + other_elements)
 
 
 def _sync(stream: BinaryIO) -> None:
@@ -105,8 +107,8 @@ def _weights(
         if not native.is_matrix(name, tensor.shape) or precision == "float32":
             tensors[name] = _float32(tensor)
         elif precision == "bfloat16":
-            made = _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows)))
-            tensors[name] = NewTensor("BF16", tensor.shape, made)
+            rows = _by_rows(tensor, lambda rows: bfloat16_bits(as_float32(rows)))
+            tensors[name] = NewTensor("BF16", tensor.shape, rows)
         elif precision == "int4" and _has_groups(checkpoint, name, tensor):
             tensors |= _int4(name, tensor)
         elif precision == "int4" and form_of(tensor) == "blocks" and tensor.shape[1] % GROUP_INPUTS == 0:
@@ -130,57 +132,57 @@ def _float32(tensor: Tensor) -> NewTensor:
     return NewTensor("F32", tensor.shape, _by_rows(tensor, as_float32))
 
 
-def _by_rows(tensor: Tensor, made: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
-    """What is made of a tensor's rows, some at a time: no more of an UnreadTensor is in memory."""
-    return (lambda: map(made, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: made(tensor))
+def _by_rows(tensor: Tensor, convert: Callable[[Any], np.ndarray]) -> Callable[[], Iterable[np.ndarray]]:
+    """A function that converts a matrix's rows, some at a time: no more of an UnreadTensor is in memory."""
+    return (lambda: map(convert, unread(tensor).rows())) if tensor.ndim == 2 else (lambda: convert(tensor))
 
 
 def _has_groups(checkpoint: Checkpoint, name: str, tensor: Tensor) -> bool:
-    """Whether a matrix is a linear layer that runs in int4: as Parameters has it, no table, nor of recurrent layers."""
+    """Whether a matrix is a linear layer that runs in int4, as in Parameters: no table, and not of recurrent layers."""
     stack, layer = checkpoint.spec.stacks.get(name.split(".")[0]), name.removesuffix(".weight")
     linear = layer not in PROJECTIONS and not layer.endswith("embedding") and form_of(tensor) in ("float32", "int4")
     return linear and stack is not None and stack.kind == "attention" and tensor.shape[1] % GROUP_INPUTS == 0
 
 
 def _int4(name: str, tensor: Tensor) -> dict[str, NewTensor]:
-    # Three tensors of one rounding, which is kept: in all a sixth of float32.
+    # One rounding gives three tensors, so it is cached: in all a sixth of float32.
     unread_tensor = unread(tensor) if form_of(tensor) == "int4" else rounded(tensor, "int4", name)
-    made = cache(lambda: unread_tensor.whole().half())
+    quantized = cache(lambda: unread_tensor.whole().half())
     (F, D), groups = tensor.shape, (tensor.shape[0], tensor.shape[1] // GROUP_INPUTS)
     return {
-        name: NewTensor("U8", (F, D // 2), lambda: made().values_FE),
-        name + native.SCALES: NewTensor("F16", groups, lambda: made().scales_FG),
-        name + native.MINIMA: NewTensor("F16", groups, lambda: made().minima_FG),
+        name: NewTensor("U8", (F, D // 2), lambda: quantized().values_FE),
+        name + native.SCALES: NewTensor("F16", groups, lambda: quantized().scales_FG),
+        name + native.MINIMA: NewTensor("F16", groups, lambda: quantized().minima_FG),
     }
 
 
 def _int8_groups(name: str, tensor: Tensor) -> dict[str, NewTensor]:
-    made = cache(lambda: round_groups(as_float32(tensor), name))
+    rounded_groups = cache(lambda: round_groups(as_float32(tensor), name))
     rows, inputs = tensor.shape
     return {
-        name: NewTensor("I8", tensor.shape, lambda: made()[0]),
-        name + native.SCALES: NewTensor("F16", (rows, inputs // GROUP_INPUTS), lambda: made()[1]),
+        name: NewTensor("I8", tensor.shape, lambda: rounded_groups()[0]),
+        name + native.SCALES: NewTensor("F16", (rows, inputs // GROUP_INPUTS), lambda: rounded_groups()[1]),
     }
 
 
 def _int8(name: str, tensor: Tensor, factors_D: np.ndarray | None) -> dict[str, NewTensor]:
     rows, columns = tensor.shape[:1], tensor.shape[1:]
     is_int8 = form_of(tensor) == "int8"
-    found = unread(tensor) if is_int8 else rounded(tensor, "int8", name, factors_D)
+    source = unread(tensor) if is_int8 else rounded(tensor, "int8", name, factors_D)
 
     def multipliers(rows: Any) -> np.ndarray:
         return rows.multipliers_F if is_int8 else row_multipliers(as_float32(rows), name, factors_D)
 
-    # Read twice: the two are not written together, and the matrices should not all be in memory at once.
+    # Read twice: values and multipliers are written apart, and not all matrices should be in memory at once.
     stored = {
-        name: NewTensor("I8", tensor.shape, _by_rows(found, lambda rows: rows.values_FD)),
+        name: NewTensor("I8", tensor.shape, _by_rows(source, lambda rows: rows.values_FD)),
         name + native.MULTIPLIER: NewTensor("F32", rows, _by_rows(tensor, multipliers)),
     }
     if is_int8:
-        kept = found.read(0, 0)
-        factors_D = kept.input_factors_D
-        if kept.input_scale is not None:
-            input_scale = np.array([kept.input_scale], np.float32)
+        quantized = source.read(0, 0)
+        factors_D = quantized.input_factors_D
+        if quantized.input_scale is not None:
+            input_scale = np.array([quantized.input_scale], np.float32)
             stored[name + native.INPUT_SCALE] = NewTensor("F32", (1,), lambda: input_scale)
     if factors_D is not None:
         stored[name + native.INPUT_FACTORS] = NewTensor("F32", columns, partial(np.asarray, factors_D))
@@ -195,6 +197,6 @@ def _text_files(text: Text) -> tuple[dict[str, str], dict[str, bytes]]:
         value = getattr(text, field, None)
         if value is not None:
             content = value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()
-            files[field] = next((known for known, other in contents.items() if other == content), name)
+            files[field] = next((file for file, stored in contents.items() if stored == content), name)
             contents[files[field]] = content
     return files, contents

@@ -1,7 +1,7 @@
 """Recurrent encoder-decoders: LSTM and GRU networks with attention, whose tensors a mapping file in TOML names.
 
-A folder with ``fastattn.toml`` beside its weights (PyTorch's, safetensors or ONNX) says how it is read; e2k's and
-thai2rom's files are known by their names (``mapping``). OpenNMT-py's are read for ``trainers`` (``opennmt``).
+``fastattn.toml`` in a folder of weights (PyTorch's, safetensors or ONNX) says how they are read; e2k's and thai2rom's
+files are known by their names (``mapping``).
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ SIGNS = {
     "model-p2k*.safetensors": "e2k-phonemes",
     "thai2rom_loader_onnx.json": "thai2rom",
 }
-# A folder with one of them is another exporter's, whatever else lies there.
+# A folder with one of these files is another exporter's.
 OTHERS = ("config.json", "model.bin", "metadata.json")
 
 
@@ -32,7 +32,6 @@ def recognize(path: Path) -> bool:
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a folder, or one file of weights; raises CheckpointError for what is malformed or not supported."""
     from fastattn.weights.containers.json_file import JsonObject
     from fastattn.weights.recurrent import mapping
 
@@ -41,12 +40,12 @@ def read(directory: Directory) -> Checkpoint:
     names = [path.name] if path.is_file() else directory.names()
     if MAPPING in names:
         where = folder.where(MAPPING)
-        own = JsonObject(mapping.parse(bytes(folder.read(MAPPING)), where), where)
-        return mapping.read_mapped(own, folder, names)
+        values = JsonObject(mapping.parse(bytes(folder.read(MAPPING)), where), where)
+        return mapping.read_mapped(values, folder, names)
     sign = _sign(names)
     return mapping.read_mapped(JsonObject(mapping.shipped(sign), f"{path} as {sign}"), folder, names)
 
 
 def _sign(names: list[str]) -> str:
-    """The mapping that is known by one of these names; "": none is."""
+    """The mapping that one of these names belongs to, or ""."""
     return next((mapping for sign, mapping in SIGNS.items() if any(Path(name).match(sign) for name in names)), "")

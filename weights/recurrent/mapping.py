@@ -91,8 +91,8 @@ def shipped(name: str) -> dict[str, Any]:
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with the entries of ``changes``, of their tables entry by entry."""
-    both = [name for name in changes if isinstance(changes[name], dict) and isinstance(base.get(name), dict)]
-    return {**base, **changes, **{name: base[name] | changes[name] for name in both}}
+    tables = [name for name in changes if isinstance(changes[name], dict) and isinstance(base.get(name), dict)]
+    return {**base, **changes, **{name: base[name] | changes[name] for name in tables}}
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
         raise CheckpointError(f"{where}: {shorten(unknown[0])} is unknown; known: {', '.join(ENTRIES)}")
     if "like" not in values:
         return values
-    known = sorted(file.stem for file in SHIPPED.glob("*.toml"))
-    like = JsonObject(values, where).choice("like", known)
+    names = sorted(file.stem for file in SHIPPED.glob("*.toml"))
+    like = JsonObject(values, where).choice("like", names)
     return merged(shipped(like), values)
 
 
@@ -120,29 +120,29 @@ def read_mapped(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> Ch
     for start, file in files.items():
         arrays = CONTAINERS[Path(file).suffix](folder.read(file), folder.where(file))
         stored |= {start + name: array for name, array in arrays.items()}
-    where, called = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
-    if not called.isprintable():
-        raise mapping.error("format", "printable", called)
+    where, format_name = ", ".join(map(folder.where, files.values())), mapping.string("format", "recurrent")
+    if not format_name.isprintable():
+        raise mapping.error("format", "printable", format_name)
     spec, tensors = map_arrays(mapping, stored, where)
     entered = _read_input(mapping, folder, list(files.values()), spec)
     used, pictures = tuple(dict.fromkeys(folder.used)), _read_pictures(mapping)
-    return Checkpoint(spec, tensors, entered, stored_precision(stored), called, files=used, pictures=pictures)
+    return Checkpoint(spec, tensors, entered, stored_precision(stored), format_name, files=used, pictures=pictures)
 
 
 def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[str, str]:
-    """What arrays' names begin with -> the file; one pattern may fit no file, none several."""
+    """Beginning of arrays' names -> the file. A pattern may fit no file, but not several."""
     files: dict[str, str] = {}
     patterns = mapping.nested("files")
     for start in patterns.values:
         pattern = patterns.string(start)
         fitting = names if pattern and "/" not in pattern else ()
-        found = [name for name in fitting if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
-        if len(found) > 1:
+        matching = [name for name in fitting if Path(name).suffix in CONTAINERS and Path(name).match(pattern)]
+        if len(matching) > 1:
             raise CheckpointError(
-                f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, found))}; give one"
+                f"{folder.where(pattern)}: several files fit, {', '.join(map(ascii, matching))}; give one"
             )
-        if found:
-            files[start] = found[0]
+        if matching:
+            files[start] = matching[0]
     if not files:
         raise CheckpointError(
             f"{mapping.where}: files should name the weights; no such file: {shorten(patterns.values)}"
@@ -151,29 +151,29 @@ def _files(mapping: JsonObject, folder: Folder, names: Sequence[str]) -> dict[st
 
 
 class _Arrays:
-    """The arrays of the file, by what the table makes of them."""
+    """The arrays of the file, found by the table."""
 
     def __init__(self, table: dict[str, TensorSources], stored: Mapping[str, Array]) -> None:
         self.table, self.stored = table, stored
 
     def sources(self, name: str, layer: int | str = 0) -> TensorSources | None:
-        """Of a canonical tensor, layer 0 being the one of this number or name in the file; None: they are not there."""
+        """The sources of a canonical tensor, whose layer 0 is ``layer`` in the file; None if the file lacks them."""
         numbers = {"encoder": [layer], "decoder": [layer]}
         try:
-            found = map_shapes(self.table, {name: ()}, numbers)[name]
+            entry = map_shapes(self.table, {name: ()}, numbers)[name]
         except LookupError:
             return None
-        return found if all(theirs is None or theirs in self.stored for theirs in found.names) else None
+        return entry if all(source is None or source in self.stored for source in entry.names) else None
 
     def size(self, name: str, layer: int | str = 0) -> tuple[int, int]:
-        """The rows and columns of a weight; (0, 0) where there is none."""
-        found = self.sources(name, layer)
-        if found is None:
+        """(rows, columns) of a weight; (0, 0) if the file lacks it."""
+        entry = self.sources(name, layer)
+        if entry is None:
             return 0, 0
-        shapes = [self.stored[theirs].shape[:: -1 if found.transposed else 1] for theirs in filter(None, found.names)]
+        shapes = [self.stored[source].shape[:: -1 if entry.transposed else 1] for source in filter(None, entry.names)]
         if not all(len(shape) == 2 for shape in shapes):
             return 0, 0
-        return sum(shape[0] for shape in shapes) // found.piece[1], shapes[0][1]
+        return sum(shape[0] for shape in shapes) // entry.piece[1], shapes[0][1]
 
 
 def map_arrays(mapping: JsonObject, stored: Mapping[str, Array], where: str) -> tuple[ModelSpec, dict[str, Any]]:
@@ -225,7 +225,7 @@ def _side(pictures: JsonObject) -> tuple[int, int]:
 
 
 def _read_pictures(mapping: JsonObject) -> PictureSpec | None:
-    """How a picture becomes an image: resized, and (x / 255 - mean) / std."""
+    """The steps from a picture to an image: resizing, then (x / 255 - mean) / std; None without pictures."""
     if not mapping.has("pictures"):
         return None
     pictures = mapping.nested("pictures")
@@ -252,18 +252,18 @@ def _sources(tensors: JsonObject, name: str) -> TensorSources:
 def _stack(
     mapping: JsonObject, name: str, arrays: _Arrays, memory: dict[str, int]
 ) -> tuple[RecurrentSpec, Sequence[int | str]]:
-    """(a stack whose sizes are those of its arrays, the numbers or names of its layers in the file)."""
+    """(a stack with the sizes of its arrays, the numbers or names of its layers in the file)."""
     table = mapping.nested(name)
     cell, layers = table.choice("cell", CELLS), table.values.get("layers")
     if layers is None:
-        there = (i for i in itertools.count() if arrays.sources(f"{name}.layers.0.state.weight", i) is None)
-        layers = range(next(there))
+        missing = (i for i in itertools.count() if arrays.sources(f"{name}.layers.0.state.weight", i) is None)
+        layers = range(next(missing))
     if not isinstance(layers, range | list) or not all(type(layer) is int or is_text(layer) for layer in layers):
         raise table.error("layers", "a list of names", layers)
     if not layers:
         raise CheckpointError(f"{mapping.where}: none of the arrays is a layer of the {name}")
     vocabulary, embedding = arrays.size(f"{name}.embedding.weight")
-    if not mapping.has("text"):  # its inputs are rows of numbers, and a decoder points at some of them
+    if not mapping.has("text"):  # inputs are rows of numbers, and the decoder points at rows
         vocabulary = arrays.size("decoder.projection.weight")[0] if memory else 0
         embedding = arrays.size(f"{name}.layers.0.input.weight", layers[0])[1]
     sizes = {
@@ -309,7 +309,7 @@ def _read_input(
 
 
 def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], where: str) -> TranslationText:
-    """The text of a mapping's entries; its special tokens are those of its vocabularies."""
+    """The text of a mapping's entries; CheckpointError where a vocabulary lacks a special token."""
     problems: list[str] = []
     text = from_plain(TranslationText, values, "text", problems, {**NO_ENTRIES, **vocabularies})
     if text is None:
@@ -323,17 +323,17 @@ def make_text(values: dict[str, Any], vocabularies: dict[str, tuple[str, ...]], 
     return text
 
 
-# Vocabularies: the tokens by their ids, from the places that a mapping may name.
+# Vocabularies, from the places that a mapping may name.
 def read_vocabulary(place: JsonObject, folder: Folder, weights: Sequence[str], rows: int) -> tuple[str, ...]:
-    """The tokens, as many as the embedding has ``rows``; ``weights`` are the files that may have metadata."""
-    known = [name for name in READERS if place.has(name)]
-    if len(known) != 1:
+    """The tokens by id, one for each of the embedding's ``rows``; ``weights`` are the files that may have metadata."""
+    kinds = [name for name in READERS if place.has(name)]
+    if len(kinds) != 1:
         raise CheckpointError(f"{place.where} should have one of {', '.join(READERS)}, has {shorten(place.values)}")
-    return checked(READERS[known[0]](place, folder, weights), rows, place.where)
+    return checked(READERS[kinds[0]](place, folder, weights), rows, place.where)
 
 
 def checked(tokens: list[str], rows: int, where: str) -> tuple[str, ...]:
-    """The tokens, which should be as many as the embedding has ``rows``."""
+    """The tokens; CheckpointError unless there is one for each of the embedding's ``rows``."""
     if len(tokens) != rows:
         raise CheckpointError(f"{where}: the embedding has {rows} rows, the vocabulary {len(tokens)} tokens")
     return tuple(tokens)
@@ -362,7 +362,7 @@ def _object(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[s
 
 
 def _metadata(place: JsonObject, folder: Folder, weights: Sequence[str]) -> list[str]:
-    """Tokens with NULs between them in the metadata of the weights, one .safetensors file."""
+    """Tokens separated by NULs in the metadata of the weights, a .safetensors file."""
     return read_metadata(folder, weights[0]).string(place.string("metadata")).split("\0")
 
 

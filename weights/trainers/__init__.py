@@ -1,6 +1,6 @@
-"""Checkpoints as their trainers save them, one .pt file and what lies around it: fairseq's and OpenNMT-py's.
+"""Checkpoints as trainers save them, a .pt file with vocabularies in it or around it: fairseq's and OpenNMT-py's.
 
-Both pickle their options beside the tensors, as an argparse.Namespace or a dict; the parser imports nothing.
+Both pickle the training's options with the tensors, as an argparse.Namespace or a dict; the parser imports nothing.
 """
 
 from pathlib import Path
@@ -9,9 +9,9 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.weights.folder import Directory
 
 DESCRIPTION = "a trainer's .pt file: OpenNMT-py, or fairseq with dict.LANGUAGE.txt (the file or its folder)"
-# A folder with one of them is another exporter's, whatever else lies there.
+# A folder with one of these files is another exporter's.
 OTHERS = ("config.json", "model.bin", "metadata.json")
-# What stands in the pickle: the class of the options, or of fairseq's in a plain dict one of them.
+# Text in the pickle: the class of the options, or an option's name where fairseq's are a plain dict.
 OPTIONS = (b"argparse", b"encoder_embed_dim")
 # The folder's own files come first, then those of fairseq's usual folders in it.
 FOLDERS = ("", "checkpoints/", "data/", "data-bin/")
@@ -24,12 +24,11 @@ def recognize(path: Path) -> bool:
     if not path.is_dir() or any((path / name).exists() for name in OTHERS):
         return False
     folder = Directory(path)
-    found = find_checkpoint(_names(folder))
-    return found != "" and any(folder.read(found).obj.find(words) >= 0 for words in OPTIONS)  # type: ignore[attr-defined]
+    name = find_checkpoint(_names(folder))
+    return name != "" and any(folder.read(name).obj.find(words) >= 0 for words in OPTIONS)  # type: ignore[attr-defined]
 
 
 def read(directory: Directory) -> Checkpoint:
-    """Read a folder, or the file; raises CheckpointError for what is malformed or not supported."""
     from fastattn.weights.containers import pytorch
     from fastattn.weights.trainers import fairseq, opennmt
 
@@ -40,17 +39,17 @@ def read(directory: Directory) -> Checkpoint:
         folder, file = Directory(path.parent.parent), f"{path.parent.name}/{file}"
         names = _names(folder)
     file = file or find_checkpoint(names)
-    whole = pytorch.read_whole(folder, file)
-    if "vocab" in whole.entries or "opt" in whole.entries:
-        return opennmt.read(folder, names, whole)
-    return fairseq.read(folder, names, whole)
+    trained = pytorch.read_whole(folder, file)
+    if "vocab" in trained.entries or "opt" in trained.entries:
+        return opennmt.read(folder, names, trained)
+    return fairseq.read(folder, names, trained)
 
 
 def find_checkpoint(names: list[str]) -> str:
-    """The .pt file among a folder's files: the only one, or one of the usual name; "": there is none, or many."""
-    found = [name for name in names if name.endswith(".pt")]
-    preferred = (name for one in PREFERRED for name in found if name.rpartition("/")[2] == one)
-    return found[0] if len(found) == 1 else next(preferred, "")
+    """The .pt file among a folder's files: the only one, or the first of a usual name; else ""."""
+    checkpoints = [name for name in names if name.endswith(".pt")]
+    preferred = (name for usual in PREFERRED for name in checkpoints if name.rpartition("/")[2] == usual)
+    return checkpoints[0] if len(checkpoints) == 1 else next(preferred, "")
 
 
 def _names(folder: Directory) -> list[str]:

@@ -1,7 +1,7 @@
 """fairseq's Transformers: a .pt file with options and tensors, dict.LANGUAGE.txt of both languages, and BPE codes.
 
-The options say what a StackSpec needs to know (fairseq/models/transformer of 0.6 to 0.12); what they ask for and it
-cannot say is refused by name. The decoder starts with the end token; positions count from 2.
+The training's options describe the model (fairseq/models/transformer of 0.6 to 0.12); options that a StackSpec cannot
+express are refused by name. The decoder starts with the end token; positions count from 2.
 """
 
 import itertools
@@ -18,26 +18,19 @@ from fastattn.weights.containers.json_file import decoded, is_text, shorten
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.translators.architecture import HEAD, SOURCE, TARGET
-from fastattn.weights.huggingface.translators.bart import LEARNED
+from fastattn.weights.huggingface.architectures.bart import LEARNED
+from fastattn.weights.huggingface.architectures.translator import HEAD, SOURCE, TARGET
 from fastattn.weights.recurrent.mapping import checked
-from fastattn.weights.recurrent.opennmt import count, known_options, read_options
 from fastattn.weights.tensor_mapping import canonical_tensors, stored_precision
-from fastattn.weights.trainers.text import tokenizer_files
+from fastattn.weights.trainers.files import count, known_options, read_options, tokenizer_files
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 PADDING = SPECIAL.index("<pad>")
 FIRST_POSITION = PADDING + 1
 BEAM = 5  # of fairseq's own translate
 RULES = SearchRules(early_stopping="true")
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "swish": "swish",
-    "tanh": "tanh",
-}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh"}
+ACTIVATIONS |= {"swish": "swish", "tanh": "tanh"}
 _YES_NO: tuple[Any, ...] = (False, True)
 # Option -> what it may be; without it the first.
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -59,7 +52,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 DICTIONARY = re.compile(r"(?:.*/)?dict\.(.+)\.txt")
 PAIR = re.compile(r"[./]([^./-]+)-([^./-]+)$")
-# The last are copies that PyTorch's own encoder layer takes; training changes what they were copied from.
+# The last names are copies for PyTorch's own encoder layer; training changes only the originals.
 UNUSED = re.compile(
     r"(en|de)coder\.(version|embed_positions\._float_tensor|layers\.\d+\.(in_proj|out_proj|fc[12])_(weight|bias))"
 )
@@ -75,19 +68,18 @@ def dictionaries(names: list[str]) -> dict[str, str]:
     return {match[1]: name for name in reversed(names) if (match := DICTIONARY.fullmatch(name))}
 
 
-def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
-    """Read a checkpoint; raises CheckpointError for what is malformed or not supported."""
-    given, where = _given(whole), whole.where
-    options = known_options(given, OPTIONS, where)
-    stored = _todays(whole.tensors("model"), options)
+def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
+    training, where = _training_options(trained), trained.where
+    options = known_options(training, OPTIONS, where)
+    stored = _todays(trained.tensors("model"), options)
     spec = ModelSpec(
-        "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
+        "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(LEARNED, spec, stored, where, "tensors do not fit the options")
     files = dictionaries(names)
     vocabularies = {language: _tokens(folder, file) for language, file in files.items()}
     encoder, decoder = spec.stacks.values()
-    languages = _languages(given, vocabularies, (encoder.vocabulary, decoder.vocabulary), where)
+    languages = _languages(training, vocabularies, (encoder.vocabulary, decoder.vocabulary), where)
     source, target = (
         checked(vocabularies[language], stack.vocabulary, folder.where(files[language]))
         for language, stack in zip(languages, (encoder, decoder))
@@ -106,30 +98,30 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
     return Checkpoint(spec, tensors, text, stored_precision(stored), "fairseq", files=tuple(folder.used))
 
 
-def _given(whole: TrainerFile) -> dict[str, Any]:
-    """The options: args, or since version 0.10 those of the task and of the model in cfg."""
-    if type(whole.entries.get("cfg")) is not dict:
-        args = whole.entries.get("args")
-        return args if type(args) is dict else read_options(whole, "args")
-    parts = [whole.entries["cfg"].get(part) for part in ("task", "model")]
+def _training_options(trained: TrainerFile) -> dict[str, Any]:
+    """The training's options: args, or since version 0.10 those of task and model in cfg."""
+    if type(trained.entries.get("cfg")) is not dict:
+        args = trained.entries.get("args")
+        return args if type(args) is dict else read_options(trained, "args")
+    parts = [trained.entries["cfg"].get(part) for part in ("task", "model")]
     if not isinstance(parts[1], dict):
-        raise CheckpointError(f"{whole.where}: cfg should hold the options of a model")
+        raise CheckpointError(f"{trained.where}: cfg should hold the options of a model")
     return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
-    """The tensors under today's names, those of options of the state dict's versions, and those that are shared."""
-    stored = {name.removeprefix("model."): one for name, one in stored.items()}
-    stored = {OLD_NORMS.sub(_todays_norm, name): one for name, one in stored.items() if not UNUSED.fullmatch(name)}
+    """The tensors under current names, shared tensors under all their names."""
+    stored = {name.removeprefix("model."): array for name, array in stored.items()}
+    stored = {OLD_NORMS.sub(_todays_norm, name): array for name, array in stored.items() if not UNUSED.fullmatch(name)}
     for name in [name for name in stored if ".in_proj_" in name]:
-        whole = stored[name]
-        if whole.strides is not None or not whole.shape or whole.shape[0] % 3:
-            continue  # which is reported as not expected
+        fused = stored[name]
+        if fused.strides is not None or not fused.shape or fused.shape[0] % 3:
+            continue  # reported later as unexpected
         del stored[name]
-        rows, size = whole.shape[0] // 3, len(whole.data) // 3
+        rows, size = fused.shape[0] // 3, len(fused.data) // 3
         for i, part in enumerate("qkv"):
-            cut = whole.data[i * size : (i + 1) * size]
-            stored[name.replace("in_proj_", f"{part}_proj.")] = replace(whole, shape=(rows, *whole.shape[1:]), data=cut)
+            cut = fused.data[i * size : (i + 1) * size]
+            stored[name.replace("in_proj_", f"{part}_proj.")] = replace(fused, shape=(rows, *fused.shape[1:]), data=cut)
     for name in ("decoder.embed_out", "decoder.output_projection.weight"):
         if name in stored:
             stored[HEAD] = stored.pop(name)
@@ -146,10 +138,10 @@ def _todays_norm(match: re.Match) -> str:
 
 
 def _stack(
-    name: str, given: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
+    name: str, training: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
 ) -> StackSpec:
     sizes = ("embed_dim", "attention_heads", "layers", "ffn_embed_dim")
-    width, heads, layers, inner = (count(given, f"{name}_{size}", where) for size in sizes)
+    width, heads, layers, inner = (count(training, f"{name}_{size}", where) for size in sizes)
     table = stored.get(f"{name}.embed_tokens.weight")
     if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
         raise CheckpointError(
@@ -172,25 +164,24 @@ def _stack(
         ),
         positions=PositionSpec("none")
         if options["no_token_positional_embeddings"]
-        else PositionSpec(kind, limit=count(given, longest, where), start=FIRST_POSITION),
+        else PositionSpec(kind, limit=count(training, longest, where), start=FIRST_POSITION),
         embedding_scale=1.0 if options["no_scale_embedding"] else math.sqrt(width),
         cross_attention=name == "decoder",
     )
 
 
 def _languages(
-    given: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
+    training: dict[str, Any], tokens: dict[str, list[str]], rows: tuple[int, int], where: str
 ) -> tuple[str, str]:
-    """The languages of source and target: what the options say, else what the folder of the training's data is named,
-    else the only order in which the vocabularies fit."""
-    data = given.get("data")
-    named = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
-    said = (given.get("source_lang"), given.get("target_lang"))
-    for pair in (said, named.groups() if named else said):
-        if all(is_text(one) and one in tokens for one in pair):
+    """(source, target) by the options, else by the name of the training's data, else by the vocabularies' sizes."""
+    data = training.get("data")
+    match = PAIR.search(data[0] if type(data) is list and data else data if type(data) is str else "")
+    options_pair = (training.get("source_lang"), training.get("target_lang"))
+    for pair in (options_pair, match.groups() if match else options_pair):
+        if all(is_text(language) and language in tokens for language in pair):
             return str(pair[0]), str(pair[1])
-    if None not in said and all(map(is_text, said)):
-        lacking = next(one for one in said if one not in tokens)
+    if None not in options_pair and all(map(is_text, options_pair)):
+        lacking = next(language for language in options_pair if language not in tokens)
         raise CheckpointError(
             f"{where}: dict.{shorten(lacking)}.txt should lie beside it or in data/ there, is missing"
         )

@@ -1,7 +1,8 @@
-"""OpenNMT-py's Transformers, of version 3 or later: one .pt file with options, tensors and vocabularies.
+"""OpenNMT-py's models, of version 3 or later: one .pt file with options, tensors and vocabularies.
 
-Norms come before each sublayer, and positions are a table in the file. What the options ask for and a StackSpec cannot
-say is refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
+In its Transformers norms come before each sublayer, and positions are a table in the file. The options of its recurrent
+models choose among the entries of ``recurrent/mappings/opennmt.toml``. What options ask for and a spec cannot say is
+refused by name. Versions before 3 pickled objects of torchtext, which are refused too.
 """
 
 import math
@@ -12,13 +13,13 @@ from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, ModelSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import DecodingSettings, TranslationText
+from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.containers.pytorch import TrainerFile
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.recurrent import opennmt as recurrent
-from fastattn.weights.recurrent.opennmt import count, known_options, read_options, read_vocabularies
+from fastattn.weights.recurrent.mapping import make_text, map_arrays, merged, shipped
 from fastattn.weights.tensor_mapping import canonical_tensors, sources, stored_precision, zeros
-from fastattn.weights.trainers.text import tokenizer_files
+from fastattn.weights.trainers.files import count, known_options, read_options, read_vocabularies, tokenizer_files
 
 BEAM = 5  # of OpenNMT-py's own translate
 # Activation -> its name here, whether a third layer multiplies it.
@@ -46,11 +47,30 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("share_decoder_embeddings", "share_embeddings"), _YES_NO),
     "sliding_window": (0,),
 }
+RECURRENT_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "model_type": ("text",),
+    "model_task": ("seq2seq",),
+    "encoder_type": ("rnn", "brnn"),
+    "decoder_type": ("rnn",),
+    "brnn": (False, True),
+    "rnn_type": ("LSTM", "GRU"),
+    "input_feed": (True, False),
+    "bridge": (False,),
+    "global_attention": ("general", "dot", "mlp", "none", None),
+    "global_attention_function": ("softmax",),
+    "copy_attn": (False,),
+    "coverage_attn": (False,),
+    "context_gate": (None,),
+    "position_encoding": (False,),
+    "n_src_feats": (0,),
+}
+# Kind of attention -> its score here, what its query and its context become.
+ATTENTIONS = {"general": ("general", "tanh"), "dot": ("dot", "tanh"), "mlp": ("additive", "none")}
 EPSILON = 1e-6
 WORDS = "model.STACK.embeddings.make_embedding.emb_luts.0.weight"
 POSITIONS = "model.STACK.embeddings.make_embedding.pe.pe"
 BLOCKS = {"encoder": "model.encoder.transformer.#", "decoder": "model.decoder.transformer_layers.#"}
-# The end of a canonical name of a layer -> those of the file's. A bias that the options leave out is zeros.
+# End of a layer's canonical name -> ends of its names in the file. A bias that the options leave out is zeros.
 LINEAR = {
     "self_attention.qkv": ("self_attn.linear_query", "self_attn.linear_keys", "self_attn.linear_values"),
     "self_attention.output": ("self_attn.final_linear",),
@@ -71,18 +91,17 @@ NORM_NAMES = {
 }
 
 
-def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
-    """Read a checkpoint, recurrent or not; raises CheckpointError for what is malformed or not supported."""
-    given, where = read_options(whole, "opt"), whole.where
-    if given.get("encoder_type", "rnn") in recurrent.OPTIONS["encoder_type"]:
-        return recurrent.read(folder, whole)
-    options = known_options(given, OPTIONS, where)
-    stored = _todays(whole.tensors("model", "generator"), options)
+def read(folder: Folder, names: list[str], trained: TrainerFile) -> Checkpoint:
+    training, where = read_options(trained, "opt"), trained.where
+    if training.get("encoder_type", "rnn") in RECURRENT_OPTIONS["encoder_type"]:
+        return _read_recurrent(folder, training, trained)
+    options = known_options(training, OPTIONS, where)
+    stored = _todays(trained.tensors("model", "generator"), options)
     spec = ModelSpec(
-        "encoder-decoder", *(_stack(name, given, options, stored, where) for name in ("encoder", "decoder"))
+        "encoder-decoder", *(_stack(name, training, options, stored, where) for name in ("encoder", "decoder"))
     )
     tensors = canonical_tensors(_table(stored), spec, stored, where, "tensors do not fit the options")
-    vocabularies, start = read_vocabularies(whole, spec)
+    vocabularies, start = read_vocabularies(trained, spec)
     text = TranslationText(
         **vocabularies,
         decoder_start_token=start,
@@ -93,11 +112,11 @@ def read(folder: Folder, names: list[str], whole: TrainerFile) -> Checkpoint:
 
 
 def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[str, StoredTensor]:
-    """The tensors, position tables without their axis of length one, those that are shared under all their names."""
-    stored = {name.replace("generator.0.", "generator."): one for name, one in stored.items()}
-    for name, one in stored.items():
-        if name.endswith(".pe.pe") and len(one.shape) == 3 and one.shape[1] == 1 and one.strides is None:
-            stored[name] = replace(one, shape=one.shape[::2])
+    """The tensors, position tables without their axis of length one, shared tensors under all their names."""
+    stored = {name.replace("generator.0.", "generator."): tensor for name, tensor in stored.items()}
+    for name, tensor in stored.items():
+        if name.endswith(".pe.pe") and len(tensor.shape) == 3 and tensor.shape[1] == 1 and tensor.strides is None:
+            stored[name] = replace(tensor, shape=tensor.shape[::2])
     source, target = (WORDS.replace("STACK", name) for name in ("encoder", "decoder"))
     if options["share_embeddings"] and source in stored:
         stored[target] = stored[source]
@@ -107,12 +126,12 @@ def _todays(stored: dict[str, StoredTensor], options: dict[str, Any]) -> dict[st
 
 
 def _stack(
-    name: str, given: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
+    name: str, training: dict[str, Any], options: dict[str, Any], stored: dict[str, StoredTensor], where: str
 ) -> StackSpec:
     sizes = (f"{name[:3]}_hid_size", "heads", f"{name[:3]}_layers", "transformer_ff")
-    if sizes[0] not in given:  # version 3 has both, or one for both stacks
-        sizes = ("hidden_size" if "hidden_size" in given else "rnn_size", *sizes[1:])
-    width, heads, layers, inner = (count(given, size, where) for size in sizes)
+    if sizes[0] not in training:  # version 3 has both, or one for both stacks
+        sizes = ("hidden_size" if "hidden_size" in training else "rnn_size", *sizes[1:])
+    width, heads, layers, inner = (count(training, size, where) for size in sizes)
     table = stored.get(WORDS.replace("STACK", name))
     positions = stored.get(POSITIONS.replace("STACK", name))
     if table is None or len(table.shape) != 2 or layers > len(stored) or width % heads:
@@ -124,7 +143,7 @@ def _stack(
     if encoded and (positions is None or len(positions.shape) != 2):
         raise CheckpointError(f"{where}: {POSITIONS.replace('STACK', name)} should be a table of positions")
     activation, gated = ACTIVATIONS[options["pos_ffn_activation_fn"]]
-    epsilon = given.get("norm_eps", EPSILON)
+    epsilon = training.get("norm_eps", EPSILON)
     if type(epsilon) is not float or not 0 < epsilon < 1:
         raise CheckpointError(f"{where}: option norm_eps should be a number above 0 and below 1")
     return StackSpec(
@@ -142,7 +161,7 @@ def _stack(
 
 
 def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
-    """Where the tensors come from; early versions had norms of their own, whose tensors are a_2 and b_2."""
+    """The sources of the tensors; early versions had norms of their own, with tensors a_2 and b_2."""
     ends = ("a_2", "b_2") if "model.encoder.layer_norm.a_2" in stored else ("weight", "bias")
     table = {
         "STACK.embedding.weight": sources(WORDS),
@@ -151,10 +170,43 @@ def _table(stored: dict[str, StoredTensor]) -> dict[str, Any]:
         "decoder.projection.*": sources("generator.*"),
     }
     for stack, block in BLOCKS.items():
-        for ours, theirs in LINEAR.items():
-            layer = f"{stack}.layers.#.{ours}"
-            table[f"{layer}.weight"] = sources(*(f"{block}.{one}.weight" for one in theirs))
-            table[f"{layer}.bias"] = sources(*(f"{block}.{one}.bias" for one in theirs), absent=zeros)
-        for ours, one in NORM_NAMES[stack].items():
-            table[f"{stack}.layers.#.{ours}.norm.*"] = sources(f"{block}.{one}.*", ends=ends)
+        for canonical, parts in LINEAR.items():
+            layer = f"{stack}.layers.#.{canonical}"
+            table[f"{layer}.weight"] = sources(*(f"{block}.{part}.weight" for part in parts))
+            table[f"{layer}.bias"] = sources(*(f"{block}.{part}.bias" for part in parts), absent=zeros)
+        for canonical, part in NORM_NAMES[stack].items():
+            table[f"{stack}.layers.#.{canonical}.norm.*"] = sources(f"{block}.{part}.*", ends=ends)
     return table
+
+
+def _read_recurrent(folder: Folder, training: dict[str, Any], trained: TrainerFile) -> Checkpoint:
+    where = trained.where
+    stored = trained.tensors("model", "generator")
+    options, layers = known_options(training, RECURRENT_OPTIONS, where), count(training, "dec_layers", where)
+    base, changes = shipped("opennmt"), _changes(options, layers, "generator.0.weight" in stored)
+    mapping = JsonObject(merged(base, changes), where)
+    spec, tensors = map_arrays(mapping, stored, where)
+    vocabularies, start = read_vocabularies(trained, spec)
+    text = make_text(base["text"] | {"decoder_start_token": start}, vocabularies, where)
+    return Checkpoint(spec, tensors, text, stored_precision(stored), "opennmt-py", files=tuple(folder.used))
+
+
+def _changes(options: dict[str, Any], layers: int, is_sequence: bool) -> dict[str, Any]:
+    """The entries of a mapping that depend on the options; ``is_sequence``: the generator is a sequence of modules."""
+    cell = options["rnn_type"].lower()
+    decoder: dict[str, Any] = {"cell": cell, "feeds": bool(options["input_feed"])}
+    tensors: dict[str, Any] = {"decoder.projection.*": f"generator.{'0.' * is_sequence}*"}
+    if options["input_feed"]:  # cells, not a stack of layers
+        tensors["decoder.layers.#.input.*"] = "model.decoder.rnn.layers.#.*_ih"
+        tensors["decoder.layers.#.state.*"] = "model.decoder.rnn.layers.#.*_hh"
+    if options["global_attention"] in ATTENTIONS:
+        score, activation = ATTENTIONS[options["global_attention"]]
+        decoder["attention"] = {"score": score, "after": layers}
+        decoder["readout"] = {"parts": ["context", "hidden"], "activation": activation}
+        if score == "general":  # (W h) . s = h . (W' s)
+            turned = {"names": "model.decoder.attn.linear_in.weight", "transposed": True}
+            tensors["decoder.attention.key.weight"] = turned
+    encoder = {"cell": cell, "bidirectional": bool(options["brnn"] or options["encoder_type"] == "brnn")}
+    if encoder["bidirectional"]:
+        tensors["encoder.layers.#.input.*"] = ["model.encoder.rnn.*_ih_l#", "model.encoder.rnn.*_ih_l#_reverse"]
+    return {"encoder": encoder, "decoder": decoder, "tensors": tensors}

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, several
 from fastattn.serve.service import AUTO, CHARACTERS
 from fastattn.text.languages import name_of
 
@@ -33,10 +33,10 @@ async def translate(body: DeepLBody, service: Serving) -> dict[str, Any]:
     source = body.source_lang or AUTO
     options: dict[str, Any] = {"split": "never"} if body.split_sentences == "0" else {}
     texts = several(body.text)
-    found = await service.translate(texts, source, body.target_lang, **options)
+    translations = await service.translate(texts, source, body.target_lang, **options)
     answers: list[dict[str, Any]] = []
-    for text, one in zip(texts, found):
-        answers.append({"detected_source_language": one.source.upper(), "text": one.text})
+    for text, translation in zip(texts, translations):
+        answers.append({"detected_source_language": translation.source.upper(), "text": translation.text})
         if body.show_billed_characters:
             answers[-1]["billed_characters"] = len(text)
     return {"translations": answers}

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field, StrictBool
 
-from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, several
 
 router = APIRouter()
 PATHS = ("/embed", "/rerank", "/predict", "/tokenize")
@@ -55,17 +55,17 @@ async def embed(body: EmbedBody, service: Serving) -> list[list[float]]:
 @router.post("/rerank")
 async def rerank(body: RerankBody, service: Serving) -> list[dict[str, Any]]:
     ranked = await service.rank(body.query, body.texts, body.raw_scores, body.truncate)
-    answers = [{"index": one["corpus_id"], "score": one["score"]} for one in ranked]
+    answers = [{"index": entry["corpus_id"], "score": entry["score"]} for entry in ranked]
     if body.return_text:
-        for one in answers:
-            one["text"] = body.texts[one["index"]]
+        for entry in answers:
+            entry["text"] = body.texts[entry["index"]]
     return answers
 
 
 @router.post("/predict")
 async def predict(body: PredictBody, service: Serving) -> list[Any]:
     if isinstance(body.inputs, list) and isinstance(body.inputs[0], list):
-        return await service.classify([tuple(one) for one in body.inputs], body.truncate)
+        return await service.classify([tuple(pair) for pair in body.inputs], body.truncate)
     (labels,) = await service.classify([tuple(several(body.inputs))], body.truncate)
     return labels
 
@@ -74,10 +74,7 @@ async def predict(body: PredictBody, service: Serving) -> list[Any]:
 async def tokenize(body: TokenizeBody, service: Serving) -> list[list[dict[str, Any]]]:
     read = await service.tokenize(several(body.inputs), body.add_special_tokens)
     return [
-        [
-            {"id": one.id, "text": one.token, "special": one.special, "start": one.span[0], "stop": one.span[1]}
-            for one in tokens
-        ]
+        [{"id": t.id, "text": t.token, "special": t.special, "start": t.span[0], "stop": t.span[1]} for t in tokens]
         for tokens in read
     ]
 

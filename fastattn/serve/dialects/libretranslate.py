@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import Discriminator, Field, Tag
 
-from fastattn.serve.dialects.asked import Body, Serving, several
+from fastattn.serve.dialects.body import Body, Serving, several
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
 
@@ -73,14 +73,14 @@ async def translate(body: AnyBody, service: Serving) -> dict[str, Any]:
     if isinstance(body, DeepLXBody):
         return await deeplx(body, service)
     if isinstance(body, MTranServerBody):
-        (one,) = await service.translate([body.text], body.source, body.target)
-        return {"result": one.text}
-    found = await service.translate(several(body.q), body.source, body.target, alternatives=body.alternatives)
-    answer: dict[str, Any] = {"translatedText": [one.text for one in found]}
+        (translation,) = await service.translate([body.text], body.source, body.target)
+        return {"result": translation.text}
+    translations = await service.translate(several(body.q), body.source, body.target, alternatives=body.alternatives)
+    answer: dict[str, Any] = {"translatedText": [translation.text for translation in translations]}
     if body.alternatives:
-        answer["alternatives"] = [list(one.alternatives) for one in found]
+        answer["alternatives"] = [list(translation.alternatives) for translation in translations]
     if body.source == AUTO:
-        answer["detectedLanguage"] = [vars_of(one.detected) for one in found]
+        answer["detectedLanguage"] = [vars_of(translation.detected) for translation in translations]
     return answer if isinstance(body.q, list) else {name: values[0] for name, values in answer.items()}
 
 
@@ -91,35 +91,35 @@ async def deeplx_with_key(token: str, body: DeepLXBody, service: Serving) -> dic
 
 async def deeplx(body: DeepLXBody, service: Serving) -> dict[str, Any]:
     source = body.source_lang or AUTO
-    (one,) = await service.translate([body.text], source.lower(), body.target_lang, alternatives=3)
+    (translation,) = await service.translate([body.text], source.lower(), body.target_lang, alternatives=3)
     return {
         "code": 200,
         "id": 0,
-        "data": one.text,
-        "alternatives": list(one.alternatives),
-        "source_lang": one.source.upper(),
-        "target_lang": one.target.upper(),
+        "data": translation.text,
+        "alternatives": list(translation.alternatives),
+        "source_lang": translation.source.upper(),
+        "target_lang": translation.target.upper(),
         "method": "Free",
     }
 
 
 @router.post("/translate/batch", summary="MTranServer's")
 async def translate_batch(body: MTranServerBatch, service: Serving) -> dict[str, Any]:
-    found = await service.translate(body.texts, body.source, body.target)
-    return {"results": [one.text for one in found]}
+    translations = await service.translate(body.texts, body.source, body.target)
+    return {"results": [translation.text for translation in translations]}
 
 
 @router.post("/imme", summary="Immersive Translate's")
 async def translate_page(body: ImmersiveBody, service: Serving) -> dict[str, Any]:
-    found = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
-    return {"translations": [{"detected_source_lang": one.source, "text": one.text} for one in found]}
+    results = await service.translate(body.text_list, body.source_lang or AUTO, body.target_lang)
+    return {"translations": [{"detected_source_lang": result.source, "text": result.text} for result in results]}
 
 
 @router.get("/languages")
 async def languages(service: Serving) -> list[dict[str, Any]]:
     pairs = sorted(service.pairs)
     return [
-        {"code": code, "name": name_of(code), "targets": [target for one, target in pairs if one == code]}
+        {"code": code, "name": name_of(code), "targets": [target for source, target in pairs if source == code]}
         for code in dict.fromkeys(source for source, _ in pairs)
     ]
 
@@ -127,7 +127,7 @@ async def languages(service: Serving) -> list[dict[str, Any]]:
 @router.post("/detect")
 async def detect(body: DetectBody, service: Serving) -> list[dict[str, Any]]:
     service.check_size([body.q])()
-    return [vars_of(one) for one in await service.detect(body.q)]
+    return [vars_of(detected) for detected in await service.detect(body.q)]
 
 
 @router.get("/frontend/settings")

@@ -15,7 +15,7 @@ from fastattn.encoders.encoder import Encoder
 from fastattn.errors import FastattnError
 from fastattn.generation.calls import Generation
 from fastattn.generation.generator import Generator
-from fastattn.serve.dialects.asked import Body, Serving
+from fastattn.serve.dialects.body import Body, Serving
 
 router = APIRouter(prefix="/v1")
 MOST_STOPS, MOST_ANSWERS = 4, 16
@@ -57,7 +57,7 @@ class ChatBody(Body):
     user: str | None = None
 
     def options(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        options: dict[str, Any] = {
             "max_new_tokens": self.max_completion_tokens or self.max_tokens,
             "sampling_temperature": self.temperature or None,
             "sampling_topp": None if self.temperature == 0 else self.top_p,
@@ -68,13 +68,13 @@ class ChatBody(Body):
             "stop": self.stop or None,
             "num_hypotheses": self.n if self.n > 1 else None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 @router.post("/embeddings")
 async def embeddings(body: EmbeddingsBody, service: Serving) -> dict[str, Any]:
-    one = isinstance(body.input, str) or bool(body.input) and isinstance(body.input[0], int)
-    texts: list[Any] = [body.input] if one else list(body.input)
+    is_single = isinstance(body.input, str) or bool(body.input) and isinstance(body.input[0], int)
+    texts: list[Any] = [body.input] if is_single else list(body.input)
     options = {"truncate_dim": body.dimensions, "normalize_embeddings": True} if body.dimensions else {}
     vectors_BD, tokens, name = await service.embed(texts, body.model, truncate=False, count=True, **options)
     encoded = (base64.b64encode(vector_D.astype("<f4").tobytes()).decode() for vector_D in vectors_BD)
@@ -86,13 +86,13 @@ async def embeddings(body: EmbeddingsBody, service: Serving) -> dict[str, Any]:
 
 @router.get("/models")
 async def models(service: Serving) -> dict[str, Any]:
-    names = service.models.named((Encoder, Generator))
+    names = service.models.names_of((Encoder, Generator))
     return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "fastattn"} for name in names]}
 
 
 @router.post("/chat/completions", response_model=None)
 async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingResponse:
-    messages = [{"role": one.role, "content": one.content} for one in body.messages]
+    messages = [{"role": message.role, "content": message.content} for message in body.messages]
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": body.model}
     if body.stream:
         pieces = service.stream(body.model, messages, **body.options())
@@ -104,11 +104,11 @@ async def chat(body: ChatBody, service: Serving) -> dict[str, Any] | StreamingRe
     choices = [
         {
             "index": number,
-            "message": {"role": "assistant", "content": one.text},
-            "finish_reason": one.finish_reason,
+            "message": {"role": "assistant", "content": answer.text},
+            "finish_reason": answer.finish_reason,
             "logprobs": None,
         }
-        for number, one in enumerate(answers)
+        for number, answer in enumerate(answers)
     ]
     return {**head, "object": "chat.completion", "choices": choices, "usage": _usage(*answers)}
 
@@ -135,7 +135,7 @@ def _event(content: dict[str, Any]) -> str:
 
 
 def _usage(*answers: Generation) -> dict[str, int]:
-    read, written = answers[0].prompt_length, sum(len(one.tokens) for one in answers)
+    read, written = answers[0].prompt_length, sum(len(answer.tokens) for answer in answers)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 

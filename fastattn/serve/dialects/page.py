@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from fastattn.encoders.encoder import Encoder
-from fastattn.serve.dialects.asked import Body, Serving
+from fastattn.serve.dialects.body import Body, Serving
 from fastattn.serve.service import AUTO, MOST_ALTERNATIVES
 from fastattn.text.languages import name_of
 
@@ -38,9 +38,9 @@ async def page() -> HTMLResponse:
 async def routes(request: Request) -> HTMLResponse:
     """A table of the routes, without the scripts from elsewhere that FastAPI's own page has."""
     rows = "".join(
-        f"<tr><td>{method.upper()}<td><code>{escape(path)}</code><td>{escape(one.get('summary', ''))}"
+        f"<tr><td>{method.upper()}<td><code>{escape(path)}</code><td>{escape(operation.get('summary', ''))}"
         for path, methods in request.app.openapi()["paths"].items()
-        for method, one in methods.items()
+        for method, operation in methods.items()
     )
     text = f"<!doctype html><html lang=en><title>fastattn's routes</title><h1>Routes</h1><table>{rows}</table>"
     text += "<p><a href=openapi.json>openapi.json</a> has every field and status."
@@ -53,17 +53,17 @@ async def models(service: Serving) -> dict[str, Any]:
     pairs = sorted(service.pairs)
     codes = sorted({code for pair in pairs for code in pair})
     names = {code: name_of(code) for code in codes}
-    return {"pairs": pairs, "names": names, "encoders": service.models.named((Encoder,))}
+    return {"pairs": pairs, "names": names, "encoders": service.models.names_of((Encoder,))}
 
 
 @router.post("/api/translate")
 async def translate(body: PageBody, service: Serving) -> dict[str, Any]:
     """A translation, others, and which words of the text its words look at: [start, end) in characters of both."""
-    asked = [body.text], body.source, body.target
-    (one,) = await service.translate(*asked, alternatives=body.alternatives, with_links=True)
+    request = [body.text], body.source, body.target
+    (translation,) = await service.translate(*request, alternatives=body.alternatives, with_links=True)
     return {
-        "text": one.text,
-        "source": one.source,
-        "alternatives": one.alternatives,
-        "links": [{"source": link.source, "target": link.target} for link in one.links],
+        "text": translation.text,
+        "source": translation.source,
+        "alternatives": translation.alternatives,
+        "links": [{"source": link.source, "target": link.target} for link in translation.links],
     }

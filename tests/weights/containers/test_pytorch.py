@@ -13,7 +13,7 @@ import pytest
 
 from fastattn import weights
 from fastattn.errors import CheckpointError
-from fastattn.weights.containers import torch_pickle
+from fastattn.weights.containers import pytorch
 from fastattn.weights.containers.pytorch import parse
 from tests import GOLDENS, ROOT
 from tests.messages import refused
@@ -163,12 +163,12 @@ def test_an_ordered_dict_of_pairs_is_a_state_dict(pair: Callable[..., bytes]) ->
 def test_the_allow_list() -> None:
     """A change of it should be a decision."""
     known = {"collections.OrderedDict", "torch.Size", "torch._utils._rebuild_tensor_v2"}
-    assert set(torch_pickle.CALLS) == known | {"torch._utils._rebuild_parameter"}
-    others = {*torch_pickle.STORAGES, *torch_pickle.DTYPES, "argparse.Namespace"}
+    assert set(pytorch.CALLS) == known | {"torch._utils._rebuild_parameter"}
+    others = {*pytorch.STORAGES, *pytorch.DTYPES, "argparse.Namespace"}
     numbers = {f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")}
-    assert torch_pickle.OPAQUE == {"_codecs.encode", "numpy.dtype", "numpy.ndarray"} | numbers
-    assert torch_pickle.GLOBALS - set(torch_pickle.CALLS) == others | torch_pickle.OPAQUE
-    assert not set(torch_pickle.OPCODES) & {b"i", b"o", b"\x92", b"\x82", b"\x83", b"\x84", b"P", b"S", b"I"}
+    assert pytorch.OPAQUE == {"_codecs.encode", "numpy.dtype", "numpy.ndarray"} | numbers
+    assert pytorch.GLOBALS - set(pytorch.CALLS) == others | pytorch.OPAQUE
+    assert not set(pytorch.OPCODES) & {b"i", b"o", b"\x92", b"\x82", b"\x83", b"\x84", b"P", b"S", b"I"}
 
 
 def nested(depth: int, pair: bytes) -> bytes:
@@ -208,7 +208,7 @@ def test_memo_bombs_end_at_once() -> None:
 
 
 def test_a_pickle_longer_than_any_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_pickle, "LONGEST", 1000)
+    monkeypatch.setattr(pytorch, "LONGEST", 1000)
     with pytest.raises(CheckpointError, match="should have at most 1000 bytes"):
         read(zip_bytes(pickled(b"N" * 1001), {}))
 

@@ -16,8 +16,8 @@ from fastattn.spec.architecture import Convolution, Disentangled, ModelSpec
 from fastattn.spec.text_spec import EncoderText, MultiVectorText
 from fastattn.weights.containers.json_file import JsonObject
 from fastattn.weights.folder import Directory
-from fastattn.weights.huggingface.encoders.deberta import DEBERTA
-from fastattn.weights.huggingface.encoders.rotary_bert import NOMIC
+from fastattn.weights.huggingface.architectures.deberta import DEBERTA
+from fastattn.weights.huggingface.architectures.rotary_bert import NOMIC
 from fastattn.weights.huggingface.token_vectors import complete, read_lengths, read_mask, read_original, read_top
 from fastattn.weights.tensor_mapping import map_tensors
 from tests.architectures.case import SIZES

@@ -13,8 +13,8 @@ from fastattn.spec.architecture import PositionSpec
 from fastattn.text.huggingface import HuggingFaceTokenizer
 from fastattn.weights.containers.json_file import read_object
 from fastattn.weights.folder import Directory
-from fastattn.weights.huggingface.sentencepiece_files import read_spm
 from fastattn.weights.huggingface.tokenizer import read_text
+from fastattn.weights.huggingface.tokenizer_files import read_spm
 from tests import GOLDENS
 from tests.messages import refused
 from tests.text.spm_bytes import BPE, CONTROL, NORMAL, UNKNOWN, spm_bytes

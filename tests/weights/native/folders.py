@@ -10,8 +10,8 @@ import numpy as np
 
 from fastattn.spec.checkpoint import Checkpoint, Shortlist
 from fastattn.weights import read
-from fastattn.weights.containers.safetensors import NewTensor, read_tensors, write_tensors
-from fastattn.weights.folder import Directory
+from fastattn.weights.containers.safetensors import NewTensor, parse, write_tensors
+from fastattn.weights.folder import map_file
 from fastattn.weights.native import convert
 from tests.weights.ctranslate2 import writer
 from tests.weights.sound_files import sentence_transformer_files
@@ -76,7 +76,7 @@ def rewrite(folder: Path, changes: Mapping[str, NewTensor | None]) -> None:
     """Change the tensors of a folder's file; None: it goes."""
     kinds = {"F32": "<f4", "BF16": "<u2", "I8": "i1", "I32": "<i4", "U8": "u1", "F16": "<f2"}
     tensors: dict[str, Any] = {}
-    for name, tensor in read_tensors(Directory(folder), "model.safetensors").items():
+    for name, tensor in parse(map_file(folder / "model.safetensors"), "").items():
         values = np.frombuffer(bytes(tensor.data), kinds[tensor.dtype]).reshape(tensor.shape)
         tensors[name] = stored(values, tensor.dtype)
     with (folder / "changed").open("wb") as stream:

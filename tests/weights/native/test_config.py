@@ -9,7 +9,7 @@ import pytest
 from fastattn.errors import CheckpointError
 from fastattn.spec.quantized import QuantizedTensor
 from fastattn.weights import read
-from fastattn.weights.native.config import FIRST_NAMES
+from fastattn.weights.native import FIRST_NAMES
 from tests.encoders.classifiers import write_classifier
 from tests.messages import refused
 from tests.models.tiny_models import PARTS, random_checkpoint

@@ -14,8 +14,8 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.quantized import QuantizedTensor, Tensor
 from fastattn.spec.text_spec import EncoderText
 from fastattn.weights import read
-from fastattn.weights.containers.safetensors import ALIGNMENT, read_tensors, write_tensors
-from fastattn.weights.folder import Directory
+from fastattn.weights.containers.safetensors import ALIGNMENT, parse, write_tensors
+from fastattn.weights.folder import map_file
 from fastattn.weights.native import is_matrix
 from fastattn.weights.native.convert import weight_bytes
 from tests.models.encoder_cases import make_tensors
@@ -170,7 +170,7 @@ def test_tied_weights_and_equal_files_are_there_once(tmp_path, precision):
 def test_the_library_reads_the_same_numbers(tmp_path, precision):
     library = pytest.importorskip("safetensors")
     path = converted(read(translation_model(tmp_path / "model", width=32)), tmp_path / "out", precision)
-    ours = read_tensors(Directory(path), "model.safetensors")
+    ours = parse(map_file(path / "model.safetensors"), "")
     expected = {name: (one.dtype, list(one.shape), bytes(one.data)) for name, one in ours.items()}
     found = library.deserialize((path / "model.safetensors").read_bytes())
     assert {name: (one["dtype"], one["shape"], bytes(one["data"])) for name, one in found} == expected

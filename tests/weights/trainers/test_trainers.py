@@ -14,8 +14,8 @@ from fastattn.weights import read
 from fastattn.weights.containers.pytorch import read_whole
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Directory
-from fastattn.weights.recurrent.opennmt import known_options
 from fastattn.weights.trainers import fairseq, opennmt
+from fastattn.weights.trainers.files import known_options
 from tests import GOLDENS
 from tests.weights.containers import pytorch_writer as pickles
 from tests.weights.recurrent.writer import plain
@@ -59,7 +59,7 @@ def test_what_fairseq_fixes_and_what_its_options_say(folder):
     assert (decoding.beam_size, decoding.rules.early_stopping) == (5, "true")
     assert decoding.suppress_sequences == ((1,),)  # never the padding
     whole = read_whole(Directory(folder), "model.pt")
-    given = fairseq._given(whole)
+    given = fairseq._training_options(whole)
     for name, expected in (("gelu_fast", "gelu_tanh"), ("swish", "swish"), ("tanh", "tanh")):  # others: the answers
         options = known_options(given | {"activation_fn": name}, fairseq.OPTIONS, "")
         stack = fairseq._stack("encoder", given, options, fairseq._todays(whole.tensors("model"), options), "")

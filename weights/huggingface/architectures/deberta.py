@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import Convolution, Disentangled, HeadSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders import architecture
-from fastattn.weights.huggingface.encoders.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
+from fastattn.weights.huggingface.architectures import architecture
+from fastattn.weights.huggingface.architectures.bert import LAYERS, OLD_NORM_ENDS, PREDICTIONS, QKV
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 ATTENTION = {
@@ -22,7 +22,7 @@ EMBEDDING = {
     "encoder.positions": sources("embeddings.position_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
 }
-# A term of the score -> its projection of the rows of distances, where that is not the queries' and the keys'.
+# A term of the score -> its projection of the rows of distances, where it does not use that of queries or keys.
 TERMS = {
     "p2c": "encoder.layer.#.attention.self.pos_query_proj.*",
     "c2p": "encoder.layer.#.attention.self.pos_key_proj.*",
@@ -34,10 +34,10 @@ IGNORED = tuple(
 
 def _terms(config: JsonObject) -> list[str]:
     """The terms of the score besides the product of contents, in the order of TERMS."""
-    stated = config.values.get("pos_att_type")
-    names = [name.strip() for name in stated.lower().split("|")] if isinstance(stated, str) else stated or []
+    value = config.values.get("pos_att_type")
+    names = [name.strip() for name in value.lower().split("|")] if isinstance(value, str) else value or []
     if not isinstance(names, list) or any(not isinstance(name, str) or name not in TERMS for name in names if name):
-        raise config.error("pos_att_type", "of 'c2p' and 'p2c'", stated)
+        raise config.error("pos_att_type", "of 'c2p' and 'p2c'", value)
     return [name for name in TERMS if name in names]
 
 
@@ -47,7 +47,7 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
     limit = most if learned else 0
     if not config.boolean("relative_attention", False) or not terms:
         return PositionSpec("table" if learned else "none", limit=limit)
-    stated = config.integer("max_relative_positions", -1, minimum=-1)
+    distance = config.integer("max_relative_positions", -1, minimum=-1)
     norms = [name.strip() for name in config.string("norm_rel_ebd", "none").lower().split("|")]
     form = Disentangled(
         "c2p" in terms, "p2c" in terms, shared=config.boolean("share_att_key", False), norm="layer_norm" in norms
@@ -56,7 +56,7 @@ def _positions(config: JsonObject, terms: list[str]) -> PositionSpec:
         "disentangled",
         limit=limit,
         buckets=max(config.integer("position_buckets", -1, minimum=-1), 0),
-        max_distance=stated if stated > 0 else most,
+        max_distance=distance if distance > 0 else most,
         learned=learned,
         disentangled=form,
     )
@@ -89,7 +89,7 @@ def _table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
 
 
 def _unused(config: JsonObject) -> tuple[str, ...]:
-    """A table of positions that is not added, which old checkpoints hold, and what distances would have."""
+    """Tensors that config.json makes unused: a table of positions, in old checkpoints, and those of distances."""
     unused = () if config.boolean("position_biased_input", True) else ("embeddings.position_embeddings.",)
     relative = config.boolean("relative_attention", False) and _terms(config)
     return unused if relative else (*unused, "encoder.rel_embeddings.", "encoder.LayerNorm.")

@@ -1,4 +1,4 @@
-"""What dialects' bodies have in common."""
+"""The common parts of dialects' request bodies."""
 
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-async def _of_request(request: Request) -> Service:  # not a plain function, which would get a thread for each request
+async def _of_request(request: Request) -> Service:  # a plain function would get a thread for each request
     service: Service = request.app.state.service
     return service
 

@@ -1,4 +1,4 @@
-"""The description of an architecture, and readers of config.json that several of them share."""
+"""The description of an architecture, and readers of config.json that several architectures share."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from fastattn.errors import CheckpointError
-from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, HeadSpec, NormSpec, Rotary, StackSpec
-from fastattn.spec.stretch import Stretch
+from fastattn.spec.architecture import AttentionSpec, FeedForwardSpec, HeadSpec, NormSpec, Rotary, StackSpec, Stretch
 from fastattn.weights.containers.json_file import JsonObject, shorten
 from fastattn.weights.huggingface.weights import ACTIVATIONS
 from fastattn.weights.tensor_mapping import TensorSources, sources
@@ -33,9 +32,9 @@ MOST_WIDTH = 1 << 20  # beyond any model's: scales are made of widths before the
 class HeadSource:
     """A head after an encoder in a Hugging Face directory."""
 
-    # (config.json, its stack, how many labels config.json has) -> the head
+    # (config.json, its stack, the number of labels) -> the head
     spec: Callable[[JsonObject, StackSpec, int], HeadSpec]
-    # (config.json, its stack) -> where its tensors come from, whose names have no prefix
+    # (config.json, its stack) -> the sources of its tensors, whose names have no prefix
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
     labelled: bool = True  # whether it gives a number for each label of config.json
     tied: Ties = lambda config: {}  # as an Architecture's
@@ -47,20 +46,20 @@ class Architecture:
 
     # (config.json) -> its stack; raises CheckpointError for what is not supported
     spec: Callable[[JsonObject], StackSpec]
-    # (config.json, the stack) -> where its tensors come from
+    # (config.json, the stack) -> the sources of its tensors
     table: Callable[[JsonObject, StackSpec], Mapping[str, TensorSources]]
-    prefixes: tuple[str, ...] = ()  # what may precede all its tensors' names, where a head lies beside the encoder
+    prefixes: tuple[str, ...] = ()  # that all tensors' names may have, in files of an encoder with a head
     ignored: tuple[str, ...] = ()  # beginnings of the names of tensors that do not affect the last hidden states
-    # (config.json) -> what each layer has in the file in place of its number; None: its number
+    # (config.json) -> what stands for each layer's number in the file; None: its number
     numbers: Callable[[JsonObject], list[str]] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)  # old name's end -> the current one
     # the end of a class's name in ``architectures`` -> its head
     heads: Mapping[str, HeadSource] = field(default_factory=dict)
-    # (config.json) -> {name: another} of tensors that are one where a file has only one of them
+    # (config.json) -> {name: name} of pairs of tensors that are tied
     tied: Ties = lambda config: {}
-    # (config.json) -> more beginnings to be ignored, of tensors that its settings leave out
+    # (config.json) -> more beginnings to ignore, of tensors that its settings make unused
     unused: Callable[[JsonObject], tuple[str, ...]] = lambda config: ()
-    buffers: tuple[str, ...] = ()  # ends of the names of what old files hold beside weights
+    buffers: tuple[str, ...] = ()  # ends of the names of tensors in old files that are no weights
 
     def current_name(self, name: str) -> str:
         """A tensor's name without a prefix, old ends replaced."""
@@ -77,7 +76,7 @@ class Architecture:
 
 
 def fixed(table: Mapping[str, TensorSources]) -> Callable[[JsonObject, Any], Mapping[str, TensorSources]]:
-    """A table that is the same whatever config.json says."""
+    """A table that does not depend on config.json."""
     return lambda config, stack: table
 
 
@@ -117,7 +116,7 @@ def stack_sizes(
     act: tuple[str, str] = ("hidden_act", "gelu"),
     gated: bool = False,
 ) -> dict[str, Any]:
-    """Fields of a StackSpec; ``names`` of settings as SIZES, ``act`` the activation's and what it is without it."""
+    """Fields of a StackSpec; ``names`` are settings in the order of SIZES, ``act`` the activation's and its default."""
     layers, width, heads, inner = names
     attention = even_heads(config, width, heads)
     return {
@@ -130,7 +129,7 @@ def stack_sizes(
 
 
 def refuse(config: JsonObject, **harmless: object) -> None:
-    """Raise a CheckpointError that lists the settings whose values are others than the harmless one, and not null."""
+    """Raise a CheckpointError that lists the settings that are neither null nor have the harmless value."""
     problems = [
         f"{name} {shorten(config.values[name])}"
         for name, value in harmless.items()
@@ -141,7 +140,7 @@ def refuse(config: JsonObject, **harmless: object) -> None:
 
 
 def rope_parameters(config: JsonObject, kind: str = "") -> JsonObject:
-    """The settings of rotary positions, by their name of today or before; ``kind`` as in ``rotary``."""
+    """The settings of rotary positions, by their current or old name; ``kind`` as in ``rotary``."""
     if not config.has("rope_parameters"):
         return config.nested("rope_scaling")
     if config.nested("rope_scaling").values not in ({}, config.values["rope_parameters"]):
@@ -153,12 +152,12 @@ def rope_parameters(config: JsonObject, kind: str = "") -> JsonObject:
 def rotary(
     config: JsonObject, width: int, base: float, kind: str = "", old: str = "rope_theta", share: float | None = None
 ) -> Rotary:
-    """Rotary positions whose halves are paired, of heads of ``width``; transformers' fields of today and before.
+    """Rotary positions with paired halves, of heads of ``width``, by transformers' current or old fields.
 
-    base   where config.json has none
-    kind   the type of layers that they are of, where types differ
-    old    the name of the base before there were ``rope_parameters``
-    share  of a head's dimensions that turn, where config.json has none; None: a model whose heads turn whole
+    base   the default
+    kind   the type of the layers, where types have their own positions
+    old    the base's name before there were ``rope_parameters``
+    share  the default part of a head's dimensions that are rotated; None: heads are always rotated whole
     """
     parameters = rope_parameters(config, kind)
     type_name = "rope_type" if parameters.has("rope_type") else "type"
@@ -171,27 +170,27 @@ def rotary(
         width = turned + 1 if turned % 2 and turned < head_width and form in ("default", "linear") else turned
     if width % 2 or not width:
         raise CheckpointError(f"{config.where}: rotary positions need heads of an even width, got {width}")
-    # the default type does not ask for it, and the others' models fail
+    # transformers' default type ignores it, models of other types fail
     if share is None and form != "default" and part != 1:
         raise parameters.error("partial_rotary_factor", f"1 with rope_type {form}", part)
     base = parameters.number("rope_theta", config.number(old, base))
-    if share is not None and width > turned:  # transformers turns one dimension more, by the exponents of the odd width
+    if share is not None and width > turned:  # transformers rotates one dimension more, with the odd width's exponents
         base = base ** (width / turned)
     scale = parameters.number("factor") if form == "linear" else 1.0
-    # "dynamic" changes nothing within max_position_embeddings, beyond which no text goes here
+    # "dynamic" changes nothing within max_position_embeddings, the limit of texts here
     stretch = _STRETCHES[form](parameters, trained_length(config, parameters, kind)) if form in _STRETCHES else None
     return Rotary(width, base, interleaved=False, scale=scale, stretch=stretch)
 
 
 def trained_length(config: JsonObject, parameters: JsonObject, kind: str = "") -> int:
-    """The positions of the longest texts of training."""
+    """The length in positions of the longest texts of training."""
     name = "original_max_position_embeddings"
-    stated = config if config.has(name) and not kind else parameters
-    return stated.integer(name, count_positions(config), minimum=1)
+    holder = config if config.has(name) and not kind else parameters
+    return holder.integer(name, count_positions(config), minimum=1)
 
 
 def count_positions(config: JsonObject) -> int:
-    """The positions of the longest text."""
+    """The length in positions of the longest text."""
     usual = USUAL_POSITIONS.get(config.string("model_type"))
     return config.integer("max_position_embeddings", usual, minimum=1)
 
@@ -216,14 +215,14 @@ _STRETCHES: dict[str, Callable[[JsonObject, int], Stretch]] = {"yarn": _yarn, "l
 
 
 def local_layers(config: JsonObject, layers: int, is_local: Callable[[int], bool]) -> tuple[int, ...]:
-    """The numbers of the layers of local attention; ``is_local`` says it where config.json has no ``layer_types``."""
+    """The numbers of the layers with local attention, by ``layer_types``, else by ``is_local``."""
     if not config.has("layer_types"):
         return tuple(i for i in range(layers) if is_local(i))
     kinds = config.values["layer_types"]
-    known = ("full_attention", "sliding_attention")
-    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
-        raise config.error("layer_types", f"{' or '.join(known)} for each of {layers} layers", kinds)
-    return tuple(i for i, kind in enumerate(kinds) if kind == known[1])
+    choices = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in choices for kind in kinds):
+        raise config.error("layer_types", f"{' or '.join(choices)} for each of {layers} layers", kinds)
+    return tuple(i for i, kind in enumerate(kinds) if kind == choices[1])
 
 
 SEQUENCE, TOKENS, MASKED = "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM"
@@ -242,8 +241,10 @@ def linear_head(rows: str, outer: str) -> HeadSource:
 
 
 def last_head(outer: str, padding: int = -1) -> HeadSource:
-    """A classifier of one layer without a bias, of the last row that is no padding's; ``padding``: the id where
-    config.json does not name one; -1: none, as where it is null."""
+    """A classifier of one layer without a bias, of the last row that is not padding.
+
+    padding  the default padding id; -1: none, as where config.json has null
+    """
 
     def spec(config: JsonObject, stack: StackSpec, labels: int) -> HeadSpec:
         usual = -1 if "pad_token_id" in config.values else padding
@@ -255,10 +256,10 @@ def last_head(outer: str, padding: int = -1) -> HeadSource:
 def masked_head(
     inner: str, norm: str, output: str, bias: str = "", act: str = "", embedding: str = "embeddings.word_embeddings"
 ) -> HeadSource:
-    """A prediction of tokens: a layer of the embedding's width, a norm, and the embedding itself or a layer like it.
+    """A prediction of tokens: a layer of the embedding's width, a norm, an output layer.
 
-    output  the last layer, tied to the embedding unless config.json says otherwise
-    bias    that to which the last layer's is tied; "": none
+    output  the output layer, whose weight is tied to the embedding unless config.json says otherwise
+    bias    the tensor to which the output layer's bias is tied; "": none
     act     the activation of the first layer; "": that of the feed-forwards
     """
 
@@ -268,13 +269,13 @@ def masked_head(
         return HeadSpec("each", stack.vocabulary, inner_width=width, activation=name, norm=norms)
 
     names = {"head.inner": inner, "head.norm": norm, "head.output": output}
-    table = fixed({f"{name}.*": sources(f"{theirs}.*") for name, theirs in names.items()})
+    table = fixed({f"{name}.*": sources(f"{source}.*") for name, source in names.items()})
     ties = {f"{output}.weight": f"{embedding}.weight"} | ({f"{output}.bias": bias} if bias else {})
     return HeadSource(spec, table, labelled=False, tied=tied(ties))
 
 
 def tied(names: Mapping[str, str], usual: bool = True) -> Ties:
-    """Tensors that are one where config.json's ``tie_word_embeddings`` says so; ``usual``: where it has none."""
+    """Pairs that are tied if config.json's ``tie_word_embeddings`` says so; ``usual`` is its default."""
     return lambda config: names if config.boolean("tie_word_embeddings", usual) else {}
 
 
@@ -286,8 +287,11 @@ def decoder(
     prefix: str = "model.",
     **more: Any,
 ) -> Architecture:
-    """The Architecture of a decoder, whose projection ``lm_head`` is tied to its ``embedding``, a table's name, where
-    config.json says so; ``ties``: whether they are where it does not say."""
+    """The Architecture of a decoder with a projection ``lm_head``.
+
+    embedding  the table's name, to which the projection is tied if config.json says so
+    ties       whether they are tied by default
+    """
     projection = {"decoder.projection.weight": sources("lm_head.weight")}
     # Llama's and GPT-NeoX's masks and frequencies, which old files hold
     buffers = (".rotary_emb.inv_freq", ".attention.bias", ".masked_bias")
@@ -299,19 +303,19 @@ def decoder(
     return Architecture(spec, lambda config, stack: {**table(config, stack), **projection}, **fields)
 
 
-def known_type(config: JsonObject, known: Collection[str]) -> str:
-    """A config.json's model_type; raises CheckpointError that lists the known ones, the nearest first."""
+def known_type(config: JsonObject, choices: Collection[str]) -> str:
+    """A config.json's model_type; CheckpointError lists the known types, the most similar first."""
     kind = config.string("model_type")
-    if kind not in known:
+    if kind not in choices:
         from difflib import SequenceMatcher  # which no start needs
 
-        nearest = sorted(known, key=lambda name: (-SequenceMatcher(None, kind[:100], name).ratio(), name))
+        nearest = sorted(choices, key=lambda name: (-SequenceMatcher(None, kind[:100], name).ratio(), name))
         names = ", ".join(nearest)
         raise CheckpointError(f"{config.where}: model type {shorten(kind)} is not supported; known: {names}")
     return kind
 
 
-def found_in(table: Mapping[str, str], config: JsonObject, package: str) -> Any:
-    """What a package's table has for a config.json; raises as ``known_type``."""
+def found_in(table: Mapping[str, str], config: JsonObject) -> Any:
+    """The object of this package that a table names for a config.json's model_type; raises as ``known_type``."""
     module, name = table[known_type(config, table)].split(".")
-    return getattr(import_module(f"{package}.{module}"), name)
+    return getattr(import_module(f"{__package__}.{module}"), name)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import Alibi, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject, shorten
-from fastattn.weights.huggingface.encoders.architecture import (
+from fastattn.weights.huggingface.architectures.architecture import (
     MASKED,
     MOST_LAYERS,
     SEQUENCE,
@@ -61,9 +61,9 @@ def bert_spec(
 ) -> StackSpec:
     """The stack.
 
-    padding    the id whose position is the row of that number of the table, and the others' follow; -1: there is none
-    positions  their name in config.json
-    default_act  the activation of the feed-forwards where config.json has none
+    padding      the padding id: its position is the row of that number, positions of tokens follow; -1: none
+    positions    the kind's name in config.json
+    default_act  the feed-forwards' default activation
     """
     refuse(config, position_embedding_type=positions, is_decoder=False, add_cross_attention=False)
     sizes = stack_sizes(config, act=("hidden_act", default_act))
@@ -130,8 +130,8 @@ ELECTRA = Architecture(
 )
 
 
-# MPNet (Song 2020): BERT with a relative bias, shared by the layers, beside its learned positions.
-MPNET_PADDING = 1  # whatever config.json says: transformers does not ask it
+# MPNet (Song 2020): BERT with a relative bias, shared by the layers, besides its learned positions.
+MPNET_PADDING = 1  # in transformers it does not depend on config.json
 MPNET_ATTENTION = {
     "encoder.layers.#.self_attention.qkv.*": sources(*(f"encoder.layer.#.attention.attn.{part}.*" for part in "qkv")),
     "encoder.layers.#.self_attention.output.*": sources("encoder.layer.#.attention.attn.o.*"),
@@ -187,13 +187,13 @@ def _albert_spec(config: JsonObject) -> StackSpec:
 
 
 def _albert_counts(config: JsonObject) -> tuple[int, int, int]:
-    """Layers, groups, and how many blocks each layer is."""
+    """(layers, groups, blocks of each layer)."""
     groups, inner = (config.integer(name, 1, minimum=1) for name in ("num_hidden_groups", "inner_group_num"))
     return count_layers(config), groups, inner
 
 
 def _albert_groups(config: JsonObject) -> list[str]:
-    """The group of each block, and which it is there."""
+    """The group of each block, and its number in the group's layers."""
     layers, groups, inner = _albert_counts(config)
     return [f"{int(i / (layers / groups))}.albert_layers.{j}" for i in range(layers) for j in range(inner)]
 
@@ -219,7 +219,7 @@ JINA_GATES = {"geglu": "gelu", "reglu": "relu"}  # its feed-forwards -> the acti
 
 def _jina_spec(config: JsonObject) -> StackSpec:
     code = config.nested("auto_map").string("AutoModel", "")
-    if "-qk-" in code:  # nothing else in config.json tells base-code's and base-es's architecture from base-en's
+    if "-qk-" in code:  # only this distinguishes base-code's and base-es's architecture from base-en's
         raise CheckpointError(f"{config.where}: not supported: norms of queries and keys, by {shorten(code)}")
     stack = bert_spec(config, positions="alibi")
     kind = config.choice("feed_forward_type", ("original", *JINA_GATES), "original")

@@ -1,4 +1,7 @@
-"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint."""
+"""Encoder-decoders in Hugging Face directories: config.json, weights and a tokenizer's files -> a Checkpoint.
+
+Architectures are found by config.json's model_type, a file for each family.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -10,16 +13,27 @@ from fastattn.spec.quantized import Tensor, equal
 from fastattn.weights.containers.json_file import JsonObject, read_object
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.encoder import read_encoder
-from fastattn.weights.huggingface.encoders import ENCODERS
-from fastattn.weights.huggingface.encoders.architecture import refuse
+from fastattn.weights.huggingface.architectures.architecture import found_in, refuse
+from fastattn.weights.huggingface.architectures.translator import MOST_POSITIONS, SHARED, TranslatorArchitecture
+from fastattn.weights.huggingface.encoders import ENCODERS, read_encoder
 from fastattn.weights.huggingface.generation import generation_values, never_produced, read_settings
-from fastattn.weights.huggingface.translators import TRANSLATORS, find_translator
-from fastattn.weights.huggingface.translators.architecture import MOST_POSITIONS, SHARED
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import canonical_tensors
 
-# Ends of the names of what old files hold beside weights.
+# model_type -> why there is none.
+REFUSED = {"nllb-moe": "a mixture of experts", "whisper": "its input is sound, not text"}
+# model_type -> a module and its TranslatorArchitecture; only the one that is needed is imported.
+TRANSLATORS = {
+    "bart": "bart.BART",
+    "m2m_100": "bart.M2M100",  # NLLB too
+    "marian": "bart.MARIAN",
+    "mbart": "bart.MBART",
+    "mt5": "t5.T5_TRANSLATOR",
+    "pegasus": "bart.PEGASUS",
+    "t5": "t5.T5_TRANSLATOR",  # flan-T5 and MADLAD too
+    "umt5": "t5.T5_TRANSLATOR",
+}
+# Ends of the names of tensors in old files that are no weights.
 BUFFERS = (
     ".version",
     ".embed_positions.weights",
@@ -28,16 +42,22 @@ BUFFERS = (
 )
 
 
+def find_translator(config: JsonObject) -> TranslatorArchitecture:
+    """The architecture of a config.json; raises CheckpointError that lists the known ones."""
+    architecture: TranslatorArchitecture = found_in(TRANSLATORS, config)
+    return architecture
+
+
 def is_translator(config: JsonObject) -> bool:
-    """Whether the directory is an encoder-decoder's: not that of its encoder alone, which may have the same type."""
+    """Whether the directory is an encoder-decoder's, not that of its encoder alone, which may have the same type."""
     kind = config.string("model_type")
     return kind in TRANSLATORS and (kind not in ENCODERS or find_translator(config).names_class(config))
 
 
 def read_translator(folder: Folder) -> Checkpoint:
-    """Read a directory; raises CheckpointError if it is malformed, incomplete or not supported.
+    """Read a directory, its weights last: they may not be downloaded yet (``hub``).
 
-    Everything else is read before the weights, which may not be downloaded yet (``hub``).
+    Raises CheckpointError if it is malformed, incomplete or not supported.
     """
     config = read_object(folder, "config.json")
     architecture = find_translator(config)
@@ -66,7 +86,7 @@ def read_translator(folder: Folder) -> Checkpoint:
     text = replace(text, decoding=settings)
     stored, where = read_weights(folder)
     if config.string("model_type") in ENCODERS and not any(name.startswith("decoder.") for name in stored):
-        return read_encoder(folder)  # of which not all say it
+        return read_encoder(folder)  # some encoders' config.json names the whole model's class
     stored = {name.removeprefix("model."): tensor for name, tensor in stored.items()}
     stored = {name: tensor for name, tensor in stored.items() if not name.endswith(BUFFERS)}
     positions = spec.stacks["encoder"].positions.limit
@@ -81,20 +101,20 @@ def read_translator(folder: Folder) -> Checkpoint:
 
 
 def _tie(stored: dict[str, StoredTensor], names: tuple[str, ...]) -> None:
-    """Add those of the names of one tensor that the file does not have, in place."""
-    found = next((stored[name] for name in names if name in stored), None)
+    """Add, in place, the names of a tied tensor that the file lacks."""
+    shared = next((stored[name] for name in names if name in stored), None)
     for name in names:
-        if name != SHARED and found is not None:
-            stored.setdefault(name, found)
+        if name != SHARED and shared is not None:
+            stored.setdefault(name, shared)
     if SHARED in names:
         stored.pop(SHARED, None)
 
 
 def _tie_equal_tables(tensors: dict[str, Tensor]) -> None:
-    """Make embeddings and output layer of equal values, which files may store separately, one array, in place."""
-    first, *others = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
-    known = [tensors[first]]
-    for name in others:
+    """Make embeddings and output layer one array, in place, where a file stores equal values twice."""
+    first, *further = ("decoder.embedding.weight", "decoder.projection.weight", "encoder.embedding.weight")
+    tables = [tensors[first]]
+    for name in further:
         table_VD = tensors[name]
-        tensors[name] = next((one for one in known if one is table_VD or equal(one, table_VD)), table_VD)
-        known.append(tensors[name])
+        tensors[name] = next((table for table in tables if table is table_VD or equal(table, table_VD)), table_VD)
+        tables.append(tensors[name])

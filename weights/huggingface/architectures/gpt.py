@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fastattn.spec.architecture import FeedForwardSpec, NormSpec, PositionSpec, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders.architecture import (
+from fastattn.weights.huggingface.architectures.architecture import (
     activation,
     count_columns,
     count_layers,

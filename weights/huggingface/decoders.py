@@ -1,4 +1,7 @@
-"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
+"""Decoder-only language models in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
+
+Architectures are found by config.json's model_type, a file for each family.
+"""
 
 from fastattn.errors import CheckpointError
 from fastattn.spec.architecture import ModelSpec, StackSpec
@@ -6,33 +9,56 @@ from fastattn.spec.checkpoint import Checkpoint
 from fastattn.spec.text_spec import GeneratorText
 from fastattn.weights.containers.json_file import JsonObject, decoded, is_text, read_object, read_optional, shorten
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.decoders import CLASSES, DECODERS, find_decoder
-from fastattn.weights.huggingface.encoder import named_as_today, stack_sources
-from fastattn.weights.huggingface.encoders import ENCODERS
-from fastattn.weights.huggingface.encoders.architecture import refuse
+from fastattn.weights.huggingface.architectures.architecture import Architecture, found_in, refuse
+from fastattn.weights.huggingface.encoders import ENCODERS, named_as_today, stack_sources
 from fastattn.weights.huggingface.generation import are_ids, generation_values, read_settings
 from fastattn.weights.huggingface.tokenizer import read_tokenizer, usual_pooling
-from fastattn.weights.huggingface.vocabulary_files import CONFIG, chat_template, read_added_tokens
+from fastattn.weights.huggingface.tokenizer_files import CONFIG, chat_template, read_added_tokens
 from fastattn.weights.huggingface.weights import as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import make_tensors
 
+# model_type -> a module and its Architecture; only the one that is needed is imported.
+DECODERS = {
+    "gemma2": "llama.GEMMA2",
+    "gemma3": "llama.GEMMA3_DECODER",
+    "gemma3_text": "llama.GEMMA3_DECODER",
+    "gpt2": "gpt.GPT2",
+    "gpt_neox": "gpt.GPT_NEOX",
+    "hunyuan_v1_dense": "llama.HUNYUAN",
+    "llama": "llama.LLAMA",
+    "mistral": "llama.MISTRAL",
+    "olmo2": "llama.OLMO2",
+    "phi3": "llama.PHI3",
+    "qwen2": "llama.QWEN_DECODER",
+    "qwen3": "llama.QWEN_DECODER",
+    "smollm3": "llama.SMOLLM3",
+}
+# Ends of the names of classes that have the projection too.
+CLASSES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+
 # Chat templates by name: the usual one, and one for conversations with tools.
 TEMPLATES = {"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"}
-# What a config.json of several parts says for all of them.
+# Settings that a config.json of several parts has for all of them.
 SHARED = ("architectures", "eos_token_id", "quantization_config", "tie_word_embeddings", "tokenizer_class")
 
-# What the text's part of Gemma 3's published files leaves out, as in transformers.
+# Settings that the text part of Gemma 3's published files leaves out: transformers' defaults.
 USUAL = {"vocab_size": 262_208, "num_attention_heads": 8, "max_position_embeddings": 131_072}
 
 
+def find_decoder(config: JsonObject) -> Architecture:
+    """The architecture of a config.json; CheckpointError lists the known ones."""
+    architecture: Architecture = found_in(DECODERS, config)
+    return architecture
+
+
 def is_decoder(config: JsonObject) -> bool:
-    """Whether the directory is a language model's: not an encoder's made of one, which may look both ways."""
+    """Whether the directory is a language model's, not that of an encoder made from one, which may look both ways."""
     kind, names = config.string("model_type"), config.values.get("architectures")
     if kind not in DECODERS or kind not in ENCODERS:
         return kind in DECODERS
     both_sides = config.values.get("is_causal") is False or config.values.get("use_bidirectional_attention") is True
-    named = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
-    return named and not both_sides
+    has_class = isinstance(names, list) and bool(names) and is_text(names[0]) and names[0].endswith(CLASSES)
+    return has_class and not both_sides
 
 
 def read_decoder(folder: Folder) -> Checkpoint:
@@ -51,7 +77,7 @@ def read_decoder(folder: Folder) -> Checkpoint:
 
 
 def text_part(config: JsonObject) -> JsonObject:
-    """config.json, or its part about text where the model sees images too."""
+    """config.json, or its part about text if the model takes images too."""
     if not config.has("text_config"):
         return config
     shared = {name: config.values[name] for name in SHARED if name in config.values}
@@ -61,7 +87,7 @@ def text_part(config: JsonObject) -> JsonObject:
 
 
 def _class_of(config: JsonObject) -> str:
-    """The class that config.json names first; CheckpointError for one without a projection. "": it names none."""
+    """The class that config.json names first, or ""; CheckpointError for a class without a projection."""
     names = config.values.get("architectures") or [""]
     if not isinstance(names, list) or not is_text(names[0]):
         raise config.error("architectures", "a list of classes' names", names)
@@ -78,12 +104,12 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
     settings = read_optional(folder, CONFIG)
     _, tokenizer = read_tokenizer(folder, "", config, settings, spec.vocabulary)
     generation = generation_values(folder, config)
-    found = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
-    ids = [] if found is None else found if isinstance(found, list) else [found]
+    end_ids = generation.values.get("eos_token_id")  # one, several, or none where it is null or absent
+    ids = [] if end_ids is None else end_ids if isinstance(end_ids, list) else [end_ids]
     if not are_ids(ids) or max(ids, default=0) >= spec.vocabulary:
-        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", found)
+        raise generation.error("eos_token_id", f"ids below {spec.vocabulary}", end_ids)
     ends = tuple(dict.fromkeys(ids))
-    tokens = range(1, spec.vocabulary + 1)  # only their number is asked for
+    tokens = range(1, spec.vocabulary + 1)  # stand-ins: only their number matters
     return GeneratorText(
         tokenizer=tokenizer,
         max_length=spec.max_positions,
@@ -96,19 +122,21 @@ def _read_text(folder: Folder, config: JsonObject, spec: StackSpec) -> Generator
 
 
 def _chat_template(folder: Folder, settings: JsonObject) -> str:
-    """The template of a file of its own, else that of tokenizer_config.json: a string, or several of which one is the
-    default and another may be for tools; the two become one template. "": there is none."""
-    named: dict[object, object] = {
+    """The chat template of the files of TEMPLATES, else of tokenizer_config.json; "" if there is none.
+
+    tokenizer_config.json has a string, or several templates by name. One for tools is merged with the default.
+    """
+    templates: dict[object, object] = {
         name: decoded(folder.read(file), folder.where(file))
         for name, file in TEMPLATES.items()
         if folder.contains(file)
     }
-    if not named:
-        found = settings.values.get("chat_template")
-        listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-        named = {one.get("name"): one.get("template") for one in listed if is_text(one.get("name"))}
-        named = named if isinstance(found, list) else {"default": found}
-    usual, of_tools = ("" if named.get(name) is None else named[name] for name in TEMPLATES)
+    if not templates:
+        value = settings.values.get("chat_template")
+        entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+        templates = {entry.get("name"): entry.get("template") for entry in entries if is_text(entry.get("name"))}
+        templates = templates if isinstance(value, list) else {"default": value}
+    usual, of_tools = ("" if templates.get(name) is None else templates[name] for name in TEMPLATES)
     for source in (usual, of_tools):
         if not is_text(source):
             raise settings.error("chat_template", "a string, or several by name", source)

@@ -5,7 +5,7 @@ from typing import Any
 
 from fastattn.spec.architecture import HeadSpec, LocalSpec, NormSpec, PositionSpec, Rotary, StackSpec
 from fastattn.weights.containers.json_file import JsonObject
-from fastattn.weights.huggingface.encoders import architecture
+from fastattn.weights.huggingface.architectures import architecture
 from fastattn.weights.tensor_mapping import TensorSources, sources
 
 # ModernBERT (Warner 2024): rotary positions of two bases, local layers between global ones, gates, norms before.
@@ -39,13 +39,13 @@ def _modernbert_spec(config: JsonObject) -> StackSpec:
     every = config.integer("global_attn_every_n_layers", 3, minimum=1)
     window = config.integer("local_attention", 128, minimum=0) // 2
     width = sizes["attention"].head_width
-    whole = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
+    far = architecture.rotary(config, width, 160_000.0, "full_attention", "global_rope_theta")
     near = architecture.rotary(config, width, 10_000.0, "sliding_attention", "local_rope_theta")
     sliding = architecture.local_layers(config, sizes["layers"], lambda i: i % every != 0)
     return StackSpec(
         **sizes,
         norms=replace(_modernbert_norms(config), embedding=True, first=False),
-        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=whole),
+        positions=PositionSpec("rotary", architecture.count_positions(config), rotary=far),
         biases=any(config.boolean(name, False) for name in MODERNBERT_BIASES),
         local=LocalSpec(sliding, before=window, after=window, rotary=near),
     )
@@ -139,7 +139,7 @@ def _gte_rotary(config: JsonObject, width: int) -> Rotary:
         default = 160_000.0 if config.string("model_type") == "gte" else 10_000.0
         return architecture.rotary(config, width, default)
     architecture.refuse(scaling, mixed_b=None)
-    # Its authors' NTK scaling: a base so many times as large, all angles smaller by a root of the factor.
+    # Its authors' NTK scaling: the base times the factor, all angles divided by a root of the factor.
     factor = scaling.number("factor")
     if factor <= 0:
         raise scaling.error("factor", "above zero", factor)
@@ -152,7 +152,7 @@ GTE = architecture.Architecture(
 )
 
 
-# NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, no biases but theirs.
+# NomicBERT (Nussbaum 2024): rotary positions, token types, gates, norms after each sublayer, biases only in norms.
 NOMIC_TABLE = {
     "encoder.embedding.weight": sources("embeddings.word_embeddings.weight"),
     "encoder.token_types": sources("embeddings.token_type_embeddings.weight"),
@@ -166,7 +166,7 @@ NOMIC_TABLE = {
     "encoder.layers.#.feed_forward.norm.*": sources("encoder.layers.#.norm2.*"),
 }
 NOMIC_IGNORED = ("pooler.", "cls.", "classifier.", "lm_head.")
-# Its first files name their settings after GPT-2; each has a form that transformers gave it since.
+# Its first files have GPT-2's names of settings, later files transformers' names.
 NOMIC_GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 NOMIC_TRANSFORM = "cls.predictions.transform"
@@ -209,8 +209,8 @@ def _nomic_first_sizes(config: JsonObject) -> tuple[dict[str, Any], str, Positio
         moe_every_n_layers=0,
     )
     act = NOMIC_GATES[config.choice("activation_function", NOMIC_GATES, "swiglu")]
-    stated = JsonObject(config.values | {"hidden_act": act}, config.where)
-    sizes = architecture.stack_sizes(stated, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
+    renamed = JsonObject(config.values | {"hidden_act": act}, config.where)
+    sizes = architecture.stack_sizes(renamed, ("n_layer", "n_embd", "n_head", "n_inner"), gated=True)
     base = config.number("rotary_emb_base", 10_000.0)
     limit = config.integer("n_positions", 2048, minimum=1)
     if config.has("rotary_scaling_factor"):  # beyond this length, the base would change with the text's length

@@ -1,5 +1,6 @@
-"""How an encoder-decoder's text becomes ids, by a tokenizer.json or what can be made one."""
+"""The description of an encoder-decoder's architecture, and what several share: tied tensors, how text becomes ids."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fastattn.errors import CheckpointError
@@ -16,7 +17,54 @@ from fastattn.weights.huggingface.tokenizer import (
     tokens_by_id,
     unknown_token,
 )
-from fastattn.weights.huggingface.vocabulary_files import CONFIG
+from fastattn.weights.huggingface.tokenizer_files import CONFIG
+from fastattn.weights.tensor_mapping import TensorSources
+
+# The most rows of a position table that is computed, not stored: only the config limits the number.
+MOST_POSITIONS = 1 << 13
+# The most tokens of a vocabulary, which is read before the weights that its size could be compared with.
+MOST_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True)
+class TranslatorArchitecture:
+    """An encoder-decoder in a Hugging Face directory."""
+
+    classes: tuple[str, ...]  # of ``architectures``; a config.json without names has the first
+    # (config.json) -> its stacks; raises CheckpointError for what is not supported
+    spec: Callable[[JsonObject], ModelSpec]
+    # (config.json, its stacks) -> the sources of its tensors, whose names have no leading ``model.``
+    table: Callable[[JsonObject, ModelSpec], Mapping[str, TensorSources]]
+    # (the folder, config.json, the special ids of generation, its stacks) -> the text; weights may not be there yet
+    text: Callable[[Folder, JsonObject, JsonObject, ModelSpec], TranslationText]
+    # (config.json) -> names of one tied tensor, which the file may have under any of them. As in transformers, a tensor
+    # that the file has under its own name stays separate
+    tied: Callable[[JsonObject], tuple[str, ...]]
+    # (the special ids of generation, its stacks) -> ids that are never produced. These ids and those that settings
+    # suppress are removed from the output layer, so that all other ids share the whole probability. None: the search
+    # leaves out the ids that settings suppress, as in transformers
+    never: Callable[[JsonObject, ModelSpec], list[int]] | None = None
+
+    def names_class(self, config: JsonObject) -> bool:
+        """Whether config.json names a class that is read here, or none."""
+        names = config.values.get("architectures") or [self.classes[0]]
+        return isinstance(names, list) and any(name in self.classes for name in names)
+
+
+SHARED, HEAD = "shared.weight", "lm_head.weight"
+SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+
+
+def count_tokens(config: JsonObject, name: str = "vocab_size", default: int | None = None) -> int:
+    tokens = config.integer(name, default, minimum=1)
+    if tokens > MOST_TOKENS:
+        raise config.error(name, f"at most {MOST_TOKENS}", tokens)
+    return tokens
+
+
+def tied(config: JsonObject) -> tuple[str, ...]:
+    """Embeddings are one tensor, with the output layer unless config.json says otherwise."""
+    return (SHARED, TARGET, SOURCE, *((HEAD,) * config.boolean("tie_word_embeddings", True)))
 
 
 @dataclass(frozen=True)
@@ -26,8 +74,8 @@ class Tokens:
     known: dict[int, str]  # id -> token
     unknown: str  # the token of what it lacks
     where: str  # its file in errors
-    before: tuple[str, ...] = ()  # the tokens that a tokenizer puts before a text
-    after: tuple[str, ...] = ()  # and behind it
+    before: tuple[str, ...] = ()  # tokens that a tokenizer adds before a text
+    after: tuple[str, ...] = ()  # tokens that it adds behind
     tokenizer: bytes | None = None  # its tokenizer.json
 
 
@@ -42,7 +90,9 @@ def tokenizer_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
     """The text of a model without languages; CheckpointError where the ids of ``decoding`` and the tokens disagree.
-    Without ``tokens``, the folder's tokenizer has them, and says what stands around a text."""
+
+    tokens  None: those of the folder's tokenizer
+    """
     tokens = tokens or _read_tokens(folder, config, spec)
     vocabulary = tuple(tokens.known.get(index, "") for index in range(spec.stacks["encoder"].vocabulary))
     end = _token(decoding, "eos_token_id", vocabulary, tokens.where)
@@ -66,30 +116,31 @@ def tokenizer_text(
 def translator_text(
     folder: Folder, config: JsonObject, decoding: JsonObject, spec: ModelSpec, tokens: Tokens | None = None
 ) -> TranslationText:
-    """The text of a model of many languages, whose tokens tell them; CheckpointError where there are none, and so on.
+    """The text of a multilingual model; CheckpointError where its tokens include no languages, else as tokenizer_text.
 
-    A target begins with its language where that is the start token, or there is none (mBART), else has it behind.
+    The target's language is its start token where the start token is a language or missing (mBART), else its first
+    token.
     """
     settings = read_optional(folder, CONFIG)
     tokens = replace(tokens or _read_tokens(folder, config, spec), before=(), after=())
-    told = language_tokens(tuple(tokens.known.values()))
-    if told is None or not told.target:
+    languages = language_tokens(tuple(tokens.known.values()))
+    if languages is None or not languages.target:
         raise CheckpointError(f"{tokens.where}: has no tokens of languages, such as __en__, eng_Latn and en_XX")
-    codes = {token: code for code, token in told.tokens.items()}
+    codes = {token: code for code, token in languages.tokens.items()}
     begins = tokens.known.get(decoding.integer("decoder_start_token_id", -1, minimum=-1), "")
     if not begins or begins in codes:
-        told = replace(told, target="start")
+        languages = replace(languages, target="start")
         start = {"decoder_start_token_id": decoding.integer("eos_token_id")}
         decoding = JsonObject(decoding.values | start, decoding.where)
     behind = settings.boolean("legacy_behaviour", False) or tokenizer_class(config, settings) == "MBartTokenizer"
     text = tokenizer_text(folder, config, decoding, spec, tokens)
     return replace(
         text,
-        decoder_start_token=None if told.target == "start" else text.decoder_start_token,
+        decoder_start_token=None if languages.target == "start" else text.decoder_start_token,
         add_source_eos=not behind,
         source_language=settings.string("src_lang", ""),
         target_language=settings.string("tgt_lang", "") or codes.get(begins, ""),
-        languages=replace(told, source="after" if behind else "before"),
+        languages=replace(languages, source="after" if behind else "before"),
         single_sentences=True,
     )
 

@@ -1,4 +1,7 @@
-"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint."""
+"""Encoders in Hugging Face directories: config.json, weights and a tokenizer -> a Checkpoint.
+
+Architectures are found by config.json's model_type, a file for each family.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,17 +18,47 @@ from fastattn.spec.text_spec import EncoderText
 from fastattn.weights.containers.json_file import JsonObject, is_text, read_object, read_optional, shorten
 from fastattn.weights.containers.safetensors import StoredTensor
 from fastattn.weights.folder import Folder
-from fastattn.weights.huggingface.encoders import find_architecture
-from fastattn.weights.huggingface.encoders.architecture import Architecture, HeadSource
+from fastattn.weights.huggingface.architectures.architecture import Architecture, HeadSource, found_in
 from fastattn.weights.huggingface.token_vectors import PROJECTION, complete, is_original, read_original
 from fastattn.weights.huggingface.tokenizer import read_text
-from fastattn.weights.huggingface.vocabulary_files import CONFIG
+from fastattn.weights.huggingface.tokenizer_files import CONFIG
 from fastattn.weights.huggingface.weights import MISFIT, as_checkpoint, read_weights
 from fastattn.weights.tensor_mapping import TensorSources, check_sources, make_tensors, map_shapes, map_tensors
 
+# model_type -> a module and its Architecture; only the one that is needed is imported.
+ENCODERS = {
+    "albert": "bert.ALBERT",
+    "bert": "bert.BERT",
+    "camembert": "bert.ROBERTA",
+    "deberta-v2": "deberta.DEBERTA",
+    "distilbert": "bert.DISTILBERT",
+    "electra": "bert.ELECTRA",
+    "gemma3_text": "llama.GEMMA3",
+    "gte": "rotary_bert.GTE",
+    "modernbert": "rotary_bert.MODERNBERT",
+    "mpnet": "bert.MPNET",
+    "mt5": "t5.T5",
+    "new": "rotary_bert.GTE",
+    "nomic_bert": "rotary_bert.NOMIC",
+    "qwen2": "llama.QWEN",
+    "qwen3": "llama.QWEN",
+    "roberta": "bert.ROBERTA",
+    "t5": "t5.T5",
+    "umt5": "t5.T5",
+    "xlm-roberta": "bert.ROBERTA",
+}
+JINA = "bert.JINA"  # which calls itself BERT
+
+
+def find_architecture(config: JsonObject) -> Architecture:
+    """The architecture of a config.json; raises CheckpointError that lists the known ones."""
+    is_jina = config.values.get("model_type") == "bert" and config.values.get("position_embedding_type") == "alibi"
+    architecture: Architecture = found_in(ENCODERS | ({"bert": JINA} if is_jina else {}), config)
+    return architecture
+
 
 def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None) -> Checkpoint:
-    """Read the encoder whose files' names begin with ``prefix``; with usual pooling, without normalization."""
+    """Read the encoder whose files' names begin with ``prefix``, with its default pooling, without normalization."""
     config = read_object(folder, prefix + "config.json")
     spec, text = describe_encoder(folder, prefix, config, max_length)
     if is_original(config):
@@ -36,13 +69,13 @@ def read_encoder(folder: Folder, prefix: str = "", max_length: int | None = None
 def describe_encoder(
     folder: Folder, prefix: str, config: JsonObject, max_length: int | None = None
 ) -> tuple[StackSpec, EncoderText]:
-    """(spec, text) of ``read_encoder``, without its weights, which may not be downloaded yet (``hub``)."""
+    """(spec, text) of ``read_encoder``; does not read weights, which may not be downloaded yet (``hub``)."""
     spec = find_architecture(config).spec(config)
     return spec, read_text(folder, prefix, config, spec, max_length)
 
 
 def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackSpec, text: EncoderText) -> Checkpoint:
-    """The encoder of ``describe_encoder``, perhaps with another text, with its weights, and its head if it has one."""
+    """The encoder of ``describe_encoder`` with its weights, its head if it has one, and this ``text``."""
     architecture = find_architecture(config)
     stored, where = read_weights(folder, prefix)
     stored = named_as_today(stored, architecture, config)
@@ -56,7 +89,7 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
     try:
         head, head_parts = read_head(config, architecture.heads, spec, stored, where)
         text = read_labels(config, architecture.heads, text)
-    except CheckpointError as error:  # the encoder may be all that is wanted
+    except CheckpointError as error:  # the caller may need no head
         headless = str(error)
     else:
         model, parts = dataclasses.replace(model, head=head), parts | head_parts
@@ -67,28 +100,31 @@ def read_described(folder: Folder, prefix: str, config: JsonObject, spec: StackS
 def stack_sources(
     architecture: Architecture, config: JsonObject, model: ModelSpec, stored: dict[str, StoredTensor], where: str
 ) -> dict[str, TensorSources]:
-    """Where the tensors of the model's one stack come from; CheckpointError unless they are all there, and no others.
-    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
+    """The sources of the tensors of the model's one stack; CheckpointError unless ``stored`` has just these.
+
+    stored  the file's tensors by current names
+    where   the file's name in errors
+    """
     ((name, spec),) = model.stacks.items()
-    own = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
+    needed = {name: tensor for name, tensor in stored.items() if architecture.needs(name, config)}
     # More layers than tensors are refused before their names fill memory; some share theirs.
-    if spec.layers > len(own) and architecture.numbers is None:
+    if spec.layers > len(needed) and architecture.numbers is None:
         raise CheckpointError(
             f"{config.where}: there should be {counted(spec.layers, 'layer')}, but {where} has "
-            f"{counted(len(own), 'tensor')}"
+            f"{counted(len(needed), 'tensor')}"
         )
     numbers = None if architecture.numbers is None else {name: architecture.numbers(config)}
     parts = map_tensors(architecture.table(config, spec), model, numbers)
-    check_sources(parts, own, where, MISFIT)
+    check_sources(parts, needed, where, MISFIT)
     return parts
 
 
 def take_projection(stored: dict[str, StoredTensor], name: str, width: int, where: str) -> np.ndarray:
-    """The matrix of that name behind an encoder of that width, taken out of ``stored``."""
+    """The matrix ``name`` [outputs, width], which is removed from ``stored``."""
     tensor = stored.pop(name, None)
     if tensor is None or len(tensor.shape) != 2 or tensor.shape[1] != width:
-        found = "missing" if tensor is None else list(tensor.shape)
-        raise CheckpointError(f"{where}: {name} should be [outputs, {width}], is {found}")
+        shape = "missing" if tensor is None else list(tensor.shape)
+        raise CheckpointError(f"{where}: {name} should be [outputs, {width}], is {shape}")
     return tensor.float32()
 
 
@@ -96,36 +132,36 @@ def named_as_today(
     stored: dict[str, StoredTensor], architecture: Architecture, config: JsonObject
 ) -> dict[str, StoredTensor]:
     """The tensors by current names."""
-    named: dict[str, StoredTensor] = {}
-    for theirs, tensor in stored.items():
-        name = architecture.current_name(theirs)
-        if name in named and architecture.needs(name, config):
+    renamed: dict[str, StoredTensor] = {}
+    for stored_name, tensor in stored.items():
+        name = architecture.current_name(stored_name)
+        if name in renamed and architecture.needs(name, config):
             raise CheckpointError(f"{tensor.where}: {name} is given twice, with and without a prefix or an old name")
-        named[name] = tensor
-    return with_ties(named, architecture.tied(config))
+        renamed[name] = tensor
+    return with_ties(renamed, architecture.tied(config))
 
 
 def with_ties(stored: dict[str, StoredTensor], ties: Mapping[str, str]) -> dict[str, StoredTensor]:
-    """The tensors, of which two that are tied are one: that which is there, either where both have the same bits.
+    """The tensors with each tied pair as one tensor, if one is missing or both have the same bits.
 
-    Two that differ stay two, as in transformers (``PreTrainedModel.tie_weights``).
+    A pair that differs stays two, as in transformers (``PreTrainedModel.tie_weights``).
     """
-    made = dict(stored)
+    tied = dict(stored)
     for pair in ties.items():
         first, second = (stored.get(name) for name in pair)
         if first is None or second is None or first.equals(second):
-            made |= {name: tensor for name in pair if (tensor := second or first) is not None}
-    return made
+            tied |= {name: tensor for name in pair if (tensor := second or first) is not None}
+    return tied
 
 
-# problem_type -> what makes the numbers of several labels probabilities, as transformers' pipelines do it.
+# problem_type -> the function from the numbers of several labels to probabilities, as in transformers' pipelines.
 PROBABILITIES = {
     "": "softmax",
     "regression": "none",
     "single_label_classification": "softmax",
     "multi_label_classification": "sigmoid",
 }
-# What makes numbers scores in sentence-transformers' CrossEncoder -> its name here.
+# The function from numbers to scores in sentence-transformers' CrossEncoder -> its name here.
 SCORES = {
     "torch.nn.modules.linear.Identity": "none",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -141,8 +177,10 @@ def read_head(
     stored: Mapping[str, StoredTensor],
     where: str,
 ) -> tuple[HeadSpec, dict[str, TensorSources]]:
-    """(the head, where its tensors come from). Raises CheckpointError where there is none, or one that does not fit.
-    The tensors are ``stored`` by current names; ``where`` is their file's name in errors."""
+    """(the head, the sources of its tensors); CheckpointError for none, or one that does not fit.
+
+    Arguments as of ``stack_sources``.
+    """
     head = _find(config, heads)
     spec = head.spec(config, stack, _count_labels(config) if head.labelled else 0)
     parts = map_shapes(head.table(config, stack), head_shapes(spec, stack.width))
@@ -152,16 +190,16 @@ def read_head(
 
 
 def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: EncoderText) -> EncoderText:
-    """``text`` with the labels of a head that ``read_head`` has read, and what makes probabilities and scores."""
+    """``text`` with the labels of the head, and its functions for probabilities and scores."""
     if not _find(config, heads).labelled:
         return text
     labels = tuple(f"LABEL_{i}" for i in range(_count_labels(config)))
     if config.has("id2label"):
-        named = config.nested("id2label").values
-        found = [named.get(str(i)) for i in range(len(named))]
-        if not all(map(is_text, found)):
-            raise config.error("id2label", "a label for each number from 0", named)
-        labels = tuple(map(str, found))
+        by_id = config.nested("id2label").values
+        texts = [by_id.get(str(i)) for i in range(len(by_id))]
+        if not all(map(is_text, texts)):
+            raise config.error("id2label", "a label for each number from 0", by_id)
+        labels = tuple(map(str, texts))
     likely = PROBABILITIES[config.choice("problem_type", PROBABILITIES, "")]
     if likely != "none" and len(labels) == 1:
         likely = "sigmoid"
@@ -172,9 +210,9 @@ def read_labels(config: JsonObject, heads: Mapping[str, HeadSource], text: Encod
 
 
 def torch_activation(config: JsonObject, name: str) -> str:
-    """The function that makes numbers scores, by the path of torch's class under ``name``; "" where none is there.
+    """The function from numbers to scores, by the path of torch's class under ``name``; "" where there is none.
 
-    sentence-transformers does not trust other paths than torch's, and goes on without them.
+    As in sentence-transformers, paths of other packages than torch do not count.
     """
     return SCORES[config.choice(name, SCORES)] if config.string(name, "").startswith("torch.") else ""
 
@@ -187,11 +225,11 @@ def _find(config: JsonObject, heads: Mapping[str, HeadSource]) -> HeadSource:
     for end, head in heads.items():
         if names[0].endswith(end):
             return head
-    known = f"known: {', '.join(heads)}" if heads else "none is known for this model type"
-    raise CheckpointError(f"{config.where}: {shorten(names[0])} has no head that is supported; {known}")
+    choices = f"known: {', '.join(heads)}" if heads else "none is known for this model type"
+    raise CheckpointError(f"{config.where}: {shorten(names[0])} has no head that is supported; {choices}")
 
 
 def _count_labels(config: JsonObject) -> int:
-    """The number of labels: of ``id2label``, else as in transformers ``num_labels`` or two."""
-    named = config.nested("id2label").values
-    return len(named) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)
+    """The number of labels: those of ``id2label``, else ``num_labels`` or two, as in transformers."""
+    by_id = config.nested("id2label").values
+    return len(by_id) if config.has("id2label") else config.integer("num_labels", 2, minimum=1)

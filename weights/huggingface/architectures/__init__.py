@@ -1,0 +1,1 @@
+"""Architectures in Hugging Face directories, a file for each family; encoders, decoders and translators name them."""

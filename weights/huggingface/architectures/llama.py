@@ -1,0 +1,367 @@
+"""Models whose tensors are named as Llama's: Llama, Mistral, Qwen, SmolLM 3, HunYuan, OLMo 2, Phi-3, Gemma.
+
+Stacks with rotary positions, gates and shared key heads; encoders made of them, then decoders.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fastattn.errors import CheckpointError
+from fastattn.spec.architecture import (
+    AttentionSpec,
+    FeedForwardSpec,
+    LocalSpec,
+    NormSpec,
+    PositionSpec,
+    Rotary,
+    StackSpec,
+    Stretch,
+)
+from fastattn.weights.containers.json_file import JsonObject
+from fastattn.weights.huggingface.architectures.architecture import (
+    SEQUENCE,
+    TOKENS,
+    Architecture,
+    activation,
+    count_columns,
+    count_layers,
+    count_positions,
+    decoder,
+    last_head,
+    linear_head,
+    local_layers,
+    refuse,
+    rope_parameters,
+    rotary,
+    trained_length,
+)
+from fastattn.weights.tensor_mapping import TensorSources, sources
+
+TABLE = {
+    "STACK.embedding.weight": sources("embed_tokens.weight"),
+    "STACK.layers.#.self_attention.norm.*": sources("layers.#.input_layernorm.*"),
+    "STACK.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.q_norm.*"),
+    "STACK.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.k_norm.*"),
+    "STACK.layers.#.self_attention.output.*": sources("layers.#.self_attn.o_proj.*"),
+    "STACK.layers.#.feed_forward.norm.*": sources("layers.#.post_attention_layernorm.*"),
+    "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_proj.*"),
+    "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.up_proj.*"),
+    "STACK.layers.#.feed_forward.outer.*": sources("layers.#.mlp.down_proj.*"),
+    "STACK.final_norm.*": sources("norm.*"),
+}
+NO_BIASES = {f"STACK.layers.#.feed_forward.{name}.bias": sources(None) for name in ("inner", "inner_linear", "outer")}
+NO_OUTPUT_BIAS = {"STACK.layers.#.self_attention.output.bias": sources(None)}
+IGNORED = ("lm_head.", "score.", "rotary_emb.")
+QWEN_HEADS = {SEQUENCE: last_head("score"), TOKENS: linear_head("each", "score")}
+
+
+def shared_heads(
+    config: JsonObject, key_heads: int = 0, head_width: int = 0, heads: int | None = None, **more: Any
+) -> AttentionSpec:
+    """Attention with perhaps fewer key heads, and heads of any width; ``more``: further fields of the AttentionSpec.
+
+    key_heads, head_width  defaults; 0, or null in config.json: as many as query heads, and an even share of the width
+    heads                  the default number of query heads; None: config.json has to name it
+    """
+    heads = config.integer("num_attention_heads", heads, minimum=1)
+    even = max(count_columns(config) // heads, 1)
+    width = count_columns(config, "head_dim", even if "head_dim" in config.values else head_width or even)
+    key_heads = config.integer(
+        "num_key_value_heads", heads if "num_key_value_heads" in config.values else key_heads or heads, minimum=1
+    )
+    return AttentionSpec(heads, key_heads, width, **more)
+
+
+def llama_stack(
+    config: JsonObject,
+    attention: AttentionSpec,
+    positions: Rotary | None = None,
+    act: tuple[str, str] = ("hidden_act", "silu"),
+    **parts: Any,
+) -> StackSpec:
+    """A stack by Llama's names of sizes; ``act``: the activation's name in config.json and its default."""
+    positions = positions or rotary(config, attention.head_width, 10_000.0)
+    inner = config.integer("intermediate_size", minimum=1)
+    return StackSpec(
+        layers=count_layers(config),
+        width=count_columns(config),
+        vocabulary=count_columns(config, "vocab_size"),
+        attention=attention,
+        feed_forward=FeedForwardSpec(inner, activation(config, *act), gated=True),
+        norms=NormSpec("rms", config.number("rms_norm_eps", 1e-6)),
+        positions=PositionSpec("rotary", count_positions(config), rotary=positions),
+        **parts,
+    )
+
+
+def llama_table(spec: StackSpec, feed_biases: bool = False) -> dict[str, TensorSources]:
+    """The table of files with Llama's names of tensors; ``feed_biases``: feed-forwards have biases."""
+    keys = spec.attention.key_width
+    names = (f"layers.#.self_attn.{part}_proj.*" for part in "qkv")
+    qkv = sources(*names, rows=(spec.attention.query_width, keys, keys))
+    return TABLE | {"STACK.layers.#.self_attention.qkv.*": qkv} | ({} if feed_biases else NO_BIASES)
+
+
+# Qwen 3 and Qwen 2 (Yang 2025, 2024): as encoders mostly causal.
+def qwen_stack(config: JsonObject) -> StackSpec:
+    refuse(config, use_bidirectional_attention=False)  # which transformers ignores, and remote code follows
+    second = config.string("model_type") == "qwen2"
+    if config.nested("auto_map").has("AutoModel") and not config.has("is_causal"):  # as gte-Qwen2's
+        raise CheckpointError(
+            f"{config.where}: auto_map names code of the model's own, which may look both ways; is_causal should say so"
+        )
+    causal = config.boolean("is_causal", True)
+    layers, attention = count_layers(config), shared_heads(config, 32, 0 if second else 128, head_norms=not second)
+    positions = rotary(config, attention.head_width, 10_000.0)
+    local = None
+    if config.boolean("use_sliding_window", False) and config.values.get("sliding_window", 4096) is not None:
+        full, window = config.integer("max_window_layers", 28), config.integer("sliding_window", 4096, minimum=1)
+        sliding = local_layers(config, layers, lambda i: i >= full)
+        # a causal window includes the row itself; one to both sides is as wide before it and as wide after it
+        reach = (window - 1, 0) if causal else (window, window)
+        local = LocalSpec(sliding, *reach) if sliding else None
+    biases = second or config.boolean("attention_bias", False)
+    return llama_stack(config, attention, positions, biases=biases, causal=causal, local=local)
+
+
+def qwen_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    # Qwen 2 has biases of queries, keys and values.
+    return llama_table(spec) | ({} if spec.attention.head_norms else NO_OUTPUT_BIAS)
+
+
+QWEN = Architecture(qwen_stack, qwen_table, ("model.",), IGNORED, heads=QWEN_HEADS)
+
+
+# Gemma 3's text stack (Gemma Team 2025), as EmbeddingGemma has it, and Gemma 2's: norms around each sublayer, local
+# layers.
+GEMMA_TABLE = TABLE | {
+    "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*"),
+    "STACK.layers.#.feed_forward.norm.*": sources("layers.#.pre_feedforward_layernorm.*"),
+    "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*"),
+}
+# Their norms multiply by one more than what is stored.
+GEMMA_NORMS = {name: replace(part, offset=1.0) for name, part in GEMMA_TABLE.items() if name.endswith("norm.*")}
+GEMMA3_HEADS = {SEQUENCE: last_head("score", padding=0), TOKENS: linear_head("each", "score")}
+
+
+def gemma_stack(config: JsonObject, attention: AttentionSpec, positions: Rotary, local: LocalSpec) -> StackSpec:
+    """A stack of Gemma 2 or 3."""
+    biases = config.boolean("attention_bias", False)
+    act = "hidden_activation", "gelu_pytorch_tanh"
+    stack = llama_stack(config, attention, positions, act, biases=biases, local=local)
+    return replace(stack, norms=replace(stack.norms, output=True), embedding_scale=stack.width**0.5)
+
+
+def gemma_scale(config: JsonObject) -> float:
+    """The factor of the attention's scores."""
+    scalar = config.number("query_pre_attn_scalar", 256)
+    if scalar <= 0:
+        raise config.error("query_pre_attn_scalar", "above zero", scalar)
+    return float(scalar**-0.5)
+
+
+def gemma3_stack(config: JsonObject) -> StackSpec:
+    refuse(config, attn_logit_softcapping=0)
+    layers, both_sides = count_layers(config), config.boolean("use_bidirectional_attention", False)
+    if not both_sides:
+        refuse(config, is_causal=True)
+    attention = shared_heads(config, 4, 256, head_norms=True, query_scale=gemma_scale(config))
+    every = config.integer("sliding_window_pattern", 6, minimum=1)
+    window = config.integer("sliding_window", 4096, minimum=1)
+    reach = window // 2 if both_sides else window - 1
+    near = rotary(config, attention.head_width, 10_000.0, "sliding_attention", "rope_local_base_freq")
+    if not config.has("rope_parameters"):  # the old form's settings are of the global layers alone
+        near = Rotary(near.width, config.number("rope_local_base_freq", 10_000.0), interleaved=False)
+    far = rotary(config, attention.head_width, 1_000_000.0, "full_attention")
+    sliding = local_layers(config, layers, lambda i: (i + 1) % every != 0)
+    local = LocalSpec(sliding, before=reach, after=reach if both_sides else 0, rotary=near)
+    return replace(gemma_stack(config, attention, far, local), causal=not both_sides)
+
+
+def gemma_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    return llama_table(spec) | GEMMA_NORMS
+
+
+GEMMA3 = Architecture(gemma3_stack, gemma_table, ("model.",), IGNORED, heads=GEMMA3_HEADS)
+
+
+# Decoders.
+NO_BIAS = {"STACK.layers.#.self_attention.qkv.bias": sources(None)} | NO_OUTPUT_BIAS
+LONGROPE = ("longrope", "su", "yarn")  # its names in Phi-3's files
+GREATEST_ALPHA = 1e9  # its power is below 1e30 for heads of 4 dimensions
+
+
+# Llama 2 and 3 (Touvron 2023, Grattafiori 2024), SmolLM 2.
+def _biases(config: JsonObject) -> bool:
+    return config.boolean("attention_bias", False) or config.boolean("mlp_bias", False)
+
+
+def _llama_table(config: JsonObject, spec: StackSpec) -> dict[str, TensorSources]:
+    table = llama_table(spec, config.boolean("mlp_bias", False))
+    return table | ({} if config.boolean("attention_bias", False) else NO_BIAS)
+
+
+LLAMA = decoder(lambda config: llama_stack(config, shared_heads(config), biases=_biases(config)), _llama_table)
+
+
+# Mistral (Jiang 2023): a window in all layers.
+def _mistral_spec(config: JsonObject) -> StackSpec:
+    stack = llama_stack(config, shared_heads(config, 8), biases=False)
+    return replace(stack, local=_all_local(config, stack.layers, 4096))
+
+
+def _all_local(config: JsonObject, layers: int, usual: int | None) -> LocalSpec | None:
+    """Windows of ``sliding_window`` keys in all layers; none where it is null, ``usual`` where it is not there."""
+    if not config.has("sliding_window") and (usual is None or "sliding_window" in config.values):
+        return None
+    window = config.integer("sliding_window", usual, minimum=1)
+    return LocalSpec(tuple(range(layers)), before=window - 1, after=0)
+
+
+def _named_as_llama(more: dict[str, TensorSources]) -> Callable[[JsonObject, StackSpec], dict[str, TensorSources]]:
+    return lambda config, spec: llama_table(spec) | more
+
+
+MISTRAL = decoder(_mistral_spec, _named_as_llama({}))
+
+
+# Qwen 2 and 3 (Yang 2024, 2025).
+QWEN_DECODER = decoder(lambda config: replace(qwen_stack(config), causal=False), qwen_table)
+
+
+# SmolLM 3: every fourth layer has no positions, as usual.
+def _smollm3_spec(config: JsonObject) -> StackSpec:
+    layers, attention = count_layers(config), shared_heads(config, 4)
+    every = config.integer("no_rope_layer_interval", 4, minimum=1)
+    turned = config.values.get("no_rope_layers") or [int((i + 1) % every != 0) for i in range(layers)]
+    if not isinstance(turned, list) or len(turned) != layers or not all(turn in (0, 1) for turn in turned):
+        raise config.error("no_rope_layers", f"0 or 1 for each of {layers} layers", turned)
+    without = tuple(i for i, turn in enumerate(turned) if not turn)
+    positions = rotary(config, attention.head_width, 2_000_000.0)
+    stack = llama_stack(config, attention, positions, biases=_biases(config))
+    local = None
+    if config.boolean("use_sliding_window", False) and config.has("sliding_window"):
+        before = config.integer("sliding_window", minimum=1) - 1
+        local = LocalSpec(local_layers(config, layers, lambda i: i in without), before, after=0)
+    return replace(stack, positions=replace(stack.positions, layers_without=without), local=local)
+
+
+SMOLLM3 = decoder(_smollm3_spec, _llama_table, ties=True)
+
+
+# HunYuan's dense models: norms of heads after positions, whose base grows by a fixed alpha.
+def _hunyuan_spec(config: JsonObject) -> StackSpec:
+    refuse(config, use_cla=False)
+    attention = shared_heads(config, head_norms=True, norms_after_positions=True)
+    positions, parameters = rotary(config, attention.head_width, 10_000.0), rope_parameters(config)
+    is_dynamic = "dynamic" in (parameters.values.get("rope_type"), parameters.values.get("type"))
+    alpha, width = parameters.number("alpha", 0.0) if is_dynamic else 0.0, attention.head_width
+    if alpha:  # 0 is none, as in transformers
+        if not (0 < alpha < GREATEST_ALPHA and width > 2):
+            raise parameters.error("alpha", f"from 0 to {GREATEST_ALPHA:g}, with heads wider than 2", alpha)
+        positions = replace(positions, base=positions.base * alpha ** (width / (width - 2)))
+    stack = llama_stack(config, attention, positions, biases=config.boolean("attention_bias", False))
+    return replace(stack, norms=replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5)))
+
+
+HUNYUAN_NORMS = {
+    "STACK.layers.#.self_attention.query_norm.*": sources("layers.#.self_attn.query_layernorm.*"),
+    "STACK.layers.#.self_attention.key_norm.*": sources("layers.#.self_attn.key_layernorm.*"),
+}
+HUNYUAN = decoder(_hunyuan_spec, _named_as_llama(HUNYUAN_NORMS))
+
+
+# OLMo 2 (2025): norms of what is added alone, and of all queries and all keys.
+def _olmo2_spec(config: JsonObject) -> StackSpec:
+    attention = shared_heads(config, head_norms=True, norms_of_all_heads=True)
+    biases = config.boolean("attention_bias", False)
+    stack = llama_stack(config, attention, biases=biases)
+    norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5), output=True, input=False)
+    return replace(stack, norms=norms)
+
+
+OLMO2_NORMS = {
+    "STACK.layers.#.self_attention.output_norm.*": sources("layers.#.post_attention_layernorm.*"),
+    "STACK.layers.#.feed_forward.output_norm.*": sources("layers.#.post_feedforward_layernorm.*"),
+}
+OLMO2 = decoder(_olmo2_spec, _named_as_llama(OLMO2_NORMS))
+
+
+# Phi-3 (Abdin 2024): queries, keys and values in one matrix, the gate and what it multiplies in another.
+def _phi3_spec(config: JsonObject) -> StackSpec:
+    attention, parameters = shared_heads(config), rope_parameters(config)
+    is_long = parameters.values.get("rope_type", parameters.values.get("type")) in LONGROPE
+    plain = {name: value for name, value in config.values.items() if name not in ("rope_parameters", "rope_scaling")}
+    turned = {name: value for name, value in parameters.values.items() if not name.endswith("type")}
+    plain_config = JsonObject(plain | {"rope_parameters": turned}, config.where) if is_long else config
+    positions = rotary(plain_config, attention.head_width, 10_000.0, share=1.0)
+    stack = llama_stack(config, attention, positions, biases=False)
+    norms = replace(stack.norms, epsilon=config.number("rms_norm_eps", 1e-5))
+    stack = replace(stack, norms=norms, local=_all_local(config, stack.layers, None))
+    return replace(stack, positions=_long(config, parameters, stack.positions, positions)) if is_long else stack
+
+
+def _long(config: JsonObject, parameters: JsonObject, positions: PositionSpec, rotary: Rotary) -> PositionSpec:
+    """LongRoPE (Ding 2024) with its short factors, for texts within the length of training, where the context ends.
+
+    Longer texts have other factors from their first token on: transformers reads the whole prompt again when an answer
+    grows beyond the length.
+    """
+    limit = positions.limit
+    length = trained_length(config, parameters)
+    factor = parameters.number("factor", limit / length)
+    usual = math.sqrt(1 + math.log(factor) / math.log(length)) if factor > 1 and length > 1 else 1.0
+    size = parameters.number("attention_factor", usual)
+    divisors = parameters.values.get("short_factor")
+    if not isinstance(divisors, list) or not all(type(divisor) in (int, float) for divisor in divisors):
+        raise parameters.error("short_factor", "a list of numbers", divisors)
+    # longrope does not use the ramp's numbers
+    stretch = Stretch("longrope", 1.0, length, 1.0, 2.0, size=size, divisors=tuple(map(float, divisors)))
+    return replace(positions, limit=min(limit, length), rotary=replace(rotary, stretch=stretch))
+
+
+PHI3_TABLE = {
+    "STACK.layers.#.self_attention.qkv.*": sources("layers.#.self_attn.qkv_proj.*"),
+    "STACK.layers.#.feed_forward.inner.*": sources("layers.#.mlp.gate_up_proj.*", piece=(0, 2)),
+    "STACK.layers.#.feed_forward.inner_linear.*": sources("layers.#.mlp.gate_up_proj.*", piece=(1, 2)),
+}
+PHI3 = decoder(_phi3_spec, _named_as_llama(PHI3_TABLE))
+
+
+# Gemma 2 and 3 (Gemma Team 2024, 2025): norms around each sublayer, local layers, capped scores and logits.
+def _cap(config: JsonObject, name: str, usual: float) -> float:
+    """A cap; 0 (no cap) where it is null."""
+    return config.number(name, 0.0 if name in config.values else usual)
+
+
+def _gemma2_spec(config: JsonObject) -> StackSpec:
+    refuse(config, use_bidirectional_attention=False)
+    layers, softcap = count_layers(config), _cap(config, "attn_logit_softcapping", 50.0)
+    attention = shared_heads(config, 4, 256, 8, query_scale=gemma_scale(config), softcap=softcap)
+    sliding = local_layers(config, layers, lambda i: i % 2 == 0)
+    local = LocalSpec(sliding, before=config.integer("sliding_window", 4096, minimum=1) - 1, after=0)
+    stack = gemma_stack(config, attention, rotary(config, attention.head_width, 10_000.0), local)
+    return replace(stack, output_cap=_cap(config, "final_logit_softcapping", 30.0))
+
+
+GEMMA2 = decoder(_gemma2_spec, gemma_table, ties=True)
+
+
+def _gemma3_spec(config: JsonObject) -> StackSpec:
+    refuse(config, use_bidirectional_attention=False)
+    # Gemma 3's class with images has no cap
+    caps = (config.values.get("architectures") or [""])[0] != "Gemma3ForConditionalGeneration"
+    cap = _cap(config, "final_logit_softcapping", 0.0) if caps else 0.0
+    return replace(gemma3_stack(config), causal=False, output_cap=cap)
+
+
+# Of a model that takes images too, the text part.
+GEMMA3_DECODER = decoder(
+    _gemma3_spec,
+    gemma_table,
+    ties=True,
+    prefixes=("model.", "language_model.", "model."),
+    ignored=("vision_tower.", "multi_modal_projector."),
+)
