@@ -260,9 +260,14 @@ class Document:
     prefix: list[str]
     pair: LanguagePair
 
+    @property
+    def parts(self) -> list[list[str]]:
+        return [part for line in self.lines for part in line.parts]
+
+    @property
     def prefixes(self) -> list[list[str]]:
-        count = sum(len(line.parts) for line in self.lines)
-        return [self.prefix, *([] for _ in range(count - 1))] if count else []
+        """The target prefix of each part."""
+        return [self.prefix if b == 0 else [] for b in range(len(self.parts))]
 
 
 def split_lines(

@@ -1,20 +1,20 @@
 """Calls to a Translator: their options and other arguments, as given and as checked; their results."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.jobs import Hypothesis, normalized
 from fastattn.decoding.options import DecodingOptions, checkpoint_settings
 from fastattn.decoding.resolving import DecoderOptions, DecodingResolver
 from fastattn.errors import InputError, check_bool, check_several
-from fastattn.system.files import one_line, open_file
 from fastattn.system.option_names import SEARCH
 from fastattn.system.records import dataclass
-from fastattn.text.translation import SPLITS, Document, TranslationTokenizer
+from fastattn.text.translation import SPLITS, TranslationTokenizer
+
+if TYPE_CHECKING:
+    from fastattn.plot import AttentionPlot
 
 EachText = str | Iterable[str | None] | None  # one for all texts, or one each
 
@@ -105,11 +105,7 @@ class OptionResolver:
             split = "sentences" if self._tokenizer.text.single_sentences else "long"
         elif split not in SPLITS:
             raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
-        check_bool("details", details)
-        if not details and decoding.num_hypotheses > 1:
-            raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
-        if not details and decoding.return_attention:
-            raise InputError("return_attention needs details=True: a text alone does not show it")
+        check_details(details, vars(decoding))
         return TextCall(split, decoding, details)
 
     def beside(self, options: Any) -> Asked:
@@ -162,6 +158,16 @@ def token_prefixes(target_prefix: Any, sources: int) -> list[list[str]]:
     if len(prefixes) != sources:
         raise InputError(f"target_prefix should hold one prefix for each source: {sources}, not {len(prefixes)}")
     return prefixes
+
+
+def check_details(details: bool, options: Mapping[str, Any]) -> bool:
+    """``details``; InputError for options whose results a text alone would not show."""
+    details = check_bool("details", details)
+    if not details and options.get("num_hypotheses", 1) != 1:
+        raise InputError("num_hypotheses above 1 needs details=True: a text alone shows only the best")
+    if not details and options.get("return_attention"):
+        raise InputError("return_attention needs details=True: a text alone does not show it")
+    return details
 
 
 def check_file_options(options: Mapping[str, Any], with_scores: bool) -> None:
@@ -270,6 +276,27 @@ class Score:
     log_probs: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class TokenLooks:
+    """A source's S tokens, a target's T with its end, and weights_LHTS, float32: what each layer's heads look at.
+
+    Row t is of the state that tells token t of the target.
+    """
+
+    source: list[str]
+    target: list[str]
+    weights_LHTS: np.ndarray
+
+    def plot(self, title: str | None = None) -> "AttentionPlot":
+        """A picture of all layers and heads."""
+        from fastattn.plot import plot_attention  # for who asks for one
+
+        layers, heads, T, S = self.weights_LHTS.shape
+        names = [f"layer {layer}, head {head}" for layer in range(layers) for head in range(heads)]
+        weights_HTS = self.weights_LHTS.reshape(layers * heads, T, S)
+        return plot_attention(weights_HTS, rows=self.target, columns=self.source, title=title, names=names)
+
+
 @dataclass(frozen=True)
 class ExecutionStats:
     """The work of ``translate_file``, by CTranslate2's names: tokens of the best hypotheses, lines, milliseconds."""
@@ -277,91 +304,3 @@ class ExecutionStats:
     num_tokens: int
     num_examples: int
     total_time_in_ms: float
-
-
-class Presentation:
-    """Presents one model's results; ``max_positions`` is its decoder's limit, 0 for none."""
-
-    def __init__(self, tokenizer: TranslationTokenizer, max_positions: int):
-        self._tokenizer = tokenizer
-        self._max_positions = max_positions
-
-    def join(self, document: Document, translated: list[list[TokenTranslation]], rank: int) -> str:
-        texts, language = [], document.pair.target
-        for line, parts in zip(document.lines, translated):
-            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
-            joined = self._tokenizer.join_sentences(sentences, language) if sentences else line.untranslated
-            texts.append(joined + line.end)
-        return "".join(texts)
-
-    def detail(
-        self, document: Document, translated: list[list[TokenTranslation]], options: DecodingOptions
-    ) -> Translation:
-        parts = list(chain.from_iterable(translated))
-        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
-        hypotheses = [self.join(document, translated, rank) for rank in ranks]
-        if len(parts) == 1:
-            scores = parts[0].scores
-        else:
-            scores = [_total_score(parts, rank, options) for rank in ranks]
-        return Translation(hypotheses[0], hypotheses, scores, parts)
-
-    def tokens(
-        self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions, forced: int
-    ) -> TokenTranslation:
-        """The translation that a search found; its first ``forced`` tokens are no part of it."""
-        first = int(self._tokenizer.text.add_source_bos)
-        attention = [
-            np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
-            for h in hypotheses
-            if h.attention_TS is not None
-        ]
-        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens[forced:]) for hypothesis in hypotheses]
-        if options.replace_unknowns:
-            unknown = self._tokenizer.text.unk_token
-            for surfaces, attention_TS in zip(tokens, attention):
-                for t, surface in enumerate(surfaces):
-                    if surface == unknown:
-                        surfaces[t] = source[int(attention_TS[t].argmax())]
-        return TokenTranslation(
-            source,
-            tokens,
-            [hypothesis.score for hypothesis in hypotheses],
-            [hypothesis.log_probability for hypothesis in hypotheses],
-            [hypothesis.length for hypothesis in hypotheses],
-            attention if options.return_attention else None,
-        )
-
-    def empty(self, source: list[str], start: list[int], options: DecodingOptions, forced: int) -> TokenTranslation:
-        """The translation of an empty source: the target prefix alone."""
-        count = options.num_hypotheses
-        last = 1 + options.limit(0, self._max_positions)
-        tokens = self._tokenizer.target_surfaces(start[1 + forced : last])
-        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
-        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)
-
-
-def _total_score(parts: list[TokenTranslation], rank: int, options: DecodingOptions) -> float:
-    length = sum(part.lengths[rank] for part in parts)
-    log_probability = sum(part.log_probabilities[rank] for part in parts)
-    return normalized(log_probability, length, options.length_penalty, options.word_penalty)
-
-
-def write_translations(
-    results: Iterable[Translation], path: str | os.PathLike[str], with_scores: bool, count: int
-) -> tuple[int, int]:
-    """Write each hypothesis on a line; returns (tokens of the best hypotheses, translations).
-
-    with_scores  put the score and `` ||| `` before it
-    Each translation has ``count`` lines, empty ones where it has fewer hypotheses.
-    """
-    tokens = examples = 0
-    with open_file(path) as output:
-        for result in results:
-            examples += 1
-            for text, score in zip(result.hypotheses, result.scores):
-                line = f"{score:g} ||| {one_line(text)}\n" if with_scores else f"{one_line(text)}\n"
-                output.write(line.encode("utf-8", "surrogatepass"))
-            output.write(b"\n" * (count - len(result.hypotheses)))
-            tokens += sum(len(part.tokens) for part in result.parts)
-    return tokens, examples

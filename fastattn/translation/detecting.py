@@ -2,19 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
-from fastattn.errors import FastattnError, InputError, check_bool, check_several
+from fastattn.errors import FastattnError, InputError
 from fastattn.system.records import dataclass
 from fastattn.text import check_text
 from fastattn.text.detecting import NO_LANGUAGE, likely_languages
 from fastattn.translation.calls import Beside, TokenTranslation, Translation
-from fastattn.translation.streamed import StreamedTranslator, check_details
+from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 SURE = 0.8  # a probability from which on a language is taken as certain
-WINDOW = 64  # texts that are looked at together
 
 
 @dataclass(frozen=True)
@@ -57,33 +56,15 @@ class DetectingTranslator(StreamedTranslator):
         self._open: dict[str, Any] = {}
         self._opening = Lock()
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, with DetectedTranslations as details; so many as WINDOW are read ahead."""
-        check_details(details, options)
+    def _check(self, options: dict[str, Any]) -> None:
         for name in Beside._fields:
             if not isinstance(options.get(name), str | None):
                 raise InputError(f"{name} should be one str for texts whose languages are found")
-        read = iter(check_several("texts", texts, "an iterable of str"))
-        return self._translated(read, details, check_bool("return_exceptions", return_exceptions), options)
 
-    def _translated(
-        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
-    ) -> Iterator[Any]:
-        stream = _Stream(Counter(), {}, options)
-        while True:
-            window, failure = _window(texts)
-            for result in self._together(window, stream):
-                if isinstance(result, FastattnError) and not return_exceptions:
-                    raise result
-                yield result if details or isinstance(result, FastattnError) else result.text
-            if failure is not None:
-                raise failure
-            if not window:
-                return
+    def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
+        return self._windows(texts, call, partial(self._together, _Stream(Counter(), {})))
 
-    def _together(self, texts: list[str], stream: "_Stream") -> list[Any]:
+    def _together(self, stream: "_Stream", texts: list[str], call: StreamCall, _: Any) -> list[Any]:
         """A DetectedTranslation of each text, or its error."""
         results: list[Any] = [None] * len(texts)
         likely: dict[int, tuple[str, float]] = {}
@@ -99,26 +80,24 @@ class DetectingTranslator(StreamedTranslator):
                 ((code, probability),) = likely_languages(texts[b], stream.seen.most_common(1)[0][:1])
             found.setdefault(code, {})[b] = probability
         for code, numbers in found.items():
-            for b, answer in zip(numbers, self._from(code, [texts[b] for b in numbers], stream)):
+            answers = self._from(code, [texts[b] for b in numbers], stream.opened, call.shared)
+            for b, answer in zip(numbers, answers):
                 if not isinstance(answer, FastattnError):
-                    known = answer.text, answer.hypotheses, answer.scores, answer.parts
-                    answer = DetectedTranslation(
-                        *known, code, numbers[b], getattr(answer, "through", None), getattr(answer, "first", None)
-                    )
+                    own = {"language": code, "confidence": numbers[b], "through": getattr(answer, "through", None)}
+                    answer = DetectedTranslation(**details_of(answer), **own)
                 results[b] = answer
         return results
 
-    def _from(self, code: str, texts: list[str], stream: "_Stream") -> Iterator[Any]:
+    def _from(self, code: str, texts: list[str], opened: dict[str, Any], options: dict[str, Any]) -> Iterable[Any]:
         """Each text's translation from a language, or its error."""
         if code in ("", self._target):
-            return (Translation(text, [text], [0.0], []) for text in texts)
-        if code not in stream.opened:
-            stream.opened[code] = self._opened(code)
-        found = stream.opened[code]
-        if isinstance(found, InputError):
-            return iter([found] * len(texts))
-        translated: Iterator[Any] = found.translate_iter(texts, details=True, return_exceptions=True, **stream.options)
-        return translated
+            return [Translation(text, [text], [0.0], []) for text in texts]
+        if code not in opened:
+            opened[code] = self._opened(code)
+        if isinstance(opened[code], InputError):
+            return [opened[code]] * len(texts)
+        answers: Iterable[Any] = opened[code].translate_iter(texts, details=True, return_exceptions=True, **options)
+        return answers
 
     def _opened(self, code: str) -> Any:
         """The translator from a language, or the InputError that there is none."""
@@ -143,20 +122,8 @@ class _Stream(NamedTuple):
     opened  language -> its translator, or why there is none: looking for that again may take the network
     """
 
-    seen: "Counter[str]"
+    seen: Counter[str]
     opened: dict[str, Any]
-    options: dict[str, Any]
-
-
-def _window(texts: Iterator[str]) -> tuple[list[str], Exception | None]:
-    """(the next texts, the error of the iterable behind them)."""
-    window: list[str] = []
-    try:
-        for text in islice(texts, WINDOW):
-            window.append(text)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is raised behind the texts before it
-        return window, error
-    return window, None
 
 
 def _language(text: str) -> tuple[str, float]:

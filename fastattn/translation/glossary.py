@@ -3,23 +3,21 @@
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, NamedTuple
 
-from fastattn.errors import FastattnError, InputError, check_bool, check_text
+from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.system.records import dataclass
 from fastattn.text.kept import KEPT
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
 from fastattn.translation.calls import ChainedTranslation, Translation
-from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
+from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
 # A letter or digit of a script with blanks between words: in the others a word may stand beside any sign.
 SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
-WINDOW = 64  # texts whose terms are decoded together
 TOOK = ("target_prefix", "num_hypotheses", "callback")  # what a term's decoding has a use of its own for
 
 
@@ -53,10 +51,11 @@ class GlossaryTranslator(StreamedTranslator):
     model's alignment, the target is what it was, then comes the wanted one, then what the model says next (Hokamp and
     Liu 2017 constrain a beam so; here the place is known beforehand, and one search a term does). What the vocabulary
     cannot write is put in afterwards. Texts without terms have the bits that they have without a glossary.
+    target_prefix, callback and several hypotheses cannot be asked for.
     """
 
     def __init__(self, translator: Any, glossary: Mapping[str, str] | None = None, keep: Sequence[str] = ()):
-        self._translator = translator
+        super().__init__(translator)
         terms: dict[str, str] = {}
         for term, wanted in (glossary or {}).items():
             if not check_text("a term", term).strip() or not check_text("a term's translation", wanted).strip():
@@ -73,37 +72,21 @@ class GlossaryTranslator(StreamedTranslator):
         self._wanted = [terms[term] for term in ordered]
         self._pattern = re.compile("|".join(f"({_as_word(term)})" for term in ordered) or r"(?!)")
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``; without target_prefix, callback and several hypotheses."""
-        check_details(details, options)
+    def _check(self, options: dict[str, Any]) -> None:
         for name in TOOK:
             if options.get(name, 1) not in (None, 1):
                 raise InputError(f"{name} cannot be combined with a glossary")
-        return self._translated(iter(texts), details, check_bool("return_exceptions", return_exceptions), options)
 
-    def _translated(
-        self, texts: Iterator[str], details: bool, return_exceptions: bool, options: dict[str, Any]
-    ) -> Iterator[Any]:
-        asked = OwnOptions(options)
-        while window := list(islice(texts, WINDOW)):
-            for result in self._together(window, asked, asked.read(len(window))):
-                if isinstance(result, FastattnError) and not return_exceptions:
-                    raise result
-                yield result if details or isinstance(result, FastattnError) else result.text
-        asked.read(0)
-
-    def _together(self, texts: list[str], asked: OwnOptions, own: list[dict[str, Any]]) -> list[Any]:
+    def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> list[Any]:
         with_terms = {
             b: self._sentences(text, own[b])
             for b, text in enumerate(texts)
             if isinstance(text, str) and self._terms(text)
         }
         plain = [b for b in range(len(texts)) if b not in with_terms]
-        told = {"details": True, "return_exceptions": True} | asked.of([own[b] for b in plain])
-        answers = iter(self._translator.translate_iter([texts[b] for b in plain], **told))
-        self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], asked)
+        options = call.of([own[b] for b in plain]) | {"details": True, "return_exceptions": True}
+        answers = iter(self._translator.translate_iter([texts[b] for b in plain], **options))
+        self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], call)
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
     def _sentences(self, text: str, own: dict[str, Any]) -> list[Any]:
@@ -135,13 +118,13 @@ class GlossaryTranslator(StreamedTranslator):
                 at = term.end
         return found
 
-    def _decode(self, sentences: list[TermSentence], asked: OwnOptions) -> None:
+    def _decode(self, sentences: list[TermSentence], call: StreamCall) -> None:
         """Translate sentences, then each that lacks a term again with it in place, until none does."""
         told = {"details": True, "return_attention": True, "return_exceptions": True}
         waiting, prefixes = sentences, [None] * len(sentences)
         while waiting:
             prefix = {"target_prefix": prefixes} if any(prefixes) else {}
-            options = asked.of([one.own for one in waiting]) | told | prefix
+            options = call.of([one.own for one in waiting]) | told | prefix
             answers = self._translator.translate_iter([one.text for one in waiting], **options)
             for one, answer in zip(waiting, list(answers)):
                 one.found = answer
@@ -167,10 +150,6 @@ class GlossaryTranslator(StreamedTranslator):
             written = _apart(_apart(written[:start], term.wanted), written[end:])
         one.found = replace(one.found, text=written, hypotheses=[written])
         return None
-
-    def close(self) -> None:
-        """Close the translator."""
-        self._translator.close()
 
 
 def _as_word(term: str) -> str:

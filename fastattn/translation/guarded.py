@@ -1,14 +1,14 @@
 """Loops in translations: found, decoded again without repetitions, and marked."""
 
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import tee
 from typing import Any
 
 from fastattn.errors import FastattnError
 from fastattn.system.records import dataclass
 from fastattn.translation.calls import TokenTranslation, Translation
-from fastattn.translation.streamed import OwnOptions, StreamedTranslator, check_details
+from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 LOOP, RUNAWAY = "loop", "length"
 # A loop is more than MOST repetitions of up to LONGEST words.
@@ -36,44 +36,27 @@ class GuardedTranslation:
 class GuardedTranslator(StreamedTranslator):
     """Translates again, without repetitions, what has become a loop; ``Translator.guarded`` makes it.
 
-    A text that repeats itself may be translated so. All other translations are what they are without.
+    A text that repeats itself may be translated so. All other translations are what they are without; those that were
+    decoded again are GuardedTranslations.
     """
 
-    def __init__(self, translator: Any):
-        self._translator = translator
+    def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
+        texts, read = tee(texts)
+        each = {name: tee(values) for name, values in call.each.items()}
+        options = call.shared | {name: values for name, (values, _) in each.items()}
+        options |= {"details": True, "return_exceptions": call.return_exceptions}
+        results = self._translator.translate_iter(texts, **options)  # which it reads before ``read`` is
+        return self._checked(zip(results, read, *(values for _, values in each.values())), call)
 
-    def translate_iter(
-        self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, with GuardedTranslations among the details."""
-        check_details(details, options)
-        asked = OwnOptions(options)
-        each: dict[str, deque[Any]] = {name: deque() for name in options.keys() - asked.of_all.keys()}
-        read: deque[str] = deque()
-        told: dict[str, Any] = {name: _noted(options[name], values) for name, values in each.items()}
-        told |= asked.of_all | {"details": True, "return_exceptions": return_exceptions}
-        results = self._translator.translate_iter(_noted(texts, read), **told)
-        return self._checked(results, read, each, details, return_exceptions, asked.of_all)
-
-    def _checked(
-        self,
-        results: Iterator[Any],
-        read: "deque[str]",
-        each: "dict[str, deque[Any]]",
-        details: bool,
-        return_exceptions: bool,
-        of_all: Any,
-    ) -> Iterator[Any]:
-        for result in results:
-            text, own = read.popleft(), {name: values.popleft() for name, values in each.items()}
+    def _checked(self, results: Iterator[tuple[Any, ...]], call: StreamCall) -> Iterator[Any]:
+        """What is left of (result, text, its own options) each."""
+        for result, text, *own in results:
             if not isinstance(result, FastattnError):
                 try:
-                    result = self._again(text, result, of_all | own)
+                    result = self._again(text, result, call.shared | dict(zip(call.each, own)))
                 except FastattnError as error:
-                    if not return_exceptions:
-                        raise
                     result = error
-            yield result if details or isinstance(result, FastattnError) else result.text
+            yield result
 
     def _again(self, text: str, result: Any, options: dict[str, Any]) -> Any:
         remark = what_is_wrong(text, result.text)
@@ -85,19 +68,7 @@ class GuardedTranslator(StreamedTranslator):
             if what_is_wrong(text, found.text) != LOOP and len(found.text) <= len(result.text):
                 better = found
                 break
-        return GuardedTranslation(
-            better.text, better.hypotheses, better.scores, better.parts, (remark,), getattr(better, "first", None)
-        )
-
-    def close(self) -> None:
-        """Close the translator."""
-        self._translator.close()
-
-
-def _noted(texts: Iterable[Any], read: "deque[Any]") -> Iterator[Any]:
-    for text in texts:
-        read.append(text)
-        yield text
+        return GuardedTranslation(**details_of(better), remarks=(remark,))
 
 
 def what_is_wrong(text: str, translation: str) -> str:

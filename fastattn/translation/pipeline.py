@@ -1,6 +1,6 @@
 """From texts or tokens to translations: split into parts, decoded, joined again."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastattn.decoding.jobs import Allowance, Job, allowances, late_search
+from fastattn.decoding.jobs import Allowance, Hypothesis, Job, allowances, late_search, normalized
 from fastattn.decoding.options import DecodingOptions, Step
 from fastattn.decoding.service import DecodingService, score_plan, search_plan
-from fastattn.decoding.windows import in_windows
+from fastattn.decoding.windows import in_windows, read_each
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan
 from fastattn.text.languages import LanguagePair
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
-from fastattn.translation.calls import Beside, Presentation, Score, TextCall, token_lists
+from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation, token_lists
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
@@ -39,7 +39,6 @@ class Pipeline:
 
     def __init__(self, service: DecodingService, tokenizer: TranslationTokenizer, max_positions: int):
         self._service, self._tokenizer, self._max_positions = service, tokenizer, max_positions
-        self._presentation = Presentation(tokenizer, service.model.sizes.max_positions)
         self._last: tuple[DecodingOptions | None, DecodingOptions] = (None, DecodingOptions())
 
     @property
@@ -60,11 +59,6 @@ class Pipeline:
             if code is not None:
                 check_text("a language", code)
         return self._tokenizer.pair(*beside[1:])
-
-    def check_texts(self, texts: Sequence[Any], besides: Sequence[Beside]) -> None:
-        """Raise InputError for the first for which ``check_text`` does."""
-        for text, beside in zip(texts, besides):
-            self.check_text(text, beside)
 
     def read_text(self, text: Any, beside: Beside, call: TextCall) -> Document:
         pair = self.check_text(text, beside)
@@ -100,29 +94,17 @@ class Pipeline:
                 yield len(text), (text, beside)
 
     def translate_windows(
-        self,
-        texts: Iterable[tuple[str, Beside]],
-        call: TextCall,
-        return_exceptions: bool,
+        self, texts: Iterable[tuple[str, Beside]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
         """The translation of each text, as ``in_windows`` yields them."""
-        source = self._read(iter(texts), call, return_exceptions)
-        make_plan = partial(self.plan, call=call)
-        return in_windows(self._service, source, make_plan, call.decoding, return_exceptions)
 
-    def _read(
-        self, texts: Iterator[tuple[str, Beside]], call: TextCall, return_exceptions: bool
-    ) -> Iterator[tuple[int, Document | FastattnError]]:
-        """(tokens, text) of each text and what is beside it; with ``return_exceptions`` errors too."""
-        for text, beside in texts:
-            try:
-                document = self.read_text(text, beside, call)
-            except FastattnError as error:
-                if not return_exceptions:
-                    raise
-                yield 1, error
-            else:  # empty texts count too, or a stream of them would never end a window
-                yield 1 + sum(len(part) for line in document.lines for part in line.parts), document
+        def read(_: int, text: tuple[str, Beside]) -> tuple[int, Document]:
+            document = self.read_text(*text, call)
+            # empty texts count too, or a stream of them would never end a window
+            return 1 + sum(map(len, document.parts)), document
+
+        make_plan = partial(self.plan, call=call)
+        return in_windows(self._service, read_each(texts, read), make_plan, call.decoding, return_exceptions)
 
     def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
         """``plan`` of texts that it reads itself."""
@@ -139,15 +121,13 @@ class Pipeline:
         first  the first text's number, for the callback
         """
         options = call.decoding if call.details else self._without_scores(call.decoding)
-        read = [(n, document) for n, document in enumerate(documents, first) if isinstance(document, Document)]
-        sources = [part for _, document in read for line in document.lines for part in line.parts]
-        prefixes = chain.from_iterable(document.prefixes() for _, document in read)
-        numbers = [
-            PartNumber(number, part, document.pair)
-            for number, document in read
-            for part in range(sum(len(line.parts) for line in document.lines))
-        ]
-        translated = iter((yield from self.plan_parts(sources, list(prefixes), options, numbers)))
+        sources, prefixes, numbers = list[list[str]](), list[list[str]](), list[PartNumber]()
+        for number, document in enumerate(documents, first):
+            if isinstance(document, Document):
+                sources += document.parts
+                prefixes += document.prefixes
+                numbers += (PartNumber(number, part, document.pair) for part in range(len(document.parts)))
+        translated = iter((yield from self.plan_parts(sources, prefixes, options, numbers)))
         results: list[Any] = []
         for document in documents:
             if isinstance(document, FastattnError):
@@ -158,9 +138,9 @@ class Pipeline:
             if late is not None:
                 results.append(late)
             elif call.details:
-                results.append(self._presentation.detail(document, lines, options))
+                results.append(self._detail(document, lines, options))
             else:
-                results.append(self._presentation.join(document, lines, 0))
+                results.append(self._join(document, lines, 0))
         return results
 
     def _without_scores(self, options: DecodingOptions) -> DecodingOptions:
@@ -189,8 +169,13 @@ class Pipeline:
         starts = [tokenizer.target_ids(prefix, number.pair) for prefix, number in zip(prefixes, numbers)]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
         left = allowances((number.text for number in numbers), options)
-        if options.callback is not None:
-            options = replace(options, callback=self._shown(options.callback, [numbers[b] for b in chosen]))
+        if (callback := options.callback) is not None:
+
+            def show(step: Step) -> Any:
+                shown = self._shown(step, numbers[chosen[step.sentence]])
+                return shown is not None and callback(shown)
+
+            options = replace(options, callback=show)
         jobs = [
             self._job(sources[b], starts[b], options, left.get(numbers[b].text), numbers[b].pair.forced) for b in chosen
         ]
@@ -199,9 +184,9 @@ class Pipeline:
         for b, source in enumerate(sources):
             forced = numbers[b].pair.forced
             if b not in decoded:
-                results.append(self._presentation.empty(source, starts[b], options, forced))
+                results.append(self._empty_translation(source, starts[b], options, forced))
             elif decoded[b]:
-                results.append(self._presentation.tokens(source, decoded[b], options, forced))
+                results.append(self._translation_of(source, decoded[b], options, forced))
             else:
                 results.append(late_search(options))
         return results
@@ -216,31 +201,16 @@ class Pipeline:
         """Yield the tokens of the parts of one text, part after part, as they are asked for; of tokens without pair."""
         pair = pair or self._tokenizer.plain
         starts = [self._tokenizer.target_ids(prefix, pair) for prefix in prefixes]
-        return self._stream_parts(sources, starts, options, pair)
 
-    def _stream_parts(
-        self, sources: list[list[str]], starts: list[list[int]], options: DecodingOptions, pair: LanguagePair
-    ) -> Iterator[Step]:
-        shown: list[Step] = []
-        allowance = allowances([0], options).get(0)
-        for part, (source, start) in enumerate(zip(sources, starts)):
-            if not self._tokenizer.is_empty(source):
-                job = self._job(source, start, options, allowance, pair.forced)
-                show = self._shown(shown.append, [PartNumber(0, part, pair)])
-                for step in self._service.stream(job):
-                    show(step)
-                    yield from shown
-                    shown.clear()
+        def steps() -> Iterator[Step]:
+            allowance = allowances([0], options).get(0)
+            for part, (source, start) in enumerate(zip(sources, starts)):
+                if not self._tokenizer.is_empty(source):
+                    for step in self._service.stream(self._job(source, start, options, allowance, pair.forced)):
+                        if (shown := self._shown(step, PartNumber(0, part, pair))) is not None:
+                            yield shown
 
-    def read_pairs(
-        self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]]
-    ) -> tuple[list[list[str]], list[list[str]]]:
-        """Sources and targets to score, checked."""
-        read = token_lists("sources", sources), token_lists("targets", targets)
-        if len(read[0]) != len(read[1]):
-            raise InputError(f"score should be given as many targets as sources: {len(read[0])}, not {len(read[1])}")
-        self.check_sources(read[0])
-        return read
+        return steps()
 
     def plan_scores(self, listed: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
         """The Score of each target for its source; for an empty source the model does not run, and all is 0.
@@ -253,8 +223,8 @@ class Pipeline:
         source_ids = [tokenizer.source_ids(tokens) for tokens in listed]
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]
         chosen = [b for b in range(len(listed)) if len(source_ids[b])]
-        given = [source_ids[b] for b in chosen], [np.array(ids[b], np.int32) for b in chosen]
-        for b, log_probs_T in zip(chosen, (yield from score_plan(*given))):
+        targets_ids = [np.array(ids[b], np.int32) for b in chosen]
+        for b, log_probs_T in zip(chosen, (yield from score_plan([source_ids[b] for b in chosen], targets_ids))):
             log_probs[b] = log_probs_T
         return [  # what is forced has no probability of its own
             Score(tokenizer.target_surfaces(target[1 + pair.forced :]), row[pair.forced :])
@@ -277,19 +247,72 @@ class Pipeline:
             allowance=allowance,
         )
 
-    def _shown(self, callback: Callable[[Step], Any], numbers: list[PartNumber]) -> Callable[[Step], Any]:
-        """``callback`` for the decoder, which knows a job's number and token ids: adds text, part and token.
+    def _shown(self, step: Step, number: PartNumber) -> Step | None:
+        """A step of the decoder, which knows a job's number and token ids, with text, part and token.
 
-        numbers  of each job. Forced tokens are left out.
+        None for a forced token.
         """
-        vocabulary = self._tokenizer.text.target_vocabulary
+        position = step.position - number.pair.forced
+        if position < 0:
+            return None
+        token = self._tokenizer.text.target_vocabulary[step.token_id]
+        return replace(step, sentence=number.text, part=number.part, position=position, token=token)
 
-        def call(step: Step) -> Any:
-            sentence, part, pair = numbers[step.sentence]
-            position = step.position - pair.forced
-            if position < 0:
-                return False
-            token = vocabulary[step.token_id]
-            return callback(replace(step, sentence=sentence, part=part, position=position, token=token))
+    def _join(self, document: Document, translated: list[list[TokenTranslation]], rank: int) -> str:
+        texts, language = [], document.pair.target
+        for line, parts in zip(document.lines, translated):
+            sentences = [self._tokenizer.join(part.hypotheses[rank]) for part in parts]
+            joined = self._tokenizer.join_sentences(sentences, language) if sentences else line.untranslated
+            texts.append(joined + line.end)
+        return "".join(texts)
 
-        return call
+    def _detail(
+        self, document: Document, translated: list[list[TokenTranslation]], options: DecodingOptions
+    ) -> Translation:
+        parts = list(chain.from_iterable(translated))
+        ranks = range(min((len(part.hypotheses) for part in parts), default=options.num_hypotheses))
+        hypotheses = [self._join(document, translated, rank) for rank in ranks]
+        if len(parts) == 1:
+            scores = parts[0].scores
+        else:
+            lengths = [sum(part.lengths[rank] for part in parts) for rank in ranks]
+            totals = [sum(part.log_probabilities[rank] for part in parts) for rank in ranks]
+            penalties = options.length_penalty, options.word_penalty
+            scores = [normalized(total, length, *penalties) for total, length in zip(totals, lengths)]
+        return Translation(hypotheses[0], hypotheses, scores, parts)
+
+    def _translation_of(
+        self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions, forced: int
+    ) -> TokenTranslation:
+        """The translation that a search found; its first ``forced`` tokens are no part of it."""
+        first = int(self._tokenizer.text.add_source_bos)
+        attention = [
+            np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])
+            for h in hypotheses
+            if h.attention_TS is not None
+        ]
+        tokens = [self._tokenizer.target_surfaces(hypothesis.tokens[forced:]) for hypothesis in hypotheses]
+        if options.replace_unknowns:
+            unknown = self._tokenizer.text.unk_token
+            for surfaces, attention_TS in zip(tokens, attention):
+                for t, surface in enumerate(surfaces):
+                    if surface == unknown:
+                        surfaces[t] = source[int(attention_TS[t].argmax())]
+        return TokenTranslation(
+            source,
+            tokens,
+            [hypothesis.score for hypothesis in hypotheses],
+            [hypothesis.log_probability for hypothesis in hypotheses],
+            [hypothesis.length for hypothesis in hypotheses],
+            attention if options.return_attention else None,
+        )
+
+    def _empty_translation(
+        self, source: list[str], start: list[int], options: DecodingOptions, forced: int
+    ) -> TokenTranslation:
+        """The translation of an empty source: the target prefix alone."""
+        count = options.num_hypotheses
+        last = 1 + options.limit(0, self._service.model.sizes.max_positions)
+        tokens = self._tokenizer.target_surfaces(start[1 + forced : last])
+        attention = [np.zeros((len(tokens), len(source)), np.float32)] * count if options.return_attention else None
+        return TokenTranslation(source, [tokens] * count, [0.0] * count, [0.0] * count, [0] * count, attention)

@@ -32,20 +32,24 @@ class TranslationProcesses:
         self.scheduler = pool_scheduler(self._pool)
         self.start, self.close = self._pool.start, self._pool.close
 
-    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
-        """As ``Pipeline.plan``."""
+    def _plan(self, what: str, columns: list[Sequence[Any]], *others: Any, measured: int = 0) -> Plan:
+        """The plan of a call: of each column the values of a chunk's texts, behind them what all chunks have.
+
+        measured  the number of the column whose lengths say how much work a text is
+        """
 
         def make_chunk(numbers: list[int]) -> Chunk:
-            return _text_chunk([(texts[b], besides[b]) for b in numbers], call)
+            content = [[column[b] for b in numbers if column] for column in columns]
+            return _chunk(what, [*content, *others], content[measured])
 
-        return plan_dealt([len(text) for text in texts], self._pool.count, make_chunk)
+        return plan_dealt(list(map(len, columns[measured])), self._pool.count, make_chunk)
+
+    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
+        """As ``Pipeline.plan``."""
+        return self._plan("texts", [texts, besides], call.split, _plain(call.decoding), call.details)
 
     def translate(
-        self,
-        pipeline: Pipeline,
-        texts: Iterator[tuple[str, Beside]],
-        call: TextCall,
-        return_exceptions: bool,
+        self, pipeline: Pipeline, texts: Iterator[tuple[str, Beside]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
         """As ``Pipeline.translate_windows``, which translates the few texts of a short call here."""
         few = islice(texts, self.least - 1)
@@ -58,29 +62,15 @@ class TranslationProcesses:
 
     def plan_tokens(self, sources: list[list[str]], prefixes: list[list[str]], options: DecodingOptions) -> Plan:
         """The TokenTranslation of each source, or its error."""
-
-        def make_chunk(numbers: list[int]) -> Chunk:
-            given = [sources[b] for b in numbers], [prefixes[b] for b in numbers]
-            return _chunk("tokens", [*given, _plain(options)], given[0])
-
-        return plan_dealt([len(source) for source in sources], self._pool.count, make_chunk)
+        return self._plan("tokens", [sources, prefixes], _plain(options))
 
     def plan_scores(self, sources: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
         """The Score of each target."""
-
-        def make_chunk(numbers: list[int]) -> Chunk:
-            given = (
-                [sources[b] for b in numbers],
-                [targets[b] for b in numbers],
-                [besides[b] for b in numbers if besides],
-            )
-            return _chunk("scores", [*given], given[1])
-
-        return plan_dealt([len(target) for target in targets], self._pool.count, make_chunk)
+        return self._plan("scores", [sources, targets, besides], measured=1)
 
 
 def _text_chunk(pairs: list[tuple[str, Beside]], call: TextCall) -> Chunk:
-    texts, besides = [text for text, _ in pairs], [beside for _, beside in pairs]
+    texts, besides = map(list, zip(*pairs))
     return _chunk("texts", [texts, besides, call.split, _plain(call.decoding), call.details], texts)
 
 
