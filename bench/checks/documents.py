@@ -18,8 +18,8 @@ from fastattn import Translator, translate_document
 from fastattn.documents.forms import form_of
 from fastattn.documents.html import READ, SourceTokens
 from fastattn.errors import InputError
-from fastattn.text.detecting import likely_languages
 from fastattn.text.kept import KEPT
+from fastattn.text.languages import likely_languages
 from fastattn.translation.calls import Translation
 
 PAGES, LARGEST = 10, 150_000  # bytes of a page

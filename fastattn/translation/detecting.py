@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fastattn.errors import FastattnError, InputError
 from fastattn.system.records import dataclass
 from fastattn.text import check_text
-from fastattn.text.detecting import NO_LANGUAGE, likely_languages
+from fastattn.text.languages import NO_LANGUAGE, likely_languages
 from fastattn.translation.calls import Beside, TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 

@@ -126,30 +126,29 @@ class GlossaryTranslator(StreamedTranslator):
             prefix = {"target_prefix": prefixes} if any(prefixes) else {}
             options = call.of([one.own for one in waiting]) | told | prefix
             answers = self._translator.translate_iter([one.text for one in waiting], **options)
+            further = []
             for one, answer in zip(waiting, list(answers)):
                 one.found = answer
-            further = []
-            for one in waiting:
-                if not isinstance(one.found, FastattnError) and (cut := self._cut(one)) is not None:
+                if not isinstance(answer, FastattnError) and (cut := _cut(one)) is not None:
                     further.append((one, cut))
             waiting, prefixes = [one for one, _ in further], [cut for _, cut in further]
 
-    @staticmethod
-    def _cut(one: TermSentence) -> Any:
-        """What the translation should begin with to have the first term that it lacks; None where it has them all."""
-        written = one.found.text
-        lacking = _lacking(one.terms, written)
-        if not lacking:
-            return None
-        spans = sorted((_span(one, term), term) for term in lacking)
-        (start, end), term = spans[0]
-        if one.tried < 2 * len(one.terms):
-            one.tried += 1
-            return _apart(written[:start], term.wanted)
-        for (start, end), term in reversed(spans):
-            written = _apart(_apart(written[:start], term.wanted), written[end:])
-        one.found = replace(one.found, text=written, hypotheses=[written])
+
+def _cut(one: TermSentence) -> Any:
+    """What the translation should begin with to have the first term that it lacks; None where it has them all."""
+    written = one.found.text
+    lacking = _lacking(one.terms, written)
+    if not lacking:
         return None
+    spans = sorted((_span(one, term), term) for term in lacking)
+    (start, end), term = spans[0]
+    if one.tried < 2 * len(one.terms):
+        one.tried += 1
+        return _apart(written[:start], term.wanted)
+    for (start, end), term in reversed(spans):
+        written = _apart(_apart(written[:start], term.wanted), written[end:])
+    one.found = replace(one.found, text=written, hypotheses=[written])
+    return None
 
 
 def _as_word(term: str) -> str:
@@ -167,13 +166,11 @@ def _apart(before: str, behind: str) -> str:
 
 def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
     """The terms whose translation is not there so often as it should be."""
-    left: dict[str, int] = {}
-    lacking = []
+    lacking, counts = [], {term.wanted: _count(term.wanted, written) for term in terms}
     for term in terms:
-        number = left.setdefault(term.wanted, _count(term.wanted, written))
-        left[term.wanted] = number - 1
-        if number < 1:
+        if counts[term.wanted] < 1:
             lacking.append(term)
+        counts[term.wanted] -= 1
     return lacking
 
 

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 Texts = Iterable[str]
-Yes, No = Literal[True], Literal[False]
+Yes = Literal[True]
+No = Literal[False]
 
 
 class Translator(ModelBase):
@@ -175,10 +176,6 @@ class Translator(ModelBase):
 
         return TranslationProcesses(sharing, folder, precision, device)
 
-    def _processes_for(self, texts: int, options: DecodingOptions | None = None) -> "TranslationProcesses | None":
-        """The processes for a call with so many texts; None where they are translated here."""
-        return None if options is not None and options.callback is not None else self._pool_for(texts)
-
     @property
     def layer_weights(self) -> int:
         """About how many weights the layers of a decoding step have: what ``processes.choice`` asks."""
@@ -287,7 +284,7 @@ class Translator(ModelBase):
         call = self._resolver.of_texts(options, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         besides = beside_each(listed, beside)
-        pool = self._processes_for(len(listed), call.decoding)
+        pool = None if call.decoding.callback is not None else self._pool_for(len(listed))
         if pool is not None or submitted:
             for text, beside_text in zip(listed, besides):
                 self._pipeline.check_text(text, beside_text)
@@ -385,7 +382,7 @@ class Translator(ModelBase):
         decoding = self._resolver.of_tokens(options)
         listed = self._pipeline.read_tokens(sources, decoding)
         prefixes = token_prefixes(target_prefix, len(listed))
-        if pool := self._processes_for(len(listed), decoding):
+        if decoding.callback is None and (pool := self._pool_for(len(listed))):
             return without_errors(pool.scheduler.run(partial(pool.plan_tokens, listed, prefixes, decoding)))
         plan = partial(self._pipeline.plan_parts, listed, prefixes, decoding)
         return without_errors(self._service.scheduler(decoding).run(plan))

@@ -11,7 +11,7 @@ import pytest
 from fastattn import TokenTranslation, Translation, Translator
 from fastattn.errors import CheckpointError, InputError
 from fastattn.spec.text_spec import DecodingSettings, LanguageTokens, SearchRules
-from fastattn.text.detecting import likely_languages
+from fastattn.text.languages import likely_languages
 from fastattn.translation.detecting import SURE, DetectingTranslator
 from fastattn.weights import download, read
 from tests.cli.commands import fail, run, succeed
@@ -189,7 +189,7 @@ class Ranked:
 
 
 def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
-    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    monkeypatch.setattr("fastattn.text.languages._identifier", Ranked)
     translator, opened = named("fr")
     texts = ["zxx sure", "zxx sure", "nso sure", "zxx perhaps", "fuv perhaps", "fr sure"]
     found = translator.translate(texts, details=True)
@@ -200,7 +200,7 @@ def test_what_is_in_no_language_stays_and_says_nothing_of_others(monkeypatch):
 
 
 def test_among_some_languages_the_likeliest_comes_first(monkeypatch):
-    monkeypatch.setattr("fastattn.text.detecting._identifier", Ranked)
+    monkeypatch.setattr("fastattn.text.languages._identifier", Ranked)
     assert likely_languages("de sure", ("yy", "xx", "en")) == [("en", 0.05), ("xx", 0.01), ("yy", 0.0)]
 
 
