@@ -116,7 +116,6 @@ class Service:
 
     async def detect(self, text: str, among: Sequence[str] = ()) -> list[Detected]:
         """The likely languages of a text, most likely first; ``among`` these, each as sure as it is among all."""
-
         ranked = await asyncio.to_thread(likely_languages, text, tuple(among))
         return [Detected(code, round(100 * probability, 1)) for code, probability in ranked]
 

@@ -48,11 +48,14 @@ def _links_of(text: str, translated: str, parts: Sequence[TokenTranslation]) -> 
 
 
 def _composed(first: Sequence[WordLink], second: Iterable[WordLink]) -> Iterator[WordLink]:
-    for link in second:
-        between = [(min(one.target[1], link.source[1]) - max(one.target[0], link.source[0]), one) for one in first]
-        common, one = max(between, key=lambda found: found[0], default=(0, None))
-        if one is not None and common > 0:
-            yield WordLink(one.source, link.target, one.mutual and link.mutual)
+    for second_link in second:
+        overlaps = [
+            (min(link.target[1], second_link.source[1]) - max(link.target[0], second_link.source[0]), link)
+            for link in first
+        ]
+        common, best = max(overlaps, key=lambda pair: pair[0], default=(0, None))
+        if best is not None and common > 0:
+            yield WordLink(best.source, second_link.target, best.mutual and second_link.mutual)
 
 
 def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
@@ -69,15 +72,15 @@ def pharaoh(text: str, translated: str, links: Iterable[WordLink]) -> str:
 
 def units(text: str) -> list[tuple[int, int]]:
     """[start, end) of what Pharaoh's form counts in a text."""
-    found: list[tuple[int, int]] = []
-    for at, character in enumerate(text):
+    spans: list[tuple[int, int]] = []
+    for position, character in enumerate(text):
         if character.isspace():
             continue
-        if found and found[-1][1] == at and not is_spaceless(character) and not is_spaceless(text[at - 1]):
-            found[-1] = found[-1][0], at + 1
+        if spans and spans[-1][1] == position and not is_spaceless(character) and not is_spaceless(text[position - 1]):
+            spans[-1] = spans[-1][0], position + 1
         else:
-            found.append((at, at + 1))
-    return found
+            spans.append((position, position + 1))
+    return spans
 
 
 def _units_of(text: str, span: tuple[int, int]) -> list[int]:

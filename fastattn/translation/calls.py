@@ -53,7 +53,7 @@ class TextOptions(LanguageOptions, total=False):
     split: str | None
 
 
-class Beside(NamedTuple):
+class Direction(NamedTuple):
     """What a call says of each text, by the names of the options."""
 
     target_prefix: str | None = None
@@ -61,10 +61,10 @@ class Beside(NamedTuple):
     target_lang: str | None = None
 
 
-class Asked(NamedTuple):
+class Directions(NamedTuple):
     """What a call says beside texts: of ``all``, and by the same names of ``each``, whose None is what all have."""
 
-    all: Beside
+    shared: Direction
     each: Mapping[str, Iterable[str | None]]
 
 
@@ -87,13 +87,13 @@ class OptionResolver:
     own      the languages of a call that names none
     """
 
-    own = Beside()
+    direction = Direction()
 
     def __init__(self, tokenizer: TranslationTokenizer):
         self._tokenizer, text = tokenizer, tokenizer.text
-        names, beside = DecodingOptions.__dataclass_fields__, ("details", "split", *Beside._fields)
+        names, others = DecodingOptions.__dataclass_fields__, ("details", "split", *Direction._fields)
         settings, vocabulary = checkpoint_settings(text), len(text.target_vocabulary)
-        self._decoding = DecodingResolver(settings, vocabulary, tokenizer.known_target_ids, names, beside, SEARCH)
+        self._decoding = DecodingResolver(settings, vocabulary, tokenizer.known_target_ids, names, others, SEARCH)
         self.default = self._decoding.default
 
     def of_texts(self, options: TextOptions | SearchOptions, details: bool = False) -> TextCall:
@@ -108,14 +108,14 @@ class OptionResolver:
         check_details(details, vars(decoding))
         return TextCall(split, decoding, details)
 
-    def beside(self, options: Any) -> Asked:
+    def take_directions(self, options: Any) -> Directions:
         """What ``options`` say beside texts, which is taken out of them; InputError for languages of all texts."""
-        given = {name: value for name in Beside._fields if (value := options.pop(name, None)) is not None}
-        several = {name: check_several(name, value) for name, value in given.items() if not isinstance(value, str)}
-        beside = self.own._replace(**{name: value for name, value in given.items() if name not in several})
+        values = {name: value for name in Direction._fields if (value := options.pop(name, None)) is not None}
+        several = {name: check_several(name, value) for name, value in values.items() if not isinstance(value, str)}
+        direction = self.direction._replace(**{name: value for name, value in values.items() if name not in several})
         if not several.keys() - {"target_prefix"}:  # else the texts' own are looked at when they are read
-            self._tokenizer.pair(*beside[1:])
-        return Asked(beside, several)
+            self._tokenizer.pair(*direction[1:])
+        return Directions(direction, several)
 
     def of_tokens(self, options: Mapping[str, Any]) -> DecodingOptions:
         """The options of a call on lists of tokens, whose suppress_sequences are lists of tokens too."""
@@ -189,24 +189,24 @@ def check_stream(options: DecodingOptions) -> None:
         raise InputError("generate_tokens takes no callback: it yields what a callback would get")
 
 
-def beside_each(texts: Sequence[str], asked: Asked) -> list[Beside]:
+def directions_of(texts: Sequence[str], directions: Directions) -> list[Direction]:
     """What is ``asked`` beside each text; InputError unless there is as much as there are texts."""
-    return [beside for _, beside in with_beside(texts, asked)]
+    return [direction for _, direction in with_directions(texts, directions)]
 
 
-def with_beside(texts: Iterable[str], asked: Asked) -> Iterator[tuple[str, Beside]]:
+def with_directions(texts: Iterable[str], directions: Directions) -> Iterator[tuple[str, Direction]]:
     """(text, what is asked beside it); the iterator raises InputError if texts and what is asked differ in number."""
     missing: Any = object()
-    if not asked.each:
-        yield from ((text, asked.all) for text in texts)
+    if not directions.each:
+        yield from ((text, directions.shared) for text in texts)
         return
-    for count, (text, *values) in enumerate(zip_longest(texts, *asked.each.values(), fillvalue=missing)):
-        each = dict(zip(asked.each, values))
+    for count, (text, *values) in enumerate(zip_longest(texts, *directions.each.values(), fillvalue=missing)):
+        each = dict(zip(directions.each, values))
         for name, value in each.items():
             if (text is missing) != (value is missing):
                 fewer, more = ("texts", "values") if text is missing else ("values", "texts")
                 raise InputError(f"{name} should be one str, or one for each text: {count} {fewer}, but more {more}")
-        yield text, asked.all._replace(**{name: value for name, value in each.items() if value is not None})
+        yield text, directions.shared._replace(**{name: value for name, value in each.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -34,30 +34,30 @@ class TranslatorChain(StreamedTranslator):
         options = call.shared | call.each | repeated
         options |= {"details": True, "return_exceptions": call.return_exceptions}
         first, second = ({n: v for n, v in options.items() if n not in names} for names in (OF_TARGET, OF_SOURCE))
-        results = deque[Any]()
-        between = self._between(self.first.translate_iter(texts, **first), results, counts.values())
-        count = call.shared.get("num_hypotheses", 1)
-        return self._pairs(self.second.translate_iter(between, **second), results, count if call.details else 0)
+        translations = deque[Any]()  # the first model's, until the second has theirs
+        between = self._between(self.first.translate_iter(texts, **first), translations, counts.values())
+        count = call.shared.get("num_hypotheses", 1) if call.details else 0
+        return self._pairs(self.second.translate_iter(between, **second), translations, count)
 
     @staticmethod
-    def _between(results: Iterator[Any], made: deque[Any], counts: Iterable[deque[int]]) -> Iterator[str]:
+    def _between(results: Iterator[Any], translations: deque[Any], counts: Iterable[deque[int]]) -> Iterator[str]:
         for result in results:
-            made.append(result)
+            translations.append(result)
             texts = [""] if isinstance(result, FastattnError) else result.hypotheses
-            for each in counts:
-                each.append(len(texts))
+            for numbers in counts:
+                numbers.append(len(texts))
             yield from texts
 
     @staticmethod
-    def _pairs(results: Iterator[Any], made: deque[Any], count: int) -> Iterator[Any]:
+    def _pairs(results: Iterator[Any], translations: deque[Any], count: int) -> Iterator[Any]:
         for result in results:
-            first = made.popleft()
+            first = translations.popleft()
             if isinstance(first, FastattnError):
                 yield first
                 continue
             answers = [result, *islice(results, len(first.hypotheses) - 1)]
-            failed = next((answer for answer in answers if isinstance(answer, FastattnError)), None)
-            yield failed or (_best(first, answers, count) if count else result.text)
+            error = next((answer for answer in answers if isinstance(answer, FastattnError)), None)
+            yield error or (_best(first, answers, count) if count else result.text)
 
     def close(self) -> None:
         """Close both translators."""

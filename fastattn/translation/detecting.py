@@ -10,7 +10,7 @@ from fastattn.errors import FastattnError, InputError
 from fastattn.system.records import dataclass
 from fastattn.text import check_text
 from fastattn.text.languages import NO_LANGUAGE, likely_languages
-from fastattn.translation.calls import Beside, TokenTranslation, Translation
+from fastattn.translation.calls import Direction, TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 SURE = 0.8  # a probability from which on a language is taken as certain
@@ -57,7 +57,7 @@ class DetectingTranslator(StreamedTranslator):
         self._opening = Lock()
 
     def _check(self, options: dict[str, Any]) -> None:
-        for name in Beside._fields:
+        for name in Direction._fields:
             if not isinstance(options.get(name), str | None):
                 raise InputError(f"{name} should be one str for texts whose languages are found")
 
@@ -73,18 +73,18 @@ class DetectingTranslator(StreamedTranslator):
                 likely[b] = _language(text)
             except InputError as error:
                 results[b] = error
-        stream.seen.update(code for code, probability in likely.values() if probability >= SURE)
-        found: dict[str, dict[int, float]] = {}  # language -> number of a text -> how probable that is
+        stream.counts.update(code for code, probability in likely.values() if probability >= SURE)
+        by_language: dict[str, dict[int, float]] = {}  # language -> number of a text -> how probable that is
         for b, (code, probability) in likely.items():
-            if code and probability < SURE and stream.seen:  # it is taken for what most others are
-                ((code, probability),) = likely_languages(texts[b], stream.seen.most_common(1)[0][:1])
-            found.setdefault(code, {})[b] = probability
-        for code, numbers in found.items():
+            if code and probability < SURE and stream.counts:  # it is taken for what most others are
+                ((code, probability),) = likely_languages(texts[b], stream.counts.most_common(1)[0][:1])
+            by_language.setdefault(code, {})[b] = probability
+        for code, numbers in by_language.items():
             answers = self._from(code, [texts[b] for b in numbers], stream.opened, call.shared)
             for b, answer in zip(numbers, answers):
                 if not isinstance(answer, FastattnError):
-                    own = {"language": code, "confidence": numbers[b], "through": getattr(answer, "through", None)}
-                    answer = DetectedTranslation(**details_of(answer), **own)
+                    details = {"language": code, "confidence": numbers[b], "through": getattr(answer, "through", None)}
+                    answer = DetectedTranslation(**details_of(answer), **details)
                 results[b] = answer
         return results
 
@@ -122,7 +122,7 @@ class _Stream(NamedTuple):
     opened  language -> its translator, or why there is none: looking for that again may take the network
     """
 
-    seen: Counter[str]
+    counts: Counter[str]
     opened: dict[str, Any]
 
 

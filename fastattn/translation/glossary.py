@@ -5,6 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from fastattn.errors import FastattnError, InputError, check_text
@@ -26,7 +27,7 @@ class Term(NamedTuple):
 
     start: int
     end: int
-    wanted: str
+    translation: str
 
 
 @dataclass
@@ -35,9 +36,9 @@ class TermSentence:
 
     text: str
     terms: list[Term]
-    own: dict[str, Any]
-    found: Any = None
-    tried: int = 0
+    options: dict[str, Any]
+    translation: Any = None
+    attempts: int = 0
 
 
 class GlossaryTranslator(StreamedTranslator):
@@ -57,10 +58,10 @@ class GlossaryTranslator(StreamedTranslator):
     def __init__(self, translator: Any, glossary: Mapping[str, str] | None = None, keep: Sequence[str] = ()):
         super().__init__(translator)
         terms: dict[str, str] = {}
-        for term, wanted in (glossary or {}).items():
-            if not check_text("a term", term).strip() or not check_text("a term's translation", wanted).strip():
+        for term, translation in (glossary or {}).items():
+            if not check_text("a term", term).strip() or not check_text("a term's translation", translation).strip():
                 raise InputError("a glossary's terms and their translations should not be empty")
-            terms[term.strip()] = wanted.strip()
+            terms[term.strip()] = translation.strip()
         self._keep = list[re.Pattern[str]]()
         for pattern in keep:
             try:
@@ -69,7 +70,7 @@ class GlossaryTranslator(StreamedTranslator):
                 raise InputError(f"what to keep should be a regular expression, {pattern!r} is none: {error}") from None
         # Longer terms first, and what is in capitals before what is in any case; a group each.
         ordered = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
-        self._wanted = [terms[term] for term in ordered]
+        self._translations = [terms[term] for term in ordered]
         self._pattern = re.compile("|".join(f"({_as_word(term)})" for term in ordered) or r"(?!)")
 
     def _check(self, options: dict[str, Any]) -> None:
@@ -86,68 +87,69 @@ class GlossaryTranslator(StreamedTranslator):
         plain = [b for b in range(len(texts)) if b not in with_terms]
         options = call.of([own[b] for b in plain]) | {"details": True, "return_exceptions": True}
         answers = iter(self._translator.translate_iter([texts[b] for b in plain], **options))
-        self._decode([one for found in with_terms.values() for one in found if isinstance(one, TermSentence)], call)
+        pieces = chain.from_iterable(with_terms.values())
+        self._decode([piece for piece in pieces if isinstance(piece, TermSentence)], call)
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
-    def _sentences(self, text: str, own: dict[str, Any]) -> list[Any]:
+    def _sentences(self, text: str, options: dict[str, Any]) -> list[Any]:
         """The sentences of a text, with its own options, and the blanks between them."""
-        found: list[Any] = []
+        pieces: list[Any] = []
         for sentence in split_sentences(check_text("a text", text)):
             words = sentence.strip()
             before = sentence[: len(sentence) - len(sentence.lstrip())]
-            found += [before, TermSentence(words, self._terms(words), own), sentence[len(before) + len(words) :]]
-        return found
+            pieces += [before, TermSentence(words, self._terms(words), options), sentence[len(before) + len(words) :]]
+        return pieces
 
     def _terms(self, text: str) -> list[Term]:
         """What of a text is kept or a term, from its beginning on; what is kept comes first where both begin."""
-        kept = [Term(*match.span(), match[0]) for one in self._keep for match in one.finditer(text)]
+        fixed = [Term(*match.span(), match[0]) for pattern in self._keep for match in pattern.finditer(text)]
         terms = [
-            Term(*match.span(), self._wanted[match.lastindex - 1])
+            Term(*match.span(), self._translations[match.lastindex - 1])
             for match in self._pattern.finditer(text)
             if match.lastindex
         ]
         if terms:  # what stands for itself, such as an address, has none
-            itself = [match.span() for match in KEPT.finditer(text)]
-            ends = [end for _, end in itself]
-            behind = [bisect_right(ends, term.start) for term in terms]
-            terms = [term for term, n in zip(terms, behind) if n == len(itself) or itself[n][0] >= term.end]
-        found, at = list[Term](), 0
-        for term in sorted(kept + terms, key=lambda one: one.start):
-            if at <= term.start < term.end:
-                found.append(term)
-                at = term.end
-        return found
+            invariants = [match.span() for match in KEPT.finditer(text)]
+            ends = [place for _, place in invariants]
+            following = [bisect_right(ends, term.start) for term in terms]
+            terms = [term for term, n in zip(terms, following) if n == len(invariants) or invariants[n][0] >= term.end]
+        chosen, end = list[Term](), 0
+        for term in sorted(fixed + terms, key=lambda term: term.start):
+            if end <= term.start < term.end:
+                chosen.append(term)
+                end = term.end
+        return chosen
 
     def _decode(self, sentences: list[TermSentence], call: StreamCall) -> None:
         """Translate sentences, then each that lacks a term again with it in place, until none does."""
-        told = {"details": True, "return_attention": True, "return_exceptions": True}
-        waiting, prefixes = sentences, [None] * len(sentences)
-        while waiting:
-            prefix = {"target_prefix": prefixes} if any(prefixes) else {}
-            options = call.of([one.own for one in waiting]) | told | prefix
-            answers = self._translator.translate_iter([one.text for one in waiting], **options)
+        details = {"details": True, "return_attention": True, "return_exceptions": True}
+        prefixes: list[Any] = [None] * len(sentences)
+        while sentences:
+            options = call.of([sentence.options for sentence in sentences]) | details
+            options |= {"target_prefix": prefixes} if any(prefixes) else {}
+            answers = self._translator.translate_iter([sentence.text for sentence in sentences], **options)
             further = []
-            for one, answer in zip(waiting, list(answers)):
-                one.found = answer
-                if not isinstance(answer, FastattnError) and (cut := _cut(one)) is not None:
-                    further.append((one, cut))
-            waiting, prefixes = [one for one, _ in further], [cut for _, cut in further]
+            for sentence, answer in zip(sentences, list(answers)):
+                sentence.translation = answer
+                if not isinstance(answer, FastattnError) and (prefix := _prefix(sentence)) is not None:
+                    further.append((sentence, prefix))
+            sentences, prefixes = [sentence for sentence, _ in further], [prefix for _, prefix in further]
 
 
-def _cut(one: TermSentence) -> Any:
+def _prefix(sentence: TermSentence) -> Any:
     """What the translation should begin with to have the first term that it lacks; None where it has them all."""
-    written = one.found.text
-    lacking = _lacking(one.terms, written)
+    written = sentence.translation.text
+    lacking = _lacking(sentence.terms, written)
     if not lacking:
         return None
-    spans = sorted((_span(one, term), term) for term in lacking)
+    spans = sorted((_span(sentence, term), term) for term in lacking)
     (start, end), term = spans[0]
-    if one.tried < 2 * len(one.terms):
-        one.tried += 1
-        return _apart(written[:start], term.wanted)
+    if sentence.attempts < 2 * len(sentence.terms):
+        sentence.attempts += 1
+        return _apart(written[:start], term.translation)
     for (start, end), term in reversed(spans):
-        written = _apart(_apart(written[:start], term.wanted), written[end:])
-    one.found = replace(one.found, text=written, hypotheses=[written])
+        written = _apart(_apart(written[:start], term.translation), written[end:])
+    sentence.translation = replace(sentence.translation, text=written, hypotheses=[written])
     return None
 
 
@@ -166,33 +168,33 @@ def _apart(before: str, behind: str) -> str:
 
 def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
     """The terms whose translation is not there so often as it should be."""
-    lacking, counts = [], {term.wanted: _count(term.wanted, written) for term in terms}
+    lacking, counts = [], {term.translation: _count(term.translation, written) for term in terms}
     for term in terms:
-        if counts[term.wanted] < 1:
+        if counts[term.translation] < 1:
             lacking.append(term)
-        counts[term.wanted] -= 1
+        counts[term.translation] -= 1
     return lacking
 
 
-def _count(wanted: str, written: str) -> int:
+def _count(translation: str, written: str) -> int:
     """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without.
 
     One letter has no ending: "a" is not in "as", nor "I" in "It".
     """
-    before, behind = _edges(wanted, f"(?!{SPACED}{{3}})" if len(wanted) > 1 else f"(?!{SPACED})")
-    flags = re.IGNORECASE if wanted == wanted.lower() else 0
-    return len(re.findall(before + re.escape(wanted) + behind, written, flags))
+    before, behind = _edges(translation, f"(?!{SPACED}{{3}})" if len(translation) > 1 else f"(?!{SPACED})")
+    flags = re.IGNORECASE if translation == translation.lower() else 0
+    return len(re.findall(before + re.escape(translation) + behind, written, flags))
 
 
-def _edges(term: str, behind: str) -> tuple[str, str]:
+def _edges(term: str, after: str) -> tuple[str, str]:
     """Patterns of what may not stand around a term, where its script has blanks between words."""
-    first, last = (one.isalnum() and not is_spaceless(one) for one in (term[0], term[-1]))
-    return f"(?<!{SPACED})" if first else "", behind if last else ""
+    first, last = (letter.isalnum() and not is_spaceless(letter) for letter in (term[0], term[-1]))
+    return f"(?<!{SPACED})" if first else "", after if last else ""
 
 
-def _span(one: TermSentence, term: Term) -> tuple[int, int]:
+def _span(sentence: TermSentence, term: Term) -> tuple[int, int]:
     """Where the translation has a term's, by its alignment: the longest run of words that look at the term."""
-    links = sorted(word_links(one.text, one.found), key=lambda link: link.target)
+    links = sorted(word_links(sentence.text, sentence.translation), key=lambda link: link.target)
     runs, before = list[list[int]](), False
     for link in links:
         looks = link.source[0] < term.end and term.start < link.source[1]
@@ -209,15 +211,15 @@ def _span(one: TermSentence, term: Term) -> tuple[int, int]:
     return at, at
 
 
-def _joined(found: list[Any]) -> Any:
+def _joined(pieces: list[Any]) -> Any:
     """A text's Translation of its sentences', or the first error."""
-    translations = [one if isinstance(one, str) else one.found for one in found]
-    error = next((one for one in translations if isinstance(one, FastattnError)), None)
+    translations = [piece if isinstance(piece, str) else piece.translation for piece in pieces]
+    error = next((piece for piece in translations if isinstance(piece, FastattnError)), None)
     if error is not None:
         return error
     joined = _in_a_row(translations)
-    firsts = [one if isinstance(one, str) else getattr(one, "first", None) for one in translations]
-    if None in firsts or all(isinstance(one, str) for one in firsts):
+    firsts = [piece if isinstance(piece, str) else getattr(piece, "first", None) for piece in translations]
+    if None in firsts or all(isinstance(piece, str) for piece in firsts):
         return joined
     between = _in_a_row(firsts)
     return ChainedTranslation(joined.text, joined.hypotheses, joined.scores, joined.parts, [between.text], between)
@@ -225,8 +227,8 @@ def _joined(found: list[Any]) -> Any:
 
 def _in_a_row(translations: Sequence[Any]) -> Translation:
     """One translation of several, and of what stands between them."""
-    text = "".join(one if isinstance(one, str) else one.text for one in translations)
-    made = [one for one in translations if not isinstance(one, str)]
-    score = sum(one.scores[0] for one in made if one.scores)
-    parts = [part for one in made for part in one.parts]
+    text = "".join(piece if isinstance(piece, str) else piece.text for piece in translations)
+    sentences = [piece for piece in translations if not isinstance(piece, str)]
+    score = sum(piece.scores[0] for piece in sentences if piece.scores)
+    parts = [part for piece in sentences for part in piece.parts]
     return Translation(text, [text], [score if math.isfinite(score) else -math.inf], parts)

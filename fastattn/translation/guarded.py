@@ -64,9 +64,9 @@ class GuardedTranslator(StreamedTranslator):
             return result
         better = result
         for size in AGAIN:
-            found = self._translator.translate(text, **options | {"details": True, "no_repeat_ngram_size": size})
-            if what_is_wrong(text, found.text) != LOOP and len(found.text) <= len(result.text):
-                better = found
+            attempt = self._translator.translate(text, **options | {"details": True, "no_repeat_ngram_size": size})
+            if what_is_wrong(text, attempt.text) != LOOP and len(attempt.text) <= len(result.text):
+                better = attempt
                 break
         return GuardedTranslation(**details_of(better), remarks=(remark,))
 

@@ -65,12 +65,12 @@ class MemoryTranslator(StreamedTranslator):
         self._memory = {source.strip(): target.strip() for source, target in memory.items()}
 
     def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterator[Any]:
-        known = {b: self._memory.get(text.strip()) for b, text in enumerate(texts) if isinstance(text, str)}
-        unknown = [b for b in range(len(texts)) if known.get(b) is None]
+        matches = {b: self._memory.get(text.strip()) for b, text in enumerate(texts) if isinstance(text, str)}
+        unknown = [b for b in range(len(texts)) if matches.get(b) is None]
         options = call.of([own[b] for b in unknown]) | {"details": call.details, "return_exceptions": True}
         answers = self._translator.translate_iter([texts[b] for b in unknown], **options)
         for b, text in enumerate(texts):
-            if (translation := known.get(b)) is not None:
+            if (translation := matches.get(b)) is not None:
                 core = text.strip()
                 written = text.replace(core, translation, 1) if core else text
                 yield RememberedTranslation(written, [written], [0.0], [], True, tuple) if call.details else written
@@ -82,14 +82,14 @@ class MemoryTranslator(StreamedTranslator):
 
     def near(self, text: str) -> tuple[Near, ...]:
         """The memory's texts that are most like a text, by the longest common pieces (Ratcliff and Metzener 1988)."""
-        matcher, found = difflib.SequenceMatcher(autojunk=False), list[Near]()
+        matcher, matches = difflib.SequenceMatcher(autojunk=False), list[Near]()
         matcher.set_seq2(text.strip())
         for source, translation in self._memory.items():
             matcher.set_seq1(source)
             if matcher.real_quick_ratio() >= NEAR and matcher.quick_ratio() >= NEAR:
                 if (similarity := matcher.ratio()) >= NEAR:
-                    found.append(Near(source, translation, similarity))
-        return tuple(sorted(found, key=lambda near: -near.similarity)[:MOST_NEAR])
+                    matches.append(Near(source, translation, similarity))
+        return tuple(sorted(matches, key=lambda near: -near.similarity)[:MOST_NEAR])
 
 
 class CachedTranslator(StreamedTranslator):
@@ -127,15 +127,15 @@ class CachedTranslator(StreamedTranslator):
 
     def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterator[Any]:
         keys = [self._key(call.shared | options, text) for options, text in zip(own, texts)]
-        known = self._known(keys)
-        unknown = [b for b, key in enumerate(keys) if key not in known]
+        rows = self._known(keys)
+        unknown = [b for b, key in enumerate(keys) if key not in rows]
         options = call.of([own[b] for b in unknown]) | {"details": True, "return_exceptions": True}
         answers = self._translator.translate_iter([texts[b] for b in unknown], **options)
         new: dict[bytes, str] = {}
         try:
             for key in keys:
-                if key in known:
-                    yield Translation(*known[key], [])
+                if key in rows:
+                    yield Translation(*rows[key], [])
                     continue
                 answer = next(answers)
                 if not isinstance(answer, FastattnError):
@@ -145,22 +145,22 @@ class CachedTranslator(StreamedTranslator):
             self._keep(new)
 
     def _key(self, options: dict[str, Any], text: Any) -> bytes:
-        asked = json.dumps([self._model, options], sort_keys=True, default=repr)
-        return hashlib.sha256(f"{asked}\0{text}".encode("utf-8", "surrogatepass")).digest()
+        request = json.dumps([self._model, options], sort_keys=True, default=repr)
+        return hashlib.sha256(f"{request}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
     def _known(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
         """key -> (text, hypotheses, scores); a row that is damaged is not known."""
         marks = ",".join("?" * len(keys))
-        found = dict[bytes, tuple[str, list[str], list[float]]]()
+        rows = dict[bytes, tuple[str, list[str], list[float]]]()
         for key, result in self._execute(f"select key, result from translations where key in ({marks})", keys):
             with suppress(ValueError, TypeError, RecursionError):
                 text, hypotheses, scores = json.loads(result)
                 if isinstance(text, str) and isinstance(hypotheses, list) and isinstance(scores, list):
-                    found[key] = text, hypotheses, scores
-        if found:
-            marks = ",".join("?" * len(found))
-            self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *found])
-        return found
+                    rows[key] = text, hypotheses, scores
+        if rows:
+            marks = ",".join("?" * len(rows))
+            self._execute(f"update translations set used = ? where key in ({marks})", [time.time(), *rows])
+        return rows
 
     def _keep(self, new: Mapping[bytes, str]) -> None:
         if not new:
@@ -168,9 +168,8 @@ class CachedTranslator(StreamedTranslator):
         now = time.time()
         try:
             self._database.execute("begin immediate")
-            self._database.executemany(
-                "insert or replace into translations values (?, ?, ?)", [(key, one, now) for key, one in new.items()]
-            )
+            rows = [(key, result, now) for key, result in new.items()]
+            self._database.executemany("insert or replace into translations values (?, ?, ?)", rows)
             ((count,),) = self._database.execute("select count(*) from translations")
             if count > self._most:
                 self._database.execute(

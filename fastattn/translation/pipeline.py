@@ -16,7 +16,7 @@ from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.scheduling.request import Plan
 from fastattn.text.languages import LanguagePair
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
-from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation, token_lists
+from fastattn.translation.calls import Direction, Score, TextCall, TokenTranslation, Translation, token_lists
 
 # A part's length where the architecture has no limit of its own.
 UNLIMITED = 1024
@@ -45,24 +45,24 @@ class Pipeline:
     def max_source_length(self) -> int:
         return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
 
-    def check_text(self, text: Any, beside: Beside) -> LanguagePair:
+    def check_text(self, text: Any, direction: Direction) -> LanguagePair:
         """The languages of a text; InputError for what is no text to translate, no prefix, or no language."""
-        told, prefix = self._tokenizer.text.languages, beside.target_prefix
-        if self._tokenizer.text.decoder_start_token is None and (told is None or told.target != "start"):
+        languages, prefix = self._tokenizer.text.languages, direction.target_prefix
+        if self._tokenizer.text.decoder_start_token is None and (languages is None or languages.target != "start"):
             raise InputError(
                 "this model's targets begin with a token of the caller's choice; use translate_tokens and target_prefix"
             )
         check_text("a text", text)
         if prefix is not None and not isinstance(prefix, str):
             raise InputError(f"a target prefix should be a str or None, not {type(prefix).__name__}")
-        for code in beside[1:]:
+        for code in direction[1:]:
             if code is not None:
                 check_text("a language", code)
-        return self._tokenizer.pair(*beside[1:])
+        return self._tokenizer.pair(*direction[1:])
 
-    def read_text(self, text: Any, beside: Beside, call: TextCall) -> Document:
-        pair = self.check_text(text, beside)
-        prefix_tokens = self._tokenizer.target_tokens(beside.target_prefix) if beside.target_prefix else []
+    def read_text(self, text: Any, direction: Direction, call: TextCall) -> Document:
+        pair = self.check_text(text, direction)
+        prefix_tokens = self._tokenizer.target_tokens(direction.target_prefix) if direction.target_prefix else []
         longest = call.decoding.max_input_length
         lines = split_lines(text, self._tokenizer, self.max_source_length, call.split, longest, pair)
         return Document(lines, prefix_tokens, pair)
@@ -81,24 +81,24 @@ class Pipeline:
                     "translate() splits long text"
                 )
 
-    def checked(self, texts: Iterable[tuple[Any, Beside]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
+    def checked(self, texts: Iterable[tuple[Any, Direction]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
         """(length, pair) of each text and what is beside it; an InputError is raised, or is in the place of a pair."""
-        for text, beside in texts:
+        for text, direction in texts:
             try:
-                self.check_text(text, beside)
+                self.check_text(text, direction)
             except InputError as error:
                 if not return_exceptions:
                     raise
                 yield 0, error
             else:
-                yield len(text), (text, beside)
+                yield len(text), (text, direction)
 
     def translate_windows(
-        self, texts: Iterable[tuple[str, Beside]], call: TextCall, return_exceptions: bool
+        self, texts: Iterable[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
         """The translation of each text, as ``in_windows`` yields them."""
 
-        def read(_: int, text: tuple[str, Beside]) -> tuple[int, Document]:
+        def read(_: int, text: tuple[str, Direction]) -> tuple[int, Document]:
             document = self.read_text(*text, call)
             # empty texts count too, or a stream of them would never end a window
             return 1 + sum(map(len, document.parts)), document
@@ -106,13 +106,13 @@ class Pipeline:
         make_plan = partial(self.plan, call=call)
         return in_windows(self._service, read_each(texts, read), make_plan, call.decoding, return_exceptions)
 
-    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
+    def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
         """``plan`` of texts that it reads itself."""
         documents: list[Document | FastattnError] = []
-        for text, beside in zip(texts, besides):
+        for text, direction in zip(texts, directions):
             if documents and not len(documents) % READ_AT_ONCE:
                 yield None
-            documents.append(self.read_text(text, beside, call))
+            documents.append(self.read_text(text, direction, call))
         return (yield from self.plan(documents, call=call))
 
     def plan(self, documents: Sequence[Document | FastattnError], first: int = 0, *, call: TextCall) -> Plan:
@@ -168,7 +168,7 @@ class Pipeline:
             numbers = [PartNumber(text, 0, tokenizer.plain) for text in range(len(sources))]
         starts = [tokenizer.target_ids(prefix, number.pair) for prefix, number in zip(prefixes, numbers)]
         chosen = [b for b in range(len(sources)) if not tokenizer.is_empty(sources[b])]
-        left = allowances((number.text for number in numbers), options)
+        limits = allowances((number.text for number in numbers), options)
         if (callback := options.callback) is not None:
 
             def show(step: Step) -> Any:
@@ -177,7 +177,8 @@ class Pipeline:
 
             options = replace(options, callback=show)
         jobs = [
-            self._job(sources[b], starts[b], options, left.get(numbers[b].text), numbers[b].pair.forced) for b in chosen
+            self._job(sources[b], starts[b], options, limits.get(numbers[b].text), numbers[b].pair.forced)
+            for b in chosen
         ]
         decoded = dict(zip(chosen, (yield from search_plan(jobs, self._service.model.sizes))))
         results: list[Any] = []
@@ -212,13 +213,15 @@ class Pipeline:
 
         return steps()
 
-    def plan_scores(self, listed: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
+    def plan_scores(
+        self, listed: list[list[str]], targets: list[list[str]], directions: Sequence[Direction] = ()
+    ) -> Plan:
         """The Score of each target for its source; for an empty source the model does not run, and all is 0.
 
         besides  the languages of each, where they were given as texts
         """
         tokenizer = self._tokenizer
-        pairs = [tokenizer.pair(*beside[1:]) for beside in besides] or [tokenizer.plain] * len(targets)
+        pairs = [tokenizer.pair(*direction[1:]) for direction in directions] or [tokenizer.plain] * len(targets)
         ids = [[*tokenizer.target_ids(tokens, pair), tokenizer.end_id] for tokens, pair in zip(targets, pairs)]
         source_ids = [tokenizer.source_ids(tokens) for tokens in listed]
         log_probs = [np.zeros(len(target) - 1, np.float32) for target in ids]

@@ -69,24 +69,28 @@ class PointerNetwork(ModelBase):
         arrays = check_several("inputs", inputs, "an array or several") if several else [inputs]
         sources = [self._source(rows, b) for b, rows in enumerate(arrays)]
         jobs = [Job(source, [END], options=options) for source in sources]
-        found = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
+        beams = self._service.scheduler().run(lambda: search_plan(jobs, self._service.model.sizes))
         # a beam wider than there are sequences is filled with places that there are not
         results = [
-            [Pointing((one.tokens - 1).tolist(), one.score) for one in best if max(one.tokens, default=0) < len(source)]
-            for best, source in zip(found, sources)
+            [
+                Pointing((hypothesis.tokens - 1).tolist(), hypothesis.score)
+                for hypothesis in beam
+                if max(hypothesis.tokens, default=0) < len(source)
+            ]
+            for beam, source in zip(beams, sources)
         ]
         return results if several else results[0]
 
     def _source(self, rows: np.ndarray, number: int) -> np.ndarray:
         """What the encoder reads, float32: zeros for the end, then the rows."""
-        wanted = f"from 1 to {self._most} rows of {self._width} finite numbers"
+        expected = f"from 1 to {self._most} rows of {self._width} finite numbers"
         if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind not in "fiu":
-            found = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
-            raise InputError(f"input {number}: expected an array of {wanted}, got {found}")
+            actual = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
+            raise InputError(f"input {number}: expected an array of {expected}, got {actual}")
         if rows.shape[1] != self._width or not 0 < len(rows) <= self._most:
-            raise InputError(f"input {number}: expected {wanted}, got {len(rows)} rows of {rows.shape[1]}")
+            raise InputError(f"input {number}: expected {expected}, got {len(rows)} rows of {rows.shape[1]}")
         with np.errstate(over="ignore"):  # numbers of float64 that are none of float32
             read = rows.astype(np.float32)
         if not np.isfinite(read).all():
-            raise InputError(f"input {number}: expected {wanted}, got NaN or infinity")
+            raise InputError(f"input {number}: expected {expected}, got NaN or infinity")
         return np.concatenate([np.zeros((1, self._width), np.float32), read])

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from fastattn.errors import FastattnError, InputError, check_bool, check_several, check_texts
 from fastattn.scheduling.request import read_ahead
-from fastattn.translation.calls import Beside, check_details
+from fastattn.translation.calls import Direction, check_details
 
 _Self = TypeVar("_Self", bound="StreamedTranslator")
 
@@ -24,7 +24,7 @@ class StreamCall:
         self.shared = {
             name: value
             for name, value in options.items()
-            if name not in Beside._fields or isinstance(value, str | None)
+            if name not in Direction._fields or isinstance(value, str | None)
         }
         self.each = {name: iter(check_several(name, options[name])) for name in options.keys() - self.shared.keys()}
 

@@ -23,7 +23,7 @@ def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = 
     """
     if PurePath(path).suffix.lower() == ".tbx":
         return dict(_pairs(_parsed(path), "termEntry conceptEntry", "langSet langSec", "term", source, target, path))
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
@@ -31,8 +31,8 @@ def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = 
             term, tab, translation = line.partition("\t")
             if not tab or "\t" in translation or not term.strip() or not translation.strip():
                 raise InputError(f"{path}, line {number}: expected a term, a tab and its translation")
-            found[term.strip()] = translation.strip()
-    return found
+            pairs[term.strip()] = translation.strip()
+    return pairs
 
 
 def read_memory(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
@@ -57,32 +57,36 @@ def _parsed(path: str | os.PathLike[str]) -> Any:
 
 
 def _pairs(
-    root: Any, entries: str, languages: str, texts: str, source: str, target: str, path: Any
+    root: Any, entries: str, languages: str, text_name: str, source: str, target: str, path: Any
 ) -> Iterator[tuple[str, str]]:
     """(text, translation) of each entry that has both languages."""
-    wanted, any_entry = [iso_code(code) if code else "" for code in (source, target)], False
+    codes, any_entry = [iso_code(code) if code else "" for code in (source, target)], False
     for entry in root.iter():
         if _name(entry) not in entries.split():
             continue
         any_entry = True
-        said = [(_language(one), _text(one, texts)) for one in entry.iter() if _name(one) in languages.split()]
-        if all(wanted):
-            chosen = [_in_language(said, one) for one in wanted]
-        elif len({code for code, _ in said}) > 2:
-            raise InputError(f"{path}: has {', '.join(code for code, _ in said[:9])}: name the two languages to use")
+        elements = [element for element in entry.iter() if _name(element) in languages.split()]
+        variants = [(_language(element), _text(element, text_name)) for element in elements]
+        if all(codes):
+            chosen = [_in_language(variants, code) for code in codes]
+        elif len({code for code, _ in variants}) > 2:
+            raise InputError(
+                f"{path}: has {', '.join(code for code, _ in variants[:9])}: name the two languages to use"
+            )
         else:
-            chosen = [text for _, text in said[:2]]
+            chosen = [text for _, text in variants[:2]]
         if len(chosen) == 2 and all(chosen):
             yield chosen[0], chosen[1]
     if not any_entry:
         raise InputError(f"{path}: has no {entries.replace(' ', ' or ')}")
 
 
-def _in_language(said: list[tuple[str, str]], wanted: str) -> str:
+def _in_language(variants: list[tuple[str, str]], code: str) -> str:
     """The text in a language: the first in its region or script, else in any; "" for none."""
-    exact = (text for code, text in said if code == wanted and text)
-    base = wanted.partition("-")[0]
-    return next(exact, "") or next((text for code, text in said if code.partition("-")[0] == base and text), "")
+    base = code.partition("-")[0]
+    exact = (text for variant, text in variants if variant == code)
+    near = (text for variant, text in variants if variant.partition("-")[0] == base)
+    return next(filter(None, exact), "") or next(filter(None, near), "")
 
 
 def _name(element: Any) -> str:
@@ -97,10 +101,10 @@ def _language(element: Any) -> str:
         return ""
 
 
-def _text(element: Any, name: str) -> str:
+def _text(parent: Any, name: str) -> str:
     """The text of the first element of a name within, what is highlighted too, without the text of other markup."""
-    found = next((one for one in element.iter() if _name(one) == name), None)
-    return "" if found is None else " ".join(_read(found).split())
+    element = next((inner for inner in parent.iter() if _name(inner) == name), None)
+    return "" if element is None else " ".join(_read(element).split())
 
 
 def _read(element: Any) -> str:

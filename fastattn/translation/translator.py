@@ -35,7 +35,7 @@ from fastattn.text.languages import iso_code
 from fastattn.text.sentencepiece import SentencePiece, begin_models
 from fastattn.text.translation import TranslationTokenizer
 from fastattn.translation.calls import (
-    Beside,
+    Direction,
     EachText,
     ExecutionStats,
     LanguageOptions,
@@ -46,12 +46,12 @@ from fastattn.translation.calls import (
     TokenLooks,
     TokenTranslation,
     Translation,
-    beside_each,
     check_file_options,
     check_stream,
+    directions_of,
     token_lists,
     token_prefixes,
-    with_beside,
+    with_directions,
 )
 from fastattn.translation.chain import TranslatorChain
 from fastattn.translation.pipeline import Pipeline
@@ -102,7 +102,7 @@ class Translator(ModelBase):
         target_lang: str | None = None,
     ):
         super().__init__(path, precision, threads, processes, device)
-        self._resolver.own = Beside(None, source_lang, target_lang)
+        self._resolver.direction = Direction(None, source_lang, target_lang)
 
     @staticmethod
     def chain(first: Any, second: Any) -> TranslatorChain:
@@ -147,8 +147,10 @@ class Translator(ModelBase):
                 iso_code(check_text("target", target)),
                 lambda code: cls.for_languages(code, target, quality=quality, **options),
             )
-        made = [cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)]
-        return made[0] if len(made) == 1 else cls.chain(*made)
+        translators = [
+            cls(download.fetch(model), **options) for model in download.models_between(source, target, quality)
+        ]
+        return translators[0] if len(translators) == 1 else cls.chain(*translators)
 
     def _begin(self, folder: Path) -> None:
         self._models = begin_models(folder)
@@ -280,18 +282,18 @@ class Translator(ModelBase):
 
         submitted  have the plan read the texts, which takes a while
         """
-        beside = self._resolver.beside(options)
+        call_directions = self._resolver.take_directions(options)
         call = self._resolver.of_texts(options, details)
         listed = [texts] if isinstance(texts, str) else check_texts("texts", texts)
-        besides = beside_each(listed, beside)
+        directions = directions_of(listed, call_directions)
         pool = None if call.decoding.callback is not None else self._pool_for(len(listed))
         if pool is not None or submitted:
-            for text, beside_text in zip(listed, besides):
-                self._pipeline.check_text(text, beside_text)
+            for text, direction in zip(listed, directions):
+                self._pipeline.check_text(text, direction)
             scheduler = self._service.scheduler() if pool is None else pool.scheduler
-            plan = partial((pool or self._pipeline).plan_texts, listed, besides, call)
+            plan = partial((pool or self._pipeline).plan_texts, listed, directions, call)
         else:
-            documents = [self._pipeline.read_text(text, beside, call) for text, beside in zip(listed, besides)]
+            documents = [self._pipeline.read_text(text, direction, call) for text, direction in zip(listed, directions)]
             scheduler = self._service.scheduler(call.decoding)
             plan = partial(self._pipeline.plan, documents, call=call)
 
@@ -326,9 +328,9 @@ class Translator(ModelBase):
         ``target_prefix`` may be an iterable too, read in step with the texts. Lines of a file keep their ends, so that
         ``print(line, end="")`` or ``writelines`` writes the lines of the translation.
         """
-        beside = self._resolver.beside(options)
+        directions = self._resolver.take_directions(options)
         call = self._resolver.of_texts(options, details)
-        pairs = with_beside(check_several("texts", texts, "an iterable of str"), beside)
+        pairs = with_directions(check_several("texts", texts, "an iterable of str"), directions)
         if self._pool is None or call.decoding.callback is not None:
             return self._pipeline.translate_windows(pairs, call, return_exceptions)
         return self._pool.translate(self._pipeline, pairs, call, return_exceptions)
@@ -404,10 +406,11 @@ class Translator(ModelBase):
         """
         options.setdefault("beam_size", 1)
         if isinstance(source, str):
-            (beside,), begun = beside_each([source], self._resolver.beside(options)), cast(str | None, target_prefix)
+            (direction,) = directions_of([source], self._resolver.take_directions(options))
+            direction = direction._replace(target_prefix=cast(str | None, target_prefix))
             call = self._resolver.of_texts({**options, "split": split}, details=True)
             check_stream(call.decoding)
-            document = self._pipeline.read_text(source, beside._replace(target_prefix=begun), call)
+            document = self._pipeline.read_text(source, direction, call)
             return self._pipeline.stream(document.parts, document.prefixes, call.decoding, document.pair)
         decoding = self._resolver.of_tokens(options)
         check_stream(decoding)
@@ -439,10 +442,11 @@ class Translator(ModelBase):
             raise InputError("score should be given two texts, or two lists of texts")
         sources = [source] if isinstance(source, str) else check_texts("source", source)
         targets = [target] if isinstance(target, str) else check_texts("target", target)
-        besides = beside_each(sources, self._resolver.beside({"source_lang": source_lang, "target_lang": target_lang}))
-        pairs = [self._pipeline.check_text(text, beside) for text, beside in zip(sources, besides)]
+        languages = {"source_lang": source_lang, "target_lang": target_lang}
+        directions = directions_of(sources, self._resolver.take_directions(languages))
+        pairs = [self._pipeline.check_text(text, direction) for text, direction in zip(sources, directions)]
         tokens = [self._tokenizer.surrounded_tokens(text, pair) for text, pair in zip(sources, pairs)]
-        scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], besides)
+        scores = self._scored(tokens, [self._tokenizer.target_tokens(text) for text in targets], directions)
         return scores[0] if isinstance(source, str) else scores
 
     def looks(
@@ -453,8 +457,9 @@ class Translator(ModelBase):
         source_lang, target_lang: as in ``translate``. Raises InputError for decoders whose layers have no heads, such
         as recurrent ones.
         """
-        beside = self._resolver.beside({"source_lang": source_lang, "target_lang": target_lang})
-        pair = self._pipeline.check_text(text, beside_each([text], beside)[0])
+        languages = {"source_lang": source_lang, "target_lang": target_lang}
+        (direction,) = directions_of([text], self._resolver.take_directions(languages))
+        pair = self._pipeline.check_text(text, direction)
         tokenizer, vocabularies = self._tokenizer, self._tokenizer.text
         source_ids = tokenizer.source_ids(tokenizer.surrounded_tokens(text, pair))
         ids = np.array(tokenizer.target_ids(tokenizer.target_tokens(translation), pair), np.int32)
@@ -478,19 +483,19 @@ class Translator(ModelBase):
         return self._scored(sources, targets)
 
     def _scored(
-        self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]], besides: Sequence[Beside] = ()
+        self, sources: Iterable[Sequence[str]], targets: Iterable[Sequence[str]], directions: Sequence[Direction] = ()
     ) -> list[Score]:
-        listed, of_each = token_lists("sources", sources), token_lists("targets", targets)
-        if len(listed) != len(of_each):
-            raise InputError(f"score should be given as many targets as sources: {len(listed)}, not {len(of_each)}")
-        self._pipeline.check_sources(listed)
-        if pool := self._pool_for(len(listed)):
-            return without_errors(pool.scheduler.run(partial(pool.plan_scores, listed, of_each, besides)))
-        return self._service.scheduler().run(partial(self._pipeline.plan_scores, listed, of_each, besides))
+        lists = token_lists("sources", sources), token_lists("targets", targets)
+        if len(lists[0]) != len(lists[1]):
+            raise InputError(f"score should be given as many targets as sources: {len(lists[0])}, not {len(lists[1])}")
+        self._pipeline.check_sources(lists[0])
+        if pool := self._pool_for(len(lists[0])):
+            return without_errors(pool.scheduler.run(partial(pool.plan_scores, *lists, directions)))
+        return self._service.scheduler().run(partial(self._pipeline.plan_scores, *lists, directions))
 
 
-def _read(given: Any, reader: str) -> Any:
+def _read(pairs: Any, reader: str) -> Any:
     """A mapping, or that of a file."""
     from fastattn.translation import term_files
 
-    return getattr(term_files, reader)(given) if isinstance(given, str | os.PathLike) else given
+    return getattr(term_files, reader)(pairs) if isinstance(pairs, str | os.PathLike) else pairs

@@ -13,7 +13,7 @@ from fastattn.processes.choice import Sharing
 from fastattn.processes.messages import may_return
 from fastattn.processes.pool import Chunk, ProcessPool, plan_dealt, pool_scheduler, stream
 from fastattn.scheduling.request import Plan
-from fastattn.translation.calls import Beside, Score, TextCall, TokenTranslation, Translation
+from fastattn.translation.calls import Direction, Score, TextCall, TokenTranslation, Translation
 from fastattn.translation.pipeline import Pipeline
 
 may_return(Score, TokenTranslation, Translation)
@@ -44,12 +44,12 @@ class TranslationProcesses:
 
         return plan_dealt(list(map(len, columns[measured])), self._pool.count, make_chunk)
 
-    def plan_texts(self, texts: Sequence[str], besides: Sequence[Beside], call: TextCall) -> Plan:
+    def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
         """As ``Pipeline.plan``."""
-        return self._plan("texts", [texts, besides], call.split, _plain(call.decoding), call.details)
+        return self._plan("texts", [texts, directions], call.split, _plain(call.decoding), call.details)
 
     def translate(
-        self, pipeline: Pipeline, texts: Iterator[tuple[str, Beside]], call: TextCall, return_exceptions: bool
+        self, pipeline: Pipeline, texts: Iterator[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
         """As ``Pipeline.translate_windows``, which translates the few texts of a short call here."""
         few = islice(texts, self.least - 1)
@@ -64,14 +64,16 @@ class TranslationProcesses:
         """The TokenTranslation of each source, or its error."""
         return self._plan("tokens", [sources, prefixes], _plain(options))
 
-    def plan_scores(self, sources: list[list[str]], targets: list[list[str]], besides: Sequence[Beside] = ()) -> Plan:
+    def plan_scores(
+        self, sources: list[list[str]], targets: list[list[str]], directions: Sequence[Direction] = ()
+    ) -> Plan:
         """The Score of each target."""
-        return self._plan("scores", [sources, targets, besides], measured=1)
+        return self._plan("scores", [sources, targets, directions], measured=1)
 
 
-def _text_chunk(pairs: list[tuple[str, Beside]], call: TextCall) -> Chunk:
-    texts, besides = map(list, zip(*pairs))
-    return _chunk("texts", [texts, besides, call.split, _plain(call.decoding), call.details], texts)
+def _text_chunk(pairs: list[tuple[str, Direction]], call: TextCall) -> Chunk:
+    texts, directions = map(list, zip(*pairs))
+    return _chunk("texts", [texts, directions, call.split, _plain(call.decoding), call.details], texts)
 
 
 def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
