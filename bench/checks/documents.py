@@ -18,7 +18,7 @@ from fastattn import Translator, translate_document
 from fastattn.documents.forms import form_of
 from fastattn.documents.html import READ, SourceTokens
 from fastattn.errors import InputError
-from fastattn.text.kept import KEPT
+from fastattn.text.invariants import INVARIANT
 from fastattn.text.languages import likely_languages
 from fastattn.translation.calls import Translation
 
@@ -292,7 +292,7 @@ class Capitals:
 
     def translate_iter(self, texts: Iterable[str], *, details: bool = False, **options: Any) -> Iterator[Any]:
         for text in texts:
-            places = [0, *(place for match in KEPT.finditer(text) for place in match.span()), len(text)]
+            places = [0, *(place for match in INVARIANT.finditer(text) for place in match.span()), len(text)]
             parts = [text[start:end] for start, end in zip(places, places[1:])]
             said = "".join(part if number % 2 else part.upper() for number, part in enumerate(parts))
             yield Translation(said, [said], [0.0], []) if details else said
@@ -303,7 +303,7 @@ def structure(data: bytes, form: str) -> object:
     if form == "html":
         return Counter(
             (token.kind, token.name, *sorted(one for one in token.attributes.items() if one[0] not in READ))
-            for token in SourceTokens(text).found
+            for token in SourceTokens(text).tokens
             if token.kind in ("open", "close", "alone") and token.name not in SPOKEN
         )
     if form == "md":

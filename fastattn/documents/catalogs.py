@@ -39,19 +39,19 @@ def translate_po(data: bytes, name: str) -> Steps:
         raise InputError(f"{name}: not a PO file: {str(error)[:200]}") from None
     entries = [entry for entry in catalog if not entry.obsolete and (not entry.translated() or entry.fuzzy)]
     texts = [_Message(text) for entry in entries for text in (entry.msgid, entry.msgid_plural) if text]
-    answers = iter((yield [text for one in texts for text in one.texts]))
-    translations, (forms, singular) = (one.written(answers) for one in texts), _plural_forms(catalog, name)
+    answers = iter((yield [text for message in texts for text in message.texts]))
+    translations, (forms, singular) = (message.written(answers) for message in texts), _plural_forms(catalog, name)
     for entry in entries:
-        one = _like(entry.msgid, next(translations)) if entry.msgid else ""
+        single = _like(entry.msgid, next(translations)) if entry.msgid else ""
         if entry.msgid_plural:
             many = _like(entry.msgid_plural, next(translations))
             numbers = range(forms) if forms else entry.msgstr_plural or (0, 1)
             before = {} if entry.fuzzy else {int(number): text for number, text in entry.msgstr_plural.items()}
             entry.msgstr_plural = {
-                number: before.get(number) or (one if number == singular else many) for number in map(int, numbers)
+                number: before.get(number) or (single if number == singular else many) for number in map(int, numbers)
             }
         else:
-            entry.msgstr = one
+            entry.msgstr = single
         entry.flags = [flag for flag in entry.flags if flag != "fuzzy"]
     written = f"{catalog}".rstrip("\n") + "\n"
     if not re.search(r'^msgid ""\s*^msgstr', text, re.MULTILINE):
@@ -80,7 +80,7 @@ class _Message:
     def __init__(self, text: str):
         lines = [text] if any("\n" in tag for tag in _TAG.findall(text)) else text.split("\n")
         self._pages = [Page(line) for line in lines] if _TAG.search(text) else []
-        self.texts = [one for page in self._pages for one in page.texts] if self._pages else [Marked(text)]
+        self.texts = [text for page in self._pages for text in page.texts] if self._pages else [Marked(text)]
 
     def written(self, answers: Iterator[Marked]) -> str:
         """Its translation, of as many answers as it has texts."""
@@ -135,11 +135,12 @@ def translate_xliff(data: bytes, name: str) -> Steps:
     root = parsed(data, name)
     if local(root) != "xliff":
         raise InputError(f"{name}: expected XLIFF, whose first element is xliff, found {local(root)}")
-    targets = [_target_of(one) for one in root.iter() if local(one) == "source" and local(one.getparent()) in _UNITS]
-    empty = [part for one in targets if one is not None for part in _segments(one)]
-    taken = [take_text(one, _encloses) for one in empty]
-    for one, answer in zip(empty, (yield taken)):
-        give_text(one, answer)
+    sources = (element for element in root.iter() if local(element) == "source")
+    targets = [_target_of(source) for source in sources if local(source.getparent()) in _UNITS]
+    empty = [part for element in targets if element is not None for part in _segments(element)]
+    texts = [take_text(element, _encloses) for element in empty]
+    for element, answer in zip(empty, (yield texts)):
+        give_text(element, answer)
     return serialized(root)
 
 
@@ -149,7 +150,8 @@ _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))
 
 
 def _segments(target: Element) -> list[Element]:
-    return [one for one in target.iter() if local(one) == "mrk" and one.get("mtype") == "seg"] or [target]
+    segments = [mark for mark in target.iter() if local(mark) == "mrk" and mark.get("mtype") == "seg"]
+    return segments or [target]
 
 
 def _encloses(child: Element) -> bool:
@@ -161,22 +163,22 @@ def _target_of(source: Element) -> Element | None:
     """A copy of the source, or of its segments, in the target's place; None where there is or should be none."""
     unit = source.getparent()
     around = [unit, *unit.iterancestors()]
-    translate = next((one.get("translate") for one in around if one.get("translate")), "yes")
-    found = next((one for one in unit if local(one) == "target"), None)
-    state = unit.get("state", "") if found is None else found.get("state", unit.get("state", ""))
-    translated = found is not None and "".join(found.itertext()).strip() and state not in _UNTRANSLATED
+    translate = next((ancestor.get("translate") for ancestor in around if ancestor.get("translate")), "yes")
+    existing = next((child for child in unit if local(child) == "target"), None)
+    state = unit.get("state", "") if existing is None else existing.get("state", unit.get("state", ""))
+    translated = existing is not None and "".join(existing.itertext()).strip() and state not in _UNTRANSLATED
     if translate == "no" or translated:
         return None
-    segmented = next((one for one in unit if local(one) == "seg-source"), source)
+    segmented = next((child for child in unit if local(child) == "seg-source"), source)
     target = copy.deepcopy(segmented)
     target.tag, target.tail = source.tag.removesuffix("source") + "target", segmented.tail
     if unit.get("state") in _UNTRANSLATED:
         unit.set("state", "translated")
-    if found is None:
+    if existing is None:
         segmented.addnext(target)
     else:
-        target.tail = found.tail
-        target.attrib.update(found.attrib)
+        target.tail = existing.tail
+        target.attrib.update(existing.attrib)
         target.attrib.pop("state", None)
-        unit.replace(found, target)
+        unit.replace(existing, target)
     return target

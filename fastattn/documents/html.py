@@ -65,7 +65,7 @@ class SourceTokens(HTMLParser):
         else:
             self.close()
         ends = [*(begin for begin, *_ in self._begun[1:]), len(page)]
-        self.found = [
+        self.tokens = [
             SourceToken(kind, name, page[begin:end], attributes, text)
             for (begin, kind, name, attributes, text), end in zip(self._begun, ends)
             if end > begin
@@ -78,8 +78,8 @@ class SourceTokens(HTMLParser):
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
         """As browsers read them: what is no section that the parser knows is a comment."""
-        known = _SECTION.match(self.rawdata, i)
-        return super().parse_marked_section(i, report) if known else self.parse_bogus_comment(i, report)
+        section = _SECTION.match(self.rawdata, i)
+        return super().parse_marked_section(i, report) if section else self.parse_bogus_comment(i, report)
 
     def parse_endtag(self, i: int) -> int:
         """``</>``, which the parser passes over, has a place of its own."""
@@ -114,7 +114,7 @@ class Page:
         self._values: dict[int, list[tuple[int, int, int]]] = {}  # of a tag: where a value is, the number of its text
         self._held: list[SourceToken] = []  # of a sentence
         self._sentences: dict[int, list[SourceToken]] = {}  # of a text
-        tokens = SourceTokens(source).found
+        tokens = SourceTokens(source).tokens
         closers = _closers(tokens)
         at = 0
         while at < len(tokens):
@@ -139,8 +139,8 @@ class Page:
         is_field = bool(element) and element[0].name == "textarea"
         return is_field and "\n" in "".join(token.source for token in element[1:]).strip()
 
-    def _keep(self, token: SourceToken, kept: list[SourceToken]) -> None:
-        source, text = ("".join(parts) for parts in zip(*((one.source, one.text) for one in kept)))
+    def _keep(self, token: SourceToken, tokens: list[SourceToken]) -> None:
+        source, text = "".join(inner.source for inner in tokens), "".join(inner.text for inner in tokens)
         if token.name in HIDDEN - UNSEEN | WHOLE | {"textarea"}:
             self.texts.append(unread(text))
         within = SourceToken("other", "", source[len(token.source) :], {}, "")
@@ -212,13 +212,13 @@ class Page:
 
 def _values(tag: str) -> dict[str, tuple[int, int]]:
     """Where the values of a tag's attributes are, without quotes; of several of a name the first, as in browsers."""
-    found, name = dict[str, tuple[int, int]](), _TAG_NAME.match(tag)
+    spans, name = dict[str, tuple[int, int]](), _TAG_NAME.match(tag)
     at = name.end() if name else len(tag)
     while match := _ATTRIBUTE.match(tag, at):
         at = match.end()
         if match.lastindex and match.lastindex > 1:
-            found.setdefault(match[1].lower(), match.span(match.lastindex))
-    return found
+            spans.setdefault(match[1].lower(), match.span(match.lastindex))
+    return spans
 
 
 def _with_language(tag: str, language: str) -> str:
@@ -242,10 +242,10 @@ def _apart(token: SourceToken) -> Sequence[SourceToken]:
 def _joined(held: Sequence[SourceToken]) -> list[SourceToken]:
     """A sentence's tokens, those of an element without text as one, which stands for itself as a picture does."""
     closers, joined, at = partners([(token.kind, token.name) for token in held]), list[SourceToken](), 0
-    said = list(accumulate((len(token.text) + (token.kind == "kept") for token in held), initial=0))
+    lengths = list(accumulate((len(token.text) + (token.kind == "kept") for token in held), initial=0))
     while at < len(held):
         token, end = held[at], closers.get(at, at)
-        if at < end and said[at] == said[end]:
+        if at < end and lengths[at] == lengths[end]:
             parts = tuple(held[at : end + 1])
             token = SourceToken("alone", token.name, "".join(part.source for part in parts), {}, "", parts)
             at = end
@@ -262,18 +262,18 @@ def _is_protected(token: SourceToken) -> bool:
 
 def _closers(tokens: Sequence[SourceToken]) -> dict[int, int]:
     """The number of each opening tag's own closing one, whatever is not closed within."""
-    found, begun = dict[int, int](), dict[str, list[int]]()
+    closers, begun = dict[int, int](), dict[str, list[int]]()
     for number, token in enumerate(tokens):
         if token.kind == "open":
             begun.setdefault(token.name, []).append(number)
         elif token.kind == "close" and begun.get(token.name):
-            found[begun[token.name].pop()] = number
-    return found
+            closers[begun[token.name].pop()] = number
+    return closers
 
 
 def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
     """The number of the closing tag of each opening one of (kind, name) that has one."""
-    found, begun, names = dict[int, int](), list[int](), Counter[str]()
+    closers, begun, names = dict[int, int](), list[int](), Counter[str]()
     for number, (kind, name) in enumerate(tags):
         if kind == "open":
             begun.append(number)
@@ -282,8 +282,8 @@ def partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
             while tags[begun[-1]][1] != name:
                 names[tags[begun.pop()][1]] -= 1
             names[name] -= 1
-            found[begun.pop()] = number
-    return found
+            closers[begun.pop()] = number
+    return closers
 
 
 def _outer_texts(held: list[SourceToken]) -> list[str]:
@@ -300,8 +300,8 @@ def _marked(held: list[SourceToken]) -> Marked:
 
     def shown(number: int, text: str, marks: Sequence[Mark]) -> str:
         blank = (not text and number <= first) or (text.endswith(" ") and not (marks and marks[-1].start == len(text)))
-        own = re.sub(r"\s+", " ", held[number].text)
-        return own.removeprefix(" ") if blank else own
+        own_text = re.sub(r"\s+", " ", held[number].text)
+        return own_text.removeprefix(" ") if blank else own_text
 
     def what(tag: int, closer: int | None) -> tuple[SourceToken, SourceToken | None]:
         return held[tag], None if closer is None else held[closer]
@@ -314,12 +314,12 @@ def _marked(held: list[SourceToken]) -> Marked:
 
 def _charset(data: bytes) -> str:
     """The one that a page names. A name that stands there in ASCII cannot be UTF-16's: browsers take that for UTF-8."""
-    found = _CHARSET.search(data[:2048])
-    named = found[1].decode() if found else "utf-8"
+    match = _CHARSET.search(data[:2048])
+    charset = match[1].decode() if match else "utf-8"
     try:
-        return named if "<a>".encode(named) == b"<a>" else "utf-8"
+        return charset if "<a>".encode(charset) == b"<a>" else "utf-8"
     except (LookupError, UnicodeError):
-        return named  # which ``decoded`` tells
+        return charset  # which ``decoded`` tells
 
 
 def translate_html(data: bytes, name: str, language: str | None = None, charset: str = "") -> Steps:

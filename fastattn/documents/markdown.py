@@ -33,7 +33,7 @@ _DIRECTIVE = re.compile(
 SHORT = ("]", "][]")  # the end of a reference whose text is its label
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]")
 _KEPT = re.compile(rf"{_FOOTNOTE.pattern}|\$\$[^$]+\$\$|\$(?=[^\s$])[^$\n]*(?<=[^\s\\])\$(?!\d)")  # formulas too
-_ESCAPES = {one: f"\\{one}" for one in "\\`*_[]<>|"} | {"&": "&amp;"}
+_ESCAPES = {sign: f"\\{sign}" for sign in "\\`*_[]<>|"} | {"&": "&amp;"}
 # Before a note's text. Its further paragraphs are indented as a list's are, for which the parser takes it.
 _NOTE = re.compile(rf"^ {{0,3}}{_FOOTNOTE.pattern}:[ \t]+(?=\S)", re.MULTILINE)
 _DEFINITION = re.compile(r"^( {0,3}):(?=[ \t]+\S)", re.MULTILINE)  # of a list of terms, each a paragraph like a list's
@@ -92,24 +92,24 @@ class FrontValue(NamedTuple):
 
 def _front_values(page: str) -> list[FrontValue]:
     """Title and description of YAML's front matter, where they are one line."""
-    front, found = _FRONT_MATTER.match(page), list[FrontValue]()
+    front, values = _FRONT_MATTER.match(page), list[FrontValue]()
     for match in _FRONT_VALUE.finditer(front[0] if front and front[1] == "---" else ""):
         quote = match[1][0] if match[1][0] in "\"'" else ""
         start, end = match.start(1) + len(quote), match.end(1) - len(quote)
         text = page[start:end]
         text = text.replace("''", "'") if quote == "'" else re.sub(r"\\([\"\\/])", r"\1", text) if quote else text
-        found.append(FrontValue(start, end, text, quote))
-    return found
+        values.append(FrontValue(start, end, text, quote))
+    return values
 
 
 def translate_markdown(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
     """A page of Markdown: CommonMark with tables and strikethrough."""
     page = decoded(data, name)
     values = _front_values(page)
-    told = [Marked(one.text) if "front-matter" in extras else unread(one.text) for one in values]
+    front_texts = [Marked(value.text) if "front-matter" in extras else unread(value.text) for value in values]
     sentences = list(_sentences(page))
     edits: list[tuple[int, int, str]] = []
-    answers = iter((yield [*told, *(text for one in sentences for text in one.texts)]))
+    answers = iter((yield [*front_texts, *(text for sentence in sentences for text in sentence.texts)]))
     for value, answer in zip(values, answers):
         if answer.text != value.text:
             edits.append((value.start, value.end, value.written(answer.text)))
@@ -151,11 +151,11 @@ def _sentences(page: str) -> Any:
         place, begin = at, 0
         for line in token.content.split("\n"):
             forms = {line, line.replace("|", "\\|")}  # of a cell of a table
-            found, form = min((page.find(one, place) % (len(page) + 1), one) for one in forms)
-            if found == len(page):
+            start, form = min((page.find(candidate, place) % (len(page) + 1), candidate) for candidate in forms)
+            if start == len(page):
                 break
-            spans.append((begin, found, found + len(form)))
-            place, begin = found + len(form), begin + len(line) + 1
+            spans.append((begin, start, start + len(form)))
+            place, begin = start + len(form), begin + len(line) + 1
         else:
             at, pipes = place, "|" * (place - spans[0][1] > len(token.content))
             if pieces := _pieces(token.children, token.content):
@@ -179,15 +179,15 @@ def _of_paragraph(pieces: list[SourcePiece], lines: list[tuple[int, int, int]], 
         if piece.kind != "hard":
             held.append(piece)
             continue
-        end = begin + sum(len(one.source) for one in held)
+        end = begin + sum(len(item.source) for item in held)
         first, last = (bisect_right(starts, place) - 1 for place in (begin, max(begin, end - 1)))
         spans = [[start, stop] for _, start, stop in lines[first : last + 1]]
         if held:
             spans[0][0] += begin - lines[first][0]
             if piece is not last_piece:
                 spans[-1][1] = lines[last][1] + end - lines[last][0]
-            signs = escaped + "".join(one.text for one in held if one.kind == "escaped")
-            valued = [one for one in held if one.values]
+            signs = escaped + "".join(item.text for item in held if item.kind == "escaped")
+            valued = [item for item in held if item.values]
             yield MarkdownSentence(_marked(held), signs, [(start, stop) for start, stop in spans], valued)
         begin, held = end + len(piece.source), []
 
@@ -245,13 +245,13 @@ def _without_name(pieces: list[SourcePiece]) -> tuple[int, list[SourcePiece]]:
     """(the length of a footnote's name that a paragraph begins with, the pieces behind it)."""
     source = "".join(piece.source for piece in pieces)
     name = re.match(rf"{_FOOTNOTE.pattern}:[ \t]*", source)
-    length = left = name.end() if name else 0
-    while left and pieces[0].kind == "text":
+    length = remaining = name.end() if name else 0
+    while remaining and pieces[0].kind == "text":
         first, *others = pieces
-        cut = min(left, len(first.source))
+        cut = min(remaining, len(first.source))
         rest = SourcePiece("text", first.source[cut:], first.text[cut:])
-        left, pieces = left - cut, [rest, *others] if rest.source else others
-    return length - left, pieces
+        remaining, pieces = remaining - cut, [rest, *others] if rest.source else others
+    return length - remaining, pieces
 
 
 def _values(token: Any, source: str) -> tuple[tuple[int, int], ...]:
@@ -269,7 +269,7 @@ def _with_values(piece: SourcePiece, answers: Iterator[Marked]) -> str:
     for (start, end), text in reversed(list(zip(piece.values, written))):
         ends = source[end] if source[end] in "\"')" else "[]"
         label = f"[{source[start:end]}]" if source[end:] in SHORT and text != source[start:end] else ""
-        source = source[:start] + "".join(f"\\{one}" if one in ends else one for one in text) + source[end:]
+        source = source[:start] + "".join(f"\\{sign}" if sign in ends else sign for sign in text) + source[end:]
         source = source.removesuffix("[]") + label if label else source
     return source
 
@@ -305,5 +305,5 @@ def _written(answer: Marked, escaped: str, renewed: Mapping[str, str]) -> str:
             written += " " * (written.endswith("`") and sources[0].startswith("`"))  # else they would be one
             written += _LINE_END.sub(" ", sources[0])
         else:
-            written += "".join(_ESCAPES.get(one, one) if one in escaped else one for one in text)
+            written += "".join(_ESCAPES.get(sign, sign) if sign in escaped else sign for sign in text)
     return written

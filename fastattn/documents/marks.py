@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, islice, zip_longest
 from typing import Any, Literal, NamedTuple
 
-from fastattn.text.kept import KEPT
+from fastattn.text.invariants import INVARIANT
 from fastattn.text.translation import SPACELESS_SCRIPTS
 from fastattn.translation.alignment import WordLink
 
@@ -66,7 +66,7 @@ class Node:
     def __init__(self, mark: Mark, text: str, start: int = -1, end: int = -1):
         self.mark, self.text, self.start, self.end = mark, text[mark.start : mark.end], start, end
         self.inner: list[Node] = []
-        self.taken: list[tuple[int, int, Node]] = []  # where marks within stand in the translation, in order
+        self.places: list[tuple[int, int, Node]] = []  # where marks within stand in the translation, in order
 
     @property
     def keeps(self) -> bool:
@@ -77,12 +77,12 @@ class Node:
 
     def fits(self, start: int, end: int) -> bool:
         """Whether no mark within stands between start and end yet."""
-        behind = bisect_right(self.taken, start, key=lambda place: place[1])
-        return behind == len(self.taken) or self.taken[behind][0] >= end
+        behind = bisect_right(self.places, start, key=lambda place: place[1])
+        return behind == len(self.places) or self.places[behind][0] >= end
 
     def take(self, inner: "Node", start: int, end: int) -> None:
         inner.start, inner.end = start, end
-        insort(self.taken, (start, end, inner), key=lambda place: place[:2])
+        insort(self.places, (start, end, inner), key=lambda place: place[:2])
 
 
 def from_tags(
@@ -99,47 +99,48 @@ def from_tags(
     """
     closing, text, marks, around = set(closers.values()), "", list[Mark](), list[int]()
     for number, kind in enumerate(kinds):
-        own = shown(number, text, marks)
+        own_text = shown(number, text, marks)
         if number in closing:
             mark = around.pop()
             marks[mark] = marks[mark]._replace(end=len(text))
             continue
         if kind != "text":
-            end = len(text) + len(own)
-            marks.append(Mark(len(text), end, what(number, closers.get(number)), bool(own), len(around)))
+            end = len(text) + len(own_text)
+            marks.append(Mark(len(text), end, what(number, closers.get(number)), bool(own_text), len(around)))
             if number in closers:
                 around.append(len(marks) - 1)
-        text += own
+        text += own_text
     return Marked(text, tuple(marks))
 
 
-def with_kept(marked: Marked, pattern: "re.Pattern[str]" = KEPT) -> Marked:
+def with_kept(marked: Marked, pattern: "re.Pattern[str]" = INVARIANT) -> Marked:
     """``marked`` with marks around what stays untranslated, but for what other marks cut."""
     starts, ends = [mark.start for mark in marked.marks], sorted(mark.end for mark in marked.marks)
-    kept, around, at = list[Mark](), list[Mark](), 0  # around: the marks that have begun, outer ones first
+    invariants, position = list[Mark](), 0
+    around = list[Mark]()  # the marks that have begun, outer ones first
     for match in pattern.finditer(marked.text):
         start, end = match.span()
-        while at < len(starts) and starts[at] <= start:
-            while around and around[-1].end <= starts[at]:
+        while position < len(starts) and starts[position] <= start:
+            while around and around[-1].end <= starts[position]:
                 around.pop()
-            around.append(marked.marks[at])
-            at += 1
+            around.append(marked.marks[position])
+            position += 1
         while around and around[-1].end <= start:
             around.pop()
         cut = any(bisect_right(places, start) < bisect_left(places, end) for places in (starts, ends))
         if not cut and not any(mark.keeps for mark in around):
-            kept.append(Mark(start, end, None, True, len(around)))
-    kept += _signs(marked, [mark.start for mark in kept])
-    return Marked(marked.text, tuple(sorted((*marked.marks, *kept), key=lambda mark: mark.start)))
+            invariants.append(Mark(start, end, None, True, len(around)))
+    invariants += _signs(marked, [mark.start for mark in invariants])
+    return Marked(marked.text, tuple(sorted((*marked.marks, *invariants), key=lambda mark: mark.start)))
 
 
-def _signs(marked: Marked, kept: Sequence[int]) -> Iterator[Mark]:
+def _signs(marked: Marked, starts: Sequence[int]) -> Iterator[Mark]:
     """What keeps the signs of marks around signs alone, such as a permalink's; ``kept``: where other marks keep."""
     for mark, behind in zip_longest(marked.marks, marked.marks[1:]):
         text = marked.text[mark.start : mark.end]
         alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
         holds = behind is not None and behind.start < mark.end
-        if alone and not holds and bisect_left(kept, mark.start) == bisect_left(kept, mark.end):
+        if alone and not holds and bisect_left(starts, mark.start) == bisect_left(starts, mark.end):
             yield Mark(mark.start, mark.end, None, True, mark.depth + 1)
 
 
@@ -157,39 +158,40 @@ def keeps(marked: Marked, answer: Marked) -> bool:
     """Whether a translation has what stands for itself in its text as often as that, and nothing else of the kind."""
     if answer == marked:
         return True
-    kept = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
-    wanted, found = Counter(filter(KEPT.fullmatch, kept)), Counter(KEPT.findall(answer.text))
-    if wanted != Counter(KEPT.findall(marked.text)):  # some stays with no mark, or stands at another
-        wanted, found = (Counter({own: text.count(own) for own in wanted}) for text in (marked.text, answer.text))
-    return wanted == found
+    texts = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
+    expected, actual = Counter(filter(INVARIANT.fullmatch, texts)), Counter(INVARIANT.findall(answer.text))
+    if expected != Counter(INVARIANT.findall(marked.text)):  # some stays with no mark, or stands at another
+        counts = ({each: text.count(each) for each in expected} for text in (marked.text, answer.text))
+        expected, actual = map(Counter, counts)
+    return expected == actual
 
 
 def repeats(marked: Marked, answer: Marked) -> bool:
     """Whether a translation has a name that is kept, such as code, once more than its text, a part of a directive, or
     marks of several letters each within others that stand beside them there.
     """
-    kept = [marked.text[mark.start : mark.end].lower() for mark in marked.marks if mark.keeps and mark.what is not None]
-    names = {text for text in kept if len(text) >= LEAST_NAME and any(map(str.isalpha, text))}
+    texts = map(str.lower, _form_texts(marked))
+    names = {text for text in texts if len(text) >= LEAST_NAME and any(map(str.isalpha, text))}
     before, after = marked.text.lower(), answer.text.lower()
     if any(after.count(name) > before.count(name) for name in names):
         return True
-    if "{" in answer.text and KEPT.sub("", answer.text).count("{") > KEPT.sub("", marked.text).count("{"):
+    if "{" in answer.text and INVARIANT.sub("", answer.text).count("{") > INVARIANT.sub("", marked.text).count("{"):
         return True
     lengths = {id(mark.what): mark.end - mark.start for mark in marked.marks}
-    outer, moved = _outer_marks(marked), _outer_marks(answer)
-    within = (what for what in outer if moved.get(what, outer[what]) != outer[what])
-    return any(min(lengths[what], lengths.get(moved[what], 0)) >= LEAST_PIECE for what in within)
+    outer_before, outer_after = _outer_marks(marked), _outer_marks(answer)
+    within = (what for what in outer_before if outer_after.get(what, outer_before[what]) != outer_before[what])
+    return any(min(lengths[what], lengths.get(outer_after[what], 0)) >= LEAST_PIECE for what in within)
 
 
 def _outer_marks(marked: Marked) -> dict[int, int]:
     """What a mark has, where no other has it -> what the mark around it has, 0 for none."""
-    found, around, count = dict[int, int](), list[int](), Counter(id(mark.what) for mark in marked.marks)
+    outer, enclosing, count = dict[int, int](), list[int](), Counter(id(mark.what) for mark in marked.marks)
     for mark in marked.marks:
-        del around[mark.depth :]
+        del enclosing[mark.depth :]
         if count[id(mark.what)] == 1:
-            found[id(mark.what)] = around[-1] if around else 0
-        around.append(id(mark.what))
-    return found
+            outer[id(mark.what)] = enclosing[-1] if enclosing else 0
+        enclosing.append(id(mark.what))
+    return outer
 
 
 def unread(text: str) -> Marked:
@@ -197,11 +199,15 @@ def unread(text: str) -> Marked:
     return Marked(text, (Mark(0, len(text), ("", "", ""), True),) if text else ())
 
 
+def _form_texts(marked: Marked) -> list[str]:
+    """What a form keeps of a text, such as code, beside what stands for itself in any language."""
+    return [marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None]
+
+
 def kept_characters(marked: Marked) -> int:
     """How many characters, without blanks, a form keeps of a text beside what stands for itself in any language."""
-    kept = [marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None]
-    left = [KEPT.sub("", text) for text in kept]
-    return sum(len("".join(text.split())) for text in left if any(map(str.isalpha, text)))
+    remainders = [INVARIANT.sub("", text) for text in _form_texts(marked)]
+    return sum(len("".join(text.split())) for text in remainders if any(map(str.isalpha, text)))
 
 
 def stripped(marked: Marked) -> tuple[str, Marked, str]:
@@ -212,11 +218,11 @@ def stripped(marked: Marked) -> tuple[str, Marked, str]:
     places = [mark.start for mark in marked.marks if mark.start == mark.end]
     begin = min(len(marked.text) - len(marked.text.lstrip()), *places, len(marked.text))
     text = marked.text[begin : max(begin, len(marked.text.rstrip()), *places)]
-    moved = [
+    shifted = [
         mark._replace(start=min(max(0, mark.start - begin), len(text)), end=min(max(0, mark.end - begin), len(text)))
         for mark in marked.marks
     ]
-    return marked.text[:begin], Marked(text, tuple(moved)), marked.text[begin + len(text) :]
+    return marked.text[:begin], Marked(text, tuple(shifted)), marked.text[begin + len(text) :]
 
 
 def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:
@@ -228,8 +234,7 @@ def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:
     for number, mark in enumerate((*marked.marks, None)):
         if mark is None or (mark.depth == 0 and ends(mark.what)):
             end = len(marked.text) if mark is None else mark.start
-            moved = (one._replace(start=one.start - at, end=one.end - at) for one in marked.marks[first:number])
-            parts.append(Marked(marked.text[at:end], tuple(moved)))
+            parts.append(Marked(marked.text[at:end], tuple(_shifted(marked.marks[first:number], -at))))
             parts += [] if mark is None else [Marked("", (mark._replace(start=0, end=0),))]
             first, at = number + 1, end
     return parts
@@ -239,12 +244,16 @@ def joined(parts: Iterable[Marked]) -> Marked:
     """One text of several."""
     text, marks = "", list[Mark]()
     for part in parts:
-        marks += (one._replace(start=one.start + len(text), end=one.end + len(text)) for one in part.marks)
+        marks += _shifted(part.marks, len(text))
         text += part.text
     return Marked(text, tuple(marks))
 
 
-def moved(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked:
+def _shifted(marks: Iterable[Mark], offset: int) -> Iterator[Mark]:
+    return (mark._replace(start=mark.start + offset, end=mark.end + offset) for mark in marks)
+
+
+def project_marks(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked:
     """The translation of a marked text with its marks; without links words are taken to stay in order."""
     if not marked.marks or translation == marked.text:
         return Marked(translation, marked.marks)
@@ -259,10 +268,10 @@ def moved(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked
         del path[mark.depth + 1 :]
         path.append(Node(mark, marked.text))
         path[-2].inner.append(path[-1])
-    return Moving(marked.text, translation).written(root, words)
+    return MarkProjection(marked.text, translation).written(root, words)
 
 
-class Moving:
+class MarkProjection:
     """A text's marks on their way to its translation."""
 
     def __init__(self, source: str, translation: str):
@@ -275,7 +284,7 @@ class Moving:
             return Marked(self._translation[node.start : node.end])
         self._place(node, words)
         text, marks, at, begins = "", list[Mark](), node.start, [word.target[0] for word in words]
-        for inner in sorted(node.inner, key=lambda one: (one.start, one.end)):
+        for inner in sorted(node.inner, key=lambda child: (child.start, child.end)):
             text += self._translation[at : inner.start]
             at, stands = inner.end, inner.start == inner.end
             blank_behind = self._source.startswith(" ", inner.mark.end)
@@ -292,19 +301,19 @@ class Moving:
             begin = len(text)
             text += within.text
             marks.append(Mark(begin, len(text), inner.mark.what, inner.mark.keeps, depth))
-            marks += [mark._replace(start=begin + mark.start, end=begin + mark.end) for mark in within.marks]
+            marks += _shifted(within.marks, begin)
             text += " " * (lacks and blank_behind)
         return Marked(text + self._translation[at : node.end], tuple(marks))
 
     def _place(self, node: Node, words: Sequence[WordLink]) -> None:
         """Give each of the marks within a node a place; none overlaps another."""
-        kept = [one for one in node.inner if one.keeps and one.text.strip()]
-        for inner in sorted(kept, key=lambda one: -len(one.text)):  # a longer one may hold a shorter
+        invariants = [inner for inner in node.inner if inner.keeps and inner.text.strip()]
+        for inner in sorted(invariants, key=lambda inner: -len(inner.text)):  # a longer one may hold a shorter
             self._find_kept(inner, node, words)
-        whole, words = words, self._place_within_words(node, words)
+        all_words, words = words, self._place_within_words(node, words)
         owners = self._owners(words, node)
         runs = dict[int, list[list[WordLink]]]()
-        for owner, run in groupby(zip(owners, words), key=lambda one: id(one[0])):
+        for owner, run in groupby(zip(owners, words), key=lambda pair: id(pair[0])):
             runs.setdefault(owner, []).append([word for _, word in run])
         for inner in node.inner:
             if inner.start >= 0 or inner.mark.start == inner.mark.end:
@@ -315,7 +324,7 @@ class Moving:
             elif mine := runs.get(id(inner)):
                 self._take(inner, max(mine, key=lambda run: run[-1].target[1] - run[0].target[0]), node)
         self._share(node, owners, words)
-        behind = self._behind(node, whole)
+        behind = self._behind(node, all_words)
         free = [word.target for word, owner in zip(words, owners) if owner is None]
         for inner in node.inner:
             if inner.start < 0:
@@ -334,8 +343,8 @@ class Moving:
         ends = list(accumulate((words[number].source[1] for number in ordered), max))
         for inner in node.inner:
             start, end = inner.mark.start, inner.mark.end
-            beside = self._source[max(0, start - 1) : start] + self._source[end : end + 1]  # letters or signs
-            if inner.start >= 0 or not inner.text.strip() or any(map(str.isalpha, inner.text)) or not beside.strip():
+            around = self._source[max(0, start - 1) : start] + self._source[end : end + 1]  # letters or signs
+            if inner.start >= 0 or not inner.text.strip() or any(map(str.isalpha, inner.text)) or not around.strip():
                 continue
             at = bisect_left(ends, start)
             while at < len(ordered) and inner.start < 0 and words[ordered[at]].source[0] <= end:
@@ -361,14 +370,14 @@ class Moving:
         hosts = [(word, owner) for owner, word in zip(owners, words) if owner is not None and not owner.mark.keeps]
         hosts.sort(key=lambda host: host[0].source)
         ends = [word.source[1] for word, _ in hosts]
-        left = list[Node]()
+        remaining = list[Node]()
         for inner in node.inner:
             at = bisect_right(ends, inner.mark.start)
             if inner.start < 0 and at < len(hosts) and _common(inner.mark, hosts[at][0]) > 0:
                 hosts[at][1].inner.append(inner)
             else:
-                left.append(inner)
-        node.inner = left
+                remaining.append(inner)
+        node.inner = remaining
 
     def _find_kept(self, inner: Node, node: Node, words: Sequence[WordLink]) -> None:
         """Place what is kept where the translation has it, in other cases if need be: the next that is not taken.
@@ -398,12 +407,12 @@ class Moving:
             return
         text = text if as_written else text.lower()
         signs = "-" if text.isalpha() else ""
-        while (found := within.find(text, start, end)) >= 0:
-            last = found + len(text)
-            ends = (within[max(0, found - 1) : found], text[0]), (within[last : last + 1], text[-1])
+        while (position := within.find(text, start, end)) >= 0:
+            last = position + len(text)
+            ends = (within[max(0, position - 1) : position], text[0]), (within[last : last + 1], text[-1])
             if not any(inner.isalnum() and (outer.isalnum() or outer in ("_", *signs)) for outer, inner in ends):
-                yield found
-            start = found + 1
+                yield position
+            start = position + 1
 
     @staticmethod
     def _looks(mark: Mark, start: int, end: int, words: Sequence[WordLink]) -> bool:
@@ -417,13 +426,13 @@ class Moving:
     def _owners(words: Sequence[WordLink], node: Node) -> list[Node | None]:
         """The mark within a node that has each translated word."""
         starts, ends = ([inner.mark[end] for inner in node.inner] for end in (0, 1))  # siblings follow each other
-        places = [end for _, end, _ in node.taken]
+        places = [end for _, end, _ in node.places]
         owners = list[Node | None]()
         for word in words:
             source, target = word.source, word.target
             at = bisect_right(places, target[0])
-            if at < len(places) and node.taken[at][0] < target[1]:
-                owners.append(node.taken[at][2])
+            if at < len(places) and node.places[at][0] < target[1]:
+                owners.append(node.places[at][2])
                 continue
             first, behind = bisect_right(ends, source[0]), bisect_left(starts, source[1])
             shares = [(_common(inner.mark, word), inner) for inner in node.inner[first:behind] if inner.start < 0]
@@ -440,8 +449,9 @@ class Moving:
                 return
             run = run[alike[0] : alike[-1] + 1] if alike else run[: len(text.split())]
         else:
-            said = [n for n, word in enumerate(run) if any(map(str.isalnum, self._translation[slice(*word.target)]))]
-            run = run[said[0] : said[-1] + 1] if said else run  # a comma at an end may look at the next word
+            texts = [self._translation[slice(*word.target)] for word in run]
+            lettered = [number for number, text in enumerate(texts) if any(map(str.isalnum, text))]
+            run = run[lettered[0] : lettered[-1] + 1] if lettered else run  # a comma may look at the next word
         start, end = run[0].target[0], run[-1].target[1]
         while not text[0].isalnum() and start > node.start and _is_sign(self._translation[start - 1]):
             start -= 1
@@ -449,24 +459,25 @@ class Moving:
             end += 1
         inner.start, inner.end = start, end
 
-    def _is_part(self, word: WordLink, kept: str) -> bool:
+    def _is_part(self, word: WordLink, text: str) -> bool:
         """Whether a translated word is a piece of what is kept, or stands for it without being a word."""
         letters = "".join(filter(str.isalnum, self._translation[slice(*word.target)])).lower()
-        return letters in "".join(filter(str.isalnum, kept)).lower() if letters else not any(map(str.isalnum, kept))
+        return letters in "".join(filter(str.isalnum, text)).lower() if letters else not any(map(str.isalnum, text))
 
     @staticmethod
     def _behind(node: Node, words: Sequence[WordLink]) -> Callable[[Mark], int]:
         """mark -> the place behind what stands before it, in no other mark."""
         ordered = sorted(words, key=lambda word: word.source[1])
         ends = [word.source[1] for word in ordered]
-        placed = sorted(((one.start, one.end) for one in node.inner if one.start >= 0), key=lambda place: place[1])
+        spans = ((inner.start, inner.end) for inner in node.inner if inner.start >= 0)
+        placed = sorted(spans, key=lambda span: span[1])
 
         def place(mark: Mark) -> int:
             if mark.start >= node.mark.end:
                 return node.end
             last = bisect_right(ends, mark.start)
             at = ordered[bisect_left(ends, ends[last - 1])].target[1] if last else node.start
-            after = bisect_right(placed, at, key=lambda one: one[1])
+            after = bisect_right(placed, at, key=lambda span: span[1])
             return placed[after][1] if after < len(placed) and placed[after][0] < at else at
 
         return place

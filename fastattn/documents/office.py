@@ -83,16 +83,16 @@ def translate_epub(data: bytes, name: str, language: str | None = None) -> Steps
     return _archive(data, name, "META-INF/container.xml", readers)
 
 
-def _archive(data: bytes, name: str, wanted: str, readers: Readers) -> Steps:
+def _archive(data: bytes, name: str, required: str, readers: Readers) -> Steps:
     written = io.BytesIO()
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(written, "w") as made:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(written, "w") as output:
             parts = archive.infolist()
-            if wanted not in archive.namelist():
-                raise InputError(f"{name}: expected a part {wanted}, which it does not have")
+            if required not in archive.namelist():
+                raise InputError(f"{name}: expected a part {required}, which it does not have")
             if sum(part.file_size for part in parts) > LARGEST:
                 raise InputError(f"{name}: unpacked it is larger than {LARGEST:,} bytes")
-            outside = next((one.filename for one in parts if _leaves(one.filename)), None)
+            outside = next((part.filename for part in parts if _leaves(part.filename)), None)
             if outside is not None:
                 raise InputError(f"{name}: has a part {outside!r}, which is outside its folder")
             for part in parts:
@@ -100,7 +100,7 @@ def _archive(data: bytes, name: str, wanted: str, readers: Readers) -> Steps:
                 read, content = next(forms, None), archive.read(part)
                 if read is not None:
                     content = yield from read(content, f"{name}, {part.filename}")
-                made.writestr(part, content)
+                output.writestr(part, content)
     except (zipfile.BadZipFile, zlib.error, LZMAError, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise InputError(f"{name}: cannot be unpacked: {error}") from None
     return written.getvalue()
@@ -114,7 +114,7 @@ def _leaves(part: str) -> bool:
 
 def _open_part(data: bytes, name: str, comments: bool) -> Steps:
     root = parsed(data, name)
-    without = [] if comments else [one for one in root.iter() if local(one) == "annotation"]
+    without = [] if comments else [element for element in root.iter() if local(element) == "annotation"]
     return (yield from _elements(root, OPEN_TEXTS, OPEN_ENCLOSES, without))
 
 
@@ -127,17 +127,17 @@ def _elements(root: Element, texts: frozenset[str], encloses: frozenset[str], wi
 
     without  elements in which they stay
     """
-    stay = {id(inner): inner for one in without for inner in one.iter()}
-    found = [one for one in root.iter() if local(one) in texts and id(one) not in stay][::-1]
-    parts, kept = list[list[Marked]](), list[Marked]()
-    for one in found:
-        text = take_text(one, lambda child: local(child) in encloses, _shows_blank)
+    stay = {id(inner): inner for element in without for inner in element.iter()}
+    elements = [element for element in root.iter() if local(element) in texts and id(element) not in stay][::-1]
+    parts, untranslated = list[list[Marked]](), list[Marked]()
+    for element in elements:
+        text = take_text(element, lambda child: local(child) in encloses, _shows_blank)
         alone = [mark.what for mark in text.marks if local(mark.what) not in encloses]
-        kept += [unread("".join(_said(inner))) for inner in alone]
+        untranslated += [unread("".join(_said(inner))) for inner in alone]
         parts.append(split_at(text, lambda child: local(child) in OPEN_BREAKS))
-    answers = iter((yield [part for each in parts for part in each] + kept))
-    for one, each in zip(found, parts):
-        give_text(one, joined(islice(answers, len(each))))
+    answers = iter((yield [part for element_parts in parts for part in element_parts] + untranslated))
+    for element, element_parts in zip(elements, parts):
+        give_text(element, joined(islice(answers, len(element_parts))))
     return serialized(root)
 
 
@@ -148,25 +148,25 @@ def _shows_blank(element: Element, depth: int) -> bool:
 
 def _said(element: Element) -> Iterator[str]:
     """What stands in an element, but for who says it and when."""
-    for one in element.iter():
-        if local(one) not in ("", "creator", "date"):
-            yield one.text or ""
-        yield (one.tail or "") if one is not element else ""
+    for inner in element.iter():
+        if local(inner) not in ("", "creator", "date"):
+            yield inner.text or ""
+        yield (inner.tail or "") if inner is not element else ""
 
 
 def _unread_part(data: bytes, name: str) -> Steps:
-    yield [unread(" ".join(one.text or "" for one in parsed(data, name).iter(WORD + "t")))]
+    yield [unread(" ".join(run.text or "" for run in parsed(data, name).iter(WORD + "t")))]
     return data
 
 
 def _word_part(data: bytes, name: str) -> Steps:
     root = parsed(data, name)
-    described = [(one, key) for one in root.iter(*READ) for key in READ[one.tag] if one.get(key)]
-    for (one, key), answer in zip(described, (yield [Marked(one.get(key)) for one, key in described])):
-        one.set(key, answer.text)
-    paragraphs = [Paragraph(one) for one in list(root.iter(WORD + "p"))[::-1]]
-    kept = [unread(text) for one in paragraphs for text in one.kept]
-    answers = iter((yield [*(text for one in paragraphs for text in one.texts), *kept]))
+    described = [(element, key) for element in root.iter(*READ) for key in READ[element.tag] if element.get(key)]
+    for (element, key), answer in zip(described, (yield [Marked(element.get(key)) for element, key in described])):
+        element.set(key, answer.text)
+    paragraphs = [Paragraph(element) for element in list(root.iter(WORD + "p"))[::-1]]
+    untranslated = [unread(text) for paragraph in paragraphs for text in paragraph.untranslated]
+    answers = iter((yield [*(text for paragraph in paragraphs for text in paragraph.texts), *untranslated]))
     for paragraph in paragraphs:
         paragraph.write(answers)
     return serialized(root)
@@ -175,9 +175,9 @@ def _word_part(data: bytes, name: str) -> Steps:
 def _drawing_part(data: bytes, name: str) -> Steps:
     """A chart's or a diagram's titles and labels."""
     root = parsed(data, name)
-    found = list(root.iter(DRAWING + "t"))
-    for one, answer in zip(found, (yield [Marked(one.text or "") for one in found])):
-        one.text = answer.text
+    labels = list(root.iter(DRAWING + "t"))
+    for label, answer in zip(labels, (yield [Marked(label.text or "") for label in labels])):
+        label.text = answer.text
     return serialized(root)
 
 
@@ -187,11 +187,11 @@ def _properties_part(data: bytes, name: str, language: str | None = None) -> Ste
     A description with tags, as books have, is read as HTML.
     """
     root = parsed(data, name)
-    for one in root.iter(DUBLIN + "language") if language else ():
-        one.text = language
-    with_tags = [one for one in root.iter(DUBLIN + "description") if "</" in (one.text or "")]
-    for one in with_tags:
-        one.text = (yield from translate_html(one.text.encode(), name, charset="utf-8")).decode()
+    for element in root.iter(DUBLIN + "language") if language else ():
+        element.text = language
+    with_tags = [element for element in root.iter(DUBLIN + "description") if "</" in (element.text or "")]
+    for element in with_tags:
+        element.text = (yield from translate_html(element.text.encode(), name, charset="utf-8")).decode()
     return (yield from _elements(root, PROPERTIES, frozenset(), with_tags))
 
 
@@ -214,10 +214,10 @@ class Paragraph:
         self._usual = lengths.most_common(1)[0][0] if lengths else b""
         self._sample = next((run for run in runs if _format_of(run) == self._usual), None)
         self.texts: list[Marked] = []
-        self.kept: list[str] = []  # what stands in elements that stay, such as ruby
+        self.untranslated: list[str] = []  # what stands in elements that stay, such as ruby
         self._parts: list[Element] = []  # what stands between the texts; None: a text
         held: list[Element] = []
-        for child in [one for one in element if one.tag != WORD + "pPr"]:
+        for child in [child for child in element if child.tag != WORD + "pPr"]:
             element.remove(child)
             if _breaks(child):
                 self._end_text(held)
@@ -247,11 +247,11 @@ class Paragraph:
         def take(children: list[Element], depth: int) -> None:
             nonlocal text
             for child in children:
-                said = _text_of(child)
-                if said is not None and _format_of(child) == self._usual:
-                    text += said
+                run_text = _text_of(child)
+                if run_text is not None and _format_of(child) == self._usual:
+                    text += run_text
                     continue
-                if said is None or not self._goes_on(marks, child, len(text), depth):
+                if run_text is None or not self._goes_on(marks, child, len(text), depth):
                     marks.append(Mark(len(text), len(text), child, depth=depth))
                 number = len(marks) - 1
                 if child.tag in WORD_ENCLOSES:
@@ -259,11 +259,11 @@ class Paragraph:
                     inner = list(within)
                     within[:] = []
                     take(inner, depth + 1)
-                elif said is None:
-                    self.kept.append(" ".join(one.text or "" for one in child.iter(WORD + "t")))
+                elif run_text is None:
+                    self.untranslated.append(" ".join(inner.text or "" for inner in child.iter(WORD + "t")))
                     text += " " if _breaks(child) else ""
                     continue
-                text += said or ""
+                text += run_text or ""
                 marks[number] = marks[number]._replace(end=len(text))
 
         take(held, 0)
@@ -330,8 +330,8 @@ def _gather_fields(parent: Element) -> None:
     """Put each field that has a result, and begins and ends among the same siblings, into an element FIELD."""
     begun = list[list[Element]]()  # of each field that has begun: its beginning, what separates its result
     for run in list(parent):
-        found = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
-        end = None if found is None else found.get(WORD + "fldCharType")
+        field_char = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
+        end = None if field_char is None else field_char.get(WORD + "fldCharType")
         if run.tag in WORD_ENCLOSES:
             _gather_fields(_inside(run))
         elif end == "begin":
@@ -377,22 +377,22 @@ def _breaks(run: Element) -> bool:
 
 def _text_of(run: Element) -> str | None:
     """What a run says; None for what is no run of text alone."""
-    said = [child for child in run if child.tag in SPOKEN] if run.tag == WORD + "r" else []
-    if not said or any(child.tag not in SPOKEN and child.tag not in UNSPOKEN for child in run):
+    parts = [child for child in run if child.tag in SPOKEN] if run.tag == WORD + "r" else []
+    if not parts or any(child.tag not in SPOKEN and child.tag not in UNSPOKEN for child in run):
         return None
-    return "".join(SPOKEN[child.tag] or child.text or "" for child in said)
+    return "".join(SPOKEN[child.tag] or child.text or "" for child in parts)
 
 
 def _format_of(run: Element) -> bytes:
     from lxml import etree
 
-    found = run.find(WORD + "rPr")
+    properties = run.find(WORD + "rPr")
     # exclusive: the namespaces of what is around a run are not its format
-    return b"" if found is None else bytes(etree.tostring(found, method="c14n", exclusive=True))
+    return b"" if properties is None else bytes(etree.tostring(properties, method="c14n", exclusive=True))
 
 
 def _set_text(run: Element, text: str) -> None:
-    for child in [one for one in run if one.tag in SPOKEN]:
+    for child in [child for child in run if child.tag in SPOKEN]:
         run.remove(child)
     written = run.makeelement(WORD + "t", {SPACE: "preserve"})
     written.text = text

@@ -27,10 +27,10 @@ def translate_table(data: bytes, name: str, fields: Sequence[str], delimiter: st
     All else stays as it is written.
     """
     page = decoded(data, name)
-    numbered = bool(fields) and all(one.isdecimal() for one in fields)
+    numbered = bool(fields) and all(field.isdecimal() for field in fields)
     delimiter, rows = _rows(page, delimiter, () if numbered else fields, name)
     head = [cell.text for cell in rows[0]] if rows else []
-    columns = dict.fromkeys(_column(one, head, numbered, name) for one in fields)
+    columns = dict.fromkeys(_column(field, head, numbered, name) for field in fields)
     cells = [row[column] for row in rows[not numbered :] for column in columns if column < len(row)]
     answers = yield [Marked(cell.text) for cell in cells]
     edits = [
@@ -55,13 +55,13 @@ def _rows(page: str, delimiter: str, names: Sequence[str], name: str) -> tuple[s
 
     names  of columns, by which it is told; without them by rows that all have one cell, or all have as many
     """
-    for one in (delimiter, *(";" * (delimiter == ","))):
+    for candidate in (delimiter, *(";" * (delimiter == ","))):
         with suppress(InputError):
-            rows = list(_cells(page, one, name))
+            rows = list(_cells(page, candidate, name))
             lengths = {len(row) for row in rows}
             named = rows and {*names} <= {cell.text for cell in rows[0]}
             if named if names else len(lengths) == 1 and lengths != {1}:
-                return one, rows
+                return candidate, rows
     return delimiter, list(_cells(page, delimiter, name))
 
 
@@ -139,7 +139,7 @@ def _texts_at(record: Any, field: str, *path: str) -> list[tuple[Path, str]]:
     if rest:
         return _texts_at(value, rest, *path, first)
     if isinstance(value, list):
-        return [((*path, first, number), one) for number, one in enumerate(value) if isinstance(one, str)]
+        return [((*path, first, number), item) for number, item in enumerate(value) if isinstance(item, str)]
     return [((*path, first), value)] if isinstance(value, str) else []
 
 

@@ -59,10 +59,10 @@ def in_lines(text: str, lengths: Sequence[int], not_first: "re.Pattern[str]" = r
     if any(map(is_spaceless, text)):
         places = sorted({*places, *range(1, len(text))})
     for share in list(accumulate(lengths))[:-1]:
-        wanted = round(len(text) * share / total)
-        nearest = bisect_left(places, wanted, bisect_right(places, at))
-        around = [place for place in places[max(0, nearest - 1) : nearest + 1] if place > at]
-        end = min(around, key=lambda place: abs(place - wanted), default=len(text))
+        ideal = round(len(text) * share / total)
+        nearest = bisect_left(places, ideal, bisect_right(places, at))
+        candidates = [place for place in places[max(0, nearest - 1) : nearest + 1] if place > at]
+        end = min(candidates, key=lambda place: abs(place - ideal), default=len(text))
         lines.append(text[at:end].rstrip())
         at = end
     return [*lines, text[at:]]

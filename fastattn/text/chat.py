@@ -46,7 +46,7 @@ class ChatTemplate:
         Raises InputError for other messages and where the template refuses them, CheckpointError for a template that
         fails, or that does too much.
         """
-        given = {
+        context = {
             **self._special_tokens,
             "tools": None,
             "documents": None,
@@ -55,18 +55,18 @@ class ChatTemplate:
             "add_generation_prompt": check_bool("add_generation_prompt", add_generation_prompt),
         }
         try:
-            plain = {name: _plain(value, name) for name, value in given.items()}
+            plain = {name: _plain(value, name) for name, value in context.items()}
         except RecursionError:
             raise InputError("messages and variables are nested too deeply") from None
-        bare = [{name: item for name, item in one.items() if item is not None} for one in plain["messages"]]
+        bare = [{name: item for name, item in message.items() if item is not None} for message in plain["messages"]]
         for listed in (bare, plain["messages"])[: 1 + (bare != plain["messages"])]:
             try:
                 return self._template.render(plain | {"messages": listed})
             except self._refused as error:
                 raise InputError(f"the chat template refuses these messages: {_shortened(error)}") from None
             except Exception as error:  # noqa: BLE001 - whatever the template's expressions raise
-                failed = error
-        raise _failure(failed)
+                failure = error
+        raise _failure(failure)
 
 
 def checked_messages(messages: Any) -> list[dict[str, Any]]:
@@ -74,11 +74,11 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = []
     for number, message in enumerate(check_several("messages", messages, "a list of messages")):
         if not isinstance(message, Mapping):
-            wanted = '{"role": ..., "content": ...}'
-            raise InputError(f"messages should hold {wanted}, number {number} is {described(message)}")
-        kept = {name: item for name, item in message.items() if item is not None or name == "content"}
-        thought = next((kept[name] for name in REASONING if name in kept), None)
-        listed.append(kept if thought is None else {"thinking": thought, **kept, "reasoning_content": thought})
+            form = '{"role": ..., "content": ...}'
+            raise InputError(f"messages should hold {form}, number {number} is {described(message)}")
+        items = {name: item for name, item in message.items() if item is not None or name == "content"}
+        reasoning = next((items[name] for name in REASONING if name in items), None)
+        listed.append(items if reasoning is None else {"thinking": reasoning, **items, "reasoning_content": reasoning})
         role, content = (listed[-1].get(name) for name in ("role", "content"))
         if not isinstance(role, str):
             raise InputError(f'message {number} should have a str as "role", got {described(role)}')

@@ -23,7 +23,7 @@ WIDER = {
     "oneOf not fully supported": "oneOf is followed as anyOf",
     'Unimplemented keys: ["uniqueItems"]': "uniqueItems is not followed",
 }
-KEPT = 8  # compiled grammars
+MOST_COMPILED = 8  # compiled grammars
 LONGEST = 1 << 16  # characters of a schema: names as many as that holds take two seconds to compile, at worst
 
 
@@ -32,7 +32,7 @@ class Constraints:
 
     def __init__(self, tokenizer_json: bytes, vocabulary: int):
         self._tokenizer_json, self._vocabulary = tokenizer_json, vocabulary
-        self._tokens, self._compiled = lru_cache(1)(self._read_tokens), lru_cache(KEPT)(self._compile)
+        self._tokens, self._compiled = lru_cache(1)(self._read_tokens), lru_cache(MOST_COMPILED)(self._compile)
 
     def constraint(self, regex: Any, json_schema: Any, end_ids: Sequence[int]) -> "Constraint | None":
         """That of a call, of which ``end_ids`` end the answers; None without any.
@@ -53,13 +53,13 @@ class Constraints:
         try:
             import llguidance
         except ImportError as error:
-            needed = "regex and json_schema need the extra: pip install 'fastattn[constrain]'"
-            raise FastattnError(f"{needed} ({error})") from None
+            install = "regex and json_schema need the extra: pip install 'fastattn[constrain]'"
+            raise FastattnError(f"{install} ({error})") from None
         text = self._tokenizer_json.decode()
         try:
-            whole = llguidance.LLTokenizer(text, eos_token=list(end_ids))
+            tokenizer = llguidance.LLTokenizer(text, eos_token=list(end_ids))
             # with ids that the tokenizer lacks, which no grammar allows
-            return llguidance, llguidance.LLTokenizer(text, max(whole.vocab_size, self._vocabulary), list(end_ids))
+            return llguidance, llguidance.LLTokenizer(text, max(tokenizer.vocab_size, self._vocabulary), list(end_ids))
         except ValueError as error:
             raise InputError(f"this tokenizer cannot be constrained: {_first_line(error)}") from None
 
@@ -79,9 +79,9 @@ class Constraints:
             if wider is None and '"lenient"' not in str(schema):  # of the schema's own "x-guidance"
                 raise InputError(f"{name}: {_first_line(remark)}")
             warn(f"{name}: {wider or _first_line(remark)}")
-        made = Constraint(name, matcher, self._vocabulary)
-        made().allowed([])  # what nothing matches shows here
-        return made
+        constraint = Constraint(name, matcher, self._vocabulary)
+        constraint().allowed([])  # what nothing matches shows here
+        return constraint
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,17 @@ class Matcher:
 
         Raises InputError for a grammar that takes too much, or that nothing matches.
         """
-        known = len(commonprefix([self._ids, ids]))
-        if known < len(self._ids):
-            self._matcher.rollback(len(self._ids) - known)
-        taken = known + self._matcher.try_consume_tokens(ids[known:])
-        self._ids = ids[:taken]
-        if taken < len(ids) and not self._matcher.is_error():
+        common = len(commonprefix([self._ids, ids]))
+        if common < len(self._ids):
+            self._matcher.rollback(len(self._ids) - common)
+        count = common + self._matcher.try_consume_tokens(ids[common:])
+        self._ids = ids[:count]
+        if count < len(ids) and not self._matcher.is_error():
             return np.zeros(self._vocabulary, bool)
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():
-            found = _first_line(self._matcher.get_error())
-            raise InputError(f"{self._name}: {'no text matches it' if found.startswith('NoExtension') else found}")
+            reason = _first_line(self._matcher.get_error())
+            raise InputError(f"{self._name}: {'no text matches it' if reason.startswith('NoExtension') else reason}")
         return np.unpackbits(mask, count=self._vocabulary, bitorder="little").view(bool)
 
 

@@ -25,7 +25,7 @@ BATCH = 1024  # texts given to the library at once, which keeps only so many of 
 GREATEST_GROWTH = 1024
 # The name of a normalizer's table, any of its characters perhaps escaped: to parse 20 MB for it takes 0.2 s.
 _CHARSMAP = re.compile(
-    '"' + "".join(f"(?:{one}|\\\\u{ord(one):04x})" for one in "precompiled_charsmap") + '"', re.IGNORECASE
+    '"' + "".join(f"(?:{letter}|\\\\u{ord(letter):04x})" for letter in "precompiled_charsmap") + '"', re.IGNORECASE
 )
 NO_LIMIT = 2**31 - 1  # of a text's length; the greatest id, or token type
 _IMPORTED_BY = os.getpid()  # the library's own threads do not survive a fork, and it waits for them for ever
@@ -104,7 +104,7 @@ def read_layout(tokenizer: Tokenizer, texts: int) -> Layout:
     return Layout(tuple(map(tuple, special)), tuple(types))
 
 
-def kept(ids: Ids, length: int, side: str) -> Ids:
+def truncated(ids: Ids, length: int, side: str) -> Ids:
     """The ``length`` ids that are left where the others are cut from ``side``."""
     return ids[:length] if side == "right" else ids[max(0, len(ids) - length) :]
 
@@ -168,8 +168,8 @@ class HuggingFaceTokenizer:
         return token
 
     def index(self, token: str) -> int | None:
-        found: int | None = self._tokenizer.token_to_id(token)
-        return found
+        index: int | None = self._tokenizer.token_to_id(token)
+        return index
 
     @property
     def unknown(self) -> int | None:
@@ -209,8 +209,8 @@ class HuggingFaceTokenizer:
     def take_whole(self, markers: Sequence[str]) -> None:
         """Have each marker, or its first word, be a single token of any text, if the vocabulary has it."""
         for marker in filter(str.split, markers):
-            known = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
-            for token in known:
+            candidates = (token for token in (marker, marker.split()[0]) if self.index(token) is not None)
+            for token in candidates:
                 if self._tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
                     self._tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
                 break
@@ -278,8 +278,8 @@ class HuggingFaceTokenizer:
         for pair in pairs:
             whole_ids = [whole[text] for text in pair]
             lengths = longest_first(len(whole_ids[0]), len(whole_ids[1]), room)
-            own = [kept(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
-            ids_B.append(layout.join(own))
+            ids = [truncated(ids, length, self.truncation_side) for ids, length in zip(whole_ids, lengths)]
+            ids_B.append(layout.join(ids))
             types_B.append(layout.join_types(lengths))
         return ids_B, types_B
 
@@ -295,9 +295,9 @@ class HuggingFaceTokenizer:
         return [self._spans(encoding, len(prompt)) for encoding in encodings]
 
     def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
-        (found,) = self._encodings([text], 1, special)
-        marked = map(bool, found.special_tokens_mask)
-        return list(map(TextToken, found.ids, found.tokens, marked, found.offsets))
+        (encoding,) = self._encodings([text], 1, special)
+        specials = map(bool, encoding.special_tokens_mask)
+        return list(map(TextToken, encoding.ids, encoding.tokens, specials, encoding.offsets))
 
     @lazy
     def _pair(self) -> Layout:
@@ -324,8 +324,8 @@ class HuggingFaceTokenizer:
         if len(ids) <= most:
             return ids
         before, after = map(len, self._single.ids)
-        own = ids[before : len(ids) - after]
-        return ids[:before] + kept(own, most - self._single.count, self.truncation_side) + ids[len(ids) - after :]
+        own = truncated(ids[before : len(ids) - after], most - self._single.count, self.truncation_side)
+        return ids[:before] + own + ids[len(ids) - after :]
 
     def _encodings(
         self, texts: Sequence[str], threads: int, special: bool, offsets: bool = False

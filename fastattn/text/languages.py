@@ -88,14 +88,14 @@ class Language:
 
 
 def _read_table() -> dict[str, Language]:
-    known = dict[str, Language]()
+    table = dict[str, Language]()
     for scripts, languages in _TABLE.items():
         for entry in " ".join(languages.split()).split("; "):
             codes, _, name = entry.partition(" ")
             name, chinese = (name, name) if name.isascii() else name.rsplit(" ", 1)
-            made = Language(codes.split(",")[0], name, chinese, frozenset(filter(None, scripts.split(","))))
-            known |= dict.fromkeys((*codes.lower().split(","), name.lower()), made)
-    return known
+            language = Language(codes.split(",")[0], name, chinese, frozenset(filter(None, scripts.split(","))))
+            table |= dict.fromkeys((*codes.lower().split(","), name.lower()), language)
+    return table
 
 
 _KNOWN = _read_table()
@@ -112,10 +112,10 @@ def _plain(code: str) -> str:
 def _find(plain: str) -> Language | None:
     """The language of a code with or without script and region, of which the script, or what implies it, counts."""
     first, *parts = plain.split("-")
-    found = _KNOWN.get(plain) or _KNOWN.get(first)
-    if found is None or plain in _KNOWN:
-        return found
-    return _KNOWN.get(f"{found.code}-{_script(plain) or TRADITIONAL * bool(IN_TRADITIONAL & {*parts})}", found)
+    match = _KNOWN.get(plain) or _KNOWN.get(first)
+    if match is None or plain in _KNOWN:
+        return match
+    return _KNOWN.get(f"{match.code}-{_script(plain) or TRADITIONAL * bool(IN_TRADITIONAL & {*parts})}", match)
 
 
 def _script(plain: str) -> str:
@@ -125,22 +125,22 @@ def _script(plain: str) -> str:
 
 def name_of(code: str) -> str:
     """The English name of a code's language; of one that is not known the code."""
-    found = _find(_plain(code))
-    return code if found is None else found.name
+    match = _find(_plain(code))
+    return code if match is None else match.name
 
 
 def language(name: str) -> Language:
     """The language of a code (en, eng, eng_Latn, en-GB) or an English name; InputError that lists near ones."""
-    if (found := _find(_plain(check_text("a language", name)))) is not None:
-        return found
+    if (match := _find(_plain(check_text("a language", name)))) is not None:
+        return match
     near = {each: f"{_KNOWN[each].name} ({_KNOWN[each].code})" for each in _KNOWN}
     raise InputError(_unknown(name, near, "use a code such as en"))
 
 
-def _unknown(name: str, known: Mapping[str, str], otherwise: str) -> str:
-    near = difflib.get_close_matches(_plain(name), known, n=4, cutoff=0.5)
-    meant = ", ".join(dict.fromkeys(known[each] for each in near))
-    return f"unknown language {name!r}; {f'near ones: {meant}' if meant else otherwise}"
+def _unknown(name: str, names: Mapping[str, str], otherwise: str) -> str:
+    near = difflib.get_close_matches(_plain(name), names, n=4, cutoff=0.5)
+    suggestions = ", ".join(dict.fromkeys(names[each] for each in near))
+    return f"unknown language {name!r}; {f'near ones: {suggestions}' if suggestions else otherwise}"
 
 
 class Languages:
@@ -155,29 +155,29 @@ class Languages:
         self._exact = {_plain(token): code for code, token in tokens.items()} | {_plain(code): code for code in tokens}
         self._described = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
 
-    def code(self, asked: str) -> str:
+    def code(self, name: str) -> str:
         """The model's code for a language in any usual form, also its token; InputError that lists near ones.
 
         A script (Latn) should be the model's where both name one; a region (GB) may be another.
         """
-        plain = _plain(check_text("a language", asked))
+        plain = _plain(check_text("a language", name))
         if plain in self._exact:
             return self._exact[plain]
-        found, script = _find(plain), _script(plain)
+        match, script = _find(plain), _script(plain)
         # of the same language: code -> script and region
-        codes = {code: _plain(code).partition("-")[2] for code in self.names if found and _find(_plain(code)) == found}
+        codes = {code: _plain(code).partition("-")[2] for code in self.names if match and _find(_plain(code)) == match}
         if script:
-            fitting = [code for code in codes if _script(_plain(code)) == script]
-            fitting = fitting or [code for code in codes if not _script(_plain(code))]
+            matches = [code for code in codes if _script(_plain(code)) == script]
+            matches = matches or [code for code in codes if not _script(_plain(code))]
         else:
-            fitting = [code for code, has in codes.items() if not has][:1] or list(codes)
-        if len(fitting) == 1:
-            return fitting[0]
+            matches = [code for code, has in codes.items() if not has][:1] or list(codes)
+        if len(matches) == 1:
+            return matches[0]
         if codes:
-            raise InputError(f"language {asked!r} should be one of {self._some(fitting or codes)}")
+            raise InputError(f"language {name!r} should be one of {self._some(matches or codes)}")
         near = {_plain(name): self._described[code] for code, name in self.names.items()}
         near |= {_plain(code): described for code, described in self._described.items()}
-        raise InputError(_unknown(asked, near, f"this model knows {self}"))
+        raise InputError(_unknown(name, near, f"this model knows {self}"))
 
     def __str__(self) -> str:
         return f"{len(self.names)}: {self._some(self.names)}"
@@ -194,15 +194,15 @@ class LanguagePair:
     target: str
     before: tuple[str, ...] = ()  # what stands before and after a part's own source tokens
     after: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()  # the target's first tokens, behind the start token or with it
+    start: tuple[str, ...] = ()  # the target's first tokens, behind the start token or with it
     forced: int = 0  # how many of them are no part of a translation
-    untold: bool = False  # whether a text should itself begin with what tells the target language
+    needs_tag: bool = False  # whether a text should itself begin with what tells the target language
 
 
 def language_pair(
     text: TranslationText,
     languages: Languages | None,
-    asked: tuple[str | None, str | None],
+    requested: tuple[str | None, str | None],
     tokens_of: Callable[[str], Sequence[str]],
 ) -> LanguagePair:
     """The pair of a model's ``languages`` that a caller asked for; None: the checkpoint's own.
@@ -210,44 +210,44 @@ def language_pair(
     tokens_of  the source tokens of a prefix
     Raises InputError for a language that the model does not know, or needs and is not told.
     """
-    names, own, told = ("source_lang", "target_lang"), [text.source_language, text.target_language], text.languages
-    begun = text.decoding.forced_tokens
-    if told is None or languages is None:
-        for name, code, known in zip(names, asked, own):
-            if code is not None and (not known or language(code) != _find(_plain(known))):
-                takes = f"takes {name_of(known)} ({known}) alone" if known else "does not say its languages"
+    names, scheme, start = ("source_lang", "target_lang"), text.languages, text.decoding.forced_tokens
+    defaults = [text.source_language, text.target_language]
+    if scheme is None or languages is None:
+        for name, code, default in zip(names, requested, defaults):
+            if code is not None and (not default or language(code) != _find(_plain(default))):
+                takes = f"takes {name_of(default)} ({default}) alone" if default else "does not say its languages"
                 raise InputError(f"{name} {code!r} does not go with this model, which {takes}")
-        return LanguagePair(iso_code(own[0]), iso_code(own[1]), begun=begun, forced=len(begun))
-    if told.target == "first":  # generation_config.json may force one
-        own[1] = next((code for code, token in told.tokens.items() if (token,) == begun[:1]), own[1])
-    named = [known if code is None else code for code, known in zip(asked, own)]
-    by_text = told.prefix == "{target}" and not named[1]  # a text's own <2xx> may tell it
-    prefix = told.prefix if named[1] or (not by_text and any(code is not None for code in asked)) else ""
-    needed = bool(told.source) or "{source}" in prefix, bool(told.target) or "{target}" in prefix
-    for name, code, wanted in zip(names, named, needed):
-        if wanted and not code:
+        return LanguagePair(iso_code(defaults[0]), iso_code(defaults[1]), start=start, forced=len(start))
+    if scheme.target == "first":  # generation_config.json may force a language
+        defaults[1] = next((code for code, token in scheme.tokens.items() if (token,) == start[:1]), defaults[1])
+    codes = [default if code is None else code for code, default in zip(requested, defaults)]
+    is_tagged = scheme.prefix == "{target}" and not codes[1]  # a text's own <2xx> may tell it
+    prefix = scheme.prefix if codes[1] or (not is_tagged and any(code is not None for code in requested)) else ""
+    required = bool(scheme.source) or "{source}" in prefix, bool(scheme.target) or "{target}" in prefix
+    for name, code, needs in zip(names, codes, required):
+        if needs and not code:
             raise InputError(f"{name} should be given; this model knows {languages}")
-    if asked[0] is not None and not needed[0] and asked[0] not in told.tokens:
-        language(asked[0])  # which no token tells the model
-    codes = [languages.code(code) if wanted else code for code, wanted in zip(named, needed)]
-    spoken, wished = (told.tokens[code] if wanted else "" for code, wanted in zip(codes, needed))
-    words = prefix.replace("{source}", spoken).replace("{target}", wished)
-    before = (*tokens_of(words), *[spoken] * (told.source == "before"))
-    after = (*[text.eos_token] * (not text.add_source_eos), *[spoken] * (told.source == "after"))
-    begun = (wished,) if told.target else begun
-    forced = 0 if told.target == "start" else len(begun)
+    if requested[0] is not None and not required[0] and requested[0] not in scheme.tokens:
+        language(requested[0])  # which no token tells the model
+    codes = [languages.code(code) if needs else code for code, needs in zip(codes, required)]
+    source_token, target_token = (scheme.tokens[code] if needs else "" for code, needs in zip(codes, required))
+    words = prefix.replace("{source}", source_token).replace("{target}", target_token)
+    before = (*tokens_of(words), *[source_token] * (scheme.source == "before"))
+    after = (*[text.eos_token] * (not text.add_source_eos), *[source_token] * (scheme.source == "after"))
+    start = (target_token,) if scheme.target else start
+    forced = 0 if scheme.target == "start" else len(start)
     source, target = map(iso_code, codes)
-    return LanguagePair(source, target, before, after, begun, forced, told.prefix == "{target}" != prefix)
+    return LanguagePair(source, target, before, after, start, forced, scheme.prefix == "{target}" != prefix)
 
 
 def iso_code(code: str) -> str:
     """ISO 639-1 of a code, where the table has it; else the code."""
-    found = _find(_plain(code))
-    return code if found is None else found.code
+    match = _find(_plain(code))
+    return code if match is None else match.code
 
 
 # What language tokens look like -> what the models that have them are told by; (code) is a group of its own.
-_TOLD = {
+_SCHEMES = {
     "__([a-z]{2,3})__": LanguageTokens({}, "before", "first"),  # M2M100
     "([a-z]{3}_[A-Z][a-z]{3})": LanguageTokens({}, "before", "first"),  # NLLB
     "([a-z]{2}_[A-Z]{2})": LanguageTokens({}, "before", "first"),  # mBART-50
@@ -259,13 +259,13 @@ _TOLD = {
 def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
     """What a vocabulary's language tokens, by their forms, say of the model; None where there are not two."""
     likely = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
-    found = LanguageTokens({})
-    for form, told in _TOLD.items():
+    best = LanguageTokens({})
+    for form, scheme in _SCHEMES.items():
         matches = filter(None, map(re.compile(form).fullmatch, likely))
         tokens = {match[1]: match[0] for match in matches}
-        if len(tokens) > len(found.tokens):
-            found = replace(told, tokens=tokens)
-    return found if len(found.tokens) > 1 else None
+        if len(tokens) > len(best.tokens):
+            best = replace(scheme, tokens=tokens)
+    return best if len(best.tokens) > 1 else None
 
 
 NO_LANGUAGE = "zxx"  # of numbers, markup and the like, since py3langid 0.4
@@ -290,5 +290,5 @@ def likely_languages(text: str, among: Sequence[str] = (), most: int = 5) -> lis
     ranked = [(iso_code(str(code)), float(share)) for code, share in _identifier().rank(text)]
     if among:
         shares = dict(ranked)
-        ranked = sorted(((code, shares.get(code, 0.0)) for code in among), key=lambda one: -one[1])
+        ranked = sorted(((code, shares.get(code, 0.0)) for code in among), key=lambda pair: -pair[1])
     return ranked[:most]

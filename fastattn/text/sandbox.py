@@ -30,7 +30,7 @@ ALLOWED, ALLOWED_EACH = 1 << 23, 64  # the price of a rendering at most: so much
 STEP, ITEM = 128, 64  # the price of a call or a pass of a loop, and of an item of a list, in characters
 MOST_BITS = 1 << 14  # of a whole number
 # jinja2's filters, but for urlize, whose patterns take their time.
-KEPT = frozenset(
+FILTER_NAMES = frozenset(
     "abs attr batch capitalize center count d default dictsort e escape filesizeformat first float forceescape format "
     "groupby indent int items last length list lower map max min pprint random reject rejectattr reverse round safe "
     "select selectattr slice sort string striptags sum title trim truncate unique upper urlencode wordcount wordwrap "
@@ -63,8 +63,8 @@ class Refused(TemplateError):
 class _Meter:
     """What a rendering may still cost."""
 
-    def __init__(self, given: int):
-        self._left = ALLOWED + ALLOWED_EACH * given
+    def __init__(self, characters: int):
+        self._left = ALLOWED + ALLOWED_EACH * characters
 
     def pay(self, price: int) -> None:
         self._left -= price
@@ -218,9 +218,9 @@ class _Variables(Namespace):
     """``namespace()``, which shows nothing of what it holds, and takes no names of Python's own."""
 
     def __init__(*arguments: Any, **items: Any) -> None:  # so that a name may be "self"
-        self, *given = arguments
+        self, *mappings = arguments
         Namespace.__init__(self, {})
-        for name, value in _dict(*given, **items).items():
+        for name, value in _dict(*mappings, **items).items():
             self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -322,16 +322,16 @@ class _Environment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=_whole, cache_size=0
         )
-        own: Any = self  # whose tables a checker takes for the library's
-        filters, tests, given = own.filters, own.tests, own.globals
-        own.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, MORE.get(name)) for name in KEPT}
-        own.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
-        own.filters |= {"price": _paying(_Meter.pay), "whole": _whole, "text": _text}
-        own.filters["first level"] = _paying(lambda meter, value: meter.pay(STEP + _size(value)))
-        own.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
-        own.globals = {name: given[name] for name in ("range", "cycler", "joiner")}
-        own.globals |= {"dict": _dict, "namespace": _Variables}
-        own.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        env: Any = self  # whose tables a checker takes for the library's
+        filters, tests, builtins = env.filters, env.tests, env.globals
+        env.filters = {name: _priced(filters[name], name in SHALLOW_FILTERS, MORE.get(name)) for name in FILTER_NAMES}
+        env.filters |= {"tojson": _priced(_tojson), "join": _join, "replace": _replace}
+        env.filters |= {"price": _paying(_Meter.pay), "whole": _whole, "text": _text}
+        env.filters["first level"] = _paying(lambda meter, value: meter.pay(STEP + _size(value)))
+        env.tests = {name: _priced(test, name in SHALLOW_TESTS) for name, test in tests.items()}
+        env.globals = {name: builtins[name] for name in ("range", "cycler", "joiner")}
+        env.globals |= {"dict": _dict, "namespace": _Variables}
+        env.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
 
     def wrap_str_format(self, value: Any) -> Any:
         """str.format and format_map, which reach what a template may, each place paid."""

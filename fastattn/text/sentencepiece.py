@@ -178,12 +178,12 @@ class SentencePiece:
     Raises TokenizerError where the bytes are no such model or one that asks for too much.
     """
 
-    def __init__(self, model: bytes, beside: bool = False):
+    def __init__(self, model: bytes, background: bool = False):
         self._model = bytes(model)
         self._seen: set[str] = set()  # some of its pieces
         self._loaded: Any = None  # the library's processor, or the error of loading it
         self._thread: threading.Thread | None = None
-        if beside:
+        if background:
             thread = threading.Thread(target=self._load, name="fastattn sentencepiece", daemon=True)
             with suppress(RuntimeError, MemoryError):  # without a thread more it is loaded at first use
                 start_thread(thread)
@@ -279,7 +279,7 @@ def begin_models(folder: Path) -> dict[bytes, SentencePiece]:
         for file in [folder / name for name in sorted(names)[:MOST_AHEAD]]:
             if file.is_file() and file.stat().st_size <= LARGEST_AHEAD:
                 data = file.read_bytes()
-                models.setdefault(data, SentencePiece(data, beside=True))
+                models.setdefault(data, SentencePiece(data, background=True))
     return models
 
 

@@ -215,8 +215,8 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], abbreviations: A
         before = match.start() - 1
         between = before >= start and _is_ideograph(text[before]) and _is_ideograph(text[end])
         return between and (match["mark"] == "." or any(mark in "!?" for mark in match["mark"]))
-    found = _NEXT_WORD.match(text, end)
-    following = found[1] if found else ""
+    next_word = _NEXT_WORD.match(text, end)
+    following = next_word[1] if next_word else ""
     if following[:1].islower():
         return False
     if match["mark"] != ".":

@@ -17,7 +17,7 @@ from fastattn.text import check_text
 FILE = "BPE codes"
 CONTINUED, END = "@@", "</w>"
 VERSION = "#version: "
-MOST_KEPT = 1 << 16  # words whose units are remembered
+MOST_CACHED = 1 << 16  # words whose units are remembered
 LONGEST_LINE = 80  # characters of a line that an error shows
 
 
@@ -45,7 +45,7 @@ class SubwordUnits:
                 raise TokenizerError(f"{FILE}: line {number + 1 + bool(version)} should be two units, is {shown!r}")
             self._ranks.setdefault(pair[:2], number)
         self._end_apart = version != "0.2" and not counted  # subword-nmt's first form: the end is a symbol of its own
-        self._kept: dict[str, tuple[str, ...]] = {}
+        self._cache: dict[str, tuple[str, ...]] = {}
 
     def wait(self) -> None:
         """As of a SentencePiece: there is nothing to wait for."""
@@ -55,12 +55,12 @@ class SubwordUnits:
         check_text(text)
         units: list[str] = []
         for word in filter(None, text.strip("\r\n ").split(" ")):
-            own = self._kept.get(word)
-            if own is None:
-                own = self._units(word)
-                if len(self._kept) < MOST_KEPT:
-                    self._kept[word] = own
-            units += own
+            word_units = self._cache.get(word)
+            if word_units is None:
+                word_units = self._units(word)
+                if len(self._cache) < MOST_CACHED:
+                    self._cache[word] = word_units
+            units += word_units
         return " ".join(units).split()  # other spaces than " " are parts of words until here, as in fairseq
 
     def text(self, pieces: Iterable[str]) -> str:
@@ -97,11 +97,11 @@ class SubwordUnits:
                 symbols[j], after[i] = "", after[j]
                 if after[i] < count:
                     before[after[i]] = i
-                for left in (before[i], i):
-                    if left >= 0 and after[left] < count:
-                        new = ranks.get((symbols[left], symbols[after[left]]))
+                for first in (before[i], i):
+                    if first >= 0 and after[first] < count:
+                        new = ranks.get((symbols[first], symbols[after[first]]))
                         if new is not None:
-                            heapq.heappush(heap, (new, left))
+                            heapq.heappush(heap, (new, first))
         return [symbol for symbol in symbols if symbol]
 
 

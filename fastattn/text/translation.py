@@ -67,23 +67,23 @@ class TranslationTokenizer:
             units = SubwordUnits(text.codes)
             model = WordsAndUnits(units, text) if text.words else units
         elif text.source_model is not None:
-            model = models.get(text.source_model) or SentencePiece(text.source_model, beside=True)
+            model = models.get(text.source_model) or SentencePiece(text.source_model, background=True)
         self._source_model = self._target_model = model
         if text.codes is None and text.target_model is not None and text.target_model != text.source_model:
-            self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, beside=True)
+            self._target_model = models.get(text.target_model) or SentencePiece(text.target_model, background=True)
         self.end_id = self._target_ids[text.eos_token]
         # Where there is none, the start token, which no target has.
         self.unk_id = self._target_ids.get(text.unk_token, self._target_ids.get(text.decoder_start_token or "", 0))
         self.implicit_tokens = int(text.add_source_bos) + int(text.add_source_eos)
-        told = text.languages
-        self.languages = None if told is None else Languages(told.tokens)
-        for token in told.tokens.values() if told is not None and (told.source or told.target) else ():
+        scheme = text.languages
+        self.languages = None if scheme is None else Languages(scheme.tokens)
+        for token in scheme.tokens.values() if scheme is not None and (scheme.source or scheme.target) else ():
             if token not in self._source_ids or token not in self._target_ids:
                 raise CheckpointError(f"the vocabularies should have the language token {token!r}, and lack it")
         self._pairs: dict[tuple[str | None, str | None], LanguagePair] = {}
         forced = text.decoding.forced_tokens
-        self.plain = LanguagePair("", "", begun=forced, forced=len(forced))  # around sources given as tokens
-        self._untold = lacks_sentencepiece(text)
+        self.plain = LanguagePair("", "", start=forced, forced=len(forced))  # around sources given as tokens
+        self._warns = lacks_sentencepiece(text)
         self._knows_unknowns = text.unk_token in self._source_ids
 
     def wait(self) -> None:
@@ -99,8 +99,8 @@ class TranslationTokenizer:
 
     def source_tokens(self, text: str) -> list[str]:
         """The tokens of a text; the first call warns if the sentencepiece model is missing."""
-        if self._untold:
-            self._untold = False
+        if self._warns:
+            self._warns = False
             warn(
                 "no sentencepiece model lies beside this checkpoint: texts are taken as tokens separated by spaces; "
                 "put source.spm and target.spm, or sentencepiece.model for both, beside model.bin, or call "
@@ -123,24 +123,24 @@ class TranslationTokenizer:
 
     def pair(self, source: str | None = None, target: str | None = None) -> LanguagePair:
         """What stands around texts of these languages, None: the checkpoint's own; InputError as ``language_pair``."""
-        asked = source, target
-        if asked not in self._pairs:
-            self._pairs[asked] = language_pair(self.text, self.languages, asked, self._prefix_tokens)
-        return self._pairs[asked]
+        pair = source, target
+        if pair not in self._pairs:
+            self._pairs[pair] = language_pair(self.text, self.languages, pair, self._prefix_tokens)
+        return self._pairs[pair]
 
     def _prefix_tokens(self, words: str) -> list[str]:
         return [] if not words else [words] if words in self._source_ids else self.source_tokens(words)
 
-    def around(self, told: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
+    def around(self, tag: list[str], pair: LanguagePair) -> tuple[list[str], list[str]]:
         """What stands before and after a text's source tokens; ``told``: what it begins with by itself."""
-        if pair.untold and not told:
+        if pair.needs_tag and not tag:
             raise InputError(f"target_lang should be given; this model knows {self.languages}")
-        return told or list(pair.before), list(pair.after)
+        return tag or list(pair.before), list(pair.after)
 
     def surrounded_tokens(self, text: str, pair: LanguagePair) -> list[str]:
         """The tokens of a text, and what its languages have around them."""
-        told, rest = self.cut_language(text)
-        before, after = self.around(told, pair)
+        tag, rest = self.cut_language(text)
+        before, after = self.around(tag, pair)
         return [*before, *self.source_tokens(rest), *after]
 
     def target_tokens(self, text: str) -> list[str]:
@@ -177,7 +177,7 @@ class TranslationTokenizer:
 
         Where the model leaves the start token to the caller, ``tokens`` or the pair begins with it.
         """
-        ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.plain).begun, *tokens)]
+        ids = [self._target_ids.get(token, self.unk_id) for token in (*(pair or self.plain).start, *tokens)]
         start = self.text.decoder_start_token
         if start is not None:
             # Marian's models have no such token in their vocabulary, and need none: they start from a zero embedding.
@@ -289,9 +289,9 @@ def split_lines(
     """
     pair = pair or tokenizer.pair()
     pieces = LINE_ENDS.split(text)
-    asked = tokenizer, limit, split, longest, pair
+    arguments = tokenizer, limit, split, longest, pair
     return [
-        Line(_parts(content, *asked), end=end) if content.strip() else Line(untranslated=content, end=end)
+        Line(_parts(content, *arguments), end=end) if content.strip() else Line(untranslated=content, end=end)
         for content, end in zip(pieces[::2], [*pieces[1::2], ""])
     ]
 
@@ -299,8 +299,8 @@ def split_lines(
 def _parts(
     content: str, tokenizer: TranslationTokenizer, limit: int, split: str, longest: int | None, pair: LanguagePair
 ) -> list[list[str]]:
-    told, rest = tokenizer.cut_language(content)
-    before, after = tokenizer.around(told, pair)
+    tag, rest = tokenizer.cut_language(content)
+    before, after = tokenizer.around(tag, pair)
     added = len(before) + len(after)
     if split != "sentences":
         tokens = tokenizer.cut(tokenizer.surrounded_tokens(content, pair), longest)
@@ -364,8 +364,8 @@ class VocabularyMap:
                 raise CheckpointError(f"{MAP_NAME}: line {number} should be source tokens, one tab and target tokens")
             ngram = tuple(source.split(" "))
             if len(ngram) > LONGEST_NGRAM:
-                found = f"{len(ngram)} source tokens, more than {LONGEST_NGRAM}"
-                raise CheckpointError(f"{MAP_NAME}: line {number} has {found}")
+                length = f"{len(ngram)} source tokens, more than {LONGEST_NGRAM}"
+                raise CheckpointError(f"{MAP_NAME}: line {number} has {length}")
             self._targets[ngram] = targets[0]
         self._longest = max(map(len, self._targets), default=0)
         special = (text.unk_token, text.bos_token, text.eos_token)

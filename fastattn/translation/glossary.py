@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fastattn.errors import FastattnError, InputError, check_text
 from fastattn.system.records import dataclass
-from fastattn.text.kept import KEPT
+from fastattn.text.invariants import INVARIANT
 from fastattn.text.splitting import split_sentences
 from fastattn.text.translation import SPACELESS_SCRIPTS, is_spaceless
 from fastattn.translation.alignment import word_links
@@ -109,7 +109,7 @@ class GlossaryTranslator(StreamedTranslator):
             if match.lastindex
         ]
         if terms:  # what stands for itself, such as an address, has none
-            invariants = [match.span() for match in KEPT.finditer(text)]
+            invariants = [match.span() for match in INVARIANT.finditer(text)]
             ends = [place for _, place in invariants]
             following = [bisect_right(ends, term.start) for term in terms]
             terms = [term for term, n in zip(terms, following) if n == len(invariants) or invariants[n][0] >= term.end]

@@ -7,7 +7,7 @@ _BRANCH = r"\{[^{}]*\}"
 for _ in range(4):  # levels of braces within
     _BRANCH = rf"\{{(?:[^{{}}]|{_BRANCH})*\}}"
 MESSAGE = re.compile(rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,(?:[^{{}}]|{_BRANCH})*\}}")
-KEPT = re.compile(
+INVARIANT = re.compile(
     MESSAGE.pattern + r"|"
     r"\b(?:https?|ftp)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]]|\bwww\.[^\s<>\"'`]*[\w/]"
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
