@@ -1,4 +1,4 @@
-"""Calls to a Translator: their options and other arguments, as given and as checked; their results."""
+"""The arguments of calls to a Translator, as a caller gives them and as they are checked, and the results."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -40,7 +40,7 @@ class SearchOptions(DecoderOptions, total=False):
 
 
 class LanguageOptions(SearchOptions, total=False):
-    """Those of a call that gives the languages of its texts."""
+    """The options of a call that may name the languages of its texts."""
 
     source_lang: EachText
     target_lang: EachText
@@ -54,7 +54,7 @@ class TextOptions(LanguageOptions, total=False):
 
 
 class Direction(NamedTuple):
-    """What a call says of each text, by the names of the options."""
+    """A text's languages and what its translation begins with, by the names of the options."""
 
     target_prefix: str | None = None
     source_lang: str | None = None
@@ -62,7 +62,11 @@ class Direction(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """What a call says beside texts: of ``all``, and by the same names of ``each``, whose None is what all have."""
+    """The directions of a call's texts.
+
+    shared  of all texts
+    each    option -> a value for each text; None stands for the shared one
+    """
 
     shared: Direction
     each: Mapping[str, Iterable[str | None]]
@@ -83,8 +87,8 @@ class TextCall(NamedTuple):
 class OptionResolver:
     """Resolves the options of calls, for one tokenizer and its checkpoint.
 
-    default  the options of a call that gives none
-    own      the languages of a call that names none
+    default    the options of a call that gives none
+    direction  the languages of a call that names none
     """
 
     direction = Direction()
@@ -105,15 +109,14 @@ class OptionResolver:
             split = "sentences" if self._tokenizer.text.single_sentences else "long"
         elif split not in SPLITS:
             raise InputError(f"unknown split {split!r}; known: {', '.join(SPLITS)}")
-        check_details(details, vars(decoding))
-        return TextCall(split, decoding, details)
+        return TextCall(split, decoding, check_details(details, vars(decoding)))
 
     def take_directions(self, options: Any) -> Directions:
-        """What ``options`` say beside texts, which is taken out of them; InputError for languages of all texts."""
+        """Remove the directions from a call's options and return them; InputError for unknown shared languages."""
         values = {name: value for name in Direction._fields if (value := options.pop(name, None)) is not None}
         several = {name: check_several(name, value) for name, value in values.items() if not isinstance(value, str)}
         direction = self.direction._replace(**{name: value for name, value in values.items() if name not in several})
-        if not several.keys() - {"target_prefix"}:  # else the texts' own are looked at when they are read
+        if not several.keys() - {"target_prefix"}:  # else each text's languages are checked when it is read
             self._tokenizer.pair(*direction[1:])
         return Directions(direction, several)
 
@@ -190,16 +193,13 @@ def check_stream(options: DecodingOptions) -> None:
 
 
 def directions_of(texts: Sequence[str], directions: Directions) -> list[Direction]:
-    """What is ``asked`` beside each text; InputError unless there is as much as there are texts."""
+    """The direction of each text; InputError unless there are as many as texts."""
     return [direction for _, direction in with_directions(texts, directions)]
 
 
 def with_directions(texts: Iterable[str], directions: Directions) -> Iterator[tuple[str, Direction]]:
-    """(text, what is asked beside it); the iterator raises InputError if texts and what is asked differ in number."""
+    """(text, its direction) of each text; the iterator raises InputError if texts and values differ in number."""
     missing: Any = object()
-    if not directions.each:
-        yield from ((text, directions.shared) for text in texts)
-        return
     for count, (text, *values) in enumerate(zip_longest(texts, *directions.each.values(), fillvalue=missing)):
         each = dict(zip(directions.each, values))
         for name, value in each.items():
@@ -252,12 +252,12 @@ class Translation:
 
 @dataclass(frozen=True)
 class ChainedTranslation:
-    """A text's translation by way of another language, with what a Translation has.
+    """A text's translation by way of another language; fields as in Translation, and:
 
     scores   the sums of both models' scores
-    parts    those of the second model's translation of ``through[0]``
-    through  of each hypothesis, the text in the language between
-    first    the first model's translation, if the best is made of its best: what links of words need
+    parts    the parts of the second model's translation of ``through[0]``
+    through  the text in the intermediate language, for each hypothesis
+    first    the first model's translation, if the best hypothesis comes from its best one; word links need it
     """
 
     text: str
@@ -278,9 +278,9 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class TokenLooks:
-    """A source's S tokens, a target's T with its end, and weights_LHTS, float32: what each layer's heads look at.
+    """A source's S tokens, a target's T tokens with its end, and weights_LHTS, float32: each head's attention.
 
-    Row t is of the state that tells token t of the target.
+    Row t belongs to the state that predicts token t of the target.
     """
 
     source: list[str]
@@ -289,7 +289,7 @@ class TokenLooks:
 
     def plot(self, title: str | None = None) -> "AttentionPlot":
         """A picture of all layers and heads."""
-        from fastattn.plot import plot_attention  # for who asks for one
+        from fastattn.plot import plot_attention  # only for a plot
 
         layers, heads, T, S = self.weights_LHTS.shape
         names = [f"layer {layer}, head {head}" for layer in range(layers) for head in range(heads)]

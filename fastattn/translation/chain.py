@@ -1,4 +1,4 @@
-"""TranslatorChain: two models, where none goes from one language to the other."""
+"""TranslatorChain: two models, where no single one translates between two languages."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from fastattn.errors import FastattnError
 from fastattn.translation.calls import ChainedTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
-# What concerns the source text, and what concerns its translation; both models search as the other options say.
+# Options of the source text, and options of its translation; both models get all others.
 OF_SOURCE = frozenset({"source_lang", "split"})
 OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "callback", "return_alternatives"})
 
@@ -17,12 +17,12 @@ OF_TARGET = frozenset({"target_lang", "target_prefix", "suppress_sequences", "ca
 class TranslatorChain(StreamedTranslator):
     """Two translators, the second of which translates what the first makes; ``Translator.chain`` makes it.
 
-    A text has the bits that both models give one after the other. With ``num_hypotheses`` above 1 the first model's
-    hypotheses are each translated so often, and the best pairs are kept by the sum of their scores. The second model
-    works at what the first has done so far.
+    The result has the same bits as both models called in turn; the second one starts before the first has finished.
+    With ``num_hypotheses`` above 1 each hypothesis of the first gets as many of the second, and the pairs with the
+    highest sums of scores are returned.
 
-    source_lang and split are the first model's, target_lang, target_prefix, suppress_sequences and callback the
-    second's; every other option is both's. Details are ChainedTranslations.
+    source_lang and split go to the first model; target_lang, target_prefix, suppress_sequences and callback to the
+    second; all other options to both. Details are ChainedTranslations.
     """
 
     def __init__(self, first: Any, second: Any):
@@ -34,7 +34,7 @@ class TranslatorChain(StreamedTranslator):
         options = call.shared | call.each | repeated
         options |= {"details": True, "return_exceptions": call.return_exceptions}
         first, second = ({n: v for n, v in options.items() if n not in names} for names in (OF_TARGET, OF_SOURCE))
-        translations = deque[Any]()  # the first model's, until the second has theirs
+        translations = deque[Any]()  # of the first model, until the second's arrive
         between = self._between(self.first.translate_iter(texts, **first), translations, counts.values())
         count = call.shared.get("num_hypotheses", 1) if call.details else 0
         return self._pairs(self.second.translate_iter(between, **second), translations, count)
@@ -66,13 +66,13 @@ class TranslatorChain(StreamedTranslator):
 
 
 def _repeated(values: Iterable[Any], counts: deque[int]) -> Iterator[Any]:
-    """The value of each text, for each of its hypotheses; ``counts`` has them once they are read."""
+    """Each text's value, once for each of its hypotheses, whose number ``counts`` has when the text has been read."""
     for value in values:
         yield from repeat(value, counts.popleft() if counts else 1)
 
 
 def _best(first: Translation, answers: list[Translation], count: int) -> ChainedTranslation:
-    """The ``count`` best of all pairs, each text once."""
+    """The ``count`` best pairs of hypotheses, without duplicate texts."""
     pairs = [
         (score + further, text, through)
         for through, score, answer in zip(first.hypotheses, first.scores, answers)

@@ -1,4 +1,4 @@
-"""What a worker process of a Translator does; it loads this module by its name."""
+"""The functions that a worker process of a Translator serves; ``processes.child`` imports this module by its name."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ may_return(Score, TokenTranslation, Translation)
 
 
 def serve(path: str, precision: str, device: str, threads: int) -> dict[str, Callable[..., Future]]:
-    """What a process does, see ``child.main``."""
+    """The functions by their names, see ``child.main``."""
     translator = Translator(path, precision, threads, 1, device)
     pipeline, scheduler = translator._pipeline, translator._service.scheduler()
 

@@ -1,4 +1,4 @@
-"""DetectingTranslator: texts in any language, each of which goes to the model for the one that it is found to be in."""
+"""DetectingTranslator: detects the language of each text and sends it to the model for that language."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,16 +13,16 @@ from fastattn.text.languages import NO_LANGUAGE, likely_languages
 from fastattn.translation.calls import Direction, TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
-SURE = 0.8  # a probability from which on a language is taken as certain
+SURE = 0.8  # the least probability of a language that counts as certain
 
 
 @dataclass(frozen=True)
 class DetectedTranslation:
-    """A text's translation with its language, and what a Translation has.
+    """A text's translation with its language; other fields as in Translation.
 
-    language    ISO 639-1; "" of a text without letters or in no language, which stays as it is
+    language    ISO 639-1; "" for a text without letters or in no language, which stays as it is
     confidence  the probability of that language, 0 to 1
-    through, first  of a chain's, as in ChainedTranslation
+    through, first  of a chain, as in ChainedTranslation
     """
 
     text: str
@@ -36,7 +36,7 @@ class DetectedTranslation:
 
     @property
     def sure(self) -> bool:
-        """Whether the language can be taken as certain."""
+        """Whether the language counts as certain."""
         return self.confidence >= SURE
 
 
@@ -44,11 +44,11 @@ class DetectingTranslator(StreamedTranslator):
     """Translates texts of any language to one; ``Translator.for_languages("auto", target)`` makes it.
 
     target     ISO 639-1; texts in it stay as they are
-    open_from  of a language's code, the translator from it; an InputError where there is none is that of its texts
+    open_from  a language's code -> the translator from it; an InputError is that language's result
 
-    Languages are found by py3langid (Lui and Baldwin 2012). A translator is opened for the first text that needs
-    it, and stays open. A text whose language is unsure, such as two words, is taken to be in the one that most texts
-    before it, or with it, are certainly in.
+    py3langid detects the languages (Lui and Baldwin 2012). A translator is opened for the first text that needs it, and
+    stays open. A text of uncertain language, such as two words, counts as one in the language that most texts before it
+    and in its window are certainly in.
     """
 
     def __init__(self, target: str, open_from: Callable[[str], Any]):
@@ -74,9 +74,9 @@ class DetectingTranslator(StreamedTranslator):
             except InputError as error:
                 results[b] = error
         stream.counts.update(code for code, probability in likely.values() if probability >= SURE)
-        by_language: dict[str, dict[int, float]] = {}  # language -> number of a text -> how probable that is
+        by_language: dict[str, dict[int, float]] = {}  # language -> number of a text -> probability
         for b, (code, probability) in likely.items():
-            if code and probability < SURE and stream.counts:  # it is taken for what most others are
+            if code and probability < SURE and stream.counts:  # as most texts are
                 ((code, probability),) = likely_languages(texts[b], stream.counts.most_common(1)[0][:1])
             by_language.setdefault(code, {})[b] = probability
         for code, numbers in by_language.items():
@@ -100,8 +100,8 @@ class DetectingTranslator(StreamedTranslator):
         return answers
 
     def _opened(self, code: str) -> Any:
-        """The translator from a language, or the InputError that there is none."""
-        with self._opening:  # else two threads would open one each
+        """The translator from a language, or the InputError of opening it."""
+        with self._opening:  # so that two threads do not open one each
             try:
                 if code not in self._open:
                     self._open[code] = self._open_from(code)
@@ -116,10 +116,10 @@ class DetectingTranslator(StreamedTranslator):
 
 
 class _Stream(NamedTuple):
-    """What a stream of texts has found.
+    """The state of a stream of texts.
 
-    seen    how many texts are certainly in each language
-    opened  language -> its translator, or why there is none: looking for that again may take the network
+    counts  language -> how many texts are certainly in it
+    opened  language -> its translator, or the error of opening it, which may use the network: it is not tried again
     """
 
     counts: Counter[str]
@@ -127,7 +127,7 @@ class _Stream(NamedTuple):
 
 
 def _language(text: str) -> tuple[str, float]:
-    """(the likeliest language of a text, its probability); ("", 0) where it has no letters or is in none."""
+    """(the likeliest language of a text, its probability); ("", 0) for a text without letters or in no language."""
     check_text(text)
     if not any(map(str.isalpha, text)):
         return "", 0.0

@@ -1,4 +1,4 @@
-"""Terminology: words that come out as asked, by decoding with them in place; everything else as without."""
+"""Terminology: a glossary's translations of terms, enforced by decoding with them as prefixes."""
 
 import math
 import re
@@ -17,13 +17,13 @@ from fastattn.translation.alignment import word_links
 from fastattn.translation.calls import ChainedTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator
 
-# A letter or digit of a script with blanks between words: in the others a word may stand beside any sign.
+# A letter or digit of a script with blanks between words; in other scripts a word may stand beside any character.
 SPACED = r"[^\W{}]".format("".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS))
-TOOK = ("target_prefix", "num_hypotheses", "callback")  # what a term's decoding has a use of its own for
+TOOK = ("target_prefix", "num_hypotheses", "callback")  # options that decoding with terms sets itself
 
 
 class Term(NamedTuple):
-    """[start, end) of a text, and what its translation should say there."""
+    """[start, end) of a text, and how it should be translated."""
 
     start: int
     end: int
@@ -32,7 +32,10 @@ class Term(NamedTuple):
 
 @dataclass
 class TermSentence:
-    """A sentence with terms on its way."""
+    """A sentence with terms, its options, and its translation, once it has one.
+
+    attempts  how many times it has been decoded with a term
+    """
 
     text: str
     terms: list[Term]
@@ -42,17 +45,17 @@ class TermSentence:
 
 
 class GlossaryTranslator(StreamedTranslator):
-    """Translates so that terms come out as asked; ``Translator.with_glossary`` makes it.
+    """Translates terms as a glossary says; ``Translator.with_glossary`` makes it.
 
     translator  a Translator
-    glossary    term -> translation. A term in lower case is found in any case, as a word of its own
-    keep        regular expressions of what stays as it is
+    glossary    term -> translation. A term in lower case matches in any case, as a whole word
+    keep        regular expressions of text that stays untranslated
 
-    A sentence whose translation lacks a term's is decoded again: up to where the term's own translation begins, by the
-    model's alignment, the target is what it was, then comes the wanted one, then what the model says next (Hokamp and
-    Liu 2017 constrain a beam so; here the place is known beforehand, and one search a term does). What the vocabulary
-    cannot write is put in afterwards. Texts without terms have the bits that they have without a glossary.
-    target_prefix, callback and several hypotheses cannot be asked for.
+    A sentence whose translation lacks a term's translation is decoded again, with a target prefix: the old translation
+    up to where the model's alignment puts the term, then the term's translation. (Hokamp and Liu 2017 constrain a beam;
+    here the place is known, and one search a term is enough.) A translation that the vocabulary cannot write replaces
+    the model's afterwards. Texts without terms get the same bits as without a glossary. Raises InputError for
+    target_prefix, callback and several hypotheses.
     """
 
     def __init__(self, translator: Any, glossary: Mapping[str, str] | None = None, keep: Sequence[str] = ()):
@@ -68,7 +71,7 @@ class GlossaryTranslator(StreamedTranslator):
                 self._keep.append(re.compile(pattern))
             except re.error as error:
                 raise InputError(f"what to keep should be a regular expression, {pattern!r} is none: {error}") from None
-        # Longer terms first, and what is in capitals before what is in any case; a group each.
+        # Longer terms first, and terms with capitals before those that match in any case; each is a group.
         ordered = sorted(terms, key=lambda term: (-len(term), term == term.lower()))
         self._translations = [terms[term] for term in ordered]
         self._pattern = re.compile("|".join(f"({_as_word(term)})" for term in ordered) or r"(?!)")
@@ -92,7 +95,7 @@ class GlossaryTranslator(StreamedTranslator):
         return [_joined(with_terms[b]) if b in with_terms else next(answers) for b in range(len(texts))]
 
     def _sentences(self, text: str, options: dict[str, Any]) -> list[Any]:
-        """The sentences of a text, with its own options, and the blanks between them."""
+        """The TermSentences of a text, which have its options, and the blanks between them."""
         pieces: list[Any] = []
         for sentence in split_sentences(check_text("a text", text)):
             words = sentence.strip()
@@ -101,14 +104,14 @@ class GlossaryTranslator(StreamedTranslator):
         return pieces
 
     def _terms(self, text: str) -> list[Term]:
-        """What of a text is kept or a term, from its beginning on; what is kept comes first where both begin."""
+        """The terms of a text and what stays untranslated, in order; the latter comes first where both begin."""
         fixed = [Term(*match.span(), match[0]) for pattern in self._keep for match in pattern.finditer(text)]
         terms = [
             Term(*match.span(), self._translations[match.lastindex - 1])
             for match in self._pattern.finditer(text)
             if match.lastindex
         ]
-        if terms:  # what stands for itself, such as an address, has none
+        if terms:  # an address or the like has none
             invariants = [match.span() for match in INVARIANT.finditer(text)]
             ends = [place for _, place in invariants]
             following = [bisect_right(ends, term.start) for term in terms]
@@ -121,7 +124,7 @@ class GlossaryTranslator(StreamedTranslator):
         return chosen
 
     def _decode(self, sentences: list[TermSentence], call: StreamCall) -> None:
-        """Translate sentences, then each that lacks a term again with it in place, until none does."""
+        """Translate sentences, then decode again those that lack terms, one term at a time."""
         details = {"details": True, "return_attention": True, "return_exceptions": True}
         prefixes: list[Any] = [None] * len(sentences)
         while sentences:
@@ -137,7 +140,7 @@ class GlossaryTranslator(StreamedTranslator):
 
 
 def _prefix(sentence: TermSentence) -> Any:
-    """What the translation should begin with to have the first term that it lacks; None where it has them all."""
+    """The target prefix with the first missing term; None if no term is missing, or all are put in place here."""
     written = sentence.translation.text
     lacking = _lacking(sentence.terms, written)
     if not lacking:
@@ -154,20 +157,20 @@ def _prefix(sentence: TermSentence) -> Any:
 
 
 def _as_word(term: str) -> str:
-    """A pattern of a term: where scripts have blanks between words, not as a part of one."""
+    """A pattern that matches a term as a whole word, in scripts with blanks between words."""
     before, behind = _edges(term, f"(?!{SPACED})")
     pattern = re.escape(term)
     return f"{before}(?i:{pattern}){behind}" if term == term.lower() else f"{before}{pattern}{behind}"
 
 
 def _apart(before: str, behind: str) -> str:
-    """Both, with a blank between words that would be one."""
+    """Both texts, with a blank between them where two words would become one."""
     joins = before[-1:].isalnum() and behind[:1].isalnum() and not is_spaceless(behind[0])
     return f"{before} {behind}" if joins else before + behind
 
 
 def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
-    """The terms whose translation is not there so often as it should be."""
+    """The terms whose translations are not written as often as the text has them."""
     lacking, counts = [], {term.translation: _count(term.translation, written) for term in terms}
     for term in terms:
         if counts[term.translation] < 1:
@@ -177,9 +180,9 @@ def _lacking(terms: Sequence[Term], written: str) -> list[Term]:
 
 
 def _count(translation: str, written: str) -> int:
-    """How often something is written, perhaps with an ending of two letters; in capitals too if asked for without.
+    """How often a term's translation is written, perhaps with an ending of two letters; in any case if lower-case.
 
-    One letter has no ending: "a" is not in "as", nor "I" in "It".
+    A single letter has no ending: "a" is not in "as", nor "I" in "It".
     """
     before, behind = _edges(translation, f"(?!{SPACED}{{3}})" if len(translation) > 1 else f"(?!{SPACED})")
     flags = re.IGNORECASE if translation == translation.lower() else 0
@@ -187,13 +190,13 @@ def _count(translation: str, written: str) -> int:
 
 
 def _edges(term: str, after: str) -> tuple[str, str]:
-    """Patterns of what may not stand around a term, where its script has blanks between words."""
+    """Lookarounds for the two ends of a term; empty where its script has no blanks between words."""
     first, last = (letter.isalnum() and not is_spaceless(letter) for letter in (term[0], term[-1]))
     return f"(?<!{SPACED})" if first else "", after if last else ""
 
 
 def _span(sentence: TermSentence, term: Term) -> tuple[int, int]:
-    """Where the translation has a term's, by its alignment: the longest run of words that look at the term."""
+    """[start, end) of a term's translation by the alignment: the longest run of words that attend to the term."""
     links = sorted(word_links(sentence.text, sentence.translation), key=lambda link: link.target)
     runs, before = list[list[int]](), False
     for link in links:
@@ -212,7 +215,7 @@ def _span(sentence: TermSentence, term: Term) -> tuple[int, int]:
 
 
 def _joined(pieces: list[Any]) -> Any:
-    """A text's Translation of its sentences', or the first error."""
+    """A text's Translation, joined from its sentences, or their first error."""
     translations = [piece if isinstance(piece, str) else piece.translation for piece in pieces]
     error = next((piece for piece in translations if isinstance(piece, FastattnError)), None)
     if error is not None:
@@ -226,7 +229,7 @@ def _joined(pieces: list[Any]) -> Any:
 
 
 def _in_a_row(translations: Sequence[Any]) -> Translation:
-    """One translation of several, and of what stands between them."""
+    """One Translation of a text's sentences and the blanks between them."""
     text = "".join(piece if isinstance(piece, str) else piece.text for piece in translations)
     sentences = [piece for piece in translations if not isinstance(piece, str)]
     score = sum(piece.scores[0] for piece in sentences if piece.scores)

@@ -1,4 +1,4 @@
-"""Loops in translations: found, decoded again without repetitions, and marked."""
+"""Loops in translations: detects them, decodes them again without repetitions, and marks them."""
 
 import re
 from collections.abc import Iterator
@@ -11,19 +11,16 @@ from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
 LOOP, RUNAWAY = "loop", "length"
-# A loop is more than MOST repetitions of up to LONGEST words.
+# A loop repeats up to LONGEST words more than MOST times.
 MOST, LONGEST = 4, 4
-# A translation of more characters than these times its text's, and so many more, has run away.
+# A translation has run away if it has more than TIMES * the text's characters + MORE.
 TIMES, MORE = 4, 80
-AGAIN = (3, 2, 1)  # no_repeat_ngram_size, one after the other: at last no token comes twice
+AGAIN = (3, 2, 1)  # no_repeat_ngram_size of each attempt; with 1 no token comes twice
 
 
 @dataclass(frozen=True)
 class GuardedTranslation:
-    """A text's translation that was a loop or ran away, decoded again; ``remarks`` says which.
-
-    first  as in ChainedTranslation
-    """
+    """A translation that was a loop or ran away, decoded again; ``remarks`` says which; ``first``: a chain's."""
 
     text: str
     hypotheses: list[str]
@@ -34,10 +31,10 @@ class GuardedTranslation:
 
 
 class GuardedTranslator(StreamedTranslator):
-    """Translates again, without repetitions, what has become a loop; ``Translator.guarded`` makes it.
+    """Decodes translations that are loops again, without repetitions; ``Translator.guarded`` makes it.
 
-    A text that repeats itself may be translated so. All other translations are what they are without; those that were
-    decoded again are GuardedTranslations.
+    The translation of a text that repeats itself may repeat itself. Translations that were decoded again are
+    GuardedTranslations; all others are unchanged.
     """
 
     def _results(self, texts: Iterator[str], call: StreamCall) -> Iterator[Any]:
@@ -45,11 +42,11 @@ class GuardedTranslator(StreamedTranslator):
         each = {name: tee(values) for name, values in call.each.items()}
         options = call.shared | {name: values for name, (values, _) in each.items()}
         options |= {"details": True, "return_exceptions": call.return_exceptions}
-        results = self._translator.translate_iter(texts, **options)  # which it reads before ``read`` is
+        results = self._translator.translate_iter(texts, **options)  # reads a text before ``read`` gives it
         return self._checked(zip(results, read, *(values for _, values in each.values())), call)
 
     def _checked(self, results: Iterator[tuple[Any, ...]], call: StreamCall) -> Iterator[Any]:
-        """What is left of (result, text, its own options) each."""
+        """The final results of (result, text, values of its own options)."""
         for result, text, *own in results:
             if not isinstance(result, FastattnError):
                 try:
@@ -72,14 +69,14 @@ class GuardedTranslator(StreamedTranslator):
 
 
 def what_is_wrong(text: str, translation: str) -> str:
-    """LOOP, RUNAWAY or "" of a text's translation."""
+    """LOOP, RUNAWAY or "", for a text's translation."""
     if loops(translation) > max(MOST, loops(text)):
         return LOOP
     return RUNAWAY if len(translation) > TIMES * len(text) + MORE else ""
 
 
 def loops(text: str) -> int:
-    """How often up to LONGEST words come one behind the other at most; 0 where it is not more than MOST."""
+    """The most times that up to LONGEST words are repeated in a row; 0 if not more than MOST."""
     words, most = text.lower().split(), 0
     for length in range(1, LONGEST + 1):
         run = 0

@@ -1,4 +1,4 @@
-"""Translations that are known: a memory of a translator's (TMX), and a cache of what was translated before."""
+"""Translation memories (TMX), and a cache of earlier translations."""
 
 import difflib
 import hashlib
@@ -16,13 +16,13 @@ from fastattn.system.records import dataclass, lazy
 from fastattn.translation.calls import TokenTranslation, Translation
 from fastattn.translation.streamed import StreamCall, StreamedTranslator, details_of
 
-NEAR, MOST_NEAR = 0.75, 3  # similarity of what is offered, and how many
-# What a result depends on that is not kept, and what is drawn: it goes past the cache.
+NEAR, MOST_NEAR = 0.75, 3  # the least similarity of a fuzzy match, and how many are given
+# Calls with these options go past the cache: it does not store what they return, or they sample.
 UNKEPT = ("return_attention", "callback", "return_alternatives", *SAMPLING)
 
 
 class Near(NamedTuple):
-    """A text of a memory that is like another, its translation, and how alike they are, 0 to 1."""
+    """A fuzzy match: a similar text of a memory, its translation, and the similarity, 0 to 1."""
 
     source: str
     translation: str
@@ -33,8 +33,8 @@ class Near(NamedTuple):
 class RememberedTranslation:
     """A translation with its matches in a memory: ``exact`` if the memory has the text itself, else ``near`` ones.
 
-    look   finds ``near``, which takes a second for some ten thousand texts
-    first  as in ChainedTranslation
+    look   computes ``near``, which takes a second for some ten thousand texts
+    first  of a chain, as in ChainedTranslation
     """
 
     text: str
@@ -47,12 +47,12 @@ class RememberedTranslation:
 
     @lazy
     def near(self) -> tuple[Near, ...]:
-        """What is like the text, most alike first."""
+        """The fuzzy matches, the most similar first."""
         return self.look()
 
 
 class MemoryTranslator(StreamedTranslator):
-    """Translates what a memory does not have; ``Translator.with_memory`` makes it.
+    """Takes translations from a memory and translates the other texts; ``Translator.with_memory`` makes it.
 
     memory  text -> translation; blanks around a text do not count
     Details are RememberedTranslations.
@@ -81,7 +81,7 @@ class MemoryTranslator(StreamedTranslator):
             yield answer
 
     def near(self, text: str) -> tuple[Near, ...]:
-        """The memory's texts that are most like a text, by the longest common pieces (Ratcliff and Metzener 1988)."""
+        """The memory's texts that are most similar to a text, by common substrings (Ratcliff and Metzener 1988)."""
         matcher, matches = difflib.SequenceMatcher(autojunk=False), list[Near]()
         matcher.set_seq2(text.strip())
         for source, translation in self._memory.items():
@@ -93,12 +93,12 @@ class MemoryTranslator(StreamedTranslator):
 
 
 class CachedTranslator(StreamedTranslator):
-    """Translates what a file does not know from before; ``fastattn translate --cache`` makes it.
+    """Takes translations from a file and stores new ones there; ``fastattn translate --cache`` makes it.
 
-    path   of a database of SQLite's, made where it is not there; processes may share it
-    model  what tells the translator from others: translations of another are not taken
-    most   how many translations the file may have: those used longest ago go
-    Results have no parts, which a cache does not have; what is drawn is not kept.
+    path   an SQLite database, created if missing; processes may share it
+    model  identifies the translator: entries of other models are not used
+    most   the most entries of the file: the least recently used ones are deleted
+    Results have no parts, which the file does not store; sampled translations are not stored.
     """
 
     window = 256
@@ -108,7 +108,9 @@ class CachedTranslator(StreamedTranslator):
         self._model, self._most = model, check_count("most", most)
         try:
             self._database = sqlite3.connect(path, timeout=60.0, isolation_level=None, check_same_thread=False)
-            with suppress(sqlite3.OperationalError):  # at once where another process does it now, whatever the timeout
+            with suppress(
+                sqlite3.OperationalError
+            ):  # raised at once, despite the timeout, while another process does it
                 self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = normal")
             self._database.execute(
@@ -149,7 +151,7 @@ class CachedTranslator(StreamedTranslator):
         return hashlib.sha256(f"{request}\0{text}".encode("utf-8", "surrogatepass")).digest()
 
     def _known(self, keys: list[bytes]) -> dict[bytes, tuple[str, list[str], list[float]]]:
-        """key -> (text, hypotheses, scores); a row that is damaged is not known."""
+        """key -> (text, hypotheses, scores) of the keys that the file has; damaged rows are left out."""
         marks = ",".join("?" * len(keys))
         rows = dict[bytes, tuple[str, list[str], list[float]]]()
         for key, result in self._execute(f"select key, result from translations where key in ({marks})", keys):

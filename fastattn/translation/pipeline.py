@@ -1,4 +1,4 @@
-"""From texts or tokens to translations: split into parts, decoded, joined again."""
+"""From texts or tokens to translations: splits texts into parts, decodes these, and joins the results."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,13 +18,13 @@ from fastattn.text.languages import LanguagePair
 from fastattn.text.translation import Document, TranslationTokenizer, split_lines
 from fastattn.translation.calls import Direction, Score, TextCall, TokenTranslation, Translation, token_lists
 
-# A part's length where the architecture has no limit of its own.
+# The longest part, in tokens, if the architecture has no limit.
 UNLIMITED = 1024
-READ_AT_ONCE = 16  # texts, between which others have their turn
+READ_AT_ONCE = 16  # texts; between them other requests have their turn
 
 
 class PartNumber(NamedTuple):
-    """Which part of which text, from 0, and what languages that has."""
+    """The index of a text, of one of its parts, and the text's language pair."""
 
     text: int
     part: int
@@ -46,7 +46,7 @@ class Pipeline:
         return (self._max_positions or UNLIMITED) - self._tokenizer.implicit_tokens
 
     def check_text(self, text: Any, direction: Direction) -> LanguagePair:
-        """The languages of a text; InputError for what is no text to translate, no prefix, or no language."""
+        """The language pair of a text; InputError for an invalid text, prefix or language."""
         languages, prefix = self._tokenizer.text.languages, direction.target_prefix
         if self._tokenizer.text.decoder_start_token is None and (languages is None or languages.target != "start"):
             raise InputError(
@@ -82,7 +82,7 @@ class Pipeline:
                 )
 
     def checked(self, texts: Iterable[tuple[Any, Direction]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
-        """(length, pair) of each text and what is beside it; an InputError is raised, or is in the place of a pair."""
+        """(length, (text, direction)) of each; with ``return_exceptions`` (0, InputError) for a text that is invalid."""
         for text, direction in texts:
             try:
                 self.check_text(text, direction)
@@ -107,7 +107,7 @@ class Pipeline:
         return in_windows(self._service, read_each(texts, read), make_plan, call.decoding, return_exceptions)
 
     def plan_texts(self, texts: Sequence[str], directions: Sequence[Direction], call: TextCall) -> Plan:
-        """``plan`` of texts that it reads itself."""
+        """``plan`` of texts that the plan itself reads."""
         documents: list[Document | FastattnError] = []
         for text, direction in zip(texts, directions):
             if documents and not len(documents) % READ_AT_ONCE:
@@ -144,11 +144,11 @@ class Pipeline:
         return results
 
     def _without_scores(self, options: DecodingOptions) -> DecodingOptions:
-        """The same object for the same options as last time, since making one takes 15 us."""
+        """The options without return_scores; the last result is kept, since making one takes 15 us."""
         last, without = self._last
         if options is not last:
             without = replace(options, return_scores=False)
-            if options.callback is None:  # which may hold anything
+            if options.callback is None:  # a callback may keep anything alive
                 self._last = options, without
         return without
 
@@ -161,7 +161,7 @@ class Pipeline:
     ) -> Plan:
         """The TokenTranslation of each source, or a SearchTimeout.
 
-        numbers  of each source, for the callback and the time that a text has; None: each source is a text of tokens
+        numbers  of each source, for the callback and the timeout of its text; None: each source is a text in tokens
         """
         tokenizer = self._tokenizer
         if numbers is None:
@@ -199,7 +199,10 @@ class Pipeline:
         options: DecodingOptions,
         pair: LanguagePair | None = None,
     ) -> Iterator[Step]:
-        """Yield the tokens of the parts of one text, part after part, as they are asked for; of tokens without pair."""
+        """Yield the Steps of the parts of one text, one part after another, computed on demand.
+
+        pair  the text's language pair; None if the sources were given as tokens
+        """
         pair = pair or self._tokenizer.plain
         starts = [self._tokenizer.target_ids(prefix, pair) for prefix in prefixes]
 
@@ -216,9 +219,9 @@ class Pipeline:
     def plan_scores(
         self, listed: list[list[str]], targets: list[list[str]], directions: Sequence[Direction] = ()
     ) -> Plan:
-        """The Score of each target for its source; for an empty source the model does not run, and all is 0.
+        """The Score of each target for its source; all 0 for an empty source, for which the model does not run.
 
-        besides  the languages of each, where they were given as texts
+        directions  of each pair, if texts were given; none if tokens were
         """
         tokenizer = self._tokenizer
         pairs = [tokenizer.pair(*direction[1:]) for direction in directions] or [tokenizer.plain] * len(targets)
@@ -229,7 +232,7 @@ class Pipeline:
         targets_ids = [np.array(ids[b], np.int32) for b in chosen]
         for b, log_probs_T in zip(chosen, (yield from score_plan([source_ids[b] for b in chosen], targets_ids))):
             log_probs[b] = log_probs_T
-        return [  # what is forced has no probability of its own
+        return [  # without the forced tokens, which have no probability
             Score(tokenizer.target_surfaces(target[1 + pair.forced :]), row[pair.forced :])
             for target, row, pair in zip(ids, log_probs, pairs)
         ]
@@ -251,10 +254,7 @@ class Pipeline:
         )
 
     def _shown(self, step: Step, number: PartNumber) -> Step | None:
-        """A step of the decoder, which knows a job's number and token ids, with text, part and token.
-
-        None for a forced token.
-        """
+        """The caller's Step for a decoder's step, which has a job's index and a token id; None for a forced token."""
         position = step.position - number.pair.forced
         if position < 0:
             return None
@@ -287,7 +287,7 @@ class Pipeline:
     def _translation_of(
         self, source: list[str], hypotheses: list[Hypothesis], options: DecodingOptions, forced: int
     ) -> TokenTranslation:
-        """The translation that a search found; its first ``forced`` tokens are no part of it."""
+        """The TokenTranslation of a search's hypotheses, without their first ``forced`` tokens."""
         first = int(self._tokenizer.text.add_source_bos)
         attention = [
             np.ascontiguousarray(h.attention_TS[forced:, first : first + len(source)])

@@ -1,4 +1,4 @@
-"""The base of translators that are made of others: what follows from translating a stream of texts."""
+"""The base of translators that translate by others: all calls follow from one stream of results."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, repeat
@@ -12,10 +12,10 @@ _Self = TypeVar("_Self", bound="StreamedTranslator")
 
 
 class StreamCall:
-    """The arguments of a ``translate_iter``, but for the texts.
+    """The arguments of a ``translate_iter`` call, without the texts.
 
-    shared  the options that all texts have
-    each    by its name, an option of which each text has a value of its own: these are read along with the texts
+    shared  the options that hold for all texts
+    each    option -> an iterator over one value per text, read in step with the texts
     """
 
     def __init__(self, options: dict[str, Any], details: bool, return_exceptions: bool):
@@ -29,7 +29,7 @@ class StreamCall:
         self.each = {name: iter(check_several(name, options[name])) for name in options.keys() - self.shared.keys()}
 
     def read(self, count: int) -> list[dict[str, Any]]:
-        """The next texts' own options; InputError where there are fewer. At the end of the texts ``count`` is 0."""
+        """The options of the next ``count`` texts; InputError if there are fewer, or with 0 if any are left."""
         columns = {name: list(islice(values, count or 1)) for name, values in self.each.items()}
         for name, column in columns.items():
             if len(column) != count:
@@ -38,14 +38,14 @@ class StreamCall:
         return [{name: column[b] for name, column in columns.items()} for b in range(count)]
 
     def of(self, own: list[dict[str, Any]]) -> dict[str, Any]:
-        """The options of a call for texts that have these of their own."""
+        """The options of a call for texts with these options."""
         return self.shared | {name: [options[name] for options in own] for name in self.each}
 
 
 class StreamedTranslator:
-    """Translates by another translator. A class of its own has ``_results``, or ``_translated`` for each window."""
+    """Translates by another translator. A subclass defines ``_translated``, or ``_results`` for the whole stream."""
 
-    window = 64  # texts that are looked at together
+    window = 64  # texts a call of ``_translated``
 
     def __init__(self, translator: Any):
         self._translator = translator
@@ -53,7 +53,7 @@ class StreamedTranslator:
     def translate_iter(
         self, texts: Iterable[str], *, details: bool = False, return_exceptions: bool = False, **options: Any
     ) -> Iterator[Any]:
-        """As ``Translator.translate_iter``, with details of this class."""
+        """As ``Translator.translate_iter``, with this class's kind of details."""
         details = check_details(details, options)
         self._check(options)
         call = StreamCall(options, details, return_exceptions)
@@ -76,7 +76,7 @@ class StreamedTranslator:
     def _windows(
         self, texts: Iterator[str], call: StreamCall, translated: Callable[..., Iterable[Any]]
     ) -> Iterator[Any]:
-        """What ``translated`` gives for each window of texts; an error of the iterable comes after the results."""
+        """The results of ``translated`` for each window; an error of the iterable is raised after them."""
         pairs, failure = zip(repeat(1), texts), None
         while failure is None:
             window, _, failure = read_ahead(pairs, self.window)
@@ -87,11 +87,11 @@ class StreamedTranslator:
         call.read(0)
 
     def _translated(self, texts: list[str], call: StreamCall, own: list[dict[str, Any]]) -> Iterable[Any]:
-        """The results of a window of texts, which have these options of their own."""
+        """The results of a window of texts; ``own``: the options of each."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close all translators that it is made of."""
+        """Close the translators that this one uses."""
         self._translator.close()
 
     def translate(self, texts: str | Iterable[str], *, details: bool = False, **options: Any) -> Any:
@@ -108,6 +108,6 @@ class StreamedTranslator:
 
 
 def details_of(result: Any) -> dict[str, Any]:
-    """What translations of all classes have, by name: for one of another class."""
+    """The fields that all kinds of translations have, by name, to make another kind."""
     names = ("text", "hypotheses", "scores", "parts")
     return {name: getattr(result, name) for name in names} | {"first": getattr(result, "first", None)}

@@ -1,4 +1,4 @@
-"""Files of terms and of translations: two columns (TSV), TBX and TMX."""
+"""Glossary and memory files: two columns (TSV), TBX and TMX."""
 
 import os
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
-    """term -> translation, of two columns with a tab between them, or of a .tbx file.
+    """term -> translation, from two columns with a tab between them, or from a .tbx file.
 
-    source, target  the languages of a .tbx file's terms: codes; "": the two of each entry, in their order
-    Lines that are empty or begin with # are left out. Raises InputError for what is neither, and for entries in more
-    than two languages where these are not named.
+    source, target  codes of the two languages to read from a .tbx file; "": the two that each entry has, in their order
+    Empty lines and lines that begin with # are skipped. Raises InputError for other content, and for entries in more
+    than two languages if source and target are not given.
     """
     if PurePath(path).suffix.lower() == ".tbx":
         return dict(_pairs(_parsed(path), "termEntry conceptEntry", "langSet langSec", "term", source, target, path))
@@ -36,14 +36,14 @@ def read_glossary(path: str | os.PathLike[str], source: str = "", target: str = 
 
 
 def read_memory(path: str | os.PathLike[str], source: str = "", target: str = "") -> dict[str, str]:
-    """text -> translation, of a .tmx file or of two columns; else as ``read_glossary``."""
+    """text -> translation, from a .tmx file or from two columns; otherwise as ``read_glossary``."""
     if PurePath(path).suffix.lower() != ".tmx":
         return read_glossary(path, source, target)
     return dict(_pairs(_parsed(path), "tu", "tuv", "seg", source, target, path))
 
 
 def _parsed(path: str | os.PathLike[str]) -> Any:
-    """The root of an XML file; what declares entities is refused: a few lines of them can fill the memory."""
+    """The root of an XML file. Files that declare entities are refused: a few lines of them can fill the memory."""
     with open_bytes(checked_path(path)) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -82,7 +82,7 @@ def _pairs(
 
 
 def _in_language(variants: list[tuple[str, str]], code: str) -> str:
-    """The text in a language: the first in its region or script, else in any; "" for none."""
+    """The text in a language: the first in the same region or script, else in any; "" if there is none."""
     base = code.partition("-")[0]
     exact = (text for variant, text in variants if variant == code)
     near = (text for variant, text in variants if variant.partition("-")[0] == base)
@@ -102,7 +102,7 @@ def _language(element: Any) -> str:
 
 
 def _text(parent: Any, name: str) -> str:
-    """The text of the first element of a name within, what is highlighted too, without the text of other markup."""
+    """The text of the first descendant of that name, with highlighted parts, without the text of other markup."""
     element = next((inner for inner in parent.iter() if _name(inner) == name), None)
     return "" if element is None else " ".join(_read(element).split())
 

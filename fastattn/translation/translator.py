@@ -81,13 +81,13 @@ class Translator(ModelBase):
     device     where it computes: "cpu", "cuda" (an NVIDIA card) or "auto" (a card where there is one)
     source_lang, target_lang  for calls that name none: a code (en, eng_Latn, en_XX) or an English name of ``languages``
 
-    A translation depends on its own text alone: the same bits whatever the other texts and the number of threads. One
+    A translation depends on its own text alone: other texts and the number of threads do not change its bits. One
     Translator may serve several Python threads at once. Raises CheckpointError for a path without a valid checkpoint
     of a translation model.
     """
 
     _takes_processes = True
-    _models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # that load beside the reading of the checkpoint
+    _models: Mapping[bytes, SentencePiece] = MappingProxyType({})  # loading while the checkpoint is read
 
     @explains_options(MODEL)
     def __init__(
@@ -106,11 +106,11 @@ class Translator(ModelBase):
 
     @staticmethod
     def chain(first: Any, second: Any) -> TranslatorChain:
-        """A translator by way of a language between: ``second`` translates what ``first`` makes."""
+        """A translator by way of an intermediate language: ``second`` translates the translations of ``first``."""
         return TranslatorChain(first, second)
 
     def with_glossary(self, glossary: Any = None, keep: Sequence[str] = ()) -> Any:
-        """A translator whose translations have a glossary's terms, and keep what regular expressions find.
+        """A translator that follows a glossary and keeps what regular expressions match.
 
         glossary  term -> translation, or a file of them: two columns with a tab between them, or TBX
         """
@@ -125,7 +125,7 @@ class Translator(ModelBase):
         return GuardedTranslator(self)
 
     def with_memory(self, memory: Any) -> Any:
-        """A translator that takes the translations which a memory has: text -> translation, or a file of them (TMX)."""
+        """A translator that uses a translation memory: text -> translation, or a file of them (TMX)."""
         from fastattn.translation.memory import MemoryTranslator
 
         return MemoryTranslator(self, _read(memory, "read_memory"))
@@ -134,11 +134,11 @@ class Translator(ModelBase):
     def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
         """A Translator, or a TranslatorChain by way of English, between two languages: codes or English names.
 
-        Models are the catalog's, else Firefox's, which are downloaded if they are not here yet. From "auto" it is a
-        DetectingTranslator, which opens them as it finds texts' languages.
-        quality  which of Firefox's models is preferred: "tiny", "base-memory" or "base" (None: the best)
+        Models come from the catalog, else from Firefox, and are downloaded if they are not here yet. With source "auto" it
+        returns a DetectingTranslator, which detects the language of each text and opens models as they are needed.
+        quality  the preferred kind of Firefox's models: "tiny", "base-memory" or "base" (None: the best)
         options  of Translator
-        Raises InputError where no model is known, DownloadError where one cannot be had.
+        Raises InputError if no model is known, DownloadError if a download fails.
         """
         if source == AUTO:
             from fastattn.translation.detecting import DetectingTranslator
@@ -185,7 +185,7 @@ class Translator(ModelBase):
 
     @property
     def default_options(self) -> DecodingOptions:
-        """The options of a call that gives none: the checkpoint's own settings, where it has them, else the defaults.
+        """The options of a call without options: the checkpoint's settings, where it has some, else the defaults.
 
         suppress_sequences are ids here.
         """
@@ -193,7 +193,7 @@ class Translator(ModelBase):
 
     @property
     def languages(self) -> dict[str, str]:
-        """The languages of a model of many, by its own codes, with their English names; {} for other models."""
+        """The languages of a multilingual model: its code -> English name; {} for other models."""
         return {} if self._tokenizer.languages is None else dict(self._tokenizer.languages.names)
 
     @property
@@ -278,9 +278,9 @@ class Translator(ModelBase):
     def _planned(
         self, texts: Any, details: bool, options: TextOptions, submitted: bool = False
     ) -> tuple[Scheduler, Callable[[], Plan]]:
-        """(scheduler, function that makes the plan for it) of a ``translate``; its arguments are checked here.
+        """(scheduler, function that makes the plan for it) of a ``translate`` call, whose arguments are checked here.
 
-        submitted  have the plan read the texts, which takes a while
+        submitted  the plan reads the texts, which takes a while, so that the call returns at once
         """
         call_directions = self._resolver.take_directions(options)
         call = self._resolver.of_texts(options, details)
@@ -495,7 +495,7 @@ class Translator(ModelBase):
 
 
 def _read(pairs: Any, reader: str) -> Any:
-    """A mapping, or that of a file."""
+    """A mapping itself, or the mapping in a file."""
     from fastattn.translation import term_files
 
     return getattr(term_files, reader)(pairs) if isinstance(pairs, str | os.PathLike) else pairs

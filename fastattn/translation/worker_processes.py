@@ -1,4 +1,4 @@
-"""Translation by worker processes: what a Translator asks of them."""
+"""Translation by worker processes: the requests that a Translator sends them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ may_return(Score, TokenTranslation, Translation)
 class TranslationProcesses:
     """Processes that translate; their ``scheduler`` takes the plans that the methods make.
 
-    path, precision, device  each process's Translator's
+    path, precision, device  of each process's Translator
     """
 
     def __init__(self, sharing: Sharing, path: Path, precision: str, device: str = "cpu"):
@@ -33,9 +33,9 @@ class TranslationProcesses:
         self.start, self.close = self._pool.start, self._pool.close
 
     def _plan(self, what: str, columns: list[Sequence[Any]], *others: Any, measured: int = 0) -> Plan:
-        """The plan of a call: of each column the values of a chunk's texts, behind them what all chunks have.
+        """The plan of a call. A chunk gets its texts' values of each column, then ``others``.
 
-        measured  the number of the column whose lengths say how much work a text is
+        measured  the index of the column whose lengths estimate the work
         """
 
         def make_chunk(numbers: list[int]) -> Chunk:
@@ -51,7 +51,7 @@ class TranslationProcesses:
     def translate(
         self, pipeline: Pipeline, texts: Iterator[tuple[str, Direction]], call: TextCall, return_exceptions: bool
     ) -> Iterator[Any]:
-        """As ``Pipeline.translate_windows``, which translates the few texts of a short call here."""
+        """As ``Pipeline.translate_windows``, which translates the texts of a short call in this process."""
         few = islice(texts, self.least - 1)
         yield from pipeline.translate_windows(few, call, return_exceptions)
         checked = pipeline.checked(texts, return_exceptions)
@@ -81,6 +81,6 @@ def _chunk(what: str, content: list[Any], texts: Sequence[Any]) -> Chunk:
 
 
 def _plain(options: DecodingOptions) -> dict[str, Any]:
-    """What travels of options; ``child`` makes them of it."""
+    """The options as plain data, from which ``child`` makes them again."""
     rules = None if options.rules is None else vars(options.rules)
     return {name: value for name, value in vars(options).items() if name != "callback"} | {"rules": rules}
