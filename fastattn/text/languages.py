@@ -1,6 +1,6 @@
-"""Languages by their codes and names: as prompts of translation models call them, and as models of many have them.
+"""Languages: their codes and names, their tokens in multilingual models, and the detection of a text's language.
 
-Which language a text is in says py3langid (Lui and Baldwin 2012): 97 languages, since version 0.4 139.
+py3langid detects 97 languages, 139 since version 0.4 (Lui and Baldwin 2012).
 """
 
 import difflib
@@ -15,8 +15,8 @@ from fastattn.errors import InputError, check_text
 from fastattn.spec.text_spec import LanguageTokens, TranslationText
 from fastattn.system.records import dataclass
 
-# First words of letters' Unicode names -> the languages written in them: their codes by ISO 639-1 and 639-3, English
-# name and Chinese name. "": those whose letters and Chinese names are not known here, of models of many languages.
+# The first words of letters' Unicode names -> the languages written in them: ISO 639-1 and 639-3 codes, English
+# and Chinese name. "": languages of multilingual models whose letters and Chinese names are not listed.
 _TABLE = {
     "LATIN": """af,afr Afrikaans 南非荷兰语; ca,cat Catalan 加泰罗尼亚语; cs,ces Czech 捷克语; da,dan Danish 丹麦语;
 de,deu,ger German 德语; en,eng English 英语; es,spa Spanish 西班牙语; et,est,ekk Estonian 爱沙尼亚语;
@@ -76,14 +76,14 @@ war Waray; wo,wol Wolof; xh,xho Xhosa; yi,ydd,yid,ji Yiddish; yo,yor Yoruba; zu,
 class Language:
     """A language."""
 
-    code: str  # ISO 639-1 where there is one, with a script where that matters
+    code: str  # ISO 639-1 if there is one, with a script where that matters
     name: str  # in English
-    chinese: str  # its name in Chinese, else in English
-    scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; none: not known here
+    chinese: str  # name in Chinese, else in English
+    scripts: frozenset[str] = frozenset()  # the first words of its letters' Unicode names; empty: not listed
 
     @property
     def is_chinese(self) -> bool:
-        """Whether prompts in Chinese are meant for it."""
+        """Whether prompts for it are in Chinese."""
         return self.code in ("zh", "zh-Hant", "yue")
 
 
@@ -99,10 +99,10 @@ def _read_table() -> dict[str, Language]:
 
 
 _KNOWN = _read_table()
-SCRIPT = 4  # letters of its code: Latn
+SCRIPT = 4  # letters of a script's code, such as Latn
 TRADITIONAL = "hant"
-IN_TRADITIONAL = frozenset({"tw", "hk", "mo"})  # where Chinese is written so
-SHOWN = 6  # languages in a message
+IN_TRADITIONAL = frozenset({"tw", "hk", "mo"})  # regions that write Chinese in traditional characters
+SHOWN = 6  # the most languages in a message
 
 
 def _plain(code: str) -> str:
@@ -110,7 +110,7 @@ def _plain(code: str) -> str:
 
 
 def _find(plain: str) -> Language | None:
-    """The language of a code with or without script and region, of which the script, or what implies it, counts."""
+    """The language of a code; a script, or a region that implies one, selects the variant in that script."""
     first, *parts = plain.split("-")
     match = _KNOWN.get(plain) or _KNOWN.get(first)
     if match is None or plain in _KNOWN:
@@ -124,13 +124,13 @@ def _script(plain: str) -> str:
 
 
 def name_of(code: str) -> str:
-    """The English name of a code's language; of one that is not known the code."""
+    """The English name of a code's language; the code itself if it is unknown."""
     match = _find(_plain(code))
     return code if match is None else match.name
 
 
 def language(name: str) -> Language:
-    """The language of a code (en, eng, eng_Latn, en-GB) or an English name; InputError that lists near ones."""
+    """The language of a code (en, eng, eng_Latn, en-GB) or an English name; otherwise InputError with similar names."""
     if (match := _find(_plain(check_text("a language", name)))) is not None:
         return match
     near = {each: f"{_KNOWN[each].name} ({_KNOWN[each].code})" for each in _KNOWN}
@@ -144,10 +144,10 @@ def _unknown(name: str, names: Mapping[str, str], otherwise: str) -> str:
 
 
 class Languages:
-    """The languages of a model, by whatever a caller calls them.
+    """The languages of a model, which a caller may name in any usual form.
 
-    tokens  code, as the model has it -> its token
-    names   code -> English name, or the code again where that is not known
+    tokens  the model's code -> its token
+    names   the model's code -> English name, or the code if that is unknown
     """
 
     def __init__(self, tokens: Mapping[str, str]):
@@ -156,15 +156,15 @@ class Languages:
         self._described = {code: f"{code} ({name})" if name != code else code for code, name in self.names.items()}
 
     def code(self, name: str) -> str:
-        """The model's code for a language in any usual form, also its token; InputError that lists near ones.
+        """The model's code for a language in any usual form, or for its token; otherwise InputError with similar names.
 
-        A script (Latn) should be the model's where both name one; a region (GB) may be another.
+        If both name a script (Latn) it must be the same; regions (GB) may differ.
         """
         plain = _plain(check_text("a language", name))
         if plain in self._exact:
             return self._exact[plain]
         match, script = _find(plain), _script(plain)
-        # of the same language: code -> script and region
+        # the model's codes of the same language -> script and region
         codes = {code: _plain(code).partition("-")[2] for code in self.names if match and _find(_plain(code)) == match}
         if script:
             matches = [code for code in codes if _script(_plain(code)) == script]
@@ -188,15 +188,15 @@ class Languages:
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """What texts of two languages have around them."""
+    """A source and a target language, and the tokens that a model has around their texts."""
 
-    source: str  # as the target by ISO 639-1 where the table has it; "" where nothing is known
+    source: str  # ISO 639-1 where the table has it; "": unknown. The target likewise
     target: str
-    before: tuple[str, ...] = ()  # what stands before and after a part's own source tokens
+    before: tuple[str, ...] = ()  # tokens before and after each part's source tokens
     after: tuple[str, ...] = ()
-    start: tuple[str, ...] = ()  # the target's first tokens, behind the start token or with it
+    start: tuple[str, ...] = ()  # the target's first tokens, after the start token or including it
     forced: int = 0  # how many of them are no part of a translation
-    needs_tag: bool = False  # whether a text should itself begin with what tells the target language
+    needs_tag: bool = False  # whether a text must begin with the tag of its target language
 
 
 def language_pair(
@@ -205,10 +205,11 @@ def language_pair(
     requested: tuple[str | None, str | None],
     tokens_of: Callable[[str], Sequence[str]],
 ) -> LanguagePair:
-    """The pair of a model's ``languages`` that a caller asked for; None: the checkpoint's own.
+    """The LanguagePair for a model's ``languages``.
 
-    tokens_of  the source tokens of a prefix
-    Raises InputError for a language that the model does not know, or needs and is not told.
+    requested  the caller's source and target language; None: the checkpoint's default
+    tokens_of  a prefix -> its source tokens
+    Raises InputError for a language that the model does not know, and for a required one that is missing.
     """
     names, scheme, start = ("source_lang", "target_lang"), text.languages, text.decoding.forced_tokens
     defaults = [text.source_language, text.target_language]
@@ -221,14 +222,14 @@ def language_pair(
     if scheme.target == "first":  # generation_config.json may force a language
         defaults[1] = next((code for code, token in scheme.tokens.items() if (token,) == start[:1]), defaults[1])
     codes = [default if code is None else code for code, default in zip(requested, defaults)]
-    is_tagged = scheme.prefix == "{target}" and not codes[1]  # a text's own <2xx> may tell it
+    is_tagged = scheme.prefix == "{target}" and not codes[1]  # a text may begin with <2xx> itself
     prefix = scheme.prefix if codes[1] or (not is_tagged and any(code is not None for code in requested)) else ""
     required = bool(scheme.source) or "{source}" in prefix, bool(scheme.target) or "{target}" in prefix
     for name, code, needs in zip(names, codes, required):
         if needs and not code:
             raise InputError(f"{name} should be given; this model knows {languages}")
     if requested[0] is not None and not required[0] and requested[0] not in scheme.tokens:
-        language(requested[0])  # which no token tells the model
+        language(requested[0])  # checked only: the model has no token for it
     codes = [languages.code(code) if needs else code for code, needs in zip(codes, required)]
     source_token, target_token = (scheme.tokens[code] if needs else "" for code, needs in zip(codes, required))
     words = prefix.replace("{source}", source_token).replace("{target}", target_token)
@@ -241,23 +242,23 @@ def language_pair(
 
 
 def iso_code(code: str) -> str:
-    """ISO 639-1 of a code, where the table has it; else the code."""
+    """The ISO 639-1 code of a language, if the table has it; otherwise the given code."""
     match = _find(_plain(code))
     return code if match is None else match.code
 
 
-# What language tokens look like -> what the models that have them are told by; (code) is a group of its own.
+# The form of language tokens, whose group is the code -> how models with such tokens are told the languages.
 _SCHEMES = {
     "__([a-z]{2,3})__": LanguageTokens({}, "before", "first"),  # M2M100
     "([a-z]{3}_[A-Z][a-z]{3})": LanguageTokens({}, "before", "first"),  # NLLB
     "([a-z]{2}_[A-Z]{2})": LanguageTokens({}, "before", "first"),  # mBART-50
     r"<2([a-z]{2,3}(?:_[A-Z]\w+)*)>": LanguageTokens({}, prefix="{target}"),  # MADLAD
-    r">>(\w{2,}(?:[-_]\w+)*)<<": LanguageTokens({}, prefix="{target}"),  # OPUS-MT's models of several targets
+    r">>(\w{2,}(?:[-_]\w+)*)<<": LanguageTokens({}, prefix="{target}"),  # OPUS-MT's multilingual targets
 }
 
 
 def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
-    """What a vocabulary's language tokens, by their forms, say of the model; None where there are not two."""
+    """How a model is told the languages, by the form of its vocabulary's language tokens; None for fewer than two."""
     likely = [token for token in vocabulary if token[:1] in ("<", ">") or "_" in token[1:4]]
     best = LanguageTokens({})
     for form, scheme in _SCHEMES.items():
@@ -268,7 +269,7 @@ def language_tokens(vocabulary: Sequence[str]) -> LanguageTokens | None:
     return best if len(best.tokens) > 1 else None
 
 
-NO_LANGUAGE = "zxx"  # of numbers, markup and the like, since py3langid 0.4
+NO_LANGUAGE = "zxx"  # for numbers, markup and the like, since py3langid 0.4
 
 
 @cache
@@ -282,10 +283,10 @@ def _identifier() -> Any:
 
 
 def likely_languages(text: str, among: Sequence[str] = (), most: int = 5) -> list[tuple[str, float]]:
-    """(code as of ``iso_code``, or NO_LANGUAGE, and probability) of the likeliest languages, most likely first.
+    """(code as from ``iso_code``, or NO_LANGUAGE; probability) of the likeliest languages, most likely first.
 
-    among  these alone, if given, each with its probability among all: a text in none of them has low ones; a language
-           that the model does not know has 0
+    among  only these languages, with their probabilities among all: low if the text is in none of them, 0 for a
+           language that the model does not know
     """
     ranked = [(iso_code(str(code)), float(share)) for code, share in _identifier().rank(text)]
     if among:

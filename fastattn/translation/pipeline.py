@@ -82,7 +82,7 @@ class Pipeline:
                 )
 
     def checked(self, texts: Iterable[tuple[Any, Direction]], return_exceptions: bool) -> Iterator[tuple[int, Any]]:
-        """(length, (text, direction)) of each; with ``return_exceptions`` (0, InputError) for a text that is invalid."""
+        """(length, (text, direction)) of each; with ``return_exceptions``, (0, InputError) for an invalid text."""
         for text, direction in texts:
             try:
                 self.check_text(text, direction)

@@ -134,8 +134,8 @@ class Translator(ModelBase):
     def for_languages(cls, source: str, target: str, *, quality: str | None = None, **options: Any) -> Any:
         """A Translator, or a TranslatorChain by way of English, between two languages: codes or English names.
 
-        Models come from the catalog, else from Firefox, and are downloaded if they are not here yet. With source "auto" it
-        returns a DetectingTranslator, which detects the language of each text and opens models as they are needed.
+        Models come from the catalog, else from Firefox, and are downloaded if they are not here yet. For source "auto"
+        a DetectingTranslator, which detects the language of each text and opens models as they are needed.
         quality  the preferred kind of Firefox's models: "tiny", "base-memory" or "base" (None: the best)
         options  of Translator
         Raises InputError if no model is known, DownloadError if a download fails.
