@@ -1,4 +1,4 @@
-"""Translators' files: gettext's .po and XLIFF 1.2 and 2; what is translated already stays."""
+"""Message catalogs: gettext's .po, and XLIFF 1.2 and 2; existing translations stay."""
 
 import codecs
 import copy
@@ -20,12 +20,12 @@ from fastattn.errors import InputError
 _CHARSET_NAME = re.compile(r"(Content-Type:[^\n\\]*charset=)([\w.:-]+)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|.)")
 _BLOCKS = "p div h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table tr td th pre blockquote section".split()
-# Others, such as <file>, are words.
+# Other tags, such as <file>, are words.
 _TAG = re.compile(rf"</?(?:{'|'.join(sorted((*INLINE, *VOID, *WORDS, *_BLOCKS)))})\b[^<>]*>")
 
 
 def translate_po(data: bytes, name: str) -> Steps:
-    """The entries without a translation, fuzzy ones included; plural forms but that of 1 get the plural's."""
+    """The entries without a translation, and fuzzy ones. The plural's translation fills all forms but that of 1."""
     with needed("PO"):
         import polib
 
@@ -67,7 +67,7 @@ def translate_po(data: bytes, name: str) -> Steps:
 
 
 def _parsed_po(polib: Any, text: str) -> Any:
-    """polib's catalog of a file, whose lines end in line feeds; those of a str end in what else Unicode knows, too."""
+    """polib's catalog of a text. From a file, since polib splits a str at all line separators of Unicode."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "catalog.po")
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -75,7 +75,7 @@ def _parsed_po(polib: Any, text: str) -> Any:
 
 
 class _Message:
-    """A message: plain text, or a piece of HTML for each line where it has tags."""
+    """A message: plain text, or HTML line by line if it has tags."""
 
     def __init__(self, text: str):
         lines = [text] if any("\n" in tag for tag in _TAG.findall(text)) else text.split("\n")
@@ -83,14 +83,14 @@ class _Message:
         self.texts = [text for page in self._pages for text in page.texts] if self._pages else [Marked(text)]
 
     def written(self, answers: Iterator[Marked]) -> str:
-        """Its translation, of as many answers as it has texts."""
+        """Its translation, made of the next answers, one for each of its texts."""
         if not self._pages:
             return next(answers).text
         return "\n".join(page.written(list(islice(answers, len(page.texts)))) for page in self._pages)
 
 
 def _charset(data: bytes) -> str:
-    """The one that a header names, unless the catalog is UTF-8 in fact."""
+    """The charset that the header names, unless the catalog is in fact UTF-8."""
     named = _CHARSET_NAME.search(data.decode("latin-1"))
     with suppress(UnicodeDecodeError):
         data.decode()
@@ -103,14 +103,14 @@ def _charset(data: bytes) -> str:
 
 
 def _unescaped(match: "re.Match[str]") -> str:
-    """A character that is escaped by its number, unless it has to be; other escapes as they are."""
+    """The character of a numeric escape, unless it must be escaped; other escapes stay."""
     digits = match[1] or match[2]
     character = chr(int(digits, 16 if match[1] else 8)) if digits else ""
     return character if character.isprintable() and character not in '"\\' and character else match[0]
 
 
 def _plural_forms(catalog: Any, name: str) -> tuple[int, int]:
-    """(how many forms the header says there are, 0 if it does not, the number of that of 1 alone, -1 if none is)."""
+    """(number of plural forms in the header, 0 if it has none; index of the form of 1 alone, -1 if there is none)."""
     header = catalog.metadata.get("Plural-Forms", "")
     stated = re.fullmatch(r"\s*nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=(.*?);?\s*", header)
     if stated is None:
@@ -123,7 +123,7 @@ def _plural_forms(catalog: Any, name: str) -> tuple[int, int]:
 
 
 def _like(source: str, translation: str) -> str:
-    """The translation with the line ends at its ends that gettext demands of it."""
+    """The translation with the blanks around its source, as gettext requires."""
     if not source.strip():
         return source
     lead, tail = source[: len(source) - len(source.lstrip())], source[len(source.rstrip()) :]
@@ -160,7 +160,7 @@ def _encloses(child: Element) -> bool:
 
 
 def _target_of(source: Element) -> Element | None:
-    """A copy of the source, or of its segments, in the target's place; None where there is or should be none."""
+    """A copy of the source, or of its segments, in the target's place; None if it has a translation or must stay."""
     unit = source.getparent()
     around = [unit, *unit.iterancestors()]
     translate = next((ancestor.get("translate") for ancestor in around if ancestor.get("translate")), "yes")

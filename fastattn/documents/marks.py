@@ -1,7 +1,7 @@
-"""Text with marks, such as tags around words, and where they go in its translation: with the words that they enclose.
+"""Text with marks, such as tags around words, and the transfer of marks to its translation.
 
-A translated word is given to the marks of the word of the text that it looks at most, as Bergamot does; unlike there a
-mark stays one, around the longest run of such words, so that a tree of marks stays the tree that it was.
+A translated word belongs to the marks of the source word that it attends to most, as in Bergamot. Unlike there, a mark
+is never duplicated: it encloses the longest run of its words, so that the tree of marks stays the same.
 """
 
 import re
@@ -15,10 +15,10 @@ from fastattn.text.invariants import INVARIANT
 from fastattn.text.translation import SPACELESS_SCRIPTS
 from fastattn.translation.alignment import WordLink
 
-# Of a kept text that is lower-case letters alone: fewer letters may be a word of the translation's by chance. How many
-# places in it are tried.
+# For a kept text of lower-case letters only: the least letters, since a shorter one may be a word of the translation by
+# chance, and the most places that are tried.
 LEAST_NAME, MOST_PLACES = 4, 32
-# Letters of marks that are words by themselves; marks of a word, and levels of marks, beyond which no sentence goes.
+# The least letters of marks that count as words; the most marks in a word, and levels of marks, in a sentence.
 LEAST_PIECE, MOST_IN_WORD, MOST_LEVELS = 3, 8, 64
 _SPACELESS = "".join(f"{first}-{last}" for first, last in SPACELESS_SCRIPTS)
 _WORD = re.compile(rf"[^\W{_SPACELESS}]+")
@@ -26,23 +26,23 @@ _UNIT = re.compile(rf"[{_SPACELESS}]|[^\s{_SPACELESS}]+")
 
 
 class Mark(NamedTuple):
-    """What encloses [start, end) of a text; where they are equal, it stands there."""
+    """A mark around [start, end) of a text, or at a position, where both are equal."""
 
     start: int
     end: int
-    what: Any = None  # the format's own; None: nothing, it only keeps
-    keeps: bool = False  # whether the text within stays untranslated
-    depth: int = 0  # how many other marks enclose it
+    what: Any = None  # the form's own object; None: the mark only keeps its text
+    keeps: bool = False  # whether its text stays untranslated
+    depth: int = 0  # how many marks enclose it
 
 
 class Marked(NamedTuple):
-    """A text and its marks, which are nested: in the order of their beginnings, outer ones before inner ones."""
+    """A text and its nested marks, sorted by their starts, outer marks before inner ones."""
 
     text: str
     marks: tuple[Mark, ...] = ()
 
     def pieces(self) -> Iterator[tuple[Literal["text", "kept", "open", "close"], str, Any]]:
-        """The text in order: (kind, text, what a mark has); a "kept" text is in no other mark's open and close."""
+        """The text in order: (kind, text, a mark's ``what``); a mark that keeps is one "kept" piece."""
         at, begun = 0, list[Mark]()
         for mark in (*self.marks, None):
             place, depth = (len(self.text), 0) if mark is None else (mark.start, mark.depth)
@@ -61,22 +61,22 @@ class Marked(NamedTuple):
 
 
 class Node:
-    """A mark, its text, the marks within it, and where it goes in the translation."""
+    """A mark, its text, the marks within it, and its [start, end) in the translation, -1 until placed."""
 
     def __init__(self, mark: Mark, text: str, start: int = -1, end: int = -1):
         self.mark, self.text, self.start, self.end = mark, text[mark.start : mark.end], start, end
         self.inner: list[Node] = []
-        self.places: list[tuple[int, int, Node]] = []  # where marks within stand in the translation, in order
+        self.places: list[tuple[int, int, Node]] = []  # of inner marks in the translation, in order
 
     @property
     def keeps(self) -> bool:
-        """Whether all of its text stays, perhaps by a mark within."""
+        """Whether all of its text stays untranslated, also because of an inner mark."""
         if self.mark.keeps or len(self.inner) != 1:
             return self.mark.keeps
         return self.inner[0].mark[:2] == self.mark[:2] and self.inner[0].keeps
 
     def fits(self, start: int, end: int) -> bool:
-        """Whether no mark within stands between start and end yet."""
+        """Whether no inner mark is placed in [start, end) yet."""
         behind = bisect_right(self.places, start, key=lambda place: place[1])
         return behind == len(self.places) or self.places[behind][0] >= end
 
@@ -91,11 +91,12 @@ def from_tags(
     shown: Callable[[int, str, Sequence[Mark]], str],
     what: Callable[[int, int | None], Any],
 ) -> Marked:
-    """The text of pieces, "text" or tags, with a mark around what a tag and its other end enclose, else of a place.
+    """The text of pieces, with a mark for each tag: up to its closing tag, or at a position if it has none.
 
-    closers  the number of a tag -> that of its other end
-    shown    of the number of a piece, the text and the marks before it: its own text, which a tag's mark keeps
-    what     of the numbers of a tag and its other end: what its mark has
+    kinds    of each piece: "text", or a kind of tag
+    closers  index of an opening tag -> index of its closing tag
+    shown    (index of a piece, text before it, marks before it) -> its text, which a tag's mark keeps
+    what     (index of a tag, index of its closing tag) -> ``what`` of its mark
     """
     closing, text, marks, around = set(closers.values()), "", list[Mark](), list[int]()
     for number, kind in enumerate(kinds):
@@ -114,10 +115,10 @@ def from_tags(
 
 
 def with_kept(marked: Marked, pattern: "re.Pattern[str]" = INVARIANT) -> Marked:
-    """``marked`` with marks around what stays untranslated, but for what other marks cut."""
+    """``marked`` with marks around matches of the pattern, which they keep, except matches that other marks cut."""
     starts, ends = [mark.start for mark in marked.marks], sorted(mark.end for mark in marked.marks)
     invariants, position = list[Mark](), 0
-    around = list[Mark]()  # the marks that have begun, outer ones first
+    around = list[Mark]()  # the open marks, outer ones first
     for match in pattern.finditer(marked.text):
         start, end = match.span()
         while position < len(starts) and starts[position] <= start:
@@ -135,7 +136,7 @@ def with_kept(marked: Marked, pattern: "re.Pattern[str]" = INVARIANT) -> Marked:
 
 
 def _signs(marked: Marked, starts: Sequence[int]) -> Iterator[Mark]:
-    """What keeps the signs of marks around signs alone, such as a permalink's; ``kept``: where other marks keep."""
+    """Marks that keep the text of marks without letters, such as a permalink's; ``starts``: of other keeping marks."""
     for mark, behind in zip_longest(marked.marks, marked.marks[1:]):
         text = marked.text[mark.start : mark.end]
         alone = not mark.keeps and text.strip() and not any(map(str.isalnum, text))
@@ -145,7 +146,7 @@ def _signs(marked: Marked, starts: Sequence[int]) -> Iterator[Mark]:
 
 
 def is_crowded(marked: Marked) -> bool:
-    """Whether a word holds more than MOST_IN_WORD marks, or more than MOST_LEVELS enclose one: it is no sentence."""
+    """Whether a word has more than MOST_IN_WORD marks, or marks more than MOST_LEVELS levels: it is no sentence."""
     words = [match.span() for match in _WORD.finditer(marked.text)]
     within = Counter[int]()
     for mark in marked.marks:
@@ -155,20 +156,20 @@ def is_crowded(marked: Marked) -> bool:
 
 
 def keeps(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has what stands for itself in its text as often as that, and nothing else of the kind."""
+    """Whether a translation has the same invariants as its text, each as often."""
     if answer == marked:
         return True
     texts = (marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps)
     expected, actual = Counter(filter(INVARIANT.fullmatch, texts)), Counter(INVARIANT.findall(answer.text))
-    if expected != Counter(INVARIANT.findall(marked.text)):  # some stays with no mark, or stands at another
+    if expected != Counter(INVARIANT.findall(marked.text)):  # some have no mark, or touch another text
         counts = ({each: text.count(each) for each in expected} for text in (marked.text, answer.text))
         expected, actual = map(Counter, counts)
     return expected == actual
 
 
 def repeats(marked: Marked, answer: Marked) -> bool:
-    """Whether a translation has a name that is kept, such as code, once more than its text, a part of a directive, or
-    marks of several letters each within others that stand beside them there.
+    """Whether a translation has a kept name, such as code, more often than its text, or a part of a directive, or has a
+    mark of several letters within a mark that did not enclose it.
     """
     texts = map(str.lower, _form_texts(marked))
     names = {text for text in texts if len(text) >= LEAST_NAME and any(map(str.isalpha, text))}
@@ -184,7 +185,7 @@ def repeats(marked: Marked, answer: Marked) -> bool:
 
 
 def _outer_marks(marked: Marked) -> dict[int, int]:
-    """What a mark has, where no other has it -> what the mark around it has, 0 for none."""
+    """id of a mark's ``what``, if no other mark has it -> id of the enclosing mark's ``what``, 0 for none."""
     outer, enclosing, count = dict[int, int](), list[int](), Counter(id(mark.what) for mark in marked.marks)
     for mark in marked.marks:
         del enclosing[mark.depth :]
@@ -195,25 +196,25 @@ def _outer_marks(marked: Marked) -> dict[int, int]:
 
 
 def unread(text: str) -> Marked:
-    """A text that stays as it is, and counts as such."""
+    """A text that stays untranslated and is counted as such."""
     return Marked(text, (Mark(0, len(text), ("", "", ""), True),) if text else ())
 
 
 def _form_texts(marked: Marked) -> list[str]:
-    """What a form keeps of a text, such as code, beside what stands for itself in any language."""
+    """The texts that a form keeps, such as code."""
     return [marked.text[mark.start : mark.end] for mark in marked.marks if mark.keeps and mark.what is not None]
 
 
 def kept_characters(marked: Marked) -> int:
-    """How many characters, without blanks, a form keeps of a text beside what stands for itself in any language."""
+    """The number of characters that a form keeps untranslated, without blanks and invariants."""
     remainders = [INVARIANT.sub("", text) for text in _form_texts(marked)]
     return sum(len("".join(text.split())) for text in remainders if any(map(str.isalpha, text)))
 
 
 def stripped(marked: Marked) -> tuple[str, Marked, str]:
-    """(blanks before, the text between with its marks, blanks behind), which ``joined`` joins again.
+    """(blanks before, the text between with its marks, blanks behind); ``joined`` reverses it.
 
-    Blanks between the text and a mark that stands before or behind it, such as a picture, are of the text.
+    Blanks between the text and a mark before or behind it, such as a picture, belong to the text.
     """
     places = [mark.start for mark in marked.marks if mark.start == mark.end]
     begin = min(len(marked.text) - len(marked.text.lstrip()), *places, len(marked.text))
@@ -226,9 +227,9 @@ def stripped(marked: Marked) -> tuple[str, Marked, str]:
 
 
 def split_at(marked: Marked, ends: Callable[[Any], bool]) -> list[Marked]:
-    """A text in parts, which ``joined`` joins again: those between marks that end a sentence, which are parts too.
+    """A text split at outer marks that end a sentence, which are parts of their own; ``joined`` reverses it.
 
-    ends  whether what a mark has does so, where no other mark is around it
+    ends  a mark's ``what`` -> whether it ends a sentence
     """
     parts, first, at = list[Marked](), 0, 0
     for number, mark in enumerate((*marked.marks, None)):
@@ -254,7 +255,7 @@ def _shifted(marks: Iterable[Mark], offset: int) -> Iterator[Mark]:
 
 
 def project_marks(marked: Marked, translation: str, links: Iterable[WordLink]) -> Marked:
-    """The translation of a marked text with its marks; without links words are taken to stay in order."""
+    """The translation of a marked text with its marks; without links, words are assumed to stay in order."""
     if not marked.marks or translation == marked.text:
         return Marked(translation, marked.marks)
     scale, spans = len(marked.text) / max(1, len(translation)), (match.span() for match in _UNIT.finditer(translation))
@@ -272,14 +273,14 @@ def project_marks(marked: Marked, translation: str, links: Iterable[WordLink]) -
 
 
 class MarkProjection:
-    """A text's marks on their way to its translation."""
+    """The transfer of a text's marks to its translation."""
 
     def __init__(self, source: str, translation: str):
         self._source, self._translation, self._small = source, translation, translation.lower()
-        self._found: dict[tuple[int, str, bool], int] = {}  # a node, a text kept in it, as written -> where to go on
+        self._found: dict[tuple[int, str, bool], int] = {}  # (node, kept text, case-sensitive) -> where to search next
 
     def written(self, node: Node, words: Sequence[WordLink], depth: int = 0) -> Marked:
-        """The translation within a node, with the marks within."""
+        """A node's part of the translation, with its inner marks."""
         if not node.inner:
             return Marked(self._translation[node.start : node.end])
         self._place(node, words)
@@ -289,7 +290,7 @@ class MarkProjection:
             at, stands = inner.end, inner.start == inner.end
             blank_behind = self._source.startswith(" ", inner.mark.end)
             if stands and text and not text.endswith(" ") and self._source.endswith(" ", 0, inner.mark.start):
-                text += " "  # what stands between words has the blank before it that the text has
+                text += " "  # a mark between words has a blank before it if the text has one
                 at += not blank_behind and self._translation.startswith(" ", at, node.end)
             lacks = stands and inner.end < node.end and not self._translation.startswith(" ", at)
             if inner.mark.keeps:
@@ -306,7 +307,7 @@ class MarkProjection:
         return Marked(text + self._translation[at : node.end], tuple(marks))
 
     def _place(self, node: Node, words: Sequence[WordLink]) -> None:
-        """Give each of the marks within a node a place; none overlaps another."""
+        """Place each inner mark of a node; none overlaps another."""
         invariants = [inner for inner in node.inner if inner.keeps and inner.text.strip()]
         for inner in sorted(invariants, key=lambda inner: -len(inner.text)):  # a longer one may hold a shorter
             self._find_kept(inner, node, words)
@@ -334,9 +335,9 @@ class MarkProjection:
                     inner.start, inner.end = free.pop(min(near, len(free) - 1))
 
     def _place_within_words(self, node: Node, words: Sequence[WordLink]) -> list[WordLink]:
-        """Place marks around numbers and signs of a word, such as H2O's, where the translated word has them.
+        """Place marks around digits and signs within a word, as in H2O, if the translated word has the same.
 
-        Returns the words, those that hold such a mark in pieces, of which it takes one.
+        Returns the words; a word with such a mark is split into the pieces around it.
         """
         pieces = {number: [word.target] for number, word in enumerate(words)}
         ordered = sorted(pieces, key=lambda number: words[number].source)
@@ -353,10 +354,10 @@ class MarkProjection:
         return [word._replace(target=piece) for number, word in enumerate(words) for piece in pieces[number]]
 
     def _place_in(self, inner: Node, node: Node, pieces: list[tuple[int, int]]) -> None:
-        """Place a mark in the first of the pieces of a translated word that has its text, and cut that there."""
+        """Place a mark in the first piece of a translated word that has its text, and split the piece there."""
         for number, (start, end) in enumerate(pieces):
             while number == len(pieces) - 1 and end < node.end and not self._translation[end].isspace():
-                end += 1  # signs behind the word
+                end += 1  # signs after the word
             at = self._translation.find(inner.text, start, end)
             if at >= 0 and node.fits(at, at + len(inner.text)):
                 node.take(inner, at, at + len(inner.text))
@@ -366,7 +367,7 @@ class MarkProjection:
 
     @staticmethod
     def _share(node: Node, owners: Sequence[Node | None], words: Sequence[WordLink]) -> None:
-        """Put a mark that has a part of a word around the whole word, within the mark that has it."""
+        """Move a mark around a part of a word into the mark that has the whole word."""
         hosts = [(word, owner) for owner, word in zip(owners, words) if owner is not None and not owner.mark.keeps]
         hosts.sort(key=lambda host: host[0].source)
         ends = [word.source[1] for word, _ in hosts]
@@ -380,9 +381,9 @@ class MarkProjection:
         node.inner = remaining
 
     def _find_kept(self, inner: Node, node: Node, words: Sequence[WordLink]) -> None:
-        """Place what is kept where the translation has it, in other cases if need be: the next that is not taken.
+        """Place a mark that keeps at the next free place with its text, in another case if need be.
 
-        What could be a word of its own, such as code that is ``a``, is where a word looks at it.
+        A text that could be a word, such as the code ``a``, is placed only where a word attends to it.
         """
         text, is_word = inner.text, inner.text.isalpha() and inner.text.islower()
         for as_written in (True, False):
@@ -395,13 +396,13 @@ class MarkProjection:
             place = next(looked, first) if is_word else first
             if place is not None:
                 node.take(inner, *place)
-            if not some or place == some[0]:  # where the next one with the same text goes on
+            if not some or place == some[0]:  # the next mark with the same text goes on there
                 self._found[key] = node.end if place is None else place[1]
             if place is not None:
                 return
 
     def _places(self, text: str, as_written: bool, start: int, end: int) -> Iterator[int]:
-        """Where the translation has a text between start and end, and no letters at it where it has some there."""
+        """The places in [start, end) where the translation has a text that is no part of a longer word."""
         within = self._translation if as_written else self._small
         if not as_written and (len(self._small) != len(self._translation) or len(text) != len(text.lower())):
             return
@@ -416,7 +417,7 @@ class MarkProjection:
 
     @staticmethod
     def _looks(mark: Mark, start: int, end: int, words: Sequence[WordLink]) -> bool:
-        """Whether a word of the translation between start and end looks at a mark's."""
+        """Whether a translated word in [start, end) attends to a word of the mark."""
         at = bisect_right(words, start, key=lambda word: word.target[1])
         while at < len(words) and words[at].target[0] < end and _common(mark, words[at]) <= 0:
             at += 1
@@ -424,8 +425,8 @@ class MarkProjection:
 
     @staticmethod
     def _owners(words: Sequence[WordLink], node: Node) -> list[Node | None]:
-        """The mark within a node that has each translated word."""
-        starts, ends = ([inner.mark[end] for inner in node.inner] for end in (0, 1))  # siblings follow each other
+        """For each translated word, the inner mark of a node that has it."""
+        starts, ends = ([inner.mark[end] for inner in node.inner] for end in (0, 1))  # siblings do not overlap
         places = [end for _, end, _ in node.places]
         owners = list[Node | None]()
         for word in words:
@@ -441,7 +442,7 @@ class MarkProjection:
         return owners
 
     def _take(self, inner: Node, run: list[WordLink], node: Node) -> None:
-        """Place a mark around words, or around those that are written in the place of what it keeps."""
+        """Place a mark around words; one that keeps, around the words that stand for its text."""
         text = inner.text
         if inner.mark.keeps:
             alike = [number for number, word in enumerate(run) if self._is_part(word, text)]
@@ -451,7 +452,7 @@ class MarkProjection:
         else:
             texts = [self._translation[slice(*word.target)] for word in run]
             lettered = [number for number, text in enumerate(texts) if any(map(str.isalnum, text))]
-            run = run[lettered[0] : lettered[-1] + 1] if lettered else run  # a comma may look at the next word
+            run = run[lettered[0] : lettered[-1] + 1] if lettered else run  # a comma may attend to the next word
         start, end = run[0].target[0], run[-1].target[1]
         while not text[0].isalnum() and start > node.start and _is_sign(self._translation[start - 1]):
             start -= 1
@@ -460,13 +461,13 @@ class MarkProjection:
         inner.start, inner.end = start, end
 
     def _is_part(self, word: WordLink, text: str) -> bool:
-        """Whether a translated word is a piece of what is kept, or stands for it without being a word."""
+        """Whether a translated word is a part of a kept text, or both have no letters."""
         letters = "".join(filter(str.isalnum, self._translation[slice(*word.target)])).lower()
         return letters in "".join(filter(str.isalnum, text)).lower() if letters else not any(map(str.isalnum, text))
 
     @staticmethod
     def _behind(node: Node, words: Sequence[WordLink]) -> Callable[[Mark], int]:
-        """mark -> the place behind what stands before it, in no other mark."""
+        """mark -> the position after the translation of the text before it, outside other marks."""
         ordered = sorted(words, key=lambda word: word.source[1])
         ends = [word.source[1] for word in ordered]
         spans = ((inner.start, inner.end) for inner in node.inner if inner.start >= 0)
@@ -492,7 +493,7 @@ def _is_sign(character: str) -> bool:
 
 
 def _core(text: str, span: tuple[int, int]) -> tuple[int, int]:
-    """A word without the signs around it, where it has letters."""
+    """A word without the signs around it; a word of signs stays."""
     start, end = span
     if any(map(str.isalnum, text[start:end])):
         while not text[start].isalnum():

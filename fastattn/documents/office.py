@@ -1,4 +1,4 @@
-"""Archives of XML: Word's documents, OpenDocument's texts and EPUB books."""
+"""Archives of XML: Word documents, OpenDocument texts and EPUB books."""
 
 import copy
 import io
@@ -20,20 +20,20 @@ from fastattn.errors import InputError
 
 DUBLIN = "{http://purl.org/dc/elements/1.1/}"
 PROPERTIES = frozenset("title subject description keywords keyword".split())
-LARGEST = 1 << 30  # bytes of all that an archive holds
+LARGEST = 1 << 30  # bytes of an archive, unpacked
 WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 OPEN_TEXTS = frozenset(("p", "h", "title", "desc"))
 OPEN_BREAKS = frozenset(("line-break", "tab"))
 OPEN_ENCLOSES = frozenset(("span", "a", "meta", "ruby", "ruby-base"))
-# No elements of Word's: while a paragraph is read, they hold a field from its beginning to its end, and its result.
+# Elements of our own: while a paragraph is read, they hold a field from its beginning to its end, and its result.
 FIELD, RESULT = "field", "result"
-# Runs of a Word document stand in these as they do in a paragraph.
+# Elements of a Word document that contain runs, as paragraphs do.
 WORD_ENCLOSES = frozenset(
     (FIELD, *(WORD + name for name in "hyperlink ins moveTo smartTag customXml fldSimple sdt dir bdo".split()))
 )
-# What a run may say -> the character that it is, or None for the element's own text; what it may have beside; where a
-# text ends, as at HTML's <br>.
+# Elements of a run that are text -> their character, or None for the element's text; other elements it may have;
+# elements that end a text, like HTML's <br>.
 SPOKEN = {WORD + "t": None, WORD + "noBreakHyphen": "\u2011", WORD + "softHyphen": "\u00ad"}
 UNSPOKEN = frozenset((WORD + "rPr", WORD + "lastRenderedPageBreak"))
 BREAKS = frozenset(WORD + name for name in ("br", "cr", "tab", "ptab"))
@@ -50,12 +50,13 @@ READ = {
     WORD + "listItem": (WORD + "displayText",),
 }
 
-Readers = dict[str, Callable[[bytes, str], Steps]]  # by what the names of an archive's parts match
+Readers = dict[str, Callable[[bytes, str], Steps]]  # pattern of the names of an archive's parts -> reader
 
 
 def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
-    """A Word document: its text, headers, footers, notes, boxes, charts, alternative texts, properties; comments if
-    asked for. Formats stay with the words that have them.
+    """A Word document: text, headers, footers, notes, boxes, charts, alternative texts, properties, on request comments.
+
+    Formats move with their words.
     """
     readers: Readers = {
         r"word/(charts|diagrams)/(chart|data|drawing)[^/]*\.xml": _drawing_part,
@@ -67,7 +68,7 @@ def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
 
 
 def translate_odt(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
-    """An OpenDocument text, its charts and properties; comments if asked for."""
+    """An OpenDocument text, its charts and properties; comments on request."""
     of_text = partial(_open_part, comments="comments" in extras)
     readers: Readers = {r"meta\.xml": _properties_part, r"styles\.xml|(.*/)?content\.xml": of_text}
     return _archive(data, name, "content.xml", readers)
@@ -107,7 +108,7 @@ def _archive(data: bytes, name: str, required: str, readers: Readers) -> Steps:
 
 
 def _leaves(part: str) -> bool:
-    """Whether a part's name leads out of the folder that an archive is unpacked to."""
+    """Whether a part would lie outside the folder into which its archive is unpacked."""
     path = PurePosixPath(part.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts or ":" in part.partition("/")[0]
 
@@ -123,9 +124,9 @@ def _contents_part(data: bytes, name: str) -> Steps:
 
 
 def _elements(root: Element, texts: frozenset[str], encloses: frozenset[str], without: Sequence[Element] = ()) -> Steps:
-    """XML with the texts of elements of some names translated; inner ones, such as a note's, before outer ones.
+    """XML with the texts of elements of these names translated; inner elements, such as a note's, before outer ones.
 
-    without  elements in which they stay
+    without  elements in which texts stay
     """
     stay = {id(inner): inner for element in without for inner in element.iter()}
     elements = [element for element in root.iter() if local(element) in texts and id(element) not in stay][::-1]
@@ -142,12 +143,12 @@ def _elements(root: Element, texts: frozenset[str], encloses: frozenset[str], wi
 
 
 def _shows_blank(element: Element, depth: int) -> bool:
-    """Whether a blank stands there; a break that no mark encloses ends a sentence."""
+    """Whether an element is shown as a blank; a break outside marks ends the sentence instead."""
     return local(element) == "s" or (local(element) in OPEN_BREAKS and depth > 0)
 
 
 def _said(element: Element) -> Iterator[str]:
-    """What stands in an element, but for who says it and when."""
+    """The texts in an element, without a comment's author and date."""
     for inner in element.iter():
         if local(inner) not in ("", "creator", "date"):
             yield inner.text or ""
@@ -182,9 +183,9 @@ def _drawing_part(data: bytes, name: str) -> Steps:
 
 
 def _properties_part(data: bytes, name: str, language: str | None = None) -> Steps:
-    """Titles, subjects, descriptions and keywords; a language that is named becomes ``language``.
+    """Titles, subjects, descriptions and keywords; ``language`` replaces the language.
 
-    A description with tags, as books have, is read as HTML.
+    A description with tags, as in books, is read as HTML.
     """
     root = parsed(data, name)
     for element in root.iter(DUBLIN + "language") if language else ():
@@ -196,13 +197,14 @@ def _properties_part(data: bytes, name: str, language: str | None = None) -> Ste
 
 
 class Paragraph:
-    """A paragraph of a Word document: the texts between its line breaks and tabs, with marks where the format is not
-    the one that most of it has.
+    """A paragraph of a Word document: the texts between its line breaks and tabs.
+
+    Marks enclose text in another format than that of most characters.
     """
 
     def __init__(self, element: Element):
         self._element = element
-        inner = next(element.iterdescendants(WORD + "p"), None)  # which is written into elements that are no copies
+        inner = next(element.iterdescendants(WORD + "p"), None)  # an inner paragraph needs the original elements
         self._before = copy.deepcopy(list(element)) if inner is None else None
         for run in list(element.iter(WORD + "r")):
             _split(run)
@@ -214,8 +216,8 @@ class Paragraph:
         self._usual = lengths.most_common(1)[0][0] if lengths else b""
         self._sample = next((run for run in runs if _format_of(run) == self._usual), None)
         self.texts: list[Marked] = []
-        self.untranslated: list[str] = []  # what stands in elements that stay, such as ruby
-        self._parts: list[Element] = []  # what stands between the texts; None: a text
+        self.untranslated: list[str] = []  # texts of elements that stay, such as ruby
+        self._parts: list[Element] = []  # the elements between the texts; None: a text
         held: list[Element] = []
         for child in [child for child in element if child.tag != WORD + "pPr"]:
             element.remove(child)
@@ -228,7 +230,7 @@ class Paragraph:
 
     @staticmethod
     def _runs(element: Element) -> Iterator[Element]:
-        """The runs of text alone, which the paragraph has itself."""
+        """The runs with only text, without those of inner paragraphs."""
         for child in element:
             if child.tag in WORD_ENCLOSES:
                 yield from Paragraph._runs(_inside(child))
@@ -271,14 +273,14 @@ class Paragraph:
 
     @staticmethod
     def _goes_on(marks: list[Mark], run: Element, at: int, depth: int) -> bool:
-        """Whether a run has the format of the one before, as where a spell checker cut a word."""
+        """Whether a run continues the run before in the same format, as where a spell checker splits a word."""
         last = marks[-1] if marks else None
         if last is None or last.end != at or last.depth != depth or _text_of(last.what) is None:
             return False
         return _format_of(last.what) == _format_of(run)
 
     def write(self, answers: Iterator[Marked]) -> None:
-        """Put the translations in the texts' places; a paragraph that has not changed stays as it was."""
+        """Put the translations in place of the texts; an unchanged paragraph stays as it was."""
         translations = list(islice(answers, len(self.texts)))
         if translations == self.texts and self._before is not None:
             self._element[:] = self._before
@@ -294,7 +296,7 @@ class Paragraph:
     def _write(self, answer: Marked) -> None:
         path = [self._element]
         for kind, text, child in answer.pieces():
-            if kind == "open" and path[-1].tag == WORD + "r":  # formats of parts of a word, which has one
+            if kind == "open" and path[-1].tag == WORD + "r":  # a word has one format
                 path.append(path[-1])
             elif kind == "open":
                 path[-1].append(child)
@@ -312,7 +314,7 @@ class Paragraph:
 
 
 def _split(run: Element) -> None:
-    """Give the texts of a run, and each of what stands between them, a run of its own with the same format."""
+    """Split a run into runs with the same format, one for each text and one for each element between texts."""
     content = [child for child in run if child.tag not in (WORD + "rPr", WORD + "lastRenderedPageBreak")]
     groups = [list(group) for _, group in groupby(content, key=lambda child: child.tag in SPOKEN or id(child))]
     format_ = run.find(WORD + "rPr")
@@ -327,8 +329,8 @@ def _split(run: Element) -> None:
 
 
 def _gather_fields(parent: Element) -> None:
-    """Put each field that has a result, and begins and ends among the same siblings, into an element FIELD."""
-    begun = list[list[Element]]()  # of each field that has begun: its beginning, what separates its result
+    """Put each field with a result, whose beginning and end are siblings, into an element FIELD."""
+    begun = list[list[Element]]()  # of each open field: its beginning, the separator before its result
     for run in list(parent):
         field_char = run.find(WORD + "fldChar") if run.tag == WORD + "r" else None
         end = None if field_char is None else field_char.get(WORD + "fldCharType")
@@ -345,7 +347,7 @@ def _gather_fields(parent: Element) -> None:
 
 
 def _enclose(begin: Element, separate: Element, end: Element) -> None:
-    """Put a field into an element FIELD, its result into one within; a result with breaks stays."""
+    """Put a field into an element FIELD, and its result into a RESULT within; one with breaks in its result stays."""
     before = list(takewhile(lambda run: run is not separate, begin.itersiblings()))
     result = list(takewhile(lambda run: run is not end, separate.itersiblings()))
     if result and not any(map(_breaks, result)):
@@ -356,7 +358,7 @@ def _enclose(begin: Element, separate: Element, end: Element) -> None:
 
 
 def _dissolve(field: Element) -> None:
-    """Put what a FIELD holds in its place."""
+    """Replace a FIELD by its contents."""
     for child in list(field):
         for part in list(child) if child.tag == RESULT else [child]:
             field.addprevious(part)
@@ -364,19 +366,19 @@ def _dissolve(field: Element) -> None:
 
 
 def _inside(element: Element) -> Element:
-    """What holds the runs of an element that encloses some."""
+    """The element that holds the runs of an element which encloses some."""
     name = {WORD + "sdt": WORD + "sdtContent", FIELD: RESULT}.get(element.tag)
     within = None if name is None else element.find(name)
     return element if within is None else within
 
 
 def _breaks(run: Element) -> bool:
-    """Whether a run is a line break or a tab, where a text ends."""
+    """Whether a run has a line break or a tab, which ends a text."""
     return run.tag == WORD + "r" and any(child.tag in BREAKS for child in run)
 
 
 def _text_of(run: Element) -> str | None:
-    """What a run says; None for what is no run of text alone."""
+    """The text of a run; None for an element that is no run with only text."""
     parts = [child for child in run if child.tag in SPOKEN] if run.tag == WORD + "r" else []
     if not parts or any(child.tag not in SPOKEN and child.tag not in UNSPOKEN for child in run):
         return None
@@ -387,7 +389,7 @@ def _format_of(run: Element) -> bytes:
     from lxml import etree
 
     properties = run.find(WORD + "rPr")
-    # exclusive: the namespaces of what is around a run are not its format
+    # exclusive: without the namespaces of the elements around the run
     return b"" if properties is None else bytes(etree.tostring(properties, method="c14n", exclusive=True))
 
 

@@ -1,4 +1,4 @@
-"""SubRip and WebVTT: times stay; a sentence that goes over several lines or cues is translated whole."""
+"""SubRip and WebVTT: times stay; a sentence over several lines or cues is translated as a whole."""
 
 import re
 
@@ -15,13 +15,13 @@ _ENDS = re.compile(r"(?:[.!?…。！？♪#♫][\"'»”’)\]]*|[)\]])\s*$")
 _DASHES = ("-", "–", "—", "‐")
 _DASH = re.compile(r"\s*[-–—‐]\s*(?=\w)")
 _SPEAKS = re.compile(rf"{_DASH.pattern}|\s*(?:[(\[♪#♫]|[A-Z][\w .]{{0,20}}:\s)")
-TOGETHER = 12  # lines, the most of a sentence: what has no full stops is no sentence
+TOGETHER = 12  # the most lines of a sentence: text without full stops is no sentence
 
-Span = tuple[int, int]  # of a line, in the file
+Span = tuple[int, int]  # [start, end) of a line in the file
 
 
 def translate_subtitles(data: bytes, name: str) -> Steps:
-    """SubRip or WebVTT, told by their times."""
+    """SubRip or WebVTT, recognized by their times."""
     page = decoded(data, name)
     sentences = list(_sentences(page, name))
     texts = [_marked(" ".join(page[start:end].strip() for start, end in spans)) for spans in sentences]
@@ -36,7 +36,7 @@ def translate_subtitles(data: bytes, name: str) -> Steps:
 
 
 def _sentences(page: str, name: str) -> "list[list[Span]]":
-    """The lines of each sentence. A line with tags is one; one that says who speaks begins one."""
+    """The lines of each sentence. A line with tags is a sentence; a line that names its speaker begins one."""
     sentences, position, spoken, any_times, noted = [list[Span]()], 0, False, False, False
     for line in lines_of(page):
         text, span = line.rstrip("\r\n"), (position, position + len(line.rstrip("\r\n")))
@@ -48,7 +48,7 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
         elif not text.strip():
             spoken = noted = False
             before = page[: sentences[-1][0][0]].rstrip(" \t") if sentences[-1] else ""
-            if before.endswith(_DASHES):  # a speaker's words end here
+            if before.endswith(_DASHES):  # the last speaker's words end here
                 sentences.append([])
         elif spoken:
             tagged = bool(_TAG.search(text))
@@ -64,7 +64,7 @@ def _sentences(page: str, name: str) -> "list[list[Span]]":
 
 
 def _marked(shown: str) -> Marked:
-    """The text of a sentence, with marks for its tags: around what a pair encloses, else of a place."""
+    """The text of a sentence, with marks for pairs of tags, and for single tags at positions."""
     pieces = _TAG.split(shown)  # texts and tags, in turn
     kinds = ["text" if n % 2 == 0 else "close" if piece.startswith("</") else "open" for n, piece in enumerate(pieces)]
     closers = partners([(kind, _NAME.sub(r"\1", piece)) for kind, piece in zip(kinds, pieces)])

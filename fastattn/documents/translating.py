@@ -1,4 +1,4 @@
-"""Documents through a translator, by their form."""
+"""Translation of documents of all forms."""
 
 import codecs
 import re
@@ -34,12 +34,12 @@ from fastattn.translation.alignment import word_links
 
 
 def translate_text(data: bytes, name: str) -> Steps:
-    """Plain text: its lines one by one, their ends and the blanks around them as they were."""
+    """Plain text, line by line; line ends and blanks around lines stay."""
     answers = yield [Marked(line) for line in lines_of(decoded(data, name))]
     return "".join(answer.text for answer in answers).encode()
 
 
-# Byte order marks -> the encoding that they tell, where it is not UTF-8.
+# Byte order marks -> their encoding, if it is not UTF-8.
 _MARKS = {BYTE_ORDER_MARK: "", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _LINE_ENDS = re.compile(r"[ \t]*[\n\r\x85\u2028\u2029]\s*")
@@ -62,7 +62,7 @@ _READERS: dict[str, Callable[..., Steps]] = {
 class TranslatedDocument(bytes):
     """A document's translation."""
 
-    kept_characters = 0  # of its text, without blanks, that stay as they were, such as those of code
+    kept_characters = 0  # untranslated characters of its text, such as code, without blanks
 
 
 def translate_document(
@@ -76,20 +76,20 @@ def translate_document(
     language: str | None = None,
     **options: Any,
 ) -> TranslatedDocument:
-    """A document's translation: its texts through the translator, everything else as it was.
+    """Translate a document's texts; everything else stays as it was.
 
-    translator  a Translator, or what has its ``translate_iter``
+    translator  a Translator, or an object with its ``translate_iter``
     form        one of FORMS: "html", "md", "srt" (WebVTT too), "po", "xliff", "docx", "odt", "epub", "csv", "tsv",
                 "jsonl" or "txt"
     name        of the document, for errors
-    fields      of a table or of records: which are translated
-    extras      what else is translated: "comments" of docx and odt, "front-matter": title and description of md
-    language    of the translation, which pages and books name at their root; None: options' ``target_lang``, if any
-    options     of ``Translator.translate``, but for details
+    fields      the fields of a table or of records to translate
+    extras      other parts to translate: "comments" of docx and odt, "front-matter": title and description of md
+    language    of the translation, written at the root of pages and books; None: options' ``target_lang``, if any
+    options     of ``Translator.translate``, without details
 
-    What marks words, such as a tag, goes where the model's alignment says; addresses, code, formatting directives and
-    emoji stay. Raises InputError for data that is damaged or not of that form, FastattnError for one whose library is
-    absent (``fastattn[documents]``).
+    Tags and other marks move with their words, by the model's alignment; addresses, code, format directives and emoji
+    stay. Raises InputError for data that is damaged or not of that form, FastattnError if the form's library is missing
+    (``fastattn[documents]``).
     """
     check_known("form of document", form, FORMS)
     if bool(fields) != (form in WITH_FIELDS):
@@ -128,11 +128,11 @@ def translate_document(
 
 
 def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[list[Marked], int]:
-    """(each text's translation, with its marks and the blanks around it, how many stay as they were).
+    """(each text's translation, with its marks and the blanks around it; how many texts could not be translated).
 
-    Texts without a letter stay. Of a text that is an ICU message its branches are translated; one within a sentence
-    stays. A translation that has other addresses, directives or the like than its text is made again, of the pieces
-    between its marks; where these lose some too, the text stays.
+    Texts without letters stay. An ICU message has its branches translated if it is the whole text, and stays within a
+    sentence. If a translation loses or adds addresses, directives or the like, the pieces between its marks are
+    translated one by one; if these do so too, the text stays.
     """
     if messages := {n: branches(text.text) for n, text in enumerate(texts) if MESSAGE.fullmatch(text.text)}:
         parts = [Marked(texts[n].text[start:end]) for n, spans in messages.items() for start, end in spans]
@@ -160,8 +160,8 @@ def _translated(translator: Any, texts: Sequence[Marked], options: dict[str, Any
 
 
 def _with_marks(translator: Any, texts: Sequence[Marked], options: dict[str, Any]) -> tuple[Iterator[Marked], int]:
-    """(the translations of texts that have marks, how many stay as they were)."""
-    aligns = getattr(translator, "returns_attention", True)  # else words are taken to stay in order
+    """(the translations of texts with marks; how many texts could not be translated)."""
+    aligns = getattr(translator, "returns_attention", True)  # otherwise words are assumed to stay in order
     details = {"details": True} | ({"return_attention": True} if aligns else {})
     crowded = [is_crowded(text) for text in texts]
     uncrowded = [n for n in range(len(texts)) if not crowded[n]]
@@ -188,16 +188,16 @@ def _plainly(translator: Any, texts: Iterable[str], options: dict[str, Any]) -> 
 
 
 def _writable(text: str, translation: str) -> str:
-    """A translation without what no file of text holds, controls and halves of surrogate pairs, nor new lines."""
+    """A translation without control characters, lone surrogates and new line ends, which text files cannot have."""
     if translation != text and "\n" not in text:
         translation = _LINE_ENDS.sub(" ", translation)
     return translation if translation == text else _FORBIDDEN.sub("\ufffd", translation)
 
 
 def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
-    """A text whose pieces between its marks are translated for themselves, blanks around them as they were."""
+    """A text with the pieces between its marks translated one by one; blanks around them stay."""
     written, length = list[str](), 0
-    places = {0: 0}  # of the text -> of what is written
+    places = {0: 0}  # position in the text -> position in the translation
     at = 0
     for kind, text, _ in marked.pieces():
         if kind in ("text", "kept"):
@@ -211,7 +211,7 @@ def _in_pieces(marked: Marked, translated: Mapping[str, str]) -> Marked:
 
 
 def _has_letters(marked: Marked) -> bool:
-    """Whether there are letters, and not all in what stays."""
+    """Whether a text has letters and is not all kept."""
     stays = any(mark.keeps and mark.end - mark.start == len(marked.text) for mark in marked.marks)
     return not stays and _has_letter(marked.text)
 

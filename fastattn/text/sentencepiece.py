@@ -235,7 +235,7 @@ class SentencePiece:
         return index
 
     def pieces(self, text: str) -> list[str]:
-        """The pieces of a text; a run of unknown characters is one piece. InputError for a lone surrogate."""
+        """The pieces of a text; a run of unknown characters is one piece as it is. InputError for a lone surrogate."""
         check_text(text)
         pieces: list[str] = self._ask("encode", text, return_type=str)
         return pieces
