@@ -54,7 +54,7 @@ Readers = dict[str, Callable[[bytes, str], Steps]]  # pattern of the names of an
 
 
 def translate_docx(data: bytes, name: str, extras: Sequence[str] = ()) -> Steps:
-    """A Word document: text, headers, footers, notes, boxes, charts, alternative texts, properties, on request comments.
+    """A Word document: text, headers, footers, notes, boxes, charts, alternative texts, properties; comments if asked.
 
     Formats move with their words.
     """

@@ -33,11 +33,10 @@ Ids = TypeVar("Ids", np.ndarray, list[int])
 
 
 class TokenSpans(NamedTuple):
-    """The tokens of a text, their offsets and words, int32."""
+    """The tokens of a text and their offsets, int32."""
 
     ids_T: np.ndarray
     offsets_T2: np.ndarray  # [start, end) in characters of the str; 0, 0 for special tokens
-    words_T: np.ndarray  # the index of a token's word, as the tokenizer splits words; -1 for special tokens
 
 
 class TextToken(NamedTuple):
@@ -280,16 +279,14 @@ class HuggingFaceTokenizer:
             types_B.append(layout.join_types(lengths))
         return ids_B, types_B
 
-    def encode_with_offsets(self, texts: Sequence[str], prompt: str = "", threads: int = 1) -> list[TokenSpans]:
-        """The tokens of each text after ``prompt``, with their offsets; otherwise as ``encode``.
-
-        Offsets refer to the given text: neither the prompt, whose tokens count as special, nor lower case or other
-        normalization shifts them.
-        """
-        check_text(prompt)
-        joined = [prompt + text for text in texts] if prompt else texts
-        encodings = self._encodings(joined, threads, special=True, offsets=True)
-        return [self._spans(encoding, len(prompt)) for encoding in encodings]
+    def encode_with_offsets(self, texts: Sequence[str], threads: int = 1) -> list[TokenSpans]:
+        """The tokens of each text with offsets in the given text, before any normalization; otherwise as ``encode``."""
+        spans = list[TokenSpans]()
+        for encoding in self._encodings(texts, threads, special=True, offsets=True):
+            rows = np.array(self._cut(list(range(len(encoding.ids))), self.max_length), dtype=np.intp)
+            offsets_T2 = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            spans.append(TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows]))
+        return spans
 
     def whole_tokens(self, text: str, special: bool) -> list[TextToken]:
         (encoding,) = self._encodings([text], 1, special)
@@ -300,18 +297,6 @@ class HuggingFaceTokenizer:
     def _pair(self) -> Layout:
         with _library_errors():
             return read_layout(self._tokenizer, 2)
-
-    def _spans(self, encoding: Encoding, prompt: int) -> TokenSpans:
-        """The tokens of a text whose first ``prompt`` characters are a prompt."""
-        offsets_T2 = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-        words_T = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int32)
-        if prompt:
-            offsets_T2 -= np.int32(prompt)
-            inside = (words_T >= 0) & (offsets_T2[:, 1] > 0)
-            words_T = np.where(inside, words_T - words_T[inside].min(initial=2**31 - 1), -1).astype(np.int32)
-            offsets_T2 = np.maximum(offsets_T2, 0)
-        rows = np.array(self._cut(list(range(len(words_T))), self.max_length), dtype=np.intp)
-        return TokenSpans(_int32(encoding.ids)[rows], offsets_T2[rows], words_T[rows])
 
     def _cut(self, ids: list[int], most: int) -> list[int]:
         """At most ``most`` of a text's ids, special tokens included.

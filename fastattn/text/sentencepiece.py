@@ -168,7 +168,7 @@ _FAULTS = (RuntimeError, UnicodeDecodeError)  # the errors that the library rais
 
 
 class SentencePiece:
-    """A sentencepiece model: ``pieces`` and ``ids`` of a text, ``text`` of pieces. Any number of threads may call.
+    """A sentencepiece model: ``pieces`` of a text, ``text`` of pieces. Any number of threads may call.
 
     background  load the model in a thread, which takes 30 ms for a real one; ``wait`` or the first use then raises its
                 errors
@@ -239,12 +239,6 @@ class SentencePiece:
         check_text(text)
         pieces: list[str] = self._ask("encode", text, return_type=str)
         return pieces
-
-    def ids(self, text: str) -> list[int]:
-        """The ids of ``pieces``; a run of unknown characters is one ``unk_id``."""
-        check_text(text)
-        ids: list[int] = self._ask("encode", text, return_type=int)
-        return ids
 
     def text(self, pieces: Iterable[str]) -> str:
         """The text of pieces, without control pieces; byte pieces become characters."""

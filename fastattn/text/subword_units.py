@@ -49,9 +49,6 @@ class SubwordUnits:
         )  # in subword-nmt's first version the end is a symbol of its own
         self._cache: dict[str, tuple[str, ...]] = {}
 
-    def wait(self) -> None:
-        """As ``SentencePiece.wait``: there is nothing to wait for."""
-
     def pieces(self, text: str) -> list[str]:
         """The units of a text; InputError for a lone surrogate."""
         check_text(text)
@@ -116,10 +113,6 @@ class WordsAndUnits:
     def __init__(self, units: SubwordUnits, text: TranslationText):
         self._units, self._normalizes = units, text.words == "argos"
         self._languages = text.source_language or "en", text.target_language or "en"
-
-    def wait(self) -> None:
-        """As ``SentencePiece.wait``: TokenizerError if sacremoses is missing."""
-        assert self._moses
 
     @lazy
     def _moses(self) -> tuple[Any, Any, Any]:

@@ -219,9 +219,9 @@ class TranslationTokenizer:
             return ("" if self.text.target_characters else " ").join(tokens)
         return "".join(tokens).replace(SPACE, " ").strip(" ")
 
-    def join_sentences(self, sentences: Sequence[str], language: str | None = None) -> str:
+    def join_sentences(self, sentences: Sequence[str], language: str) -> str:
         """Join the translations of a line's sentences, with spaces if the target language uses them."""
-        language = re.split("[-_@]", (self.text.target_language if language is None else language).lower())[0]
+        language = re.split("[-_@]", language.lower())[0]
         joined = ""
         for sentence in filter(None, sentences):
             spaceless = language in SPACELESS_LANGUAGES

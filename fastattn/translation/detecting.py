@@ -93,21 +93,17 @@ class DetectingTranslator(StreamedTranslator):
         if code in ("", self._target):
             return [Translation(text, [text], [0.0], []) for text in texts]
         if code not in opened:
-            opened[code] = self._opened(code)
+            with self._opening:  # so that two threads do not open one each
+                try:
+                    if code not in self._open:
+                        self._open[code] = self._open_from(code)
+                    opened[code] = self._open[code]
+                except InputError as error:
+                    opened[code] = error
         if isinstance(opened[code], InputError):
             return [opened[code]] * len(texts)
         answers: Iterable[Any] = opened[code].translate_iter(texts, details=True, return_exceptions=True, **options)
         return answers
-
-    def _opened(self, code: str) -> Any:
-        """The translator from a language, or the InputError of opening it."""
-        with self._opening:  # so that two threads do not open one each
-            try:
-                if code not in self._open:
-                    self._open[code] = self._open_from(code)
-            except InputError as error:
-                return error
-            return self._open[code]
 
     def close(self) -> None:
         """Close all translators that are open."""
